@@ -1,0 +1,40 @@
+# `make demo` and `make test` need only python3 (>= 3.11) and cargo; everything else they set up in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi')
+
+.PHONY: build demo test lint bench clean
+
+build: .venv/.installed
+
+.venv/.tools: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --quiet --group dev
+	@touch $@
+
+# `maturin develop` installs the package (editable) with its dependencies and the release build of the core.
+.venv/.installed: .venv/.tools $(filter %.rs %.toml %.lock,$(SOURCES))
+	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin develop --release --quiet
+	@touch $@
+
+lint: build
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/stubtest piecemill._core
+	cargo fmt --check
+	cargo clippy --all-targets --quiet -- -D warnings
+	cargo test --no-default-features --quiet
+
+test: lint
+	$(BIN)/pytest
+
+demo: build
+	$(BIN)/piecemill demo
+
+bench: build
+	$(BIN)/python benchmarks/train.py
+
+clean:
+	rm -rf .venv target

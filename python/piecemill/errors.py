@@ -1,0 +1,25 @@
+"""Every error a user can meet. A message says where, what, what was expected and what to do."""
+
+
+class PiecemillError(Exception):
+    """Anything that Piecemill refuses to do, with the reason."""
+
+
+class SourceError(PiecemillError):
+    """A file, line, row or document that could not be read."""
+
+
+class SplitError(PiecemillError):
+    """A split pattern that cannot be compiled or applied."""
+
+
+class PlanError(PiecemillError):
+    """An option, or a combination of options, that cannot work."""
+
+
+class TrainingError(PiecemillError):
+    """Training that could not go on."""
+
+
+class TokenizerError(PiecemillError):
+    """A tokenizer that could not be loaded, saved or asked."""

@@ -1,0 +1,15 @@
+//! Piecemill's core: the loops that Python cannot do fast.
+//!
+//! ```text
+//! documents (bytes + ends) ─▶ pretoken: spans ─▶ count: distinct pretokens ─▶ bpe: merges
+//! ```
+//!
+//! Everything that crosses a border is a flat buffer and where each item ends. Nothing here prints or knows
+//! Python; `py` is the only module that does, and it decides nothing.
+
+pub mod error;
+pub mod progress;
+#[cfg(feature = "python")]
+mod py;
+
+pub use error::{Error, Result};

@@ -1,0 +1,30 @@
+//! Counters that a long loop writes and a caller reads at any time, and the flag that asks the loop to stop.
+
+use crate::error::{Error, Result};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// Shared between a running loop and whoever watches it. Reading never blocks the loop.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Set by the watcher; the loop returns [`Error::Stopped`] soon after.
+    pub stop: AtomicBool,
+    /// Merges done so far.
+    pub merges: AtomicU64,
+    /// Positions rewritten so far: the work that merging costs.
+    pub occurrences: AtomicU64,
+    /// Count of the pair that was merged last.
+    pub pair_count: AtomicU64,
+    /// The pair that was merged last, as `left << 32 | right`.
+    pub pair: AtomicU64,
+    /// Pairs that can still be merged.
+    pub live_pairs: AtomicU64,
+    /// Entries in the queue, live or stale.
+    pub queue_len: AtomicU64,
+}
+
+impl Progress {
+    /// Fails with [`Error::Stopped`] once a stop was asked for.
+    pub fn check(&self) -> Result<()> {
+        if self.stop.load(Relaxed) { Err(Error::Stopped) } else { Ok(()) }
+    }
+}

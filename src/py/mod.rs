@@ -1,0 +1,34 @@
+//! The binding: extract, let go of the interpreter, call, translate the error. No decision lives here.
+
+mod progress;
+
+use crate::error::Error;
+use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+/// The exception of `piecemill.errors` that fits `error`.
+fn to_py(error: Error) -> PyErr {
+    let name = match &error {
+        Error::Source(_) => "SourceError",
+        Error::Split(_) => "SplitError",
+        Error::Plan(_) => "PlanError",
+        Error::Training(_) => "TrainingError",
+        Error::Stopped => return PyKeyboardInterrupt::new_err(()),
+    };
+    let message = error.to_string();
+    Python::attach(|py| {
+        let class = py.import("piecemill.errors").and_then(|errors| errors.getattr(name));
+        match class.and_then(|class| Ok(class.cast_into::<PyType>()?)) {
+            Ok(class) => PyErr::from_type(class, message),
+            Err(broken) => broken,
+        }
+    })
+}
+
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    progress::register(module)?;
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! `Progress`: counters of a running loop, read from another thread.
+
+use crate::progress::Progress;
+use pyo3::prelude::*;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Counters of a running loop; `stop()` ends it soon after with KeyboardInterrupt.
+#[pyclass(name = "Progress", frozen, module = "piecemill._core")]
+pub struct PyProgress(pub Arc<Progress>);
+
+#[pymethods]
+impl PyProgress {
+    #[new]
+    fn new() -> Self {
+        PyProgress(Arc::new(Progress::default()))
+    }
+
+    /// Ask the loop to end.
+    fn stop(&self) {
+        self.0.stop.store(true, Relaxed);
+    }
+
+    #[getter]
+    fn stopped(&self) -> bool {
+        self.0.stop.load(Relaxed)
+    }
+
+    #[getter]
+    fn merges(&self) -> u64 {
+        self.0.merges.load(Relaxed)
+    }
+
+    #[getter]
+    fn occurrences(&self) -> u64 {
+        self.0.occurrences.load(Relaxed)
+    }
+
+    #[getter]
+    fn pair_count(&self) -> u64 {
+        self.0.pair_count.load(Relaxed)
+    }
+
+    #[getter]
+    fn pair(&self) -> (u32, u32) {
+        let pair = self.0.pair.load(Relaxed);
+        ((pair >> 32) as u32, pair as u32)
+    }
+
+    #[getter]
+    fn live_pairs(&self) -> u64 {
+        self.0.live_pairs.load(Relaxed)
+    }
+
+    #[getter]
+    fn queue_len(&self) -> u64 {
+        self.0.queue_len.load(Relaxed)
+    }
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyProgress>()
+}
