@@ -7,7 +7,10 @@
 //! Everything that crosses a border is a flat buffer and where each item ends. Nothing here prints or knows
 //! Python; `py` is the only module that does, and it decides nothing.
 
+pub mod bpe;
+pub mod count;
 pub mod error;
+pub mod pretoken;
 pub mod progress;
 #[cfg(feature = "python")]
 mod py;

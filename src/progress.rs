@@ -1,6 +1,7 @@
 //! Counters that a long loop writes and a caller reads at any time, and the flag that asks the loop to stop.
 
 use crate::error::{Error, Result};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Shared between a running loop and whoever watches it. Reading never blocks the loop.
@@ -16,6 +17,8 @@ pub struct Progress {
     pub pair_count: AtomicU64,
     /// The pair that was merged last, as `left << 32 | right`.
     pub pair: AtomicU64,
+    /// The bytes of the token that was made last.
+    pub token: Mutex<Vec<u8>>,
     /// Pairs that can still be merged.
     pub live_pairs: AtomicU64,
     /// Entries in the queue, live or stale.

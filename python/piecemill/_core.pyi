@@ -1,8 +1,21 @@
 """Types of the compiled core; `make lint` compares this file with the module itself."""
 
-from typing import final
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any, final
 
-__all__ = ["Progress", "__version__"]
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "FlatCorpus",
+    "Learned",
+    "Progress",
+    "WordCounter",
+    "WordCounts",
+    "__version__",
+    "train_words",
+]
 
 __version__: str
 
@@ -24,6 +37,83 @@ class Progress:
     @property
     def pair(self) -> tuple[int, int]: ...
     @property
+    def token(self) -> bytes:
+        """The bytes of the token that was made last."""
+    @property
     def live_pairs(self) -> int: ...
     @property
     def queue_len(self) -> int: ...
+
+@final
+class WordCounter:
+    """Counts the pretokens of documents, from any number of threads at once."""
+
+    def __new__(cls, split: str, memory: int, spill_dir: str | PathLike[str]) -> WordCounter: ...
+    def add(self, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+        """Count the pretokens of every document in `data`; `ends` tells where each document ends."""
+    def add_counts(self, data: NDArray[np.uint8], ends: NDArray[np.int64], counts: NDArray[np.uint64]) -> None:
+        """Add words that were counted elsewhere."""
+    def finish(self) -> WordCounts:
+        """All counts; the counter is empty afterwards."""
+    @property
+    def distinct(self) -> int:
+        """Distinct words seen so far, counting a word once per thread's table and per spilled run that has it."""
+    @property
+    def spills(self) -> tuple[int, int]:
+        """Sorted runs on disk, and their bytes."""
+
+@final
+class WordCounts:
+    """Distinct words and how often each occurred."""
+
+    def __len__(self) -> int: ...
+    @property
+    def total(self) -> int:
+        """Words in all, each as often as it occurred."""
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all distinct words."""
+    def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.uint64], NDArray[np.uint64]]:
+        """Bytes, ends and counts; by falling count, ties by ascending bytes."""
+
+@final
+class FlatCorpus:
+    """Whole documents, laid out for merging without any boundary inside them."""
+
+    def __new__(
+        cls, vocab_size: int, min_frequency: int, max_token_bytes: int | None, special_tokens: Sequence[bytes]
+    ) -> FlatCorpus: ...
+    def add(self, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+        """Lay out more documents. Merges do not depend on their order."""
+    def train(self, progress: Progress) -> Learned:
+        """Learn merges; the corpus is used up."""
+
+@final
+class Learned:
+    """What was learned, and what it cost."""
+
+    @property
+    def merges(self) -> NDArray[np.uint32]:
+        """Merged pairs of ids, best first: an array of n x 2."""
+    @property
+    def counts(self) -> NDArray[np.uint64]:
+        """The count of each pair when it was merged."""
+    @property
+    def vocab_size(self) -> int:
+        """Entries in the vocabulary."""
+    @property
+    def full(self) -> bool:
+        """Whether the vocabulary has the size that was asked for; if not, no pair was left to merge."""
+    @property
+    def stats(self) -> dict[str, Any]:
+        """How merging went: rounds, occurrences, peak_live_pairs, peak_queue, queue_per_mille, peak_places."""
+
+def train_words(
+    counts: WordCounts,
+    vocab_size: int,
+    min_frequency: int,
+    max_token_bytes: int | None,
+    special_tokens: Sequence[bytes],
+    progress: Progress,
+) -> Learned:
+    """Learn merges from counted words."""

@@ -1,6 +1,7 @@
 //! The binding: extract, let go of the interpreter, call, translate the error. No decision lives here.
 
 mod progress;
+mod training;
 
 use crate::error::Error;
 use pyo3::exceptions::PyKeyboardInterrupt;
@@ -30,5 +31,6 @@ fn to_py(error: Error) -> PyErr {
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     progress::register(module)?;
+    training::register(module)?;
     Ok(())
 }

@@ -2,7 +2,8 @@
 
 use crate::progress::Progress;
 use pyo3::prelude::*;
-use std::sync::Arc;
+use pyo3::types::PyBytes;
+use std::sync::{Arc, PoisonError};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Counters of a running loop; `stop()` ends it soon after with KeyboardInterrupt.
@@ -45,6 +46,12 @@ impl PyProgress {
     fn pair(&self) -> (u32, u32) {
         let pair = self.0.pair.load(Relaxed);
         ((pair >> 32) as u32, pair as u32)
+    }
+
+    /// The bytes of the token that was made last.
+    #[getter]
+    fn token<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.0.token.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     #[getter]

@@ -1,1 +1,5 @@
-"""."""
+"""The definitions: slow, plain versions that every fast path must equal."""
+
+from piecemill.reference import bpe
+
+__all__ = ["bpe"]

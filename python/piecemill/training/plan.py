@@ -1,0 +1,98 @@
+"""What to learn, from what, within which limits: one flat record that gives flags, TOML keys and help."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from piecemill.errors import PlanError
+from piecemill.sizes import parse_size
+
+LEAST_MEMORY = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainPlan:
+    """How documents become a vocabulary."""
+
+    vocab_size: int = 32_768
+    "Entries in the vocabulary: special tokens, the 256 bytes, and one for each merge."
+
+    split: str = "cl100k"
+    "Where words end: gpt2, cl100k, o200k, none (a document is one word), or a regex in fancy-regex syntax."
+
+    special_tokens: Annotated[tuple[str, ...], Parameter(name="--special-token")] = ("<|endoftext|>",)
+    "A token with an id of its own that training never makes or cuts; repeat the flag for more. They get the first ids."
+
+    min_frequency: int = 0
+    "Pairs that occur less often are not merged."
+
+    max_token_bytes: int | None = None
+    "No token is longer than this many bytes."
+
+    threads: int | None = None
+    "Threads that read and count; default: one per core. The result does not depend on it."
+
+    memory: str = "2GiB"
+    "Memory for counting words. Beyond it counts go to disk (TMPDIR); the result does not depend on it."
+
+    save_counts: Path | None = None
+    "Also write the words and their counts to this Parquet file, to merge and train from later."
+
+    from_counts: Annotated[tuple[Path, ...], Parameter(consume_multiple=True)] = ()
+    "Train from counts saved earlier, on this machine or others, instead of documents."
+
+    field: str = "text"
+    "Field (JSONL) or column (Parquet, Arrow) that holds a document."
+
+    separator: str | None = None
+    "Cut text files into documents at this string; default: a file is a document."
+
+    include: tuple[str, ...] = ()
+    "Only files that match one of these globs; repeat the flag for more."
+
+    exclude: tuple[str, ...] = ()
+    "No files that match one of these globs; repeat the flag for more."
+
+    gitignore: bool = True
+    "Leave out what .gitignore files leave out."
+
+    hidden: bool = False
+    "Read hidden files and folders too."
+
+    max_file_bytes: str = "64MiB"
+    "Leave out text files larger than this when walking a folder."
+
+    on_bad_document: Literal["stop", "skip"] = "stop"
+    "What to do with a document that cannot be read: stop with its place, or skip, count and list it."
+
+    def __post_init__(self) -> None:
+        least = 256 + len(self.special_tokens)
+        if self.vocab_size < least:
+            raise PlanError(
+                f"vocab_size={self.vocab_size}: the 256 bytes and {len(self.special_tokens)} special tokens alone need "
+                f"{least}. Ask for more, or for fewer special tokens."
+            )
+        if len(set(self.special_tokens)) != len(self.special_tokens) or "" in self.special_tokens:
+            raise PlanError(f"special_tokens={list(self.special_tokens)}: each must be given once and not be empty.")
+        if self.min_frequency < 0:
+            raise PlanError(f"min_frequency={self.min_frequency}: expected 0 or more.")
+        if self.max_token_bytes is not None and self.max_token_bytes < 1:
+            raise PlanError(f"max_token_bytes={self.max_token_bytes}: a token has at least 1 byte.")
+        if self.threads is not None and self.threads < 1:
+            raise PlanError(f"threads={self.threads}: expected 1 or more; leave it out for one per core.")
+        if self.memory_bytes < LEAST_MEMORY:
+            raise PlanError(f"memory={self.memory!r}: counting needs at least 64MiB.")
+        parse_size(self.max_file_bytes, "max_file_bytes")
+
+    @property
+    def memory_bytes(self) -> int:
+        """`memory` as a number."""
+        return parse_size(self.memory, "memory")
+
+    @property
+    def workers(self) -> int:
+        """`threads`, or as many as there are cores this process may use."""
+        return self.threads or len(os.sched_getaffinity(0))

@@ -1,0 +1,83 @@
+"""Stages of a long run: how long each took, how much memory it needed, and how to stop it.
+
+A stage runs in a thread of its own while the caller's thread watches: it reads counters, reports progress and
+hears Ctrl-C at once, whatever the stage is doing.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from piecemill._core import Progress
+
+POLL_SECONDS = 0.05
+# How long a stage may take to notice that it should stop. Its thread is a daemon: it never holds up the exit.
+STOP_SECONDS = 0.5
+
+
+def memory_now() -> int:
+    """Bytes of memory this process holds now."""
+    return _status("VmRSS")
+
+
+def memory_peak() -> int:
+    """The most bytes of memory this process has held so far."""
+    return _status("VmHWM")
+
+
+def _status(key: str) -> int:
+    with open("/proc/self/status", encoding="ascii") as status:
+        for line in status:
+            if line.startswith(key):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+class Stages:
+    """The stages done so far, as they go into `training.json`."""
+
+    def __init__(self) -> None:
+        self.done: list[dict[str, Any]] = []
+        self._sampled = 0
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Measures what happens inside it."""
+        started, peak_before, self._sampled = time.perf_counter(), memory_peak(), memory_now()
+        yield
+        peak = memory_peak()
+        # The process's peak tells this stage's own only if this stage raised it; else the samples do.
+        stage_peak = peak if peak > peak_before else max(self._sampled, memory_now())
+        seconds = time.perf_counter() - started
+        self.done.append({"stage": name, "seconds": round(seconds, 4), "peak_memory_bytes": stage_peak})
+
+    def watch(self, work: Callable[[], Any], progress: Progress, on_tick: Callable[[], None]) -> Any:
+        """Runs `work` in a thread, calls `on_tick` about 20 times a second, and gives back what it returned.
+
+        Ctrl-C asks `progress` to stop, waits a moment for the thread, and goes on as KeyboardInterrupt.
+        """
+        result: list[Any] = []
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                result.append(work())
+            except BaseException as error:  # noqa: BLE001 - raised again below, in the caller's thread
+                failed.append(error)
+
+        thread = threading.Thread(target=run, daemon=True, name="piecemill-stage")
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(POLL_SECONDS)
+                self._sampled = max(self._sampled, memory_now())
+                on_tick()
+        except BaseException:
+            progress.stop()
+            thread.join(STOP_SECONDS)
+            raise
+        if failed:
+            raise failed[0]
+        return result[0]

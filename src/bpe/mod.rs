@@ -1,0 +1,111 @@
+//! Counts -> merges.
+//!
+//! In: words with their weights (distinct pretokens and how often they occurred), or whole documents.
+//! Out: merges, best first. Each step takes the pair with the highest count; a tie goes to the smaller
+//! (left id, right id), so the result depends neither on threads nor on the order in which words arrived.
+//! The plain version this must equal is `reference/bpe.py`.
+//!
+//! [`corpus`] lays words out in slots, [`merge`] works through them, [`queue`] says which pair is next.
+
+pub mod corpus;
+pub mod merge;
+pub mod queue;
+
+use crate::error::{Error, Result};
+
+/// What to learn. Ids: special tokens first, then the 256 bytes in GPT-2's order, then one id per merge.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Stop when the vocabulary, special tokens and bytes included, has this many entries.
+    pub vocab_size: u32,
+    /// Pairs that occur less often are not merged; 0 and 1 mean the same.
+    pub min_frequency: u64,
+    /// No token is longer than this, if given.
+    pub max_token_bytes: Option<u32>,
+    /// Tokens with the first ids. A learned string equal to one of them takes its id.
+    pub special_tokens: Vec<Vec<u8>>,
+}
+
+impl Plan {
+    /// Refuses what cannot be learned.
+    pub fn check(&self) -> Result<()> {
+        let least = self.special_tokens.len() + 256;
+        if (self.vocab_size as usize) < least {
+            return Err(Error::Plan(format!(
+                "vocab_size={}: the 256 bytes and {} special tokens alone need {least}; ask for more than that",
+                self.vocab_size,
+                self.special_tokens.len(),
+            )));
+        }
+        if self.vocab_size > 1 << 30 {
+            return Err(Error::Plan(format!("vocab_size={}: at most {} is supported", self.vocab_size, 1 << 30)));
+        }
+        if self.max_token_bytes == Some(0) {
+            return Err(Error::Plan("max_token_bytes=0: a token has at least 1 byte".into()));
+        }
+        Ok(())
+    }
+
+    /// The id of each byte. GPT-2 shows printable bytes as themselves and moves the rest to U+0100 and up;
+    /// ids follow those code points.
+    pub fn byte_ids(&self) -> [u32; 256] {
+        let first = self.special_tokens.len() as u32;
+        let mut ids = [0; 256];
+        for (rank, byte) in byte_order().enumerate() {
+            ids[byte as usize] = first + rank as u32;
+        }
+        ids
+    }
+
+    /// The first id that a merge can take.
+    pub fn first_merge_id(&self) -> u32 {
+        self.special_tokens.len() as u32 + 256
+    }
+}
+
+/// All bytes, in GPT-2's order: those it shows as themselves first.
+pub fn byte_order() -> impl Iterator<Item = u8> {
+    let shown = |byte: &u8| matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
+    (0..=255).filter(shown).chain((0..=255).filter(move |byte| !shown(byte)))
+}
+
+/// Why training ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The vocabulary has the size that was asked for.
+    Full,
+    /// No pair is left that occurs often enough (or is short enough).
+    NoPairs,
+}
+
+/// What was learned, and what it cost.
+#[derive(Clone, Debug)]
+pub struct Learned {
+    /// Merged pairs, in order.
+    pub merges: Vec<(u32, u32)>,
+    /// The count of each merged pair when it was merged.
+    pub counts: Vec<u64>,
+    /// Entries in the vocabulary.
+    pub vocab_size: u32,
+    /// Why it ended.
+    pub ended: Ended,
+    /// How it went.
+    pub stats: Stats,
+}
+
+/// How merging went, for `training.json` and the benchmarks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    /// Times the occurrence lists were rebuilt from the corpus.
+    pub rounds: u32,
+    /// Positions rewritten in all.
+    pub occurrences: u64,
+    /// Most live pairs at a time.
+    pub peak_live_pairs: u64,
+    /// Most queue entries at a time.
+    pub peak_queue: u64,
+    /// Largest ratio of queue entries to live pairs, in thousandths.
+    pub queue_per_mille: u64,
+    /// Most positions held in occurrence lists at a time.
+    pub peak_places: u64,
+}

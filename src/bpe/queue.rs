@@ -1,0 +1,119 @@
+//! The queue of candidates: highest weight first, ties to the smaller key.
+//!
+//! Weights of queued keys may only fall while they wait, so a stale entry is always too high: it is corrected
+//! when it reaches the top, never searched for. A key has one entry; entries of keys that died are dropped when
+//! they surface, or all at once when they outnumber the living. The queue thus never holds more than twice the
+//! live keys (plus a constant), where a queue with one entry per change grows without bound.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+
+/// Below this size dead entries are not worth a sweep.
+const SMALL: usize = 1024;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Entry<W, K> {
+    weight: W,
+    key: K,
+}
+
+impl<W: Ord, K: Ord> Ord for Entry<W, K> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.weight.cmp(&other.weight).then_with(|| other.key.cmp(&self.key))
+    }
+}
+
+impl<W: Ord, K: Ord> PartialOrd for Entry<W, K> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// A priority queue with lazy correction. `now` gives a key's present weight, or `None` if it died.
+pub struct Queue<W, K> {
+    heap: BinaryHeap<Entry<W, K>>,
+    /// Largest number of entries per 1,000 live keys seen after an insertion, for queues larger than `SMALL`.
+    worst_per_mille: usize,
+}
+
+impl<W: Ord + Copy, K: Ord + Copy> Queue<W, K> {
+    /// A queue of `entries`, built in linear time.
+    pub fn new(entries: impl Iterator<Item = (W, K)>) -> Self {
+        let heap = entries.map(|(weight, key)| Entry { weight, key }).collect();
+        Queue { heap, worst_per_mille: 1000 }
+    }
+
+    /// Entries, dead and stale ones included.
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// Whether nothing is left, not even a dead entry.
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
+    /// Largest ratio of entries to live keys seen so far, in thousandths.
+    pub fn worst_per_mille(&self) -> usize {
+        self.worst_per_mille
+    }
+
+    /// Adds a key that is not queued.
+    pub fn push(&mut self, weight: W, key: K) {
+        self.heap.push(Entry { weight, key });
+    }
+
+    /// Removes and returns the live key with the highest present weight.
+    pub fn pop(&mut self, mut now: impl FnMut(K) -> Option<W>) -> Option<(W, K)> {
+        loop {
+            let mut top = self.heap.peek_mut()?;
+            match now(top.key) {
+                None => {
+                    PeekMut::pop(top);
+                }
+                Some(weight) if weight == top.weight => {
+                    let entry = PeekMut::pop(top);
+                    return Some((entry.weight, entry.key));
+                }
+                Some(weight) => top.weight = weight, // sinks to its place when `top` is dropped
+            }
+        }
+    }
+
+    /// Drops all dead entries if they are more than half. Each sweep is paid for by the deaths since the last.
+    pub fn sweep(&mut self, live: usize, mut now: impl FnMut(K) -> Option<W>) {
+        if self.heap.len() > SMALL {
+            if self.heap.len() > 2 * live {
+                self.heap.retain(|entry| now(entry.key).is_some());
+            }
+            self.worst_per_mille = self.worst_per_mille.max(self.heap.len() * 1000 / live.max(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ties_go_to_the_smaller_key_and_stale_weights_are_corrected() {
+        let mut queue = Queue::new([(5, 'b'), (5, 'a'), (9, 'c'), (7, 'd')].into_iter());
+        let now = |key| match key {
+            'c' => Some(4), // fell from 9
+            'd' => None,    // died
+            _ => Some(5),
+        };
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop(now)).collect();
+        assert_eq!(order, [(5, 'a'), (5, 'b'), (4, 'c')]);
+    }
+
+    #[test]
+    fn a_sweep_keeps_the_queue_within_twice_the_living() {
+        let mut queue = Queue::new((0..10_000u32).map(|key| (1u64, key)));
+        let now = |key: u32| (key % 8 == 0).then_some(1);
+        queue.sweep(1250, now);
+        assert_eq!(queue.len(), 1250);
+        assert_eq!(queue.pop(now), Some((1, 0)));
+    }
+}

@@ -1,0 +1,253 @@
+//! Counting words and learning merges: `WordCounter`, `WordCounts`, `FlatCorpus`, `train_words`.
+
+use super::progress::PyProgress;
+use super::to_py;
+use crate::bpe::corpus::{Corpus, Slot};
+use crate::bpe::{Ended, Learned, Plan, merge};
+use crate::count::{Counter, WordCounts, pieces};
+use crate::error::{Error, Result};
+use crate::pretoken::Split;
+use crate::progress::Progress;
+use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, ToPyArray};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+/// Counts the pretokens of documents, from any number of threads at once.
+#[pyclass(name = "WordCounter", frozen, module = "piecemill._core")]
+pub struct PyWordCounter(Counter);
+
+#[pymethods]
+impl PyWordCounter {
+    #[new]
+    fn new(split: &str, memory: usize, spill_dir: PathBuf) -> PyResult<Self> {
+        let split = Split::new(split).map_err(to_py)?;
+        Ok(PyWordCounter(Counter::new(split, memory, spill_dir)))
+    }
+
+    /// Count the pretokens of every document in `data`; `ends` tells where each document ends.
+    fn add(&self, py: Python<'_>, data: PyReadonlyArray1<'_, u8>, ends: PyReadonlyArray1<'_, i64>) -> PyResult<()> {
+        let (data, ends) = (data.as_slice()?, ends.as_slice()?);
+        py.detach(|| self.0.add(data, ends)).map_err(to_py)
+    }
+
+    /// Add words that were counted elsewhere.
+    fn add_counts(
+        &self,
+        py: Python<'_>,
+        data: PyReadonlyArray1<'_, u8>,
+        ends: PyReadonlyArray1<'_, i64>,
+        counts: PyReadonlyArray1<'_, u64>,
+    ) -> PyResult<()> {
+        let (data, ends, counts) = (data.as_slice()?, ends.as_slice()?, counts.as_slice()?);
+        py.detach(|| self.0.add_counts(data, ends, counts)).map_err(to_py)
+    }
+
+    /// All counts; the counter is empty afterwards.
+    fn finish(&self, py: Python<'_>) -> PyResult<PyWordCounts> {
+        py.detach(|| self.0.finish()).map(PyWordCounts).map_err(to_py)
+    }
+
+    /// Distinct words seen so far, counting a word once per thread's table and per spilled run that has it.
+    #[getter]
+    fn distinct(&self) -> usize {
+        self.0.distinct()
+    }
+
+    /// Sorted runs on disk, and their bytes.
+    #[getter]
+    fn spills(&self) -> (usize, u64) {
+        self.0.spills()
+    }
+}
+
+/// Distinct words and how often each occurred.
+#[pyclass(name = "WordCounts", frozen, module = "piecemill._core")]
+pub struct PyWordCounts(WordCounts);
+
+type WordArrays<'py> = (Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>);
+
+#[pymethods]
+impl PyWordCounts {
+    fn __len__(&self) -> usize {
+        self.0.counts.len()
+    }
+
+    /// Words in all, each as often as it occurred.
+    #[getter]
+    fn total(&self) -> u64 {
+        self.0.counts.iter().sum()
+    }
+
+    /// Bytes of all distinct words.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.0.data.len()
+    }
+
+    /// Bytes, ends and counts; by falling count, ties by ascending bytes.
+    fn arrays<'py>(&self, py: Python<'py>) -> WordArrays<'py> {
+        let sorted = py.detach(|| self.0.sorted(true));
+        (sorted.data.to_pyarray(py), sorted.ends.to_pyarray(py), sorted.counts.to_pyarray(py))
+    }
+}
+
+/// Whole documents, laid out for merging without any boundary inside them.
+#[pyclass(name = "FlatCorpus", frozen, module = "piecemill._core")]
+pub struct PyFlatCorpus {
+    plan: Plan,
+    corpus: Mutex<Option<AnyCorpus>>,
+}
+
+/// A corpus in the narrowest slots that hold the vocabulary.
+enum AnyCorpus {
+    Narrow(Corpus<u16>),
+    Wide(Corpus<u32>),
+}
+
+impl AnyCorpus {
+    fn new(plan: &Plan) -> Self {
+        if plan.vocab_size <= u16::LARGEST { AnyCorpus::Narrow(Corpus::new(plan)) } else { AnyCorpus::Wide(Corpus::new(plan)) }
+    }
+
+    fn reserve(&mut self, bytes: usize, words: usize) {
+        match self {
+            AnyCorpus::Narrow(corpus) => corpus.reserve(bytes, words),
+            AnyCorpus::Wide(corpus) => corpus.reserve(bytes, words),
+        }
+    }
+
+    fn push(&mut self, word: &[u8], weight: u64) {
+        match self {
+            AnyCorpus::Narrow(corpus) => corpus.push(word, weight),
+            AnyCorpus::Wide(corpus) => corpus.push(word, weight),
+        }
+    }
+
+    fn train(self, plan: &Plan, progress: &Progress) -> Result<Learned> {
+        match self {
+            AnyCorpus::Narrow(corpus) => merge::train(corpus, plan, progress),
+            AnyCorpus::Wide(corpus) => merge::train(corpus, plan, progress),
+        }
+    }
+}
+
+#[pymethods]
+impl PyFlatCorpus {
+    #[new]
+    #[pyo3(signature = (vocab_size, min_frequency, max_token_bytes, special_tokens))]
+    fn new(
+        vocab_size: u32,
+        min_frequency: u64,
+        max_token_bytes: Option<u32>,
+        special_tokens: Vec<Vec<u8>>,
+    ) -> PyResult<Self> {
+        let plan = Plan { vocab_size, min_frequency, max_token_bytes, special_tokens };
+        plan.check().map_err(to_py)?;
+        let corpus = Mutex::new(Some(AnyCorpus::new(&plan)));
+        Ok(PyFlatCorpus { plan, corpus })
+    }
+
+    /// Lay out more documents. Merges do not depend on their order.
+    fn add(&self, py: Python<'_>, data: PyReadonlyArray1<'_, u8>, ends: PyReadonlyArray1<'_, i64>) -> PyResult<()> {
+        let (data, ends) = (data.as_slice()?, ends.as_slice()?);
+        let add = || {
+            let mut corpus = self.corpus.lock().unwrap_or_else(PoisonError::into_inner);
+            let corpus = corpus.as_mut().ok_or_else(used_up)?;
+            pieces(data, ends)?.for_each(|document| corpus.push(document, 1));
+            Ok(())
+        };
+        py.detach(add).map_err(to_py)
+    }
+
+    /// Learn merges; the corpus is used up.
+    fn train(&self, py: Python<'_>, progress: &PyProgress) -> PyResult<PyLearned> {
+        let train = || {
+            let corpus = self.corpus.lock().unwrap_or_else(PoisonError::into_inner).take();
+            corpus.ok_or_else(used_up)?.train(&self.plan, &progress.0)
+        };
+        py.detach(train).map(PyLearned).map_err(to_py)
+    }
+}
+
+fn used_up() -> Error {
+    Error::Training("this corpus was used up by train(); make a new one".into())
+}
+
+/// Learn merges from counted words.
+#[pyfunction]
+#[pyo3(signature = (counts, vocab_size, min_frequency, max_token_bytes, special_tokens, progress))]
+fn train_words(
+    py: Python<'_>,
+    counts: &PyWordCounts,
+    vocab_size: u32,
+    min_frequency: u64,
+    max_token_bytes: Option<u32>,
+    special_tokens: Vec<Vec<u8>>,
+    progress: &PyProgress,
+) -> PyResult<PyLearned> {
+    let plan = Plan { vocab_size, min_frequency, max_token_bytes, special_tokens };
+    let train = || {
+        plan.check()?;
+        let mut corpus = AnyCorpus::new(&plan);
+        corpus.reserve(counts.0.data.len(), counts.0.counts.len() + 1);
+        counts.0.sorted(false).iter().for_each(|(word, count)| corpus.push(word, count));
+        corpus.train(&plan, &progress.0)
+    };
+    py.detach(train).map(PyLearned).map_err(to_py)
+}
+
+/// What was learned, and what it cost.
+#[pyclass(name = "Learned", frozen, module = "piecemill._core")]
+pub struct PyLearned(Learned);
+
+#[pymethods]
+impl PyLearned {
+    /// Merged pairs of ids, best first: an array of n x 2.
+    #[getter]
+    fn merges<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<u32>>> {
+        let flat: Vec<u32> = self.0.merges.iter().flat_map(|&(left, right)| [left, right]).collect();
+        flat.to_pyarray(py).reshape([self.0.merges.len(), 2])
+    }
+
+    /// The count of each pair when it was merged.
+    #[getter]
+    fn counts<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u64>> {
+        self.0.counts.to_pyarray(py)
+    }
+
+    /// Entries in the vocabulary.
+    #[getter]
+    fn vocab_size(&self) -> u32 {
+        self.0.vocab_size
+    }
+
+    /// Whether the vocabulary has the size that was asked for; if not, no pair was left to merge.
+    #[getter]
+    fn full(&self) -> bool {
+        self.0.ended == Ended::Full
+    }
+
+    /// How merging went: rounds, occurrences, peak_live_pairs, peak_queue, queue_per_mille, peak_places.
+    #[getter]
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = &self.0.stats;
+        let dict = PyDict::new(py);
+        dict.set_item("rounds", stats.rounds)?;
+        dict.set_item("occurrences", stats.occurrences)?;
+        dict.set_item("peak_live_pairs", stats.peak_live_pairs)?;
+        dict.set_item("peak_queue", stats.peak_queue)?;
+        dict.set_item("queue_per_mille", stats.queue_per_mille)?;
+        dict.set_item("peak_places", stats.peak_places)?;
+        Ok(dict)
+    }
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyWordCounter>()?;
+    module.add_class::<PyWordCounts>()?;
+    module.add_class::<PyFlatCorpus>()?;
+    module.add_class::<PyLearned>()?;
+    module.add_function(wrap_pyfunction!(train_words, module)?)
+}
