@@ -8,6 +8,7 @@
 //! Python; `py` is the only module that does, and it decides nothing.
 
 pub mod error;
+pub mod pretoken;
 pub mod progress;
 #[cfg(feature = "python")]
 mod py;
