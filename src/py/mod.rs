@@ -1,5 +1,6 @@
 //! The binding: extract, let go of the interpreter, call, translate the error. No decision lives here.
 
+mod pretoken;
 mod progress;
 
 use crate::error::Error;
@@ -29,6 +30,7 @@ fn to_py(error: Error) -> PyErr {
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    pretoken::register(module)?;
     progress::register(module)?;
     Ok(())
 }
