@@ -36,7 +36,10 @@ impl WordCounts {
     /// Words with their counts, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], u64)> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts.zip(&self.ends).zip(&self.counts).map(|((start, &end), &count)| (&self.data[start as usize..end as usize], count))
+        starts
+            .zip(&self.ends)
+            .zip(&self.counts)
+            .map(|((start, &end), &count)| (&self.data[start as usize..end as usize], count))
     }
 
     fn push(&mut self, word: &[u8], count: u64) {
@@ -148,7 +151,10 @@ impl Table {
     /// Adds all of `other`.
     fn absorb(&mut self, other: &Table) {
         other.short.iter().for_each(|entry| self.add_short(entry.key, entry.count));
-        other.long.iter().for_each(|entry| self.add_long(&other.arena[entry.start..entry.start + entry.len], entry.count));
+        other
+            .long
+            .iter()
+            .for_each(|entry| self.add_long(&other.arena[entry.start..entry.start + entry.len], entry.count));
     }
 
     fn for_each(&self, mut each: impl FnMut(&[u8], u64)) {
@@ -207,11 +213,12 @@ impl Counter {
 
     /// Counts the pretokens of every document in `data`; `ends` tells where each document ends.
     pub fn add(&self, data: &[u8], ends: &[i64]) -> Result<()> {
+        let split = self.split.clone(); // shared, a regex of the user's own would make threads wait for each other
         self.with_table(|table| {
             for document in pieces(data, ends)? {
                 let text = simdutf8::compat::from_utf8(document)
                     .map_err(|error| Error::Source(format!("a document is not valid UTF-8: {error}")))?;
-                self.split.for_each(text, |word| table.add_in(document, word, 1))?;
+                split.for_each(text, |word| table.add_in(document, word, 1))?;
             }
             Ok(())
         })
@@ -385,7 +392,10 @@ fn merge_runs(files: Vec<File>) -> io::Result<WordCounts> {
 /// The documents or words of a flat buffer.
 pub fn pieces<'d>(data: &'d [u8], ends: &'d [i64]) -> Result<impl Iterator<Item = &'d [u8]>> {
     let increasing = ends.windows(2).all(|two| two[0] <= two[1]);
-    if !increasing || ends.first().is_some_and(|&end| end < 0) || ends.last().is_some_and(|&end| end as usize > data.len()) {
+    if !increasing
+        || ends.first().is_some_and(|&end| end < 0)
+        || ends.last().is_some_and(|&end| end as usize > data.len())
+    {
         return Err(Error::Source(format!("ends must rise from 0 to at most {} (the bytes given)", data.len())));
     }
     let starts = std::iter::once(0).chain(ends.iter().copied());

@@ -185,7 +185,8 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
                 self.report(count);
             }
         }
-        self.learned.stats.queue_per_mille = self.learned.stats.queue_per_mille.max(self.queue.worst_per_mille() as u64);
+        self.learned.stats.queue_per_mille =
+            self.learned.stats.queue_per_mille.max(self.queue.worst_per_mille() as u64);
         Ok(self.learned)
     }
 
@@ -225,7 +226,10 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
         let mut counts = if ids * ids <= DENSE_CELLS { self.count_dense()? } else { self.count_sparse()? };
         counts.retain(|&(pair, count)| count >= least && self.admits(pair));
         let Some(best) = counts.iter().map(|&(_, count)| count).max() else { return Ok(false) };
-        let shift: u32 = std::env::var("PM_SHIFT").ok().and_then(|s| s.split(',').nth(self.learned.stats.rounds as usize - 1).and_then(|x| x.parse().ok())).unwrap_or(5);
+        let shift: u32 = std::env::var("PM_SHIFT")
+            .ok()
+            .and_then(|s| s.split(',').nth(self.learned.stats.rounds as usize - 1).and_then(|x| x.parse().ok()))
+            .unwrap_or(5);
         self.floor = (best >> shift).max(least);
         counts.retain(|&(_, count)| count >= self.floor);
         for &(pair, count) in &counts {

@@ -1,5 +1,6 @@
 //! The binding: extract, let go of the interpreter, call, translate the error. No decision lives here.
 
+mod pretoken;
 mod progress;
 mod training;
 
@@ -30,6 +31,7 @@ fn to_py(error: Error) -> PyErr {
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    pretoken::register(module)?;
     progress::register(module)?;
     training::register(module)?;
     Ok(())

@@ -3,8 +3,8 @@
 use crate::progress::Progress;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use std::sync::{Arc, PoisonError};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
 
 /// Counters of a running loop; `stop()` ends it soon after with KeyboardInterrupt.
 #[pyclass(name = "Progress", frozen, module = "piecemill._core")]

@@ -108,7 +108,11 @@ enum AnyCorpus {
 
 impl AnyCorpus {
     fn new(plan: &Plan) -> Self {
-        if plan.vocab_size <= u16::LARGEST { AnyCorpus::Narrow(Corpus::new(plan)) } else { AnyCorpus::Wide(Corpus::new(plan)) }
+        if plan.vocab_size <= u16::LARGEST {
+            AnyCorpus::Narrow(Corpus::new(plan))
+        } else {
+            AnyCorpus::Wide(Corpus::new(plan))
+        }
     }
 
     fn reserve(&mut self, bytes: usize, words: usize) {

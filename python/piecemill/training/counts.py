@@ -1,0 +1,105 @@
+"""Word counts on disk: count on many machines, train on one.
+
+A Parquet file with a row per distinct word (`word`: binary, `count`: uint64), most frequent first, and in its
+metadata what the counts were made with. Counts made with different splits cannot be added up, so that is checked.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from piecemill._core import WordCounter, WordCounts
+from piecemill.errors import SourceError
+
+_KEY = b"piecemill.counts"
+_ROWS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """What was counted: enough to tell whether two corpora are the same."""
+
+    documents: int
+    bytes: int
+    fingerprint: tuple[int, int]
+    "Sum of all documents' xxh3-128 hashes, modulo 2**64 by half: the same for any order of reading."
+
+    def __add__(self, other: "Corpus") -> "Corpus":
+        first, second = (
+            (a + b) % 2**64 for a, b in zip(self.fingerprint, other.fingerprint, strict=True)
+        )
+        return Corpus(self.documents + other.documents, self.bytes + other.bytes, (first, second))
+
+    @property
+    def hex(self) -> str:
+        """The fingerprint as people quote it."""
+        return f"{self.fingerprint[0]:016x}{self.fingerprint[1]:016x}"
+
+
+NOTHING = Corpus(0, 0, (0, 0))
+
+
+def save_counts(counts: WordCounts, path: Path, *, split: str, corpus: Corpus) -> None:
+    """Writes `counts` to `path`; under a temporary name first, so that a stop leaves no half file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    data, ends, numbers = counts.arrays()
+    about = {"version": 1, "split": split, "corpus": asdict(corpus)}
+    schema = pa.schema(
+        [("word", pa.large_binary()), ("count", pa.uint64())], metadata={_KEY: json.dumps(about).encode()}
+    )
+    offsets = np.concatenate([[0], ends]).astype(np.int64)
+    words = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+    table = pa.table([words, pa.array(numbers)], schema=schema)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(part, "wb") as file:
+            pq.write_table(table, file, compression="zstd", row_group_size=_ROWS)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def load_counts(paths: Sequence[Path], counter: WordCounter, *, split: str) -> Corpus:
+    """Adds the counts in all `paths` to `counter`, a row group at a time; says what they were counted from."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    corpus = NOTHING
+    for path in paths:
+        try:
+            file = pq.ParquetFile(path)
+        except (OSError, pa.ArrowException) as error:
+            raise SourceError(f"{path}: cannot be read as Parquet: {error}. Expected a file of --save-counts.") from error
+        with file:
+            about: dict[str, Any] = json.loads((file.schema_arrow.metadata or {}).get(_KEY, b"{}"))
+            if about.get("version") != 1:
+                raise SourceError(f"{path}: not a counts file: no piecemill counts in its metadata. Make one with --save-counts.")
+            if about["split"] != split:
+                raise SourceError(
+                    f"{path}: counted with split={about['split']!r}, asked for split={split!r}. "
+                    f"Counts fit one split only: pass --split {about['split']!r}, or count again."
+                )
+            for batch in file.iter_batches(batch_size=_ROWS, columns=["word", "count"]):
+                words = batch.column(0).cast(pa.large_binary())
+                _, offsets, data = words.buffers()
+                bounds = np.frombuffer(offsets, np.int64)[words.offset : words.offset + len(words) + 1]
+                counter.add_counts(
+                    np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]] if data else np.empty(0, np.uint8),
+                    bounds[1:] - bounds[0],
+                    np.ascontiguousarray(batch.column(1).to_numpy()),
+                )
+            stored = about["corpus"]
+            corpus += Corpus(stored["documents"], stored["bytes"], tuple(stored["fingerprint"]))
+    return corpus

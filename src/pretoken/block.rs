@@ -1,0 +1,253 @@
+//! The same scanners for 64 bytes of ASCII at once, without a branch per pretoken.
+//!
+//! In: 64 bytes at whose first a pretoken starts. Out: a word with a bit wherever a further pretoken surely starts.
+//! Each class of bytes is a 64-bit mask, and the regex becomes logic on masks: bit p of `mask << 1` says what byte
+//! p - 1 is, bit p of `mask >> 1` what byte p + 1 is. A block starts where a pretoken does, so no state goes from one
+//! to the next; what depends on bytes beyond the block, or beyond its first byte that is not ASCII, is left out.
+//! The oracle is `Scanner::end`, and behind it `reference`.
+
+/// Bytes in a block: one for each bit of a word.
+pub const BLOCK: usize = 64;
+
+/// The classes of 64 bytes. Bits from `ascii` on mean nothing.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Block {
+    /// ASCII bytes before the first that is not.
+    ascii: u32,
+    upper: u64,
+    lower: u64,
+    number: u64,
+    /// White space, newlines included.
+    white: u64,
+    /// `\r` and `\n`.
+    newline: u64,
+    /// The space itself.
+    space: u64,
+    quote: u64,
+    slash: u64,
+}
+
+impl Block {
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub fn new(bytes: &[u8; BLOCK]) -> Block {
+        use std::arch::x86_64::*;
+        let mut block = Block::EMPTY;
+        let mut beyond_ascii = 0;
+        for at in (0..BLOCK).step_by(16) {
+            // SAFETY: SSE2 is part of every x86-64; the 16 bytes at `at` lie inside `bytes`; loadu needs no alignment.
+            unsafe {
+                let x = _mm_loadu_si128(bytes.as_ptr().add(at).cast());
+                let bits = |lanes| u64::from(_mm_movemask_epi8(lanes) as u16) << at;
+                let is = |byte: u8| _mm_cmpeq_epi8(x, _mm_set1_epi8(byte as i8));
+                // byte - low <= high - low, unsigned: true where the smaller of the two is the left one.
+                let within = |low: u8, high: u8| {
+                    let above = _mm_sub_epi8(x, _mm_set1_epi8(low as i8));
+                    _mm_cmpeq_epi8(_mm_min_epu8(above, _mm_set1_epi8((high - low) as i8)), above)
+                };
+                beyond_ascii |= bits(x);
+                block.upper |= bits(within(b'A', b'Z'));
+                block.lower |= bits(within(b'a', b'z'));
+                block.number |= bits(within(b'0', b'9'));
+                block.white |= bits(_mm_or_si128(is(b' '), within(b'\t', b'\r')));
+                block.newline |= bits(_mm_or_si128(is(b'\n'), is(b'\r')));
+                block.space |= bits(is(b' '));
+                block.quote |= bits(is(b'\''));
+                block.slash |= bits(is(b'/'));
+            }
+        }
+        block.ascii = beyond_ascii.trailing_zeros();
+        block
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    #[inline(always)]
+    pub fn new(bytes: &[u8; BLOCK]) -> Block {
+        Block::portable(bytes)
+    }
+
+    const EMPTY: Block =
+        Block { ascii: 0, upper: 0, lower: 0, number: 0, white: 0, newline: 0, space: 0, quote: 0, slash: 0 };
+
+    /// The same on any machine: 8 bytes at a time in one word.
+    #[cfg(any(test, not(target_arch = "x86_64")))]
+    #[inline(always)]
+    fn portable(bytes: &[u8; BLOCK]) -> Block {
+        const ONES: u64 = 0x0101_0101_0101_0101;
+        const HIGH: u64 = 0x80 * ONES;
+        let mut block = Block::EMPTY;
+        let mut beyond_ascii = 0;
+        for (at, eight) in bytes.chunks_exact(8).enumerate() {
+            let x = eight.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+            // The high bit of each byte, gathered into the eight bits of one: the product moves bit 8k to 56 + k.
+            let bits = |flags: u64| ((flags >> 7 & ONES).wrapping_mul(0x0102_0408_1020_4080) >> 56) << (8 * at);
+            // With the high bits out of the way no sum carries into the next byte.
+            let low_bits = x & !HIGH;
+            let within = |low: u8, high: u8| {
+                let from = low_bits + u64::from(0x80 - low) * ONES;
+                let past = low_bits + u64::from(0x7f - high) * ONES;
+                from & !past & !x & HIGH
+            };
+            beyond_ascii |= bits(x & HIGH);
+            block.upper |= bits(within(b'A', b'Z'));
+            block.lower |= bits(within(b'a', b'z'));
+            block.number |= bits(within(b'0', b'9'));
+            block.white |= bits(within(b' ', b' ') | within(b'\t', b'\r'));
+            block.newline |= bits(within(b'\n', b'\n') | within(b'\r', b'\r'));
+            block.space |= bits(within(b' ', b' '));
+            block.quote |= bits(within(b'\'', b'\''));
+            block.slash |= bits(within(b'/', b'/'));
+        }
+        block.ascii = beyond_ascii.trailing_zeros();
+        block
+    }
+
+    /// The bits, bit 0 apart, that depend on nothing beyond the ASCII bytes: each start needs to know the byte after
+    /// it, and inside a run of white space how the run ends.
+    #[inline(always)]
+    fn certain(&self) -> u64 {
+        if self.ascii < 2 {
+            return 0;
+        }
+        let run = (self.white << (64 - self.ascii)).leading_ones();
+        let last = (self.ascii - 2).min(self.ascii - run);
+        (2 << last) - 2
+    }
+
+    #[inline(always)]
+    fn letter(&self) -> u64 {
+        self.upper | self.lower
+    }
+
+    #[inline(always)]
+    fn symbol(&self) -> u64 {
+        !(self.letter() | self.number | self.white)
+    }
+
+    /// `contraction(p)` is the length of the contraction at byte p of the block, or 0; it may look beyond the block.
+    #[inline(always)]
+    pub fn gpt2_starts(&self, contraction: impl Fn(usize) -> usize) -> u64 {
+        let (letter, number, symbol) = (self.letter(), self.number, self.symbol());
+        let goes_on = letter & letter << 1 | number & number << 1 | symbol & symbol << 1;
+        let mut starts = !self.white & !goes_on & !(self.space << 1);
+        // White space: the first of a run, and the last, which the next pretoken takes or which stands alone.
+        starts |= self.white & !(self.white << 1 & self.white >> 1);
+        let certain = self.certain();
+        // A quote that starts a pretoken. What a contraction ends with is a letter, so it decides nothing about the
+        // start of a later quote.
+        for p in each_bit(self.quote & starts & letter >> 1 & (certain | 1)) {
+            let len = contraction(p);
+            if len > 0 {
+                starts = starts & !(2 << p) | bit(p + len);
+            }
+        }
+        starts & certain
+    }
+
+    #[inline(always)]
+    pub fn cl100k_starts(&self, contraction: impl Fn(usize) -> usize) -> u64 {
+        let letter = self.letter();
+        let (mut starts, symbol_starts) = self.starts_around_words(self.newline);
+        starts |= letter & !(letter << 1) & !self.attaches(symbol_starts);
+        let certain = self.certain();
+        for p in each_bit(self.quote & symbol_starts & letter >> 1 & (certain | 1)) {
+            let len = contraction(p);
+            if len > 0 {
+                starts |= bit(p + len);
+            }
+        }
+        starts & certain
+    }
+
+    #[inline(always)]
+    pub fn o200k_starts(&self, contraction: impl Fn(usize) -> usize) -> u64 {
+        let letter = self.letter();
+        let (mut starts, symbol_starts) = self.starts_around_words(self.newline | self.slash);
+        starts |= letter & !(letter << 1) & !self.attaches(symbol_starts);
+        starts |= self.upper & self.lower << 1;
+        let certain = self.certain();
+        // A contraction ends the word before it. A quote right after another contraction has no word before it.
+        let mut last_end = 0;
+        for p in each_bit(self.quote & letter << 1 & letter >> 1 & certain) {
+            let len = if p == last_end { 0 } else { contraction(p) };
+            if len > 0 {
+                last_end = p + len;
+                starts = starts & !((bit(len) - 1) << p) | bit(last_end);
+            }
+        }
+        starts & certain
+    }
+
+    /// Letters that belong to the character before them: a blank, or a symbol that itself starts a pretoken.
+    #[inline(always)]
+    fn attaches(&self, symbol_starts: u64) -> u64 {
+        (symbol_starts | self.white & !self.newline) << 1
+    }
+
+    /// Starts at numbers, symbols and white space as cl100k and o200k have them, and those at symbols once more.
+    /// `tail` is what a run of symbols takes with it once a newline follows it.
+    #[inline(always)]
+    fn starts_around_words(&self, tail: u64) -> (u64, u64) {
+        let after_symbols = self.symbol() << 1 & self.newline;
+        // Adding a bit to a run of ones clears the run from there on. A second bit in the same run sets itself again.
+        let tails = tail & !tail.wrapping_add(after_symbols) | after_symbols;
+
+        let symbol = self.symbol() & !tails;
+        let symbol_starts = symbol & !(symbol << 1) & !(self.space << 1);
+
+        let mut number_starts = self.number & !(self.number << 1);
+        let fourth = self.number & self.number << 1 & self.number << 2 & self.number << 3;
+        let mut third_on = number_starts << 3 & fourth;
+        while third_on != 0 {
+            number_starts |= third_on;
+            third_on = third_on << 3 & fourth;
+        }
+
+        let white = self.white & !tails;
+        let blank = white & !self.newline;
+        // A run's first; its last if a blank, which the next pretoken takes or which stands alone; and the first
+        // after its last newline.
+        let mut white_starts = white & !(white << 1) | blank & !(self.white >> 1);
+        let mut after_newline = blank & (white & self.newline) << 1;
+        // Lines of nothing but blanks are rare enough for a loop.
+        let mut before_newline = blank & self.newline >> 1;
+        while before_newline != 0 {
+            after_newline &= !before_newline;
+            before_newline = before_newline >> 1 & blank;
+        }
+        white_starts |= after_newline;
+        (number_starts | symbol_starts | white_starts, symbol_starts)
+    }
+}
+
+/// Bit `p` of a word, or nothing where the word has no such bit.
+#[inline(always)]
+fn bit(p: usize) -> u64 {
+    if p < 64 { 1 << p } else { 0 }
+}
+
+/// The positions of the set bits, lowest first.
+#[inline(always)]
+fn each_bit(mut bits: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let p = (bits != 0).then(|| bits.trailing_zeros() as usize);
+        bits &= bits.wrapping_sub(1);
+        p
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_to_classify_a_block_agree_on_every_byte_in_every_place() {
+        for byte in 0..=255 {
+            for place in 0..BLOCK {
+                let mut bytes: [u8; BLOCK] = std::array::from_fn(|at| (at as u8).wrapping_mul(37) & 0x7f);
+                bytes[place] = byte;
+                assert_eq!(Block::new(&bytes), Block::portable(&bytes), "byte {byte:#x} at {place}");
+            }
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! The scanners against the regex, on texts made to meet every rule next to every other one.
+
+use super::classes::{self, classes};
+use super::{Split, reference_for_each};
+use fancy_regex::Regex;
+
+const NAMED: [&str; 3] = ["gpt2", "cl100k", "o200k"];
+
+/// One or more of each kind that a rule tells apart; the second line is beyond ASCII: Kelvin sign and long s (which
+/// case folding meets), title case, modifier, no case, mark, digit, number, blank, newline-like, symbols, emoji.
+const KINDS: &str = " \n\r\tasvelLSDM1'/!\
+    \u{212a}\u{17f}\u{1c5}\u{2b0}\u{4e2d}\u{301}\u{663}\u{bd}\u{3000}\u{a0}\u{85}\u{2028}\u{e9}\u{c9}\u{200b}\u{2014}\u{1f600}";
+
+fn split(name: &str) -> Split {
+    Split::new(name).expect(name)
+}
+
+fn fast(split: &Split, text: &str) -> Vec<usize> {
+    let mut ends = vec![];
+    split
+        .for_each(text, |pretoken| ends.push(pretoken.as_ptr_range().end as usize - text.as_ptr() as usize))
+        .expect("a named split cannot fail");
+    ends
+}
+
+fn reference(split: &Split, text: &str) -> Vec<usize> {
+    let mut ends = vec![];
+    let mut end = 0;
+    reference_for_each(split, text, |pretoken| {
+        end += pretoken.len();
+        ends.push(end);
+    })
+    .expect("these texts are short");
+    ends
+}
+
+#[track_caller]
+fn check(split: &Split, text: &str) {
+    let (got, want) = (fast(split, text), reference(split, text));
+    if got != want {
+        let same = got.iter().zip(&want).take_while(|(got, want)| got == want).count();
+        let from = if same == 0 { 0 } else { got[same - 1] };
+        let near: String = text[from..].chars().take(80).collect();
+        panic!("{}: from byte {from} {near:?}: {:?}, regex {:?}", split.name(), got.get(same), want.get(same));
+    }
+    assert_eq!(got.last().copied().unwrap_or(0), text.len());
+}
+
+/// A small generator (xorshift64*): the runs are the same everywhere.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n
+    }
+
+    fn any_char(&mut self) -> char {
+        let limit = [0x80, 0x300, 0x3100, 0x11_0000][self.below(4)];
+        char::from_u32(self.below(limit) as u32).unwrap_or('\u{fffd}')
+    }
+
+    /// Characters of `kinds`, now and then any other, in runs of one to (rarely) ninety.
+    fn text(&mut self, kinds: &[char], runs: usize) -> String {
+        let mut text = String::new();
+        for _ in 0..runs {
+            let c = if self.below(8) == 0 { self.any_char() } else { kinds[self.below(kinds.len())] };
+            let len = [1, 1, 1, 1, 1, 2, 2, 3, 4, 7, self.below(12), self.below(90)][self.below(12)];
+            text.extend(std::iter::repeat_n(c, len));
+        }
+        text
+    }
+}
+
+/// A text in which every word of `order` characters over `alphabet` occurs: de Bruijn's, by Duval's Lyndon words.
+fn every_mix(alphabet: &[char], order: usize) -> String {
+    let mut text = String::new();
+    let mut word = vec![0];
+    loop {
+        if order.is_multiple_of(word.len()) {
+            text.extend(word.iter().map(|&letter| alphabet[letter]));
+        }
+        let period = word.len();
+        word = (0..order).map(|at| word[at % period]).collect();
+        while word.last() == Some(&(alphabet.len() - 1)) {
+            word.pop();
+        }
+        let Some(last) = word.last_mut() else { break };
+        *last += 1;
+    }
+    // The words that run over the end and begin again.
+    let first: String = text.chars().take(order).collect();
+    text + &first
+}
+
+#[test]
+fn a_de_bruijn_text_has_every_word() {
+    let text = every_mix(&['a', 'b', 'c'], 3);
+    assert_eq!(text.len(), 27 + 3);
+    for word in 0..27 {
+        let word: String = [word / 9, word / 3 % 3, word % 3].map(|letter| ["a", "b", "c"][letter]).concat();
+        assert!(text.contains(&word), "{word}");
+    }
+}
+
+#[test]
+fn every_mix_of_six_kinds_in_ascii() {
+    for name in NAMED {
+        let split = split(name);
+        for alphabet in [" \nasA1'/!", " \n\tal'!1", "'sSlLvea "] {
+            let alphabet: Vec<char> = alphabet.chars().collect();
+            check(&split, &every_mix(&alphabet, if alphabet.len() > 8 { 5 } else { 6 }));
+        }
+    }
+}
+
+#[test]
+fn every_mix_of_six_kinds_beyond_ascii() {
+    for name in NAMED {
+        let split = split(name);
+        for alphabet in
+            ["aA\u{301}\u{4e2d}' ", "A\u{301}\u{1c5}'s\u{17f}", " \n\u{3000}a!\u{85}", "\u{663}1a \u{301}/\n"]
+        {
+            let alphabet: Vec<char> = alphabet.chars().collect();
+            check(&split, &every_mix(&alphabet, if alphabet.len() > 6 { 5 } else { 6 }));
+        }
+    }
+}
+
+#[test]
+fn every_short_text_on_its_own_and_behind_a_block() {
+    let kinds: Vec<char> = KINDS.chars().collect();
+    let fill = "fill the block, ".repeat(4);
+    for name in NAMED {
+        let split = split(name);
+        for a in &kinds {
+            for b in &kinds {
+                for c in &kinds {
+                    let text = String::from_iter([a, b, c]);
+                    check(&split, &text);
+                    // Where the three lie in the block must not matter: at its end, across it, past it.
+                    let shift = (*a as usize + *b as usize + *c as usize) % 12;
+                    check(&split, &format!("{}{text}", &fill[shift..]));
+                }
+            }
+        }
+        check(&split, &every_mix(&kinds, 3));
+    }
+}
+
+#[test]
+fn random_texts() {
+    let kinds: Vec<char> = KINDS.chars().collect();
+    let mut random = Random(1);
+    for name in NAMED {
+        let split = split(name);
+        check(&split, "");
+        for _ in 0..300 {
+            let some: Vec<char> = (0..1 + random.below(8)).map(|_| kinds[random.below(kinds.len())]).collect();
+            let runs = random.below(120);
+            check(&split, &random.text(&some, runs));
+        }
+    }
+}
+
+/// Run by hand: `SOAK=10000000 cargo test --release --no-default-features soak -- --ignored`.
+#[test]
+#[ignore = "minutes; the number of texts is in the environment"]
+fn soak() {
+    let setting = |name: &str, default| std::env::var(name).map_or(default, |n| n.parse().expect("a number"));
+    let kinds: Vec<char> = KINDS.chars().collect();
+    let mut random = Random(setting("SOAK_SEED", 2) as u64);
+    let splits = NAMED.map(split);
+    for _ in 0..setting("SOAK", 100_000) {
+        let some: Vec<char> = (0..1 + random.below(8)).map(|_| kinds[random.below(kinds.len())]).collect();
+        let longest = if random.below(8) == 0 { 100 } else { 16 };
+        let runs = random.below(longest);
+        let text = random.text(&some, runs);
+        splits.iter().for_each(|split| check(split, &text));
+    }
+}
+
+#[test]
+fn the_table_of_classes_is_the_regex_engines() {
+    let table = classes();
+    for (class, kinds) in [
+        (r"[\p{Lu}\p{Lt}]", classes::UPPER),
+        (r"\p{Ll}", classes::LOWER),
+        (r"\p{L}", classes::LETTER),
+        (r"\p{M}", classes::MARK),
+        (r"\p{N}", classes::NUMBER),
+        (r"\s", classes::WHITE),
+        (r"[^\r\n\p{L}\p{N}]", classes::BLANK | classes::SYMBOL),
+        (r"[^\s\p{L}\p{N}]", classes::SYMBOL),
+    ] {
+        let regex = Regex::new(&format!("{class}+")).expect(class);
+        let all: String = ('\0'..=char::MAX).collect();
+        let found: String = regex.find_iter(&all).map(|found| found.expect("no backtracking").as_str()).collect();
+        let want: String = ('\0'..=char::MAX).filter(|&c| table[c as usize] & kinds != 0).collect();
+        assert!(found == want, "{class}");
+    }
+}
+
+#[test]
+fn no_letter_beyond_the_long_s_folds_into_a_contraction() {
+    let regex = Regex::new("(?i:[stredvml])").expect("a class");
+    let all: String = ('\u{80}'..=char::MAX).collect();
+    let found: String = regex.find_iter(&all).map(|found| found.expect("no backtracking").as_str()).collect();
+    assert_eq!(found, "\u{17f}");
+}
+
+/// tiktoken's present forms. o200k has none.
+const POSSESSIVE: [(&str, &str); 2] = [
+    ("gpt2", r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"),
+    (
+        "cl100k",
+        concat!(
+            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+",
+            r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+        ),
+    ),
+];
+
+#[test]
+fn tiktokens_possessive_forms_cut_alike() {
+    let kinds: Vec<char> = KINDS.chars().collect();
+    let mix = every_mix(&kinds, 3) + "x";
+    for (name, pattern) in POSSESSIVE {
+        let possessive = split(pattern);
+        assert_eq!(possessive.name(), "regex");
+        for text in [&mix, "", "a  ", " \t", "\n", "a \n", "! \r\n\n", "a\u{3000} "] {
+            assert_eq!(reference(&possessive, text), fast(&split(name), text), "{name}: {text:?}");
+        }
+    }
+}
+
+#[test]
+fn tiktokens_possessive_cl100k_takes_the_blanks_after_the_last_newline_of_a_text_along() {
+    // Its `\s++$` stands before `\s*[\r\n]`, the plain form's `\s+(?!\S)` after it. It shows nowhere else.
+    assert_eq!(reference(&split(POSSESSIVE[1].1), "a \n  "), [1, 5]);
+    assert_eq!(fast(&split("cl100k"), "a \n  "), [1, 3, 5]);
+    assert_eq!(reference(&split("cl100k"), "a \n  "), [1, 3, 5]);
+}
+
+#[test]
+fn a_very_long_run_is_no_trouble() {
+    for name in NAMED {
+        for c in [" ", "\n", "a", "A", "1", "!", "/", "'", "\u{301}", "\u{3000}", "\n ", "\u{301}A"] {
+            let text = c.repeat(3_000_000) + "x";
+            let mut total = 0;
+            split(name).for_each(&text, |pretoken| total += pretoken.len()).expect("a named split cannot fail");
+            assert_eq!(total, text.len());
+        }
+    }
+}
+
+#[test]
+fn what_a_regex_skips_is_a_pretoken_and_an_empty_match_only_cuts() {
+    let cut = |pattern: &str, text: &str| {
+        let mut pretokens = vec![];
+        split(pattern)
+            .for_each(text, |pretoken| pretokens.push(String::from_utf8_lossy(pretoken).into_owned()))
+            .expect(pattern);
+        pretokens.join("|")
+    };
+    assert_eq!(cut(r"\d+", "ab12cd3"), "ab|12|cd|3");
+    assert_eq!(cut(r"\d+", "no digits"), "no digits");
+    assert_eq!(cut("a*", "baab"), "b|aa|b");
+    assert_eq!(cut("a*", "b\u{4e2d}b"), "b|\u{4e2d}|b");
+    assert_eq!(cut(r"(?=b)", "abab"), "a|ba|b");
+    assert_eq!(cut("none", "a b"), "a b");
+    assert_eq!(cut("none", ""), "");
+}
+
+#[test]
+fn a_bad_regex_is_named_with_the_way_out() {
+    let message = Split::new("(a").expect_err("unclosed").to_string();
+    for part in ["`(a`", "Opening parenthesis", "gpt2, cl100k, o200k, none"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert!(Split::new("").is_err());
+}
+
+#[test]
+fn a_regex_that_gives_up_is_an_error_with_its_place() {
+    let split = split(r"(a|b|ab)*\1c");
+    let mut seen = 0;
+    let failed = split.for_each(&format!("abbc{}", "ab".repeat(60)), |pretoken| seen += pretoken.len());
+    let message = failed.expect_err("exponential").to_string();
+    assert!(message.contains("after byte 4") && message.contains(r"(a|b|ab)*\1c"), "{message}");
+    assert_eq!(seen, 4);
+}
+
+#[test]
+fn a_published_pattern_is_the_named_split() {
+    for name in NAMED {
+        let named = split(name);
+        assert_eq!(named.name(), name);
+        assert_eq!(split(named.pattern().expect("a regex")).name(), name);
+    }
+    assert_eq!(split("none").pattern(), None);
+    assert_eq!(split("x+").pattern(), Some("x+"));
+}
