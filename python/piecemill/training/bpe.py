@@ -1,0 +1,243 @@
+"""Documents -> a BPE vocabulary.
+
+`train_bpe` counts words (or lays whole documents out, with `split="none"`), learns merges, and gives a
+`Tokenizer`. Counting and merging happen in `_core`; here is the order of things, what is told while they go on,
+and the record of how they went.
+"""
+
+import difflib
+import platform
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from piecemill import _core
+from piecemill.errors import PlanError
+from piecemill.sizes import parse_size
+from piecemill.sources import Documents, Source, Tally, open_source
+from piecemill.tokenizers import Tokenizer
+from piecemill.training.counts import NOTHING, Corpus, load_counts, save_counts
+from piecemill.training.feed import Feed
+from piecemill.training.plan import TrainPlan
+from piecemill.training.progress import TrainProgress
+from piecemill.training.remaining import Remaining
+from piecemill.training.stages import Stages, memory_now
+
+OnProgress = Callable[[TrainProgress], None]
+
+# Blocks that wait between reading and counting. Two or three keep every thread busy.
+_WAITING_BYTES = 32 * 2**20
+
+
+def train_bpe(
+    source: object = None, *, plan: TrainPlan | None = None, on_progress: OnProgress | None = None, **options: Any
+) -> Tokenizer:
+    """Learn a byte-level BPE vocabulary from `source`; exact, and the same for any number of threads.
+
+    `source` is whatever `piecemill.sources` can open: a path, a glob, a list of them, a table, an iterable of
+    strings. Options are the fields of `TrainPlan` (`vocab_size`, `split`, `special_tokens`, `min_frequency`, ...).
+    If no pair is left before the vocabulary is full, the tokenizer is smaller, and its `training` record says so.
+
+    >>> tok = train_bpe(["low lower lowest"] * 10, vocab_size=262, split="gpt2")
+    >>> tok.decode(tok.encode("lower"))
+    'lower'
+    """
+    plan = with_options(plan or TrainPlan(), options)
+    run = _Run(plan, on_progress or (lambda _: None))
+    return run.train(source)
+
+
+def count_words(
+    source: object, *, plan: TrainPlan | None = None, on_progress: OnProgress | None = None, **options: Any
+) -> int:
+    """Count the words of `source` into `plan.save_counts` without learning merges; gives the distinct words."""
+    plan = with_options(plan or TrainPlan(), options)
+    if plan.save_counts is None:
+        raise PlanError("save_counts is not set: say which file the counts go to.")
+    run = _Run(plan, on_progress or (lambda _: None))
+    return len(run.count(source))
+
+
+def with_options(plan: TrainPlan, options: dict[str, Any]) -> TrainPlan:
+    """`plan` with `options` in place of its fields; an unknown one is an error that names the nearest."""
+    known = [field.name for field in fields(TrainPlan)]
+    for name, value in options.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise PlanError(f"unknown option {name!r}; {f'did you mean {near[0]!r}?' if near else f'known are {known}.'}")
+        if isinstance(value, list):
+            options[name] = tuple(value)
+    return replace(plan, **options)
+
+
+class _Run:
+    """One training run: the stages, what was read, and what is told about it."""
+
+    def __init__(self, plan: TrainPlan, on_progress: OnProgress) -> None:
+        self.plan = plan
+        self.on_progress = on_progress
+        self.stages = Stages()
+        self.progress = _core.Progress()
+        self.corpus = NOTHING
+        self.tally = Tally()
+        self.distinct_words = 0
+        self.spills = (0, 0)
+
+    def train(self, source: object) -> Tokenizer:
+        plan = self.plan
+        specials = [token.encode() for token in plan.special_tokens]
+        limits = (plan.vocab_size, plan.min_frequency, plan.max_token_bytes, specials)
+        if plan.split == "none" and not plan.from_counts and plan.save_counts is None:
+            flat = _core.FlatCorpus(*limits)
+            with self.stages.stage("read"):
+                self._read(source, flat.add, lambda: 0, "read")
+            learned = self._merge(lambda: flat.train(self.progress))
+        else:
+            counts = self.count(source)
+            learned = self._merge(lambda: _core.train_words(counts, *limits, self.progress))
+        return Tokenizer.from_merges(
+            learned.merges,
+            split=plan.split,
+            pattern=_core.split_pattern(plan.split),
+            special_tokens=plan.special_tokens,
+            training=self._record(learned),
+        )
+
+    def count(self, source: object) -> _core.WordCounts:
+        plan = self.plan
+        with tempfile.TemporaryDirectory(prefix="piecemill-") as spill_dir, self.stages.stage("count"):
+            counter = _core.WordCounter(plan.split, plan.memory_bytes, spill_dir)
+            if plan.from_counts:
+                if source is not None and source != ():
+                    raise PlanError("from_counts and a source were both given: train from counts or from documents.")
+                work: Callable[[], Any] = lambda: load_counts(plan.from_counts, counter, split=plan.split)
+                self.corpus = self.stages.watch(work, self.progress, lambda: self._tell_reading("count", counter.distinct, None))
+            else:
+                self._read(source, counter.add, lambda: counter.distinct, "count")
+            self.spills = counter.spills
+            counts: _core.WordCounts = self.stages.watch(counter.finish, self.progress, lambda: None)
+            self.distinct_words = len(counts)
+        if plan.save_counts is not None:
+            path = Path(plan.save_counts)
+            with self.stages.stage("save counts"):
+                save = lambda: save_counts(counts, path, split=plan.split, corpus=self.corpus)
+                self.stages.watch(save, self.progress, lambda: None)
+        return counts
+
+    def _read(self, source: object, add: Callable[..., None], distinct: Callable[[], int], stage: Any) -> None:
+        plan = self.plan
+        if source is None:
+            raise PlanError("no source was given: pass a path, a glob, a table or an iterable of strings.")
+        opened = open_source(
+            source,
+            field=plan.field,
+            separator=plan.separator,
+            include=plan.include,
+            exclude=plan.exclude,
+            gitignore=plan.gitignore,
+            hidden=plan.hidden,
+            max_file_bytes=parse_size(plan.max_file_bytes, "max_file_bytes"),
+            on_bad_document=plan.on_bad_document,
+        )
+        tallies: dict[tuple[int, int], Tally] = {}
+        lock = threading.Lock()
+
+        def consume(block: Documents) -> None:
+            add(block.data, block.ends)
+            hashes = _core.hash_documents(block.data, block.ends).sum(axis=0, dtype=np.uint64)
+            here = Corpus(len(block), block.nbytes, (int(hashes[0]), int(hashes[1])))
+            with lock:
+                self.corpus += here
+                tallies[block.id] = block.tally
+                self._bytes_read += block.tally.source_bytes
+
+        self._bytes_read = 0
+        feed = Feed(
+            opened, readers=plan.workers, consumers=plan.workers, most_bytes=_WAITING_BYTES, progress=self.progress
+        )
+        work = lambda: feed.run(consume)
+        self.stages.watch(work, self.progress, lambda: self._tell_reading(stage, distinct(), opened))
+        self.tally = opened.found
+        for block_id in sorted(tallies):
+            self.tally += tallies[block_id]
+        opened.refuse_empty(self.tally)
+
+    def _tell_reading(self, stage: Any, distinct: int, source: Source | None) -> None:
+        read, total = getattr(self, "_bytes_read", 0), source.total_bytes if source else None
+        self._reading_since = getattr(self, "_reading_since", None) or time.perf_counter()
+        seconds = time.perf_counter() - self._reading_since
+        left = seconds * (total - read) / read if total and read and seconds > 0.5 else None
+        self.on_progress(
+            TrainProgress(
+                stage=stage,
+                documents=self.corpus.documents,
+                bytes_read=read,
+                bytes_total=total,
+                distinct_words=distinct,
+                memory=memory_now(),
+                seconds_left=left,
+            )
+        )
+
+    def _merge(self, work: Callable[[], _core.Learned]) -> _core.Learned:
+        wanted = self.plan.vocab_size - 256 - len(self.plan.special_tokens)
+        remaining = Remaining(wanted)
+        started = time.perf_counter()
+
+        def tell() -> None:
+            progress = self.progress
+            merges, seconds = progress.merges, time.perf_counter() - started
+            remaining.saw(seconds, merges, progress.occurrences)
+            self.on_progress(
+                TrainProgress(
+                    stage="merge",
+                    documents=self.corpus.documents,
+                    bytes_read=self.corpus.bytes,
+                    distinct_words=self.distinct_words,
+                    merges=merges,
+                    merges_wanted=wanted,
+                    merges_per_second=remaining.merges_per_second(),
+                    pair_count=progress.pair_count,
+                    token=progress.token,
+                    memory=memory_now(),
+                    seconds_left=remaining.seconds(),
+                )
+            )
+
+        with self.stages.stage("merge"):
+            learned: _core.Learned = self.stages.watch(work, self.progress, tell)
+        self.trace = remaining.trace
+        return learned
+
+    def _record(self, learned: _core.Learned) -> dict[str, Any]:
+        """What goes into `training.json`."""
+        plan = asdict(self.plan)
+        plan["save_counts"] = str(plan["save_counts"]) if plan["save_counts"] else None
+        plan["from_counts"] = [str(path) for path in plan["from_counts"]]
+        return {
+            "plan": plan,
+            "versions": {"piecemill": _core.__version__, "python": platform.python_version(), "numpy": np.__version__},
+            "platform": {"machine": platform.machine(), "system": sys.platform, "threads": self.plan.workers},
+            "corpus": {
+                "documents": self.corpus.documents,
+                "bytes": self.corpus.bytes,
+                "fingerprint": self.corpus.hex,
+                "left_out": {name: count for name, count in self.tally.left_out.items() if count},
+                "skipped": self.tally.skipped_count,
+                "skipped_documents": [list(skip) for skip in self.tally.skipped],
+            },
+            "distinct_words": self.distinct_words,
+            "spilled": {"runs": self.spills[0], "bytes": self.spills[1]},
+            "vocab_size": learned.vocab_size,
+            "merges": len(learned.merges),
+            "ended": "vocabulary full" if learned.full else "no pair left",
+            "merging": learned.stats,
+            "stages": self.stages.done,
+        }

@@ -1,0 +1,67 @@
+"""What a training run tells while it goes on."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from piecemill.sizes import show_bytes, show_count, show_seconds
+
+Stage = Literal["count", "read", "merge", "save"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainProgress:
+    """One moment of a run. Fields that a stage does not know yet are 0 or None."""
+
+    stage: Stage
+    documents: int = 0
+    bytes_read: int = 0
+    "Bytes of the source done with, as they lie on disk."
+    bytes_total: int | None = None
+    distinct_words: int = 0
+    merges: int = 0
+    merges_wanted: int = 0
+    merges_per_second: float = 0.0
+    pair_count: int = 0
+    "How often the pair that was merged last occurred."
+    token: bytes = b""
+    "The token that was made last."
+    memory: int = 0
+    "Bytes this process holds."
+    seconds_left: float | None = None
+
+    @property
+    def fraction(self) -> float | None:
+        """How much of the stage is done, by what can be counted; None if the whole is not known."""
+        if self.stage == "merge":
+            return self.merges / self.merges_wanted if self.merges_wanted else 1.0
+        if self.bytes_total:
+            return min(1.0, self.bytes_read / self.bytes_total)
+        return None
+
+    def columns(self) -> tuple[str, ...]:
+        """The same columns in every line of a stage."""
+        left = "" if self.seconds_left is None else f"{show_seconds(self.seconds_left)} left"
+        memory = f"{self.memory / 2**30:.2f} GiB"
+        if self.stage == "merge":
+            return (
+                f"{self.merges:,}/{self.merges_wanted:,} merges",
+                f"{show_count(self.merges_per_second)}/s",
+                f"{show_count(self.pair_count)} x {show_token(self.token)}",
+                memory,
+                left,
+            )
+        words = (f"{show_count(self.distinct_words)} words",) if self.stage == "count" else ()
+        return (f"{show_count(self.documents)} documents", f"{show_bytes(self.bytes_read)} read", *words, memory, left)
+
+
+def show_token(token: bytes, most: int = 24) -> str:
+    r"""A token as people can read it: text in quotes, with escapes for what does not show.
+
+    >>> show_token(b" return"), show_token(b"\n\n"), show_token(b"\xe2\x82")
+    ("' return'", "'\\n\\n'", "b'\\xe2\\x82'")
+    """
+    try:
+        shown = repr(token.decode())
+    except UnicodeDecodeError:
+        shown = repr(token)
+    return shown if len(shown) <= most else shown[: most - 2] + "…" + shown[-1]
