@@ -1,6 +1,8 @@
 //! The binding: extract, let go of the interpreter, call, translate the error. No decision lives here.
 
+mod arrays;
 mod progress;
+mod sources;
 
 use crate::error::Error;
 use pyo3::exceptions::PyKeyboardInterrupt;
@@ -29,6 +31,8 @@ fn to_py(error: Error) -> PyErr {
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    arrays::register(module)?;
     progress::register(module)?;
+    sources::register(module)?;
     Ok(())
 }
