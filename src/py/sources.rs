@@ -67,11 +67,11 @@ fn extract_lines<'py>(py: Python<'py>, lines: &[u8], field: &str) -> (Documents<
     (hand_over(py, lines.taken), lines.newlines)
 }
 
-/// The pieces of a text between separators: (data, ends, piece starts, empty, problems).
+/// The pieces of a text between separators: (data, ends, piece starts, empty, problems), and how many bytes are done.
 #[pyfunction]
-fn split_text<'py>(py: Python<'py>, text: &[u8], separator: &[u8]) -> Documents<'py> {
-    let taken = py.detach(|| split::split(text, separator));
-    hand_over(py, taken)
+fn split_text<'py>(py: Python<'py>, text: &[u8], separator: &[u8], base: u64, last: bool) -> (Documents<'py>, usize) {
+    let (taken, done) = py.detach(|| split::split(text, separator, base, last));
+    (hand_over(py, taken), done)
 }
 
 /// Every document that is not UTF-8: its number, and its first bad byte.

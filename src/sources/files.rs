@@ -55,9 +55,12 @@ pub fn read_texts<P: AsRef<Path>>(paths: &[P], sizes: &[u64], named: bool) -> Te
                 continue;
             }
         };
+        // Bytes are named as they are counted in the file, mark included.
+        let mut marked = 0;
         if data[used..end].starts_with(BOM) {
             data.copy_within(used + BOM.len()..end, used);
             end -= BOM.len();
+            marked = BOM.len() as u64;
         }
         let text = &data[used..end];
         if is_binary(text) {
@@ -67,7 +70,7 @@ pub fn read_texts<P: AsRef<Path>>(paths: &[P], sizes: &[u64], named: bool) -> Te
                 texts.binary += 1;
             }
         } else if let Some(at) = utf8::first_invalid(text) {
-            texts.taken.problems.push(number, || utf8::describe(text, at, ""));
+            texts.taken.problems.push(number, || utf8::describe(text, at, marked));
         } else if text.is_empty() {
             texts.taken.empty += 1;
         } else {

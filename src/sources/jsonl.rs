@@ -49,10 +49,10 @@ pub fn extract(lines: &[u8], field: &str) -> Lines {
             };
             match line {
                 Some(line) => extract_line(line, field, start, out.newlines, &mut out.taken),
-                None => out
-                    .taken
-                    .problems
-                    .push(out.newlines, || utf8::describe(bytes, utf8::first_invalid(bytes).unwrap_or(0), "the line")),
+                None => out.taken.problems.push(out.newlines, || {
+                    let at = utf8::first_invalid(bytes).unwrap_or(0);
+                    format!("{} of the line", utf8::describe(bytes, at, 0))
+                }),
             }
         }
         out.newlines += u64::from(cut.is_some());
@@ -278,7 +278,7 @@ mod tests {
                 "found an array, expected a JSON object with the field \"text\"",
                 "broken JSON at column 10: EOF while parsing a string",
                 "broken JSON at column 14: trailing characters",
-                "invalid UTF-8 at byte 1 of the line (found 0xff)",
+                "invalid UTF-8 at byte 1 (found 0xff) of the line",
                 "broken JSON at column 16: unexpected end of hex escape",
                 "no field \"text\"",
             ]

@@ -9,11 +9,10 @@ pub fn first_invalid(text: &[u8]) -> Option<usize> {
     simdutf8::compat::from_utf8(text).err().map(|error| error.valid_up_to())
 }
 
-/// What to say about the byte at `at` in `text`.
-pub fn describe(text: &[u8], at: usize, of: &str) -> String {
+/// What to say about the byte at `at` in `text`, which starts at byte `base` of its file.
+pub fn describe(text: &[u8], at: usize, base: u64) -> String {
     let found = text.get(at).copied().unwrap_or(0);
-    let place = if of.is_empty() { String::new() } else { format!(" of {of}") };
-    format!("invalid UTF-8 at byte {at}{place} (found 0x{found:02x})")
+    format!("invalid UTF-8 at byte {} (found 0x{found:02x})", base + at as u64)
 }
 
 /// Every document of `data` that is not UTF-8: its number, and its first bad byte.
