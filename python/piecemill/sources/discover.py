@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from glob import iglob
 from os import PathLike, fspath
 
 from piecemill._core import walk_folder
@@ -71,13 +72,11 @@ def discover(sources: Sequence[str | PathLike[str]], wanted: Wanted, reading: Re
 
 
 def exists(source: str) -> bool:
-    """Whether a string names a file, a folder, or a glob in a folder that exists."""
-    try:
-        if os.path.exists(source):
-            return True
-    except ValueError:  # a NUL in it
+    """Whether a string names a file or a folder, or is a glob that matches one; no text of any length is."""
+    if len(source) > 4096 or "\0" in source or "\n" in source:
         return False
-    return is_glob(source) and os.path.isdir(_cut_glob(source)[0] or ".") and "\n" not in source
+    # Asked of texts as well ("what? *"), so the shell's own wildcards will do here: braces look like a path anyway.
+    return os.path.lexists(source) or (is_glob(source) and any(True for _ in iglob(source, recursive=True)))
 
 
 def is_glob(source: str) -> bool:

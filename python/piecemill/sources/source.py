@@ -151,13 +151,14 @@ def _place(task: Task, reading: Reading) -> Any:
 
 def _in_memory(source: object, reading: Reading) -> Source:
     if isinstance(source, bytes | bytearray | memoryview | Mapping) or not (
-        _speaks_arrow(source) or isinstance(source, Iterable)
+        _is_table(source) or isinstance(source, Iterable)
     ):
+        hint = " Choose one of its parts, such as source['train']." if isinstance(source, Mapping) else ""
         raise SourceError(
             f"source: found {type(source).__name__}, expected a path, a glob, a list of those, a table, "
-            "or an iterable of strings."
+            f"or an iterable of strings.{hint}"
         )
-    known = getattr(source, "nbytes", None) if _speaks_arrow(source) else None
+    known = getattr(source, "nbytes", None) if _is_table(source) else None
     total = known if isinstance(known, int) else None
     name = f"<{type(source).__name__}>"
     task = Task(0, "memory", None, 0, (name,), (total or 0,), True, total or 0)
@@ -171,15 +172,17 @@ def _read_memory(memory: Any, task: Task, packer: Packer) -> Iterator[Documents]
         raise SourceError(f"{name}: a source in memory can only be read where it was opened, with source.read(task).")
     if isinstance(memory, _Once):
         memory = memory.take(name)
-    if _speaks_arrow(memory):
+    if _is_table(memory):
         from piecemill.sources.tables import read_capsule
 
         return read_capsule(memory, name, packer)
     return read_items(memory, name, packer)
 
 
-def _speaks_arrow(source: object) -> bool:
-    return hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__")
+def _is_table(source: object) -> bool:
+    capsule = hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__")
+    # A Hugging Face dataset has no capsule, but iterates over Arrow tables when asked to.
+    return capsule or (hasattr(source, "with_format") and hasattr(source, "iter"))
 
 
 class _Once:
@@ -212,12 +215,14 @@ def _as_paths(source: object) -> Sequence[str | PathLike[str]] | None:
     if all(_looks_like_path(item) for item in first):
         raise SourceError(
             f"source: {first[0]!r} looks like a path, but no file matched any of the list. "
-            "Correct the paths; or, if these are the texts, pass iter([...])."
+            "Correct the paths (a Path is never taken for text); or, if these are the texts, pass iter([...])."
         )
     return None
 
 
 def _looks_like_path(item: str) -> bool:
-    if not item or any(space in item for space in " \n\t"):
+    if not item or "\n" in item or len(item) > 4096:
         return False
+    if " " in item:
+        return "/" in item and is_glob(item)
     return "/" in item or is_glob(item) or kind_of(item)[0] != "text" or PurePath(item).suffix in (".txt", ".md", ".gz")

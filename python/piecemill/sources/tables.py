@@ -25,6 +25,8 @@ from piecemill.sources.packing import Packer, Reading
 from piecemill.sources.tasks import Task, cut
 
 _MAX_BATCH_ROWS = 65_536
+_HUGGING_FACE_ROWS = 1_000
+_BUFFER_BYTES = 1024 * 1024
 
 
 class _NoColumn(Exception):
@@ -80,17 +82,25 @@ def read_table(task: Task, packer: Packer) -> Iterator[Documents]:
 
 
 def read_capsule(source: Any, name: str, packer: Packer) -> Iterator[Documents]:
-    """The documents of an object with `__arrow_c_stream__` or `__arrow_c_array__`, in one go."""
+    """The documents of an object with `__arrow_c_stream__` or `__arrow_c_array__`, or a Hugging Face dataset."""
     row = 0
-    for batch in capsule_batches(source):
-        try:
+    try:
+        for batch in _hugging_face(source) if hasattr(source, "with_format") else _capsule_batches(source):
             yield from _take_batch(batch, name, row, 0, packer)
-        except _NoColumn as error:
-            raise SourceError(f"{name}: {error}. Name the column that holds the text with field=...") from None
-        row += batch.num_rows
+            row += batch.num_rows
+    except _NoColumn as error:
+        raise SourceError(f"{name}: {error}. Name the column that holds the text with --field.") from None
+    except pa.ArrowException as error:
+        raise SourceError(f"{name}[{row}]: cannot be read from this row on: {_first_line(error)}.") from None
 
 
-def capsule_batches(source: Any) -> Iterable[pa.RecordBatch]:
+def _hugging_face(dataset: Any) -> Iterator[pa.RecordBatch]:
+    """Batches of a `datasets.Dataset` or `IterableDataset`, which iterate in Arrow but have no capsule (5.2)."""
+    for table in dataset.with_format("arrow").iter(batch_size=_HUGGING_FACE_ROWS):
+        yield from table.to_batches()
+
+
+def _capsule_batches(source: Any) -> Iterable[pa.RecordBatch]:
     """The batches of anything that speaks Arrow; a lone array or column becomes a table with one nameless column."""
     if hasattr(source, "__arrow_c_stream__"):
         try:
@@ -109,7 +119,8 @@ def _lone(array: Any) -> pa.RecordBatch:
 
 def _parquet_batches(task: Task, packer: Packer) -> Iterator[pa.RecordBatch]:
     field = packer.reading.field
-    with pq.ParquetFile(task.paths[0]) as file:
+    # With a buffer, a column is read as it is needed; without, a row group's column is held whole.
+    with pq.ParquetFile(task.paths[0], buffer_size=_BUFFER_BYTES) as file:
         groups = range(task.start, file.metadata.num_row_groups if task.stop is None else task.stop)
         size = sum(file.metadata.row_group(n).total_byte_size for n in groups)
         # About a block a batch, going by the mean row: of all columns, so rather too few rows than too many.
