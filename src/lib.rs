@@ -7,6 +7,7 @@
 //! Everything that crosses a border is a flat buffer and where each item ends. Nothing here prints or knows
 //! Python; `py` is the only module that does, and it decides nothing.
 
+pub mod arrays;
 pub mod bpe;
 pub mod count;
 pub mod error;
@@ -14,5 +15,6 @@ pub mod pretoken;
 pub mod progress;
 #[cfg(feature = "python")]
 mod py;
+pub mod sources;
 
 pub use error::{Error, Result};

@@ -1,7 +1,9 @@
 //! The binding: extract, let go of the interpreter, call, translate the error. No decision lives here.
 
+mod arrays;
 mod pretoken;
 mod progress;
+mod sources;
 mod training;
 
 use crate::error::Error;
@@ -31,8 +33,10 @@ fn to_py(error: Error) -> PyErr {
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    arrays::register(module)?;
     pretoken::register(module)?;
     progress::register(module)?;
+    sources::register(module)?;
     training::register(module)?;
     Ok(())
 }

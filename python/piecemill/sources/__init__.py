@@ -1,1 +1,32 @@
-"""."""
+"""Sources: files, tables and strings -> documents.
+
+Finds what a corpus consists of, plans it as tasks that can be read anywhere, and reads each as blocks of
+`Documents`: one buffer, and where each document ends. Nothing is left out in silence: rules count what they
+leave out, and a bad document stops the run or is counted and listed. Nothing here knows tokens.
+
+```
+open_source ─▶ discover: files ─▶ plan: tasks ─▶ read: text, jsonl, tables, items ─▶ Packer: blocks
+```
+
+Start with `open_source`. The next filters (by size, by a field) belong between a reader and its `Packer`.
+"""
+
+from piecemill.sources.documents import LISTED_SKIPS, BlockId, Documents, Skipped, Tally
+from piecemill.sources.packing import BLOCK_BYTES, BadDocument, Reading
+from piecemill.sources.source import Source, open_source, read_task
+from piecemill.sources.tasks import Task
+
+__all__ = [
+    "BLOCK_BYTES",
+    "LISTED_SKIPS",
+    "BadDocument",
+    "BlockId",
+    "Documents",
+    "Reading",
+    "Skipped",
+    "Source",
+    "Tally",
+    "Task",
+    "open_source",
+    "read_task",
+]

@@ -1,0 +1,156 @@
+"""Discovery: what the user wrote -> files, in a stable order.
+
+A folder is walked; a glob is a walk from its first folder without a wildcard; a file is taken as it is. Files
+come in the order of the sources, and within a folder in the order of their paths, component by component and
+byte by byte. A file that is reached twice is read once, where it came first.
+
+Start with `discover`.
+"""
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from glob import iglob
+from os import PathLike, fspath
+
+from piecemill._core import walk_folder
+from piecemill.errors import SourceError
+from piecemill.sources.documents import LISTED_SKIPS, Skipped, Tally
+from piecemill.sources.packing import Reading, bad_document
+from piecemill.sources.tasks import File, kind_of
+
+_WILDCARDS = frozenset("*?[{")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which files of a folder are wanted."""
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    gitignore: bool = True
+    hidden: bool = False
+
+
+@dataclass(slots=True)
+class _Findings:
+    files: list[File] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+    skipped: list[Skipped] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
+
+    def count(self, rule: str, count: int = 1) -> None:
+        if count:
+            self.left_out[rule] = self.left_out.get(rule, 0) + count
+
+    def add(self, file: File) -> None:
+        key = os.path.abspath(file.path)
+        if key in self.seen:
+            self.count("repeated")
+        else:
+            self.seen.add(key)
+            self.files.append(file)
+
+
+def discover(sources: Sequence[str | PathLike[str]], wanted: Wanted, reading: Reading) -> tuple[list[File], Tally]:
+    """The files of all `sources`, and what was left out; a source that gives no file is an error."""
+    findings = _Findings()
+    for source in sources:
+        before = len(findings.seen)
+        own = _Findings(seen=findings.seen)
+        _discover_one(fspath(source), wanted, reading, own)
+        if len(findings.seen) == before and not own.left_out.get("repeated"):
+            raise _no_file(fspath(source), own)
+        findings.files += own.files
+        findings.skipped += own.skipped
+        for rule, count in own.left_out.items():
+            findings.count(rule, count)
+    listed = tuple(findings.skipped[:LISTED_SKIPS])
+    tally = Tally(left_out=findings.left_out, skipped_count=len(findings.skipped), skipped=listed)
+    return findings.files, tally
+
+
+def exists(source: str) -> bool:
+    """Whether a string names a file or a folder, or is a glob that matches one; no text of any length is."""
+    if len(source) > 4096 or "\0" in source or "\n" in source:
+        return False
+    # Asked of texts as well ("what? *"), so the shell's own wildcards will do here: braces look like a path anyway.
+    return os.path.lexists(source) or (is_glob(source) and any(True for _ in iglob(source, recursive=True)))
+
+
+def is_glob(source: str) -> bool:
+    """Whether a string has a wildcard in it."""
+    return not _WILDCARDS.isdisjoint(source)
+
+
+def _discover_one(source: str, wanted: Wanted, reading: Reading, findings: _Findings) -> None:
+    try:
+        found = os.stat(source)
+    except (OSError, ValueError) as error:
+        # A name that exists wins over a wildcard in it; only what does not exist can be a glob.
+        if isinstance(error, PermissionError):
+            raise SourceError(f"{source}: cannot be read: {error.strerror}.") from None
+        if not is_glob(source):
+            return
+        folder, pattern = _cut_glob(source)
+        if os.path.isdir(folder or "."):
+            _walk(folder, pattern, wanted, reading, findings)
+        return
+    if stat.S_ISDIR(found.st_mode):
+        _walk(source, None, wanted, reading, findings)
+    elif stat.S_ISREG(found.st_mode):
+        findings.add(File(source, found.st_size, named=True))
+    else:
+        raise SourceError(f"{source}: neither a file nor a folder. Save what it gives to a file, or pass an iterable.")
+
+
+def _walk(folder: str, only: str | None, wanted: Wanted, reading: Reading, findings: _Findings) -> None:
+    paths, sizes, left_out, problems = walk_folder(
+        folder,
+        only=only,
+        include=wanted.include,
+        exclude=wanted.exclude,
+        gitignore=wanted.gitignore,
+        hidden=wanted.hidden,
+    )
+    for problem in problems:
+        if reading.on_bad_document == "stop":
+            raise bad_document(*problem)
+        findings.skipped.append(Skipped(*problem))
+    for rule, count in left_out.items():
+        findings.count(rule, count)
+    for path, size in zip(paths, sizes, strict=True):
+        # Tables and files that are cut into pieces are never held whole, so their size does not matter.
+        if size > reading.max_file_bytes and reading.separator is None and kind_of(path)[0] == "text":
+            findings.count("oversized")
+        else:
+            findings.add(File(path, size, named=False))
+
+
+def _cut_glob(glob: str) -> tuple[str, str]:
+    """The folder before the first wildcard, and the pattern from there."""
+    parts = glob.split("/")
+    first = next(n for n, part in enumerate(parts) if is_glob(part))
+    folder = "/".join(parts[:first])
+    return ("/" if first and not folder else folder), "/".join(parts[first:])
+
+
+def _no_file(source: str, findings: _Findings) -> SourceError:
+    kind = "a glob" if is_glob(source) else "a folder" if os.path.isdir(source) else "a path"
+    tally = Tally(left_out=findings.left_out, skipped_count=len(findings.skipped), skipped=tuple(findings.skipped[:1]))
+    what = f" Left out: {tally.describe()}." if tally.describe() else ""
+    options = [
+        option
+        for rule, option in (
+            ("hidden", "--hidden"),
+            ("ignored", "--no-gitignore"),
+            ("oversized", "a larger --max-file-bytes"),
+            ("not_included", "another --include"),
+            ("excluded", "another --exclude"),
+        )
+        if findings.left_out.get(rule)
+    ]
+    way_out = f" To read them, pass {' or '.join(options)}." if options else ""
+    expected = "" if what else " Expected an existing file or folder, or a glob such as 'corpus/**/*.txt'."
+    return SourceError(f"{source}: no file matched ({kind}).{what}{way_out}{expected}")

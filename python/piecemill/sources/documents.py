@@ -1,0 +1,137 @@
+"""Documents: what every source gives, and the tally of what it did not give.
+
+A block of documents is one buffer and where each document ends, with columns that say where each came from.
+Nothing here knows how the bytes were read.
+
+Start with `Documents`; `Tally` adds up over blocks, tasks and workers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LISTED_SKIPS = 1_000
+"""How many skipped documents a tally names; it counts all of them."""
+
+Place = Literal["file", "byte", "row"]
+"""What `Documents.places` holds: nothing (the document is the file), a byte offset, or a row number from 0."""
+
+
+class BlockId(NamedTuple):
+    """Which block: the same for the same files and block size, whoever reads it."""
+
+    task: int
+    block: int
+
+
+class Skipped(NamedTuple):
+    """A document that was skipped because `on_bad_document="skip"`."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What was read, left out and skipped.
+
+    Tallies add up in any grouping, and in the order of the tasks the sum is the same for any number of workers.
+    The tally of a single block holds what happened since the block before it; only whole tasks compare.
+    """
+
+    documents: int = 0
+    text_bytes: int = 0
+    source_bytes: int = 0
+    "Bytes of the source done with, as they lie on disk: over all tasks they come to `Source.total_bytes`."
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    "How many files or documents each rule left out: hidden, ignored, binary, oversized, empty, ..."
+    skipped_count: int = 0
+    skipped: tuple[Skipped, ...] = ()
+    "The first `LISTED_SKIPS` skipped documents."
+
+    def __add__(self, other: "Tally") -> "Tally":
+        left_out = dict(self.left_out)
+        for rule, count in other.left_out.items():
+            left_out[rule] = left_out.get(rule, 0) + count
+        return Tally(
+            self.documents + other.documents,
+            self.text_bytes + other.text_bytes,
+            self.source_bytes + other.source_bytes,
+            left_out,
+            self.skipped_count + other.skipped_count,
+            (self.skipped + other.skipped)[:LISTED_SKIPS],
+        )
+
+    def describe(self) -> str:
+        """What was not read, in words: "3 hidden, 1 binary, 2 skipped"; empty if all was."""
+        parts = [f"{count:,} {rule.replace('_', ' ')}" for rule, count in sorted(self.left_out.items()) if count]
+        if self.skipped_count:
+            first = f" (first: {self.skipped[0].name}: {self.skipped[0].reason})" if self.skipped else ""
+            parts.append(f"{self.skipped_count:,} skipped{first}")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """One block of documents: `data[ends[i - 1]:ends[i]]` is document i, in UTF-8 and not empty.
+
+    `data` may be a view of memory that belongs to someone else; do not write to it. A block has no documents
+    only where its tally has something to say.
+    """
+
+    id: BlockId
+    data: NDArray[np.uint8]
+    ends: NDArray[np.int64]
+    files: NDArray[np.int32]
+    "The number of each document's file in the source."
+    places: NDArray[np.int64]
+    "Where each document starts in its file, in units of `place`; byte offsets are of the unpacked text."
+    place: Place
+    paths: tuple[str, ...]
+    "Paths of the task's files; file number n is `paths[n - first_file]`."
+    first_file: int
+    tally: Tally
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of text."""
+        return len(self.data)
+
+    def encoded(self, index: int) -> bytes:
+        """Document `index` as UTF-8."""
+        index = range(len(self))[index]
+        start = self.ends[index - 1] if index else 0
+        return self.data[start : self.ends[index]].tobytes()
+
+    def text(self, index: int) -> str:
+        """Document `index` as a string."""
+        return self.encoded(index).decode()
+
+    def name(self, index: int) -> str:
+        """Where document `index` came from: "path", "path@byte" or "path[row]"."""
+        path = self.paths[int(self.files[index]) - self.first_file]
+        if self.place == "file":
+            return path
+        return f"{path}@{self.places[index]}" if self.place == "byte" else f"{path}[{self.places[index]}]"
+
+    def to_arrow(self) -> "pa.RecordBatch":
+        """Columns `text` (without a copy), `name`, and `origin`: the file's number and the place in it."""
+        import pyarrow as pa
+
+        starts = np.concatenate([np.zeros(1, np.int64), self.ends])
+        # `.data` is the memoryview of an array; the stubs of pyarrow do not know that an array is a buffer too.
+        buffers = [None, pa.py_buffer(starts.data), pa.py_buffer(self.data.data)]
+        text = pa.Array.from_buffers(pa.large_string(), len(self), buffers)
+        # A path that is not Unicode has lone surrogates, which Arrow has no room for.
+        names = [self.name(i).encode("utf-8", "backslashreplace").decode() for i in range(len(self))]
+        origin = pa.StructArray.from_arrays([pa.array(self.files), pa.array(self.places)], names=["file", "place"])
+        return pa.record_batch([text, pa.array(names, pa.large_string()), origin], names=["text", "name", "origin"])

@@ -1,0 +1,181 @@
+"""Packing: documents as they are read -> blocks of the promised size.
+
+How a block is cut depends only on the documents of its task and the block size, not on how many bytes a reader
+happened to get at a time. Here also lives the policy for bad documents: stop with an error, or count and list.
+
+Start with `Packer`; each reader has one per task.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from piecemill.errors import PlanError, SourceError
+from piecemill.sources.documents import LISTED_SKIPS, BlockId, Documents, Place, Skipped, Tally
+
+BadDocument = Literal["stop", "skip"]
+
+BLOCK_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How files become documents: all that a reader needs besides its task. Small, and can be pickled."""
+
+    field: str = "text"
+    "Field of a JSON line or column of a table that holds the text; a dot goes into nested ones."
+    separator: str | None = None
+    "Cut text files into documents at this string; without it, a file is a document."
+    max_file_bytes: int = 1024 * 1024 * 1024
+    "Whole-file documents found in a folder that are larger than this are left out."
+    block_bytes: int = BLOCK_BYTES
+    "Text in one block; a larger document gets a block of its own."
+    on_bad_document: BadDocument = "stop"
+    "What to do with a document that cannot be used."
+
+    def __post_init__(self) -> None:
+        if self.block_bytes < 1:
+            raise PlanError(f"block_bytes={self.block_bytes}: a block needs room for at least 1 byte")
+        if self.max_file_bytes < 0:
+            raise PlanError(f"max_file_bytes={self.max_file_bytes}: expected 0 bytes or more")
+        if self.on_bad_document not in ("stop", "skip"):
+            raise PlanError(f"on_bad_document={self.on_bad_document!r}: expected 'stop' or 'skip'")
+        if self.separator == "":
+            raise PlanError("separator='': expected at least one character, or None for a document per file")
+        if not self.field:
+            raise PlanError("field='': expected the name of a field or column, such as 'text'")
+
+
+def bad_document(name: str, reason: str) -> SourceError:
+    """The error that stops a run at a bad document."""
+    return SourceError(f"{name}: {reason}. Correct or exclude it, or pass --on-bad-document skip to go on without it.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    data: NDArray[np.uint8]
+    ends: NDArray[np.int64]
+    files: NDArray[np.int32]
+    places: NDArray[np.int64]
+
+
+class Packer:
+    """Collects the documents of one task and hands them on in blocks."""
+
+    def __init__(
+        self, reading: Reading, *, task: int, place: Place, paths: tuple[str, ...], first_file: int, source_bytes: int
+    ) -> None:
+        self.reading = reading
+        self._task, self._place, self._paths, self._first_file = task, place, paths, first_file
+        self._held: list[_Piece] = []
+        self._held_bytes = 0
+        self._blocks = 0
+        self._source_bytes = source_bytes
+        self._progress = self._reported_bytes = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._left_out: dict[str, int] = {}
+        self._skipped: list[Skipped] = []
+        self._skipped_count = 0
+
+    def left_out(self, rule: str, count: int = 1) -> None:
+        """Count documents that a rule leaves out."""
+        if count:
+            self._left_out[rule] = self._left_out.get(rule, 0) + count
+
+    def bad(self, name: str, reason: str) -> None:
+        """A document that cannot be used: raises `SourceError`, or counts and lists it."""
+        self.bad_many([(name, reason)], 1)
+
+    def bad_many(self, listed: Sequence[tuple[str, str]], count: int) -> None:
+        """`count` bad documents, of which the first ones are listed by name and reason."""
+        if not count:
+            return
+        if self.reading.on_bad_document == "stop":
+            raise bad_document(*listed[0])
+        self._skipped_count += count
+        self._skipped += [Skipped(*one) for one in listed[: LISTED_SKIPS - len(self._skipped)]]
+
+    def progress(self, source_bytes: int) -> None:
+        """So many bytes of the task's source are done with."""
+        self._progress = min(source_bytes, self._source_bytes)
+
+    def add(
+        self,
+        data: NDArray[np.uint8],
+        ends: NDArray[np.int64],
+        files: NDArray[np.int32] | int,
+        places: NDArray[np.int64],
+    ) -> Iterator[Documents]:
+        """Take documents (none of them empty); gives the blocks that are full."""
+        if isinstance(files, int):
+            files = np.full(len(ends), files, np.int32)
+        start, count = 0, len(ends)
+        while start < count:
+            base = int(ends[start - 1]) if start else 0
+            stop = int(np.searchsorted(ends, base + self.reading.block_bytes - self._held_bytes, side="right"))
+            if stop <= start:
+                if self._held:
+                    yield self._block()
+                    continue
+                stop = start + 1  # larger than a block: alone
+            end = int(ends[stop - 1])
+            piece = _Piece(data[base:end], ends[start:stop] - base, files[start:stop], places[start:stop])
+            self._held.append(piece)
+            self._held_bytes += end - base
+            start = stop
+
+    def finish(self) -> Iterator[Documents]:
+        """The last block; one without documents if all there is left is something to tell."""
+        self._progress = self._source_bytes
+        if self._held or self._left_out or self._skipped_count or self._progress > self._reported_bytes:
+            yield self._block()
+
+    def _block(self) -> Documents:
+        held = self._held
+        if len(held) == 1:
+            whole = held[0]
+        else:
+            shifts = np.cumsum([0] + [len(piece.data) for piece in held])
+            whole = _Piece(
+                _joined([piece.data for piece in held], np.uint8),
+                _joined([piece.ends + shift for piece, shift in zip(held, shifts, strict=False)], np.int64),
+                _joined([piece.files for piece in held], np.int32),
+                _joined([piece.places for piece in held], np.int64),
+            )
+        tally = Tally(
+            documents=len(whole.ends),
+            text_bytes=len(whole.data),
+            source_bytes=self._progress - self._reported_bytes,
+            left_out=self._left_out,
+            skipped_count=self._skipped_count,
+            skipped=tuple(self._skipped),
+        )
+        block = Documents(
+            BlockId(self._task, self._blocks),
+            whole.data,
+            whole.ends,
+            whole.files,
+            whole.places,
+            self._place,
+            self._paths,
+            self._first_file,
+            tally,
+        )
+        self._blocks += 1
+        self._reported_bytes = self._progress
+        self._held, self._held_bytes = [], 0
+        self._forget()
+        return block
+
+
+_T = TypeVar("_T", bound=np.generic)
+
+
+def _joined(parts: list[NDArray[_T]], dtype: type[_T]) -> NDArray[_T]:
+    # numpy joins no list of nothing, and a block may have nothing but a tally.
+    return np.concatenate(parts) if parts else np.empty(0, dtype)

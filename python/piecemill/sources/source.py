@@ -1,0 +1,228 @@
+"""Sources: anything a corpus can be -> tasks -> blocks of documents.
+
+Start with `open_source`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import PurePath
+from typing import Any
+
+from piecemill.errors import SourceError
+from piecemill.sources.discover import Wanted, discover, exists, is_glob
+from piecemill.sources.documents import Documents, Skipped, Tally
+from piecemill.sources.items import read_items
+from piecemill.sources.jsonl import read_jsonl
+from piecemill.sources.packing import BLOCK_BYTES, BadDocument, Packer, Reading
+from piecemill.sources.tasks import Task, kind_of, plan
+from piecemill.sources.text import read_text
+
+_LOOKED_AT = 64
+"""Of a list of strings, so many are looked at to tell paths from texts."""
+
+
+def open_source(
+    source: object,
+    *,
+    field: str = "text",
+    separator: str | None = None,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    gitignore: bool = True,
+    hidden: bool = False,
+    max_file_bytes: int = 1024 * 1024 * 1024,
+    block_bytes: int = BLOCK_BYTES,
+    on_bad_document: BadDocument = "stop",
+) -> "Source":
+    """Find what `source` holds and plan how to read it; nothing is read yet.
+
+    `source` is a path, a glob, a list of those, a table (anything with the Arrow PyCapsule interface, or a
+    Hugging Face dataset), or an iterable of strings. A string or path alone is never taken for text. A list of
+    strings is taken for paths if one of them exists, and for texts if none looks like a path; in doubt it is
+    an error. `docs/sources.md` has the rules.
+
+    >>> [block.text(0) for block in open_source(["one two", "three"], block_bytes=1).blocks()]
+    ['one two', 'three']
+    """
+    if isinstance(source, Source):
+        return source
+    reading = Reading(
+        field=field,
+        separator=separator,
+        max_file_bytes=max_file_bytes,
+        block_bytes=block_bytes,
+        on_bad_document=on_bad_document,
+    )
+    if isinstance(include, str) or isinstance(exclude, str):
+        raise SourceError("include and exclude: found a string, expected a list of patterns such as ['*.py'].")
+    if isinstance(source, str | PathLike):
+        sources: Sequence[str | PathLike[str]] | None = [source]
+    else:
+        sources = _as_paths(source)
+    if sources is None:
+        return _in_memory(source, reading)
+    wanted = Wanted(include=tuple(include), exclude=tuple(exclude), gitignore=gitignore, hidden=hidden)
+    files, tally = discover(sources, wanted, reading)
+    tasks, unplanned = plan(files, reading)
+    tally += Tally(skipped_count=len(unplanned), skipped=tuple(unplanned))
+    return Source(tuple(tasks), reading, tally, total_bytes=sum(task.nbytes for task in tasks))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A corpus that was found and can be read, task by task.
+
+    Tasks and blocks depend on the files, their sizes and the options, not on who reads them. `read_task(task,
+    source.reading)` does the same as `source.read(task)` without the list of all files, for workers elsewhere.
+    """
+
+    tasks: tuple[Task, ...]
+    reading: Reading
+    found: Tally
+    "What discovery left out or skipped; add the tallies of the blocks to know all."
+    total_bytes: int | None
+    "Bytes of the source as they lie on disk; None where that cannot be known."
+    memory: Any = None
+    "The object to read, of a source that is not files."
+
+    @property
+    def left_out(self) -> Mapping[str, int]:
+        """How many files discovery left out, by rule; binary and empty ones are only known by reading."""
+        return self.found.left_out
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """What discovery had to skip."""
+        return self.found.skipped
+
+    def read(self, task: Task) -> Iterator[Documents]:
+        """The blocks of one task, in order."""
+        return read_task(task, self.reading, self.memory)
+
+    def blocks(self) -> Iterator[Documents]:
+        """The blocks of all tasks, in order; a source without a single document is an error."""
+        tally = self.found
+        for task in self.tasks:
+            for block in self.read(task):
+                tally += block.tally
+                yield block
+        self.refuse_empty(tally)
+
+    def refuse_empty(self, tally: Tally) -> None:
+        """Raises `SourceError` if `tally`, the sum over the whole source, has no documents."""
+        if not tally.documents:
+            name = self.tasks[0].paths[0] if self.tasks else "source"
+            more = f" and {len(self.tasks) - 1:,} more tasks" if len(self.tasks) > 1 else ""
+            why = tally.describe() or "there was nothing in it"
+            raise SourceError(f"{name}{more}: empty corpus, no document with text in it ({why}).")
+
+
+def read_task(task: Task, reading: Reading, memory: Any = None) -> Iterator[Documents]:
+    """The blocks of one task, in order."""
+    packer = Packer(
+        reading,
+        task=task.index,
+        place=_place(task, reading),
+        paths=task.paths,
+        first_file=task.first_file,
+        source_bytes=task.nbytes,
+    )
+    match task.kind:
+        case "text":
+            yield from read_text(task, packer)
+        case "jsonl":
+            yield from read_jsonl(task, packer)
+        case "parquet" | "arrow":
+            # Only here, so that a tree of text files does not load pyarrow.
+            from piecemill.sources.tables import read_table
+
+            yield from read_table(task, packer)
+        case "memory":
+            yield from _read_memory(memory, task, packer)
+    yield from packer.finish()
+
+
+def _place(task: Task, reading: Reading) -> Any:
+    if task.kind == "text":
+        return "file" if reading.separator is None else "byte"
+    return "byte" if task.kind == "jsonl" else "row"
+
+
+def _in_memory(source: object, reading: Reading) -> Source:
+    if isinstance(source, bytes | bytearray | memoryview | Mapping) or not (
+        _is_table(source) or isinstance(source, Iterable)
+    ):
+        hint = " Choose one of its parts, such as source['train']." if isinstance(source, Mapping) else ""
+        raise SourceError(
+            f"source: found {type(source).__name__}, expected a path, a glob, a list of those, a table, "
+            f"or an iterable of strings.{hint}"
+        )
+    known = getattr(source, "nbytes", None) if _is_table(source) else None
+    total = known if isinstance(known, int) else None
+    name = f"<{type(source).__name__}>"
+    task = Task(0, "memory", None, 0, (name,), (total or 0,), True, total or 0)
+    memory = _Once(source) if isinstance(source, Iterator) else source
+    return Source((task,), reading, Tally(), total, memory)
+
+
+def _read_memory(memory: Any, task: Task, packer: Packer) -> Iterator[Documents]:
+    name = task.paths[0]
+    if memory is None:
+        raise SourceError(f"{name}: a source in memory can only be read where it was opened, with source.read(task).")
+    if isinstance(memory, _Once):
+        memory = memory.take(name)
+    if _is_table(memory):
+        from piecemill.sources.tables import read_capsule
+
+        return read_capsule(memory, name, packer)
+    return read_items(memory, name, packer)
+
+
+def _is_table(source: object) -> bool:
+    capsule = hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__")
+    # A Hugging Face dataset has no capsule, but iterates over Arrow tables when asked to.
+    return capsule or (hasattr(source, "with_format") and hasattr(source, "iter"))
+
+
+class _Once:
+    """An iterator, which can be read once."""
+
+    def __init__(self, items: Iterator[object]) -> None:
+        self._items: Iterator[object] | None = items
+
+    def take(self, name: str) -> Iterator[object]:
+        items, self._items = self._items, None
+        if items is None:
+            raise SourceError(f"{name}: was read before, and an iterator can be read once. Pass a list or a file.")
+        return items
+
+
+def _as_paths(source: object) -> Sequence[str | PathLike[str]] | None:
+    """A list of paths and globs, if that is what it is; None if it is something to read in memory."""
+    if not isinstance(source, list | tuple) or not source:
+        return None
+    if any(isinstance(item, PathLike) for item in source[:_LOOKED_AT]):
+        for item in source:
+            if not isinstance(item, str | PathLike):
+                raise SourceError(f"source: found {type(item).__name__} in a list of paths, expected str or Path.")
+        return source
+    first = source[:_LOOKED_AT]
+    if not all(isinstance(item, str) for item in source):
+        return None
+    if any(exists(item) for item in first):
+        return source
+    if all(_looks_like_path(item) for item in first):
+        raise SourceError(
+            f"source: {first[0]!r} looks like a path, but no file matched any of the list. "
+            "Correct the paths (a Path is never taken for text); or, if these are the texts, pass iter([...])."
+        )
+    return None
+
+
+def _looks_like_path(item: str) -> bool:
+    if not item or "\n" in item or len(item) > 4096:
+        return False
+    if " " in item:
+        return "/" in item and is_glob(item)
+    return "/" in item or is_glob(item) or kind_of(item)[0] != "text" or PurePath(item).suffix in (".txt", ".md", ".gz")

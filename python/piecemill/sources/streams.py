@@ -1,0 +1,124 @@
+"""Streams: a file, packed or not -> its bytes, a few MiB at a time.
+
+Packed streams are unpacked here rather than by a file object, because a stream that ends early must be noticed
+(`zstandard`'s reader takes it for the end) and what came before the break must not be lost (`gzip`'s reader
+drops what it has of the current buffer).
+
+Start with `ByteStream`.
+"""
+
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO, Protocol
+
+CHUNK_BYTES = 4 * 1024 * 1024
+"""How much of an unpacked file is read at a time."""
+
+_GZIP_BYTES = 1024 * 1024
+# zstd cannot be told how much to unpack at a time, so it gets little: 64 KiB of usual text give under 1 MiB.
+_ZSTD_BYTES = 64 * 1024
+
+PACKINGS = {".gz": "gzip", ".zst": "zstd"}
+
+
+class BrokenStream(Exception):
+    """The packed stream ends early or is damaged; everything before was handed over."""
+
+
+class ByteStream:
+    """The unpacked bytes of one file in chunks of a few MiB; `consumed` bytes of the file are done with.
+
+    Chunks may have any size but zero: readers must not depend on it.
+    """
+
+    def __init__(self, file: BinaryIO, packing: str | None) -> None:
+        self.consumed = 0
+        self._file = file
+        self._packing = packing
+
+    def __iter__(self) -> Iterator[bytes]:
+        match self._packing:
+            case None:
+                return self._raw(CHUNK_BYTES)
+            case "gzip":
+                return self._gathered(self._gzip())
+            case "zstd":
+                return self._gathered(self._zstd())
+            case other:
+                raise ValueError(f"packing {other!r}: expected one of {sorted(set(PACKINGS.values()))}")
+
+    def _raw(self, size: int) -> Iterator[bytes]:
+        while chunk := self._file.read(size):
+            self.consumed += len(chunk)
+            yield chunk
+
+    def _gathered(self, parts: Iterator[bytes]) -> Iterator[bytes]:
+        """Small unpacked parts in chunks worth a call into the core; all of them also before a break."""
+        held: list[bytes] = []
+        held_bytes = 0
+        try:
+            for part in parts:
+                held.append(part)
+                held_bytes += len(part)
+                if held_bytes >= CHUNK_BYTES:
+                    yield b"".join(held)
+                    held, held_bytes = [], 0
+        except BrokenStream as broken:
+            if held_bytes:
+                yield b"".join(held)
+            raise broken
+        if held_bytes:
+            yield b"".join(held)
+
+    def _gzip(self) -> Iterator[bytes]:
+        """Members one after another, as `cat a.gz b.gz` makes them; zeros after the last one are padding."""
+        member, members = None, 0
+        for packed in self._raw(_GZIP_BYTES):
+            while packed:
+                if member is None:
+                    packed = packed.lstrip(b"\0") if members else packed
+                    if not packed:
+                        break
+                    member, members = zlib.decompressobj(wbits=31), members + 1
+                try:
+                    part = member.decompress(packed, CHUNK_BYTES)
+                except zlib.error as error:
+                    raise BrokenStream(f"broken gzip near byte {self.consumed - len(packed)}: {error}") from None
+                if part:
+                    yield part
+                if member.eof:
+                    packed, member = member.unused_data, None
+                else:
+                    packed = member.unconsumed_tail
+        if member is not None or not self.consumed:
+            raise BrokenStream(f"truncated gzip: the file ends at byte {self.consumed}, inside the packed stream")
+
+    def _zstd(self) -> Iterator[bytes]:
+        """Frames one after another; skippable ones unpack to nothing."""
+        import zstandard
+
+        # Windows up to 2 GiB, as `zstd --long=31` makes them.
+        unpacker = zstandard.ZstdDecompressor(max_window_size=2**31)
+        frame: _Unpacker | None = None
+        for packed in self._raw(_ZSTD_BYTES):
+            while packed:
+                frame = frame or unpacker.decompressobj()
+                try:
+                    part = frame.decompress(packed)
+                except zstandard.ZstdError as error:
+                    raise BrokenStream(f"broken zstd near byte {self.consumed - len(packed)}: {error}") from None
+                if part:
+                    yield part
+                packed = b""
+                if frame.eof:
+                    packed, frame = frame.unused_data, None
+        if frame is not None or not self.consumed:
+            raise BrokenStream(f"truncated zstd: the file ends at byte {self.consumed}, inside the packed stream")
+
+
+class _Unpacker(Protocol):
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, /) -> bytes: ...

@@ -1,0 +1,123 @@
+"""Text files -> documents: a document per file, or one per piece between separators.
+
+Text is UTF-8. A byte order mark at the start of a file is dropped. A file found in a folder is left out if it
+is binary (a NUL byte in the first 8 KiB, as git has it); a file that was named is a bad document then.
+Empty files and pieces are left out and counted.
+
+Start with `read_text`.
+"""
+
+from collections.abc import Generator, Iterator
+
+import numpy as np
+
+from piecemill._core import invalid_documents, read_texts, cut_text
+from piecemill.sources.documents import Documents
+from piecemill.sources.packing import Packer
+from piecemill.sources.streams import BrokenStream, ByteStream
+from piecemill.sources.tasks import Task
+
+BOM = b"\xef\xbb\xbf"
+_BINARY_WINDOW = 8 * 1024
+
+
+def read_text(task: Task, packer: Packer) -> Iterator[Documents]:
+    """The documents of a task of text files."""
+    if packer.reading.separator is not None:
+        return _read_pieces(task, packer, packer.reading.separator.encode())
+    if task.packing is not None:
+        return _read_packed(task, packer)
+    return _read_group(task, packer)
+
+
+def _read_group(task: Task, packer: Packer) -> Iterator[Documents]:
+    (data, ends, numbers, empty, (listed, count)), binary = read_texts(task.paths, task.sizes, task.named)
+    packer.bad_many([(task.paths[number], reason) for number, reason in listed], count)
+    packer.left_out("empty", empty)
+    packer.left_out("binary", binary)
+    packer.progress(task.nbytes)
+    files = (numbers + task.first_file).astype(np.int32)
+    yield from packer.add(data, ends, files, np.zeros(len(ends), np.int64))
+
+
+def _read_packed(task: Task, packer: Packer) -> Iterator[Documents]:
+    """A packed file is one document, so a break anywhere spoils all of it."""
+    path, parts, size = task.paths[0], [], 0
+    try:
+        with open(path, "rb") as file:
+            stream = ByteStream(file, task.packing)
+            for chunk in stream:
+                parts.append(chunk)
+                size += len(chunk)
+                if len(parts) == 1 and _is_binary(chunk):
+                    return _refuse_binary(task, packer)
+                # The size on disk passed the rule; the unpacked text must pass it too.
+                if not task.named and size > packer.reading.max_file_bytes:
+                    return packer.left_out("oversized")
+    except (OSError, BrokenStream) as error:
+        return packer.bad(path, _reason(error))
+    joined = b"".join(parts)
+    text = np.frombuffer(joined.removeprefix(BOM), np.uint8)
+    marked = len(joined) - len(text)
+    ends = np.array([len(text)], np.int64)
+    if invalid := invalid_documents(text, ends):
+        at = invalid[0][1]
+        packer.bad(path, f"invalid UTF-8 at byte {at + marked} (found 0x{text[at]:02x})")
+    elif not len(text):
+        packer.left_out("empty")
+    else:
+        yield from packer.add(text, ends, task.first_file, np.zeros(1, np.int64))
+
+
+def _read_pieces(task: Task, packer: Packer, separator: bytes) -> Iterator[Documents]:
+    """One file after another piece; memory holds a chunk and the piece that is being read."""
+    path, base = task.paths[0], 0
+    held: list[bytes] = []
+    edge = b""  # the end of what is held, where a separator may have begun
+    try:
+        with open(path, "rb") as file:
+            stream = ByteStream(file, task.packing)
+            for number, chunk in enumerate(stream):
+                if number == 0:
+                    unmarked = chunk.removeprefix(BOM)
+                    base, chunk = len(chunk) - len(unmarked), unmarked
+                    if _is_binary(chunk):
+                        return _refuse_binary(task, packer)
+                held.append(chunk)
+                # Joining only when there is something to cut: a piece of many chunks is joined once.
+                window = edge + chunk
+                edge = window[len(window) - len(separator) + 1 :] if len(separator) <= len(window) else window
+                if separator in window:
+                    text = b"".join(held)
+                    done = yield from _take_pieces(task, packer, text, separator, base, last=False)
+                    packer.progress(stream.consumed)
+                    base, held = base + done, [text[done:]]
+    except (OSError, BrokenStream) as error:
+        # Whole pieces before the break were handed over; the piece that is broken goes with it.
+        return packer.bad(f"{path}@{base}", _reason(error))
+    yield from _take_pieces(task, packer, b"".join(held), separator, base, last=True)
+
+
+def _take_pieces(
+    task: Task, packer: Packer, text: bytes, separator: bytes, base: int, *, last: bool
+) -> Generator[Documents, None, int]:
+    (data, ends, starts, empty, (listed, count)), done = cut_text(text, separator, base, last)
+    packer.bad_many([(task.paths[0], reason) for _, reason in listed], count)
+    packer.left_out("empty", empty)
+    yield from packer.add(data, ends, task.first_file, starts)
+    return done
+
+
+def _is_binary(chunk: bytes) -> bool:
+    return chunk.find(b"\0", 0, _BINARY_WINDOW) >= 0
+
+
+def _refuse_binary(task: Task, packer: Packer) -> None:
+    if task.named:
+        packer.bad(task.paths[0], "binary file (a NUL byte near its start), expected text")
+    else:
+        packer.left_out("binary")
+
+
+def _reason(error: OSError | BrokenStream) -> str:
+    return str(error) if isinstance(error, BrokenStream) else f"cannot be read: {error.strerror or error}"

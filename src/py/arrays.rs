@@ -1,0 +1,41 @@
+//! Loops over flat buffers that every room shares.
+
+use crate::arrays;
+use numpy::ndarray::Array2;
+use numpy::{PyArray2, PyReadonlyArray1, ToPyArray};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// `data` and `ends` as slices, once they are known to fit together: the loops index without asking again.
+pub fn documents<'a>(
+    data: &'a PyReadonlyArray1<'_, u8>,
+    ends: &'a PyReadonlyArray1<'_, i64>,
+) -> PyResult<(&'a [u8], &'a [i64])> {
+    let (data, ends) = (data.as_slice()?, ends.as_slice()?);
+    if !arrays::ends_fit(data.len(), ends) {
+        let last = ends.last().copied().unwrap_or(0);
+        return Err(PyValueError::new_err(format!(
+            "ends: the last is {last} and data has {} bytes; expected rising ends that finish where data does",
+            data.len()
+        )));
+    }
+    Ok((data, ends))
+}
+
+/// The 128-bit xxh3 hash of every document, as rows of (low, high).
+#[pyfunction]
+fn hash_documents<'py>(
+    py: Python<'py>,
+    data: PyReadonlyArray1<'py, u8>,
+    ends: PyReadonlyArray1<'py, i64>,
+) -> PyResult<Bound<'py, PyArray2<u64>>> {
+    let (data, ends) = documents(&data, &ends)?;
+    let hashes = py.detach(|| arrays::hash_documents(data, ends));
+    let rows =
+        Array2::from_shape_vec((ends.len(), 2), hashes).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Ok(rows.to_pyarray(py))
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(hash_documents, module)?)
+}

@@ -1,0 +1,94 @@
+//! The loops of `piecemill.sources`.
+
+use super::to_py;
+use crate::sources::{Problems, Taken, files, jsonl, split, utf8, walk};
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::path::PathBuf;
+
+type Bytes<'py> = Bound<'py, PyArray1<u8>>;
+type Longs<'py> = Bound<'py, PyArray1<i64>>;
+type Listed = (Vec<(u64, String)>, u64);
+type Documents<'py> = (Bytes<'py>, Longs<'py>, Longs<'py>, u64, Listed);
+
+fn listed(problems: Problems) -> Listed {
+    (problems.listed.into_iter().map(|problem| (problem.index, problem.reason)).collect(), problems.count)
+}
+
+fn hand_over(py: Python<'_>, taken: Taken) -> Documents<'_> {
+    let Taken { data, ends, origins, empty, problems } = taken;
+    (data.into_pyarray(py), ends.into_pyarray(py), origins.into_pyarray(py), empty, listed(problems))
+}
+
+/// The wanted files under a folder, in order of their paths: paths, sizes, what was left out, what failed.
+#[pyfunction]
+#[pyo3(signature = (folder, *, only, include, exclude, gitignore, hidden))]
+#[allow(clippy::type_complexity)]
+fn walk_folder<'py>(
+    py: Python<'py>,
+    folder: PathBuf,
+    only: Option<String>,
+    include: Vec<String>,
+    exclude: Vec<String>,
+    gitignore: bool,
+    hidden: bool,
+) -> PyResult<(Vec<std::ffi::OsString>, Vec<u64>, Bound<'py, PyDict>, Vec<(std::ffi::OsString, String)>)> {
+    let rules = walk::Rules::new(only.as_deref(), &include, &exclude, gitignore, hidden).map_err(to_py)?;
+    let found = py.detach(|| walk::walk(&folder, &rules));
+    let left_out = PyDict::new(py);
+    let walk::LeftOut { hidden, ignored, excluded, not_included, folder_links, special } = found.left_out;
+    for (name, count) in [
+        ("hidden", hidden),
+        ("ignored", ignored),
+        ("excluded", excluded),
+        ("not_included", not_included),
+        ("folder_links", folder_links),
+        ("special", special),
+    ] {
+        left_out.set_item(name, count)?;
+    }
+    let paths = found.paths.into_iter().map(PathBuf::into_os_string).collect();
+    let problems = found.problems.into_iter().map(|(path, why)| (path.into_os_string(), why)).collect();
+    Ok((paths, found.sizes, left_out, problems))
+}
+
+/// Whole text files in one buffer: (data, ends, file numbers, empty, problems), and how many were binary.
+#[pyfunction]
+fn read_texts(py: Python<'_>, paths: Vec<PathBuf>, sizes: Vec<u64>, named: bool) -> (Documents<'_>, u64) {
+    let texts = py.detach(|| files::read_texts(&paths, &sizes, named));
+    (hand_over(py, texts.taken), texts.binary)
+}
+
+/// One field of every JSON line: (data, ends, line starts, empty, problems), and how many line ends there were.
+#[pyfunction]
+fn extract_lines<'py>(py: Python<'py>, lines: &[u8], field: &str) -> (Documents<'py>, u64) {
+    let lines = py.detach(|| jsonl::extract(lines, field));
+    (hand_over(py, lines.taken), lines.newlines)
+}
+
+/// The pieces of a text between separators: (data, ends, piece starts, empty, problems), and how many bytes are done.
+#[pyfunction]
+fn cut_text<'py>(py: Python<'py>, text: &[u8], separator: &[u8], base: u64, last: bool) -> (Documents<'py>, usize) {
+    let (taken, done) = py.detach(|| split::split(text, separator, base, last));
+    (hand_over(py, taken), done)
+}
+
+/// Every document that is not UTF-8: its number, and its first bad byte.
+#[pyfunction]
+fn invalid_documents(
+    py: Python<'_>,
+    data: PyReadonlyArray1<'_, u8>,
+    ends: PyReadonlyArray1<'_, i64>,
+) -> PyResult<Vec<(u64, u64)>> {
+    let (data, ends) = super::arrays::documents(&data, &ends)?;
+    Ok(py.detach(|| utf8::invalid_documents(data, ends)))
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(walk_folder, module)?)?;
+    module.add_function(wrap_pyfunction!(read_texts, module)?)?;
+    module.add_function(wrap_pyfunction!(extract_lines, module)?)?;
+    module.add_function(wrap_pyfunction!(cut_text, module)?)?;
+    module.add_function(wrap_pyfunction!(invalid_documents, module)?)
+}

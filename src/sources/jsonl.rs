@@ -1,0 +1,287 @@
+//! JSON lines -> one text field.
+//!
+//! In: whole lines. Out: the field's text of every line, and the byte at which each line starts. The whole line
+//! must be valid JSON and UTF-8, not only the field. Lines of nothing but white space are passed over, which
+//! also takes care of `\r\n`. Where a key occurs twice the last one counts, as in Python's `json`.
+//!
+//! Text is unescaped straight into the output buffer: a line without escapes is one copy, and no line allocates.
+
+use super::{Taken, utf8};
+use serde_core::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::fmt;
+
+/// What stood where the text was expected.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Text,
+    Other(&'static str),
+    /// The line is not an object.
+    Outside(&'static str),
+}
+
+/// The documents of a buffer of lines, and how many line ends it has.
+#[derive(Debug, Default)]
+pub struct Lines {
+    /// One document per line, with the byte at which its line starts as its origin.
+    pub taken: Taken,
+    /// Line ends, so that the caller can go on counting.
+    pub newlines: u64,
+}
+
+/// Takes `field` out of every line. A dot goes into nested objects: `meta.text` is `{"meta": {"text": ...}}`,
+/// and also a key that is spelled with the dot.
+pub fn extract(lines: &[u8], field: &str) -> Lines {
+    let mut out = Lines::default();
+    out.taken.data.reserve(lines.len());
+    // One check for the whole buffer runs at memory speed; only a bad buffer is checked line by line.
+    let whole = simdutf8::basic::from_utf8(lines).ok();
+    let mut start = 0;
+    while start < lines.len() {
+        let cut = memchr::memchr(b'\n', &lines[start..]);
+        let end = cut.map_or(lines.len(), |at| start + at);
+        let bytes = &lines[start..end];
+        if !bytes.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'\r')) {
+            let line = match whole {
+                // Never None: a line end is no part of another character.
+                Some(text) => text.get(start..end),
+                None => simdutf8::basic::from_utf8(bytes).ok(),
+            };
+            match line {
+                Some(line) => extract_line(line, field, start, out.newlines, &mut out.taken),
+                None => out.taken.problems.push(out.newlines, || {
+                    let at = utf8::first_invalid(bytes).unwrap_or(0);
+                    format!("{} of the line", utf8::describe(bytes, at, 0))
+                }),
+            }
+        }
+        out.newlines += u64::from(cut.is_some());
+        start = end + 1;
+    }
+    out
+}
+
+/// Appends the field of one line to `taken`, or says why there is none.
+fn extract_line(line: &str, field: &str, start: usize, number: u64, taken: &mut Taken) {
+    let mark = taken.data.len();
+    let mut found = Found::Nothing;
+    let mut json = serde_json::Deserializer::from_str(line);
+    let object = Object { path: field, outermost: true, mark, text: &mut taken.data, found: &mut found };
+    let parsed = object.deserialize(&mut json).and_then(|()| json.end());
+    if parsed.is_ok() && found == Found::Text {
+        taken.close(start as i64);
+        return;
+    }
+    taken.data.truncate(mark);
+    taken.problems.push(number, || match (parsed, found) {
+        (Err(error), _) => {
+            let said = error.to_string();
+            let what = said.rfind(" at line ").map_or(said.as_str(), |at| &said[..at]);
+            format!("broken JSON at column {}: {what}", error.column())
+        }
+        (Ok(()), Found::Outside(kind)) => format!("found {kind}, expected a JSON object with the field {field:?}"),
+        (Ok(()), Found::Other(kind)) => format!("the field {field:?} is {kind}, expected a string"),
+        (Ok(()), _) => format!("no field {field:?}"),
+    });
+}
+
+/// An object in which to look for `path`.
+struct Object<'a> {
+    path: &'a str,
+    outermost: bool,
+    /// Where this line's text starts in `text`; what an earlier key of the same name left there goes.
+    mark: usize,
+    text: &'a mut Vec<u8>,
+    found: &'a mut Found,
+}
+
+impl Object<'_> {
+    fn outside(self, kind: &'static str) {
+        if self.outermost {
+            *self.found = Found::Outside(kind);
+        }
+    }
+}
+
+/// What a key of an object means for the path.
+enum Key<'a> {
+    Field,
+    Into(&'a str),
+    Other,
+}
+
+/// Compares a key with the path without copying it.
+struct KeySeed<'a>(&'a str);
+
+impl<'de, 'a> DeserializeSeed<'de> for KeySeed<'a> {
+    type Value = Key<'a>;
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Key<'a>, D::Error> {
+        from.deserialize_str(self)
+    }
+}
+
+impl<'a> Visitor<'_> for KeySeed<'a> {
+    type Value = Key<'a>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+    fn visit_str<E>(self, key: &str) -> Result<Key<'a>, E> {
+        Ok(match self.0.strip_prefix(key) {
+            Some("") => Key::Field,
+            Some(rest) => rest.strip_prefix('.').map_or(Key::Other, Key::Into),
+            None => Key::Other,
+        })
+    }
+}
+
+/// The visits that only differ in what they call the value.
+macro_rules! other_values {
+    ($report:ident) => {
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("JSON")
+        }
+        fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+            Ok(self.$report("a boolean"))
+        }
+        fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+            Ok(self.$report("a number"))
+        }
+        fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+            Ok(self.$report("a number"))
+        }
+        fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+            Ok(self.$report("a number"))
+        }
+        fn visit_unit<E>(self) -> Result<(), E> {
+            Ok(self.$report("null"))
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+            while seq.next_element::<IgnoredAny>()?.is_some() {}
+            Ok(self.$report("an array"))
+        }
+    };
+}
+
+impl<'de> DeserializeSeed<'de> for Object<'_> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+#[allow(clippy::unit_arg)]
+impl<'de> Visitor<'de> for Object<'_> {
+    type Value = ();
+    other_values!(outside);
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(self.outside("a string"))
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Object { path, mark, text, found, .. } = self;
+        while let Some(key) = map.next_key_seed(KeySeed(path))? {
+            match key {
+                Key::Field => map.next_value_seed(Field { mark, text: &mut *text, found: &mut *found })?,
+                Key::Into(path) => {
+                    let (text, found) = (&mut *text, &mut *found);
+                    map.next_value_seed(Object { path, outermost: false, mark, text, found })?;
+                }
+                Key::Other => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The value that should be the text.
+struct Field<'a> {
+    mark: usize,
+    text: &'a mut Vec<u8>,
+    found: &'a mut Found,
+}
+
+impl Field<'_> {
+    fn other(self, kind: &'static str) {
+        *self.found = Found::Other(kind);
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Field<'_> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+#[allow(clippy::unit_arg)]
+impl<'de> Visitor<'de> for Field<'_> {
+    type Value = ();
+    other_values!(other);
+    fn visit_str<E>(self, value: &str) -> Result<(), E> {
+        self.text.truncate(self.mark);
+        self.text.extend_from_slice(value.as_bytes());
+        Ok(*self.found = Found::Text)
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(self.other("an object"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(lines: &[u8], field: &str) -> (Vec<String>, Vec<(u64, String)>) {
+        let taken = extract(lines, field).taken;
+        let mut start = 0;
+        let mut documents = Vec::new();
+        for &end in &taken.ends {
+            documents.push(String::from_utf8_lossy(&taken.data[start..end as usize]).into_owned());
+            start = end as usize;
+        }
+        (documents, taken.problems.listed.into_iter().map(|problem| (problem.index, problem.reason)).collect())
+    }
+
+    #[test]
+    fn lines_give_their_field_and_blank_lines_nothing() {
+        let lines = b"{\"text\":\"a\\n\\ud83d\\ude00\"}\r\n\n  \r\n{\"x\":[1,{}],\"text\":\"b\"}";
+        let out = extract(lines, "text");
+        assert_eq!(out.taken.data, "a\n😀b".as_bytes());
+        assert_eq!(out.taken.origins, [0, 33]);
+        assert_eq!(out.newlines, 3);
+    }
+
+    #[test]
+    fn the_last_of_two_equal_keys_counts() {
+        assert_eq!(texts(br#"{"text":"first","text":"second"}"#, "text").0, ["second"]);
+        assert_eq!(texts(br#"{"text":"first","text":null}"#, "text").1.len(), 1);
+    }
+
+    #[test]
+    fn a_dot_goes_into_objects_or_is_part_of_the_key() {
+        let lines = b"{\"meta\":{\"text\":\"in\"}}\n{\"meta.text\":\"flat\"}\n{\"meta\":{\"a\":{\"meta\":\"no\"}}}";
+        let (documents, problems) = texts(lines, "meta.text");
+        assert_eq!(documents, ["in", "flat"]);
+        assert_eq!(problems, [(2, "no field \"meta.text\"".into())]);
+    }
+
+    #[test]
+    fn every_bad_line_says_what_was_found() {
+        let lines =
+            b"{\"a\":1}\n{\"text\":3}\n[1]\n{\"text\":\"x\n{\"text\":\"x\"} y\n\"\xff\"\n{\"text\":\"\\ud800\"}\n{}";
+        let reasons: Vec<String> = texts(lines, "text").1.into_iter().map(|(_, reason)| reason).collect();
+        assert_eq!(
+            reasons,
+            [
+                "no field \"text\"",
+                "the field \"text\" is a number, expected a string",
+                "found an array, expected a JSON object with the field \"text\"",
+                "broken JSON at column 10: EOF while parsing a string",
+                "broken JSON at column 14: trailing characters",
+                "invalid UTF-8 at byte 1 (found 0xff) of the line",
+                "broken JSON at column 16: unexpected end of hex escape",
+                "no field \"text\"",
+            ]
+        );
+    }
+}

@@ -1,0 +1,76 @@
+//! Files -> documents: the loops under `piecemill.sources`.
+//!
+//! ```text
+//! walk: a folder ─▶ files in a stable order          files: small text files ─▶ bytes + ends
+//! jsonl: whole lines ─▶ one field, bytes + ends       split: text ─▶ pieces between separators
+//! ```
+//!
+//! In: paths, or buffers that Python read (and unpacked). Out: one flat buffer, where each document ends, where
+//! each came from, and the [`Problem`]s. Nothing here decides whether a problem stops the run: that is the
+//! caller's policy.
+
+pub mod files;
+pub mod jsonl;
+pub mod split;
+pub mod utf8;
+pub mod walk;
+
+/// How many problems one call describes; the rest is only counted. Equal to `LISTED_SKIPS` in `documents.py`,
+/// so a buffer of a million broken lines costs a thousand messages.
+pub const LISTED: usize = 1_000;
+
+/// A document that cannot be used, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Which one: the number of the file, line or piece in this call.
+    pub index: u64,
+    /// What was found and what was expected.
+    pub reason: String,
+}
+
+/// The first [`LISTED`] problems in order, and how many there were in all.
+#[derive(Debug, Default)]
+pub struct Problems {
+    /// The problems that are described.
+    pub listed: Vec<Problem>,
+    /// All of them.
+    pub count: u64,
+}
+
+impl Problems {
+    /// Counts a problem; `reason` is only asked for while there is room to list it.
+    pub fn push(&mut self, index: u64, reason: impl FnOnce() -> String) {
+        self.count += 1;
+        if self.listed.len() < LISTED {
+            self.listed.push(Problem { index, reason: reason() });
+        }
+    }
+}
+
+/// Documents taken out of a buffer or out of files.
+#[derive(Debug, Default)]
+pub struct Taken {
+    /// Every document, one after another.
+    pub data: Vec<u8>,
+    /// Where each document ends in `data`.
+    pub ends: Vec<i64>,
+    /// Where each came from: the number of the file, or the byte at which its line or piece starts.
+    pub origins: Vec<i64>,
+    /// Documents of no bytes, which are left out.
+    pub empty: u64,
+    /// Documents that cannot be used.
+    pub problems: Problems,
+}
+
+impl Taken {
+    /// Closes the document that was appended to `data` since the last one; one of no bytes is counted as empty.
+    fn close(&mut self, origin: i64) {
+        let end = self.data.len() as i64;
+        if end == self.ends.last().copied().unwrap_or(0) {
+            self.empty += 1;
+        } else {
+            self.ends.push(end);
+            self.origins.push(origin);
+        }
+    }
+}
