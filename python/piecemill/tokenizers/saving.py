@@ -1,0 +1,173 @@
+"""Saving a tokenizer as a folder, whole or not at all.
+
+Everything is written and synced in a hidden folder beside the target, which is then renamed. Replacing an
+older one swaps the two names in one step where the system can (Linux); elsewhere the old folder is renamed
+aside first, and for that instant nothing is at the target, but both are complete beside it. A killed process can
+leave the hidden folder, `.NAME.saving-*` or `.NAME.old-*`, behind; it is never read and may be deleted.
+"""
+
+import ctypes
+import errno
+import json
+import os
+import secrets
+import shutil
+import sys
+from binascii import b2a_base64
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from piecemill._core import __version__
+from piecemill.errors import TokenizerError
+from piecemill.tokenizers.tokenizer_json import tokenizer_json
+from piecemill.tokenizers.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from piecemill.tokenizers.tokenizer import Tokenizer
+
+END_OF_TEXT = "<|endoftext|>"
+"The one special token with a meaning of its own: `transformers` calls it the eos_token."
+
+FILES = ("tokenizer.json", "tokenizer_config.json", "ranks.tiktoken", "training.json")
+
+
+def save(tokenizer: "Tokenizer", path: str | os.PathLike[str], *, force: bool) -> None:
+    """Write `tokenizer` as a folder at `path`; see `Tokenizer.save`."""
+    # Through links, so that a link to a folder stays a link.
+    target = Path(path).resolve()
+    replace = _check_target(target, force)
+    contents = files_of(tokenizer)
+    beside = f"{target.name}.{{}}-{os.getpid()}-{secrets.token_hex(4)}"
+    temporary = target.parent / f".{beside.format('saving')}"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir()
+        for name, content in contents.items():
+            _write(temporary / name, content)
+        _sync_folder(temporary)
+        if replace:
+            _replace(target, temporary, target.parent / f".{beside.format('old')}")
+        else:
+            # Replaces an empty folder, but fails on one that somebody filled since the check.
+            os.rename(temporary, target)
+        _sync_folder(target.parent)
+    except OSError as error:
+        raise TokenizerError(
+            f"{target}: could not be saved ({error}). What was there before is untouched; "
+            "make room or choose another folder, and save again."
+        ) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def files_of(tokenizer: "Tokenizer") -> dict[str, bytes]:
+    """The content of each file of a saved tokenizer."""
+    record = {
+        "piecemill": __version__,
+        "split": tokenizer.split,
+        "pattern": tokenizer.pattern,
+        "vocab_size": tokenizer.vocab_size,
+        **tokenizer.training,
+    }
+    try:
+        training = json.dumps(record, ensure_ascii=False, indent=2, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise TokenizerError(
+            f"training record: {error}; expected only what JSON can hold (text, numbers, lists, objects)."
+        ) from error
+    vocabulary = tokenizer.vocabulary
+    return {
+        "tokenizer.json": tokenizer_json(vocabulary, tokenizer.pattern).encode(),
+        "tokenizer_config.json": _config(vocabulary).encode(),
+        "ranks.tiktoken": _ranks(vocabulary),
+        "training.json": f"{training}\n".encode(),
+    }
+
+
+def _config(vocabulary: Vocabulary) -> str:
+    config: dict[str, object] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        # transformers' own word for "no limit": a tokenizer does not know the model's.
+        "model_max_length": int(1e30),
+    }
+    if END_OF_TEXT in vocabulary.special_tokens:
+        config["eos_token"] = END_OF_TEXT
+    return json.dumps(config, indent=2) + "\n"
+
+
+def _ranks(vocabulary: Vocabulary) -> bytes:
+    tokens = vocabulary.tokens
+    lines = [b"%b %d" % (b2a_base64(tokens[i], newline=False), rank) for rank, i in enumerate(vocabulary.ranked)]
+    return b"\n".join(lines) + b"\n"
+
+
+def _check_target(target: Path, force: bool) -> bool:
+    """Whether there is a saved tokenizer to replace; an error if there is anything that may not be."""
+    try:
+        inside = sorted(entry.name for entry in os.scandir(target))
+    except FileNotFoundError:
+        return False
+    except NotADirectoryError:
+        raise TokenizerError(f"{target} is a file; a tokenizer is saved as a folder. Choose another name.") from None
+    if not inside:
+        return False
+    strange = [name for name in inside if name not in FILES]
+    if strange or FILES[0] not in inside:
+        shown = ", ".join((strange or inside)[:5]) + (", ..." if len(strange or inside) > 5 else "")
+        raise TokenizerError(
+            f"{target} is not only a saved tokenizer: it holds {shown}. "
+            "It is never replaced, even with force; choose another folder."
+        )
+    if not force:
+        raise TokenizerError(
+            f"{target} already holds a tokenizer. Choose another folder, or replace it with force (--force)."
+        )
+    return True
+
+
+def _write(path: Path, content: bytes) -> None:
+    with open(path, "xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "nt":  # pragma: no cover
+        return  # Windows cannot open a folder to sync it.
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _replace(target: Path, temporary: Path, aside: Path) -> None:
+    """Put `temporary` at `target`; what was there ends up deleted."""
+    if _exchange(temporary, target):
+        return  # The old one now has the temporary name, which the caller deletes.
+    os.rename(target, aside)
+    try:
+        os.rename(temporary, target)
+    except BaseException:
+        os.rename(aside, target)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two names in one step; False where the system or the file system cannot."""
+    if sys.platform != "linux":
+        return False
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if renameat2(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), str(other))
