@@ -1,5 +1,34 @@
-"""Piecemill turns raw corpora into training batches."""
+"""Piecemill turns raw corpora into training batches.
+
+>>> import piecemill as pm
+>>> tok = pm.train_bpe(["low lower lowest"] * 10, vocab_size=262, split="gpt2")
+>>> tok.decode(tok.encode("lower"))
+'lower'
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from piecemill._core import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from piecemill.tokenizers import Tokenizer, load_tokenizer
+    from piecemill.training import TrainPlan, count_words, train_bpe
+
+__all__ = ["Tokenizer", "TrainPlan", "__version__", "count_words", "load_tokenizer", "train_bpe"]
+
+# Verbs are imported when first used: `import piecemill` costs nothing, and a loader never pays for a trainer.
+_ROOMS = {
+    "Tokenizer": "piecemill.tokenizers",
+    "load_tokenizer": "piecemill.tokenizers",
+    "TrainPlan": "piecemill.training",
+    "count_words": "piecemill.training",
+    "train_bpe": "piecemill.training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        from importlib import import_module
+
+        return getattr(import_module(_ROOMS[name]), name)
+    raise AttributeError(f"module 'piecemill' has no attribute {name!r}")

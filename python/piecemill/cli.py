@@ -44,9 +44,9 @@ def train(
         Print the result as JSON.
     """
     from piecemill.progress import Display
-    from piecemill.report.training import as_json, as_text
-    from piecemill.tokenizers.saving import refuse_existing
+    from piecemill.tokenizers.saving import check_target
     from piecemill.training.bpe import count_words, train_bpe
+    from piecemill.training.result import as_json, as_text
 
     source = list(sources) or None
     if out is None:
@@ -56,7 +56,7 @@ def train(
             distinct = count_words(source, plan=plan, on_progress=display)
         _print({"counts": str(plan.save_counts), "distinct_words": distinct}, f"{distinct:,} distinct words in {plan.save_counts}", json)
         return
-    refuse_existing(out, force=force)  # before the work, not after it
+    check_target(out.resolve(), force)  # before the work, not after it
     with Display(quiet=quiet) as display:
         tokenizer = train_bpe(source, plan=plan, on_progress=display)
         tokenizer.save(out, force=force)

@@ -35,7 +35,7 @@ def save(tokenizer: "Tokenizer", path: str | os.PathLike[str], *, force: bool) -
     """Write `tokenizer` as a folder at `path`; see `Tokenizer.save`."""
     # Through links, so that a link to a folder stays a link.
     target = Path(path).resolve()
-    replace = _check_target(target, force)
+    replace = check_target(target, force)
     contents = files_of(tokenizer)
     beside = f"{target.name}.{{}}-{os.getpid()}-{secrets.token_hex(4)}"
     temporary = target.parent / f".{beside.format('saving')}"
@@ -102,7 +102,7 @@ def _ranks(vocabulary: Vocabulary) -> bytes:
     return b"\n".join(lines) + b"\n"
 
 
-def _check_target(target: Path, force: bool) -> bool:
+def check_target(target: Path, force: bool) -> bool:
     """Whether there is a saved tokenizer to replace; an error if there is anything that may not be."""
     try:
         inside = sorted(entry.name for entry in os.scandir(target))

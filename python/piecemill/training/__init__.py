@@ -1,1 +1,12 @@
-"""."""
+"""Training: corpora -> vocabularies.
+
+`train_bpe` runs the stages (count or lay out, merge) and gives a `Tokenizer`; `TrainPlan` says what to learn.
+Nothing here knows how a tokenizer encodes or how files are read.
+
+Start with `train_bpe`.
+"""
+
+from piecemill.training.bpe import count_words, train_bpe
+from piecemill.training.plan import TrainPlan
+
+__all__ = ["TrainPlan", "count_words", "train_bpe"]
