@@ -1,0 +1,68 @@
+"""The demo: a vocabulary from the interpreter's own standard library, a real corpus on every machine."""
+
+import sys
+import sysconfig
+import zlib
+from pathlib import Path
+
+from piecemill.progress import Display
+from piecemill.sizes import show_bytes, show_seconds
+from piecemill.sources import open_source
+from piecemill.tokenizers import Tokenizer
+from piecemill.training import TrainPlan, train_bpe
+from piecemill.training.progress import show_token
+
+# One file in twenty is held out, by a hash of its name: the same files on every machine with this Python.
+_HELD_OUT = 20
+
+
+def run(out: Path, *, vocab_size: int) -> None:
+    """Train on the standard library, save under `out`, and print what was learned."""
+    library = Path(sysconfig.get_path("stdlib"))
+    held_out, training = [], []
+    for path in sorted(library.rglob("*.py")):
+        name = path.relative_to(library).as_posix()
+        if not name.startswith("site-packages/"):
+            (held_out if zlib.crc32(name.encode()) % _HELD_OUT == 0 else training).append(path)
+    _say(f"The standard library of Python {sys.version.split()[0]}: {len(training):,} files to learn from, {len(held_out):,} held out.\n")
+    plan = TrainPlan(vocab_size=vocab_size, on_bad_document="skip")  # some of its test files are broken on purpose
+    with Display() as display:
+        tokenizer = train_bpe(training, plan=plan, on_progress=display)
+        tokenizer.save(out / "tokenizer", force=True)
+    gpt2_like = train_bpe(training, plan=plan, split="gpt2")
+    _tell(tokenizer, gpt2_like, held_out, out)
+
+
+def _tell(tokenizer: Tokenizer, gpt2_like: Tokenizer, held_out: list[Path], out: Path) -> None:
+    record = tokenizer.training
+    seconds = sum(stage["seconds"] for stage in record["stages"])
+    _say(
+        f"\n{tokenizer.vocab_size:,} tokens from {show_bytes(record['corpus']['bytes'])} of Python "
+        f"in {show_seconds(seconds)}, saved in {out / 'tokenizer'}\n"
+    )
+    source = open_source(held_out, on_bad_document="skip")
+    texts = [block.text(i) for block in source.blocks() for i in range(len(block))]
+    size = sum(len(text.encode()) for text in texts)
+    _say(f"{len(texts):,} held-out files, {show_bytes(size)}; bytes per token:\n")
+    for name, tokens in (
+        ("this vocabulary (cl100k split)", len(tokenizer.encode_batch(texts)[0])),
+        ("as many tokens with GPT-2's split", len(gpt2_like.encode_batch(texts)[0])),
+        ("plain bytes", size),
+    ):
+        _say(f"  {size / tokens:5.2f}  {name}\n")
+    text = "def __init__(self, name: str) -> None:\n        self.name = name\n"
+    cut = [tokenizer.bytes_of(token) for token in tokenizer.encode(text).tolist()]
+    _say("\nA line, cut: " + " ".join(show_token(token) for token in cut) + "\n")
+    _say("\nTen of its longest tokens that are not only spaces:\n")
+    interesting = sorted(
+        (i for i in range(tokenizer.vocab_size) if any(byte > 32 for byte in tokenizer.bytes_of(i))),
+        key=lambda i: (-len(set(tokenizer.bytes_of(i))), i),
+    )
+    for i in interesting[:10]:
+        _say(f"  {i:>6}  {show_token(tokenizer.bytes_of(i), 60)}\n")
+    _say(f"\nNext: piecemill train YOUR_FOLDER --vocab-size 32768 --out tok, or open {out / 'tokenizer'} with any library.\n")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

@@ -1,0 +1,32 @@
+"""Real text for the tests: the interpreter's own standard library, and `../shared` where it is present."""
+
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(scope="session")
+def stdlib_texts() -> list[str]:
+    """A few hundred real Python files, about 5 MB, in a fixed order."""
+    library = Path(sysconfig.get_path("stdlib"))
+    texts = []
+    for folder in (".", "asyncio", "email", "encodings", "idlelib", "lib2to3", "test"):
+        for path in sorted((library / folder).glob("*.py")):
+            try:
+                texts.append(path.read_text(encoding="utf-8"))
+            except UnicodeDecodeError:
+                continue
+            if sum(map(len, texts)) > 5_000_000:
+                return [text for text in texts if text]
+    return [text for text in texts if text]
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The data folder beside the checkout; tests that need it skip where it is absent."""
+    if not SHARED.is_dir():
+        pytest.skip("needs ../shared, which is not beside this checkout")
+    return SHARED

@@ -1,0 +1,111 @@
+"""Counting words: the same for any order, number of threads and memory, and never wrong by a byte."""
+
+import os
+import random
+import threading
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from piecemill._core import WordCounter, split_text_reference
+from piecemill.errors import SourceError, TrainingError
+
+
+def block(texts):
+    encoded = [text.encode() for text in texts]
+    return np.frombuffer(b"".join(encoded), np.uint8), np.cumsum([len(text) for text in encoded], dtype=np.int64)
+
+
+def words_of(counter):
+    data, ends, counts = counter.finish().arrays()
+    data, starts = data.tobytes(), [0, *ends.tolist()][: len(ends)]
+    words = [data[start:end] for start, end in zip(starts, ends.tolist(), strict=True)]
+    assert len(set(words)) == len(words)
+    found = dict(zip(words, counts.tolist(), strict=True))
+    assert words == sorted(words, key=lambda word: (-found[word], word))
+    return found
+
+
+def expected(texts, split):
+    counts = Counter()
+    for text in texts:
+        data, start = text.encode(), 0
+        for end in split_text_reference(text, split).tolist():
+            counts[data[start:end]] += 1
+            start = end
+    return dict(counts)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.text(max_size=60), max_size=8), st.sampled_from(["gpt2", "cl100k", "o200k", "none", r"\d+"]))
+def test_counts_equal_a_plain_count_of_the_reference_split(texts, split):
+    counter = WordCounter(split, 2**30, ".")
+    counter.add(*block(texts))
+    assert words_of(counter) == expected(texts, split)
+
+
+def test_words_of_every_length_are_told_apart(tmp_path):
+    # 15 bytes is where a word moves from its table entry to the arena; NUL bytes must not look like padding.
+    words = [b"a" * n for n in range(1, 40)] + [b"a" * n + b"\0" for n in range(1, 40)] + [b"\0" * n for n in range(1, 20)]
+    counter = WordCounter("none", 2**30, tmp_path)
+    for word in words:
+        counter.add(np.frombuffer(word, np.uint8), np.array([len(word)], np.int64))
+    assert words_of(counter) == dict.fromkeys(words, 1)
+
+
+def random_texts(seed, count):
+    rng = random.Random(seed)
+    vocabulary = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(1, 30))) for _ in range(4_000)]
+    return [" ".join(rng.choices(vocabulary, k=rng.randint(1, 400))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("memory", [2**30, 400_000, 20_000, 1])
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_threads_order_and_memory_do_not_change_the_counts(tmp_path, memory, threads):
+    texts = random_texts(5, 200)
+    blocks = [block(texts[at : at + 10]) for at in range(0, len(texts), 10)]
+    random.Random(threads).shuffle(blocks)
+    counter = WordCounter("gpt2", memory, tmp_path)
+
+    def run(part):
+        for one in blocks[part::threads]:
+            counter.add(*one)
+
+    workers = [threading.Thread(target=run, args=(part,)) for part in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    runs, spilled = counter.spills
+    assert (runs > 0) == (memory < 2**30)
+    assert (spilled > 0) == (runs > 0)
+    assert os.listdir(tmp_path) == []  # spilled files have no name: nothing is left behind, whatever happens
+    assert words_of(counter) == expected(texts, "gpt2")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.dictionaries(st.binary(min_size=1, max_size=30), st.integers(1, 2**60), max_size=6), max_size=3))
+def test_counts_from_elsewhere_add_up_in_64_bits(parts):
+    counter = WordCounter("gpt2", 2**30, ".")
+    total = Counter()
+    for part in parts:
+        ends = np.cumsum([len(word) for word in part], dtype=np.int64)
+        counter.add_counts(np.frombuffer(b"".join(part), np.uint8), ends, np.array(list(part.values()), np.uint64))
+        total.update(part)
+    assert words_of(counter) == dict(total)
+
+
+def test_a_full_disk_says_what_to_do(tmp_path):
+    counter = WordCounter("gpt2", 1, tmp_path / "missing")
+    with pytest.raises(TrainingError, match=r"missing: cannot spill counts to disk.*--memory.*TMPDIR"):
+        counter.add(*block(["some text"]))
+
+
+def test_ends_that_do_not_fit_are_refused():
+    counter = WordCounter("gpt2", 2**30, ".")
+    for ends in ([5, 3], [-1], [99]):
+        with pytest.raises(SourceError, match="ends must rise"):
+            counter.add(np.frombuffer(b"hello", np.uint8), np.array(ends, np.int64))

@@ -1,0 +1,210 @@
+"""Training from documents to a tokenizer: equal to HF, the same however it is run, and honest about its limits."""
+
+import json
+import random
+import warnings
+
+import pytest
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+import piecemill as pm
+from piecemill import _core
+from piecemill.errors import PlanError, SourceError, SplitError
+from piecemill.training.progress import show_token
+
+
+def hf_merges(texts, split, vocab_size, *, min_frequency=0, special_tokens=()):
+    """Merges and ids of HF's byte-level BpeTrainer on the same question."""
+    tokenizer = Tokenizer(models.BPE())
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    if split == "none":
+        tokenizer.pre_tokenizer = byte_level
+    else:
+        cut = pre_tokenizers.Split(Regex(_core.split_pattern(split)), behavior="isolated")
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([cut, byte_level])
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        special_tokens=list(special_tokens),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    return [(model["vocab"][left], model["vocab"][right]) for left, right in model["merges"]], model["vocab"]
+
+
+def merges_of(tokenizer):
+    return [tuple(pair) for pair in tokenizer.merges.tolist()]
+
+
+@pytest.mark.parametrize("split", ["gpt2", "cl100k"])
+@pytest.mark.parametrize("vocab_size", [2_000, 8_000])
+@pytest.mark.parametrize(("min_frequency", "special_tokens"), [(0, ()), (2, ("<|endoftext|>", "<pad>"))])
+def test_merges_equal_hf_tokenizers(stdlib_texts, split, vocab_size, min_frequency, special_tokens):
+    options = {"vocab_size": vocab_size, "min_frequency": min_frequency, "special_tokens": special_tokens}
+    ours = pm.train_bpe(iter(stdlib_texts), split=split, **options)
+    theirs, vocab = hf_merges(stdlib_texts, split, **options)
+    assert merges_of(ours) == theirs
+    assert ours.vocab_size == len(vocab)
+    assert ours.training["merging"]["queue_per_mille"] <= 2000
+
+
+def test_running_out_of_words_equals_hf_and_says_so(stdlib_texts):
+    # High vocabulary, little text: every pair down to the last one, where nearly all are ties.
+    texts = stdlib_texts[:3]
+    ours = pm.train_bpe(iter(texts), vocab_size=60_000, split="gpt2", special_tokens=())
+    theirs, _ = hf_merges(texts, "gpt2", 60_000)
+    assert merges_of(ours) == theirs
+    assert ours.training["ended"] == "no pair left"
+    assert ours.vocab_size < 60_000
+
+
+def test_whole_documents_equal_hf(stdlib_texts):
+    texts = [text[:3000] for text in stdlib_texts[:150]]
+    ours = pm.train_bpe(iter(texts), vocab_size=3_000, split="none", special_tokens=())
+    theirs, _ = hf_merges(texts, "none", 3_000)
+    assert merges_of(ours) == theirs
+
+
+def test_text_in_many_scripts_equals_hf():
+    from pathlib import Path
+
+    texts = Path(__file__).with_name("scripts.txt").read_text(encoding="utf-8").splitlines() * 2
+    for split in ("gpt2", "cl100k", "o200k"):
+        ours = pm.train_bpe(iter(texts), vocab_size=1_500, split=split, special_tokens=())
+        theirs, _ = hf_merges(texts, split, 1_500)
+        assert merges_of(ours) == theirs
+
+
+@pytest.mark.parametrize("split", ["cl100k", "none", r"\w+|\s+"])
+def test_the_result_is_the_same_for_any_threads_order_and_memory(stdlib_texts, split):
+    texts = stdlib_texts[:80]
+    shuffled = texts[:]
+    random.Random(1).shuffle(shuffled)
+    options = {"vocab_size": 1_500, "split": split}
+    once = pm.train_bpe(iter(texts), threads=1, **options)
+    for run in (
+        pm.train_bpe(iter(texts), threads=1, **options),
+        pm.train_bpe(iter(shuffled), threads=2, **options),
+        pm.train_bpe(iter(texts), threads=4, **options),
+    ):
+        assert merges_of(run) == merges_of(once)
+        assert run.training["corpus"] == once.training["corpus"]
+
+
+def test_counts_saved_in_parts_train_as_the_whole_does(stdlib_texts, tmp_path):
+    texts = stdlib_texts[:60]
+    whole = pm.train_bpe(iter(texts), vocab_size=2_000, split="gpt2")
+    for part in range(3):
+        pm.count_words(iter(texts[part::3]), split="gpt2", save_counts=tmp_path / f"{part}.parquet")
+    parts = pm.train_bpe(vocab_size=2_000, split="gpt2", from_counts=sorted(tmp_path.glob("*.parquet")))
+    assert merges_of(parts) == merges_of(whole)
+    assert parts.training["corpus"]["fingerprint"] == whole.training["corpus"]["fingerprint"]
+    assert parts.training["corpus"]["documents"] == len(texts)
+
+
+def test_a_saved_count_file_is_a_function_of_the_text(stdlib_texts, tmp_path):
+    texts = stdlib_texts[:40]
+    pm.count_words(iter(texts), split="gpt2", save_counts=tmp_path / "a.parquet", threads=1)
+    pm.count_words(iter(texts[::-1]), split="gpt2", save_counts=tmp_path / "b.parquet", threads=3)
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+
+
+def test_whole_documents_can_be_counted_too(stdlib_texts, tmp_path):
+    texts = [text[:2000] for text in stdlib_texts[:40]] * 2
+    whole = pm.train_bpe(iter(texts), vocab_size=600, split="none")
+    pm.count_words(iter(texts), split="none", save_counts=tmp_path / "documents.parquet")
+    counted = pm.train_bpe(vocab_size=600, split="none", from_counts=[tmp_path / "documents.parquet"])
+    assert merges_of(counted) == merges_of(whole)
+
+
+def test_counts_of_another_split_are_refused(tmp_path):
+    pm.count_words(iter(["some words"]), split="gpt2", save_counts=tmp_path / "gpt2.parquet")
+    with pytest.raises(SourceError, match=r"gpt2\.parquet: counted with split='gpt2', asked for split='cl100k'"):
+        pm.train_bpe(vocab_size=300, split="cl100k", from_counts=[tmp_path / "gpt2.parquet"])
+
+
+def test_a_file_that_is_not_counts_is_refused(tmp_path):
+    (tmp_path / "x.parquet").write_bytes(b"nothing")
+    with pytest.raises(SourceError, match=r"x\.parquet: cannot be read as Parquet"):
+        pm.train_bpe(vocab_size=300, from_counts=[tmp_path / "x.parquet"])
+
+
+def test_a_vocabulary_too_small_for_the_bytes_is_refused():
+    with pytest.raises(PlanError, match="vocab_size=256: the 256 bytes and 1 special tokens alone need 257"):
+        pm.train_bpe(iter(["text"]), vocab_size=256)
+
+
+def test_an_unknown_option_names_the_nearest():
+    with pytest.raises(PlanError, match="did you mean 'vocab_size'"):
+        pm.train_bpe(iter(["text"]), vocabsize=300)
+
+
+def test_a_broken_regex_says_what_is_wrong():
+    with pytest.raises(SplitError, match="does not compile"):
+        pm.train_bpe(iter(["text"]), vocab_size=300, split="(unclosed")
+
+
+def test_no_source_and_no_counts_is_refused():
+    with pytest.raises(PlanError, match="no source"):
+        pm.train_bpe(vocab_size=300)
+
+
+def test_source_and_counts_together_are_refused(tmp_path):
+    pm.count_words(iter(["some words"]), save_counts=tmp_path / "a.parquet")
+    with pytest.raises(PlanError, match="both given"):
+        pm.train_bpe(iter(["text"]), vocab_size=300, from_counts=[tmp_path / "a.parquet"])
+
+
+def test_skipped_documents_are_counted_and_listed(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "one two"}\n{"no": 1}\n{"text": "three"}\nbroken\n')
+    tokenizer = pm.train_bpe(tmp_path / "a.jsonl", vocab_size=300, on_bad_document="skip")
+    corpus = tokenizer.training["corpus"]
+    assert (corpus["documents"], corpus["skipped"]) == (2, 2)
+    assert "a.jsonl:2" in corpus["skipped_documents"][0][0]
+    with pytest.raises(SourceError, match=r"a\.jsonl:2"):
+        pm.train_bpe(tmp_path / "a.jsonl", vocab_size=300)
+
+
+def test_progress_comes_in_order_and_ends_complete(stdlib_texts):
+    seen = []
+    pm.train_bpe(iter(stdlib_texts), vocab_size=6_000, split="gpt2", on_progress=seen.append)
+    stages = [moment.stage for moment in seen]
+    assert stages == sorted(stages, key=["count", "merge"].index)
+    merges = [moment.merges for moment in seen if moment.stage == "merge"]
+    assert merges == sorted(merges)
+    assert seen[-1].documents == len(stdlib_texts)
+    assert all(moment.columns() for moment in seen)
+
+
+def test_tokens_are_shown_readably():
+    assert show_token(b" return") == "' return'"
+    assert show_token(b"\n") == r"'\n'"
+    assert show_token(b"\xe2\x82") == r"b'\xe2\x82'"
+    assert len(show_token(b"x" * 100)) <= 24
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, piecemill, piecemill.training, piecemill.tokenizers, piecemill.sources\n"
+        "heavy = {'pyarrow', 'gigatoken', 'tokenizers', 'transformers', 'torch', 'rich.progress'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_examples_in_docstrings_run():
+    import doctest
+    import importlib
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in ("piecemill", "piecemill.sizes", "piecemill.training.bpe", "piecemill.training.progress"):
+            failed, tried = doctest.testmod(importlib.import_module(name))
+            assert tried
+            assert not failed
