@@ -6,7 +6,7 @@
 //! Time is linear: a run is read at most three times, however long. The oracle is `reference`.
 
 use super::block::{BLOCK, Block};
-use super::classes::{BLANK, CASELESS, Classes, LETTER, LOWER, MARK, NEWLINE, NUMBER, SYMBOL, UPPER, WHITE, classes};
+use super::classes::{CASELESS, Classes, LETTER, LOWER, MARK, NEWLINE, NUMBER, SYMBOL, UPPER, WHITE, classes};
 
 /// One split: where pretokens end, one at a time or many at once.
 pub trait Scanner {
@@ -24,13 +24,14 @@ pub fn for_each<'t, S: Scanner>(text: &'t str, mut each: impl FnMut(&'t [u8])) {
     let bytes = text.as_bytes();
     let text = Text { bytes, classes: classes() };
     let mut at = 0;
-    let mut one_by_one_until = 0;
+    let (mut one_by_one_until, mut patience) = (0, BLOCK);
     while at < bytes.len() {
         if at >= one_by_one_until {
             if let Some(block) = bytes[at..].first_chunk::<BLOCK>() {
                 let mut starts = S::starts(&text, at, &Block::new(block));
                 if starts != 0 {
                     let base = at;
+                    patience = BLOCK;
                     while starts != 0 {
                         let start = base + starts.trailing_zeros() as usize;
                         each(&bytes[at..start]);
@@ -40,8 +41,10 @@ pub fn for_each<'t, S: Scanner>(text: &'t str, mut each: impl FnMut(&'t [u8])) {
                     continue;
                 }
             }
-            // Where one block gave nothing (a script beyond ASCII, mostly), the next byte's would not either.
-            one_by_one_until = at + BLOCK;
+            // Where one block gave nothing (a script beyond ASCII, mostly), the next would not either: wait, and longer
+            // each time. Without any wait gpt2 on multilingual text ran at 275 MB/s instead of 780.
+            one_by_one_until = at + patience;
+            patience = (2 * patience).min(16 * BLOCK);
         }
         let end = S::end(&text, at);
         each(&bytes[at..end]);
@@ -282,7 +285,7 @@ impl Scanner for O200k {
             }
             return end;
         }
-        debug_assert!(class & (NEWLINE | BLANK) != 0);
+        debug_assert!(class & WHITE != 0);
         text.white(at, true)
     }
 

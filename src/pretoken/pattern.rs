@@ -128,7 +128,7 @@ impl Split {
 
 const CHOICES: &str = "Choose gpt2, cl100k, o200k, none, or a regex in fancy-regex syntax.";
 
-/// As [`Split::for_each`], by the regex: the definition, 30 to 60 times slower for the named splits.
+/// As [`Split::for_each`], by the regex: the definition, 10 to 80 times slower for the named splits.
 ///
 /// The engine keeps at most a million places to go back to, so white space in a run longer than that is an error
 /// here; the scanners have no such limit.
