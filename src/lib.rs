@@ -1,6 +1,7 @@
 //! Piecemill's core: the loops that Python cannot do fast.
 //!
 //! ```text
+//! sources: files ─▶ documents
 //! documents (bytes + ends) ─▶ pretoken: spans ─▶ count: distinct pretokens ─▶ bpe: merges
 //! ```
 //!

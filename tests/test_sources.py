@@ -115,6 +115,7 @@ def test_include_and_exclude(tmp_path):
     source = open_source(tmp_path, exclude=["t", "*.md"])
     assert texts(source) == ["1", "2"]
     assert source.left_out["excluded"] == 3
+    assert texts(open_source(tmp_path, include=["*.py"], exclude=["s"])) == ["1", "4"]  # exclude beats include
     with pytest.raises(SourceError, match="expected a list of patterns"):
         open_source(tmp_path, include="*.py")
     with pytest.raises(SourceError, match=r'pattern "\*\*/\[": '):
@@ -151,6 +152,11 @@ def test_a_file_that_is_reached_twice_is_read_once(tmp_path):
     source = open_source([tmp_path / "b", str(tmp_path)])
     assert texts(source) == ["2", "1"]
     assert source.left_out["repeated"] == 1
+
+
+def test_a_file_that_was_named_is_never_left_out(tmp_path):
+    write(tmp_path, {".gitignore": "*", ".hidden.txt": "a long text"})
+    assert texts(open_source(tmp_path / ".hidden.txt", exclude=["*"], max_file_bytes=1)) == ["a long text"]
 
 
 def test_a_list_of_strings_is_paths_or_texts_and_in_doubt_an_error(tmp_path):
@@ -225,6 +231,12 @@ def test_tasks_can_be_pickled_and_read_alone_in_any_order(tmp_path, monkeypatch)
     for b in again:
         assert alone[b.id] == (b.data.tobytes(), b.ends.tolist(), b.places.tolist(), b.name(0))
     assert sum((b.tally for b in again), Tally()).source_bytes == source.total_bytes
+
+
+def test_small_files_share_a_task_up_to_a_number(tmp_path, monkeypatch):
+    monkeypatch.setattr(piecemill.sources.tasks, "GROUP_FILES", 3)
+    write(tmp_path, {f"{n}": "x" for n in range(8)})
+    assert [len(task.paths) for task in open_source(tmp_path).tasks] == [3, 3, 2]
 
 
 def test_blocks_do_not_depend_on_how_much_is_read_at_a_time(tmp_path, monkeypatch):

@@ -274,3 +274,5 @@ def test_an_empty_corpus_is_an_error(tmp_path):
     (tmp_path / "b.jsonl").write_bytes(b"x")
     message = stops_at(tmp_path, on_bad_document="skip")
     assert f"(1 empty, 1 skipped (first: {tmp_path}/b.jsonl:1: broken JSON at column 1: expected value))" in message
+    empty = write_parquet(tmp_path / "c.parquet", pa.array([], pa.string()))
+    assert stops_at(empty) == f"{empty}: empty corpus, no document with text in it (there was nothing in it)."

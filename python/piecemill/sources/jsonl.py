@@ -107,7 +107,7 @@ def _whole_lines(stream: ByteStream, task: Task, lines: _Lines) -> Iterator[byte
             held.append(chunk)
             continue
         # A line of many chunks is joined once, when its end has come.
-        yield b"".join([*held, chunk[: cut + 1]])
+        yield b"".join([*held, memoryview(chunk)[: cut + 1]])
         if last >= 0:
             return
         held = [chunk[cut + 1 :]]

@@ -1,4 +1,4 @@
-"""Streams: a file, packed or not -> its bytes, a few MiB at a time.
+"""Streams: a file, packed or not -> its bytes, a chunk at a time.
 
 Packed streams are unpacked here rather than by a file object, because a stream that ends early must be noticed
 (`zstandard`'s reader takes it for the end) and what came before the break must not be lost (`gzip`'s reader
@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, Protocol
 
-CHUNK_BYTES = 4 * 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
 """How much of an unpacked file is read at a time."""
 
 _GZIP_BYTES = 1024 * 1024
@@ -26,7 +26,7 @@ class BrokenStream(Exception):
 
 
 class ByteStream:
-    """The unpacked bytes of one file in chunks of a few MiB; `consumed` bytes of the file are done with.
+    """The unpacked bytes of one file in chunks of about `CHUNK_BYTES`; `consumed` bytes of the file are done with.
 
     Chunks may have any size but zero: readers must not depend on it.
     """

@@ -47,6 +47,8 @@ def row_groups(whole: Task, reading: Reading, range_bytes: int) -> tuple[list[Ta
         return [], Skipped(path, str(error))
     except (pa.ArrowException, OSError) as error:
         return [], Skipped(path, f"not a readable Parquet file: {_first_line(error)}")
+    if not groups:
+        return [cut(whole, 0, nbytes=whole.nbytes, start=0, stop=0)], None
     tasks: list[Task] = []
     total, first_group, first_row, done = sum(size for _, size in groups), 0, 0, 0
     for number, (_, size) in enumerate(groups):
@@ -83,11 +85,12 @@ def read_table(task: Task, packer: Packer) -> Iterator[Documents]:
 
 def read_capsule(source: Any, name: str, packer: Packer) -> Iterator[Documents]:
     """The documents of an object with `__arrow_c_stream__` or `__arrow_c_array__`, or a Hugging Face dataset."""
-    row = 0
+    row = done = 0
     try:
         for batch in _hugging_face(source) if hasattr(source, "with_format") else _capsule_batches(source):
             yield from _take_batch(batch, name, row, 0, packer)
-            row += batch.num_rows
+            row, done = row + batch.num_rows, done + batch.nbytes
+            packer.progress(done)
     except _NoColumn as error:
         raise SourceError(f"{name}: {error}. Name the column that holds the text with --field.") from None
     except pa.ArrowException as error:
