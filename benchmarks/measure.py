@@ -7,6 +7,7 @@ only ever appended.
 Nothing here knows what is being compared. Start with `measure` and `append`.
 """
 
+import contextlib
 import json
 import os
 import platform
@@ -14,6 +15,7 @@ import resource
 import signal
 import statistics
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -41,24 +43,31 @@ def measure(
 
     CPU time and peak memory are what the kernel charged to the process and the children it waited for (wait4),
     so nothing is missed between samples and nothing is sampled while it works. Peak memory is that of the
-    largest process, not a sum; every tool here is one process. It cannot read lower than this process's own
-    peak, which the child inherits on its way to exec: `floor_bytes` is kept in the record.
+    largest process, not a sum; every tool here is one process.
     """
+    cores = len(os.sched_getaffinity(0))
+    if threads > cores:
+        raise SystemExit(f"{threads} threads were asked for, this machine gives {cores} cores")
     memory_limit = memory_limit or total_memory() * 8 // 10
+    # A child inherits the peak memory of the process that starts it, and cannot read lower. So a small process
+    # (16 MB) starts it, and not this one, which may have held a corpus.
+    asked = json.dumps([list(command), threads, str(log), time_limit, memory_limit])
+    done = subprocess.run([sys.executable, "-I", __file__, asked], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.returncode)
+    return Run(**json.loads(done.stdout))
+
+
+def _measure_here(command: list[str], threads: int, log: str, time_limit: float, memory_limit: int) -> Run:
     environment = os.environ | {
         "RAYON_NUM_THREADS": str(threads),
         "OMP_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false",
-        "PYTHONDONTWRITEBYTECODE": "1",
     }
-    cores = os.sched_getaffinity(0)
-    if threads > len(cores):
-        raise SystemExit(f"{threads} threads were asked for, this machine gives {len(cores)} cores")
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as output:
-        # One core for one thread, for everybody: some tools have no option for it, or start helpers beside it.
-        # The child inherits the cores; this process takes its own back.
-        os.sched_setaffinity(0, sorted(cores)[:threads])
+    # One core for one thread, for everybody: some tools have no option for it, or start helpers beside it.
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    Path(log).parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "wb") as output:
         start = time.perf_counter()
         try:
             process = subprocess.Popen(
@@ -71,8 +80,6 @@ def measure(
             )
         except FileNotFoundError:
             raise SystemExit(f"{command[0]}: not there; `make build` installs it") from None
-        finally:
-            os.sched_setaffinity(0, cores)
         watch = _Watch(process.pid, start + time_limit, memory_limit)
         try:
             _, status, usage = os.wait4(process.pid, 0)
@@ -82,14 +89,13 @@ def measure(
         finally:
             seconds = time.perf_counter() - start
             watch.stop()
-        process.returncode = os.waitstatus_to_exitcode(status)
+    process.returncode = os.waitstatus_to_exitcode(status)
     outcome = watch.stopped_for or ("ok" if process.returncode == 0 else "failed")
-    message = "" if outcome == "ok" else log.read_text(errors="replace")[-500:]
+    message = "" if outcome == "ok" else Path(log).read_text(errors="replace")[-500:]
     if outcome == "failed":
         message = f"exit status {process.returncode}: {message}"
-    return Run(
-        round(seconds, 4), round(usage.ru_utime + usage.ru_stime, 4), usage.ru_maxrss * 1024, outcome, message.strip()
-    )
+    cpu_seconds = usage.ru_utime + usage.ru_stime
+    return Run(round(seconds, 4), round(cpu_seconds, 4), usage.ru_maxrss * 1024, outcome, message.strip())
 
 
 class _Watch:
@@ -114,7 +120,8 @@ class _Watch:
                 continue  # ending: wait4 is about to return
             if time.perf_counter() > deadline or resident > memory_limit:
                 self.stopped_for = "over memory" if resident > memory_limit else "over time"
-                os.killpg(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it ended between the look and the kill
+                    os.killpg(pid, signal.SIGKILL)
                 return
 
 
@@ -146,8 +153,7 @@ def machine() -> dict:
 
 def record(runs: Sequence[Run], **facts: object) -> dict:
     """One line for the results file: the facts, then every run, the slow ones too."""
-    floor = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {**facts, "floor_bytes": floor, "runs": [asdict(run) for run in runs]}
+    return {**facts, "runs": [asdict(run) for run in runs]}
 
 
 def append(path: Path, line: dict) -> None:
@@ -159,3 +165,7 @@ def read(path: Path) -> list[dict]:
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(_measure_here(*json.loads(sys.argv[1])))))

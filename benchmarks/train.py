@@ -233,7 +233,7 @@ def main() -> None:
         asked += questions([kind for kind in only if kind == "none"], sizes or [5, 20, 127])
     failed = install()
     for name in dict.fromkeys(question.corpus for question in asked):
-        # In a process of its own: the memory it takes would show up as the least any measured child can have.
+        # In a process of its own, so that its memory is given back before anything is measured.
         subprocess.run([sys.executable, str(HERE / "corpus.py"), name], check=True)
 
     complete = not (args.quick or args.without_ours or args.repeats or args.cap != 600 or set(chosen) != set(peers))

@@ -57,10 +57,16 @@ def test_a_process_over_its_limits_is_stopped_and_says_which(tmp_path):
     assert measure.measure(sleep, threads=1, log=tmp_path / "log", memory_limit=1000).outcome == "over memory"
 
 
-def test_a_measured_process_leaves_the_cores_as_they_were(tmp_path):
-    before = measure.os.sched_getaffinity(0)
-    measure.measure([sys.executable, "-c", ""], threads=1, log=tmp_path / "log")
-    assert measure.os.sched_getaffinity(0) == before
+def test_the_memory_of_the_benchmark_is_not_taken_for_that_of_the_tool(tmp_path):
+    held = bytearray(200_000_000)
+    found = measure.measure([sys.executable, "-c", ""], threads=1, log=tmp_path / "log")
+    assert found.peak_bytes < len(held) / 2
+
+
+def test_a_command_that_is_not_there_is_an_error_and_not_a_run(tmp_path, capfd):
+    with pytest.raises(SystemExit):
+        measure.measure(["/no/such/tool"], threads=1, log=tmp_path / "log")
+    assert "/no/such/tool: not there" in capfd.readouterr().err
 
 
 def test_records_are_appended_and_read_back(tmp_path):
