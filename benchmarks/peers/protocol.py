@@ -13,7 +13,7 @@ Start with `peer`; a script gives it a function for each.
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -55,13 +55,13 @@ def documents(corpus: Path) -> Iterator[str]:
                 yield json.loads(line)["text"]
 
 
-def save_ranks(ranks: dict[bytes, int], path: Path) -> None:
+def save_tokens(tokens: Iterable[bytes], path: Path) -> None:
     """Tokens in order, in hex: for tools that leave saving to the user."""
-    path.write_text("\n".join(token.hex() for token in sorted(ranks, key=ranks.__getitem__)))
+    path.write_text("\n".join(token.hex() for token in tokens))
 
 
-def tokens_of_ranks(path: Path) -> Merges:
-    """The learned tokens of `save_ranks`, in order.
+def learned_tokens(path: Path) -> Merges:
+    """The learned tokens of `save_tokens`, in order.
 
     Which two parts made a token is not known of a tool that keeps ranks only. Working it out from the earlier
     tokens was tried and dropped: fast-bpe-rs learns tokens that its own earlier tokens do not build.
