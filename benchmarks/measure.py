@@ -99,7 +99,7 @@ def _measure_here(command: list[str], threads: int, log: str, time_limit: float,
 
 
 class _Watch:
-    """Ends a process group that goes over its limits; four looks a second cost nothing measurable."""
+    """Ends a process group that goes over its limits; it looks four times a second."""
 
     def __init__(self, pid: int, deadline: float, memory_limit: int) -> None:
         self.stopped_for = ""

@@ -19,7 +19,6 @@ def train(args):
 def merges(out):
     letters = byte_of_letter()
     found = []
-    # No splitlines(): U+0085 is one of the stand-in letters' neighbours and would break a line.
     for line in (out / "merges.txt").read_text(encoding="utf-8").split("\n"):
         if line and not line.startswith("#version"):
             left, right = line.split(" ")[:2]
