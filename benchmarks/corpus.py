@@ -1,0 +1,243 @@
+"""The benchmark corpora, made from pinned source distributions: `python benchmarks/corpus.py`.
+
+    cache/python-127mb/        every .py file of seven packages, cut to 127 MB; also python-20mb, python-5mb
+    cache/functions-127mb      the same text, one document per top-level function, class or remainder of a file
+    cache/multilingual-30mb/   translations, documentation and locale data in some hundred languages
+
+Each has a `.jsonl` beside it (one object a line, field `text`) with the same documents; functions exist only
+as that, because 70,000 tiny files would measure the file system. A cut takes documents in the order of a
+hash of their names, so a small cut is a fair sample of the large one and is contained in it.
+
+A second run does nothing. Start with `corpus`, which is all the other benchmarks need.
+"""
+
+import argparse
+import fnmatch
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sdists import Sdist, fetch, members
+
+CACHE = Path(__file__).parent / "cache"
+Document = tuple[str, str]  # name, text
+
+# Large, hand-written, permissively licensed, of several trades: web, algebra, tables, numerics, databases,
+# networks, graphs. Generated client libraries are left out: they repeat one page ten thousand times.
+PYTHON = [
+    Sdist("Django", "5.2.19", "ad03d8abc51dbff95ebf34b27123cf0c26a3b62db7ba0cd520783686362533d1"),
+    Sdist("sympy", "1.14.0", "d3d3fe8df1e5a0b42f0e7bdf50541697dbe7d23746e894990c030e2b05e72517"),
+    Sdist("pandas", "3.1.1", "05fed3e3b7c99b226f160e29d7d6cb7ef39638c758cbfe42b3f24ba34f04b859"),
+    Sdist("scipy", "1.17.1", "95d8e012d8cb8816c226aef832200b1d45109ed4464303e997c5b13122b297c0"),
+    Sdist("SQLAlchemy", "2.1.8", "8bc4081dd7c17c073f2384ad0f5ee968e63b43507b2e024a3523c000a06d70da"),
+    Sdist("Twisted", "26.10.0", "5f0355403e507fc23ceea85e9dbb4bc59335aabde41dd324e8b8cea180dd38de"),
+    Sdist("networkx", "3.6.1", "26b7c357accc0c8cde558ad486283728b65b6a95d85ee1cd66bafab4c8168509"),
+]
+
+# Of a .po file only the translations are kept: the English originals would repeat in each of 100 languages.
+MULTILINGUAL = {
+    PYTHON[0]: ["*.po", "docs/*.txt"],
+    Sdist("horizon", "27.0.0", "b1e16e3be554b543b1858df3b35dee3e4212e3ed61513512fddbe49584658cc0"): ["*.po"],
+    Sdist("wagtail", "8.0.1", "819865a10bce86b16288cfaefa4195b90ffb5e7ac494fb18659e7be099ef386f"): ["*.po"],
+    Sdist("django-oscar", "4.2.1", "bbe1dfc0b57954a2853d1c5ac35d212425143d92980516aa64e68bedcf3fb923"): ["*.po"],
+    Sdist("Sphinx", "9.0.4", "594ef59d042972abbc581d8baa577404abe4e6c3b04ef61bd7fc2acbd51f3fa3"): ["*.po"],
+    Sdist("django-cms", "5.1.3", "80c50fc44cffa2cae28f4b8d841b7f48bd5ded9c88e493096b6e2235ba94d3ca"): ["*.po"],
+    Sdist("nova", "34.0.0", "919eef77cda4ce0cc4746a5853b5d9341ebd0ae37bc8b1939eb77d17727c00df"): ["*.po"],
+    Sdist("neutron", "29.0.0", "4dc123ed085a4b2cc8af1c4fa8d7162042c4e7cfa5e895f62e99a3b46d92ba31"): ["*.po"],
+    Sdist("spyder", "6.1.8", "5fbd023fcad7224aaf772dc697abc68434c788670e06b84406a5fcf46269f289"): ["*.po"],
+    Sdist("Faker", "40.54.0", "38fba73e32699a9f1071724d67e5a66a84bf057987cffb27c9d0c979fda3f135"): [
+        "faker/providers/*.py"
+    ],
+    Sdist("opencc", "1.4.2", "47977905f131d7d9cfcec29fba5d841154907e1da73103105a4a68744e0f4f1a"): [
+        "data/dictionary/*.txt",
+        "test/benchmark/*.txt",
+    ],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """One corpus on disk and what it must contain."""
+
+    name: str
+    documents: int
+    bytes: int
+    sha256: str
+    "Over the sorted sha256 of the documents: names and order do not enter, since no trainer looks at them."
+
+    @property
+    def folder(self) -> Path:
+        return CACHE / self.name
+
+    @property
+    def jsonl(self) -> Path:
+        return CACHE / f"{self.name}.jsonl"
+
+
+RECORDED = {
+    corpus.name: corpus
+    for corpus in [
+        Corpus("python-127mb", 8_238, 126_990_514, "c30869da9ab8ef9ea37cc6747c4b25da1065adc101333b73b06eb1137d3b49a3"),
+        Corpus("python-20mb", 1_294, 19_999_631, "5301b9c5642cb4a6f56d81edee73ea6b4b3bf562f5a1487389569bfb61422578"),
+        Corpus("python-5mb", 305, 4_967_750, "631b2bdf474f2d968909a7e80fb1111eb1527e1c646b5e8233f41e919c362b23"),
+        Corpus(
+            "functions-127mb", 72_596, 126_990_514, "576f74c23230a05145f1dd83bb22e9b9540160e03272c971f55128f451183053"
+        ),
+        Corpus(
+            "functions-20mb", 10_471, 19_999_631, "5ff3d7bea89cc7cff998809b0e9d08e89c70df42635231abc1586275972400c0"
+        ),
+        Corpus("functions-5mb", 2_721, 4_967_750, "a376b5f1754350898fbd208c0008e6470bb9ef9e05c045c0c6fb864375a8238d"),
+        Corpus(
+            "multilingual-30mb", 3_467, 29_947_768, "04f07b1ce1cb543d27c6438b518ac6e8130ed87b31b381d05e87022a76167ab8"
+        ),
+    ]
+}
+
+
+def corpus(name: str) -> Corpus:
+    """The corpus of that name, built first if it is not there yet.
+
+    What was built is compared with what is recorded here before anything may use it.
+    """
+    if name not in RECORDED:
+        raise SystemExit(f"{name}: no such corpus; there are {', '.join(RECORDED)}")
+    wanted = RECORDED[name]
+    marker = CACHE / f"{name}.sha256"
+    if marker.exists() and marker.read_text() == wanted.sha256:
+        return wanted
+    kind, _, size = name.partition("-")
+    size = int(size.removesuffix("mb")) * 1_000_000
+    print(f"corpus  building {name}")
+    documents = {"python": python, "functions": functions, "multilingual": multilingual}[kind](size)
+    found = write(name, documents, as_files=kind != "functions")
+    if found != wanted:
+        raise SystemExit(f"{name}: built {found}, recorded is {wanted}. The builder or a package changed.")
+    marker.write_text(found.sha256)
+    return found
+
+
+def python(size: int) -> list[Document]:
+    """Every distinct .py file that is UTF-8, cut to `size` bytes."""
+    return cut(_distinct({sdist: ["*.py"] for sdist in PYTHON}), size)
+
+
+def multilingual(size: int) -> list[Document]:
+    """Translations, documentation and locale data, cut to `size` bytes."""
+    return cut(_distinct(MULTILINGUAL), size)
+
+
+def functions(size: int) -> list[Document]:
+    """The documents of `python(size)`, cut up by `pieces`; together they are the same bytes."""
+    return [(f"{name}#{number}", piece) for name, text in python(size) for number, piece in enumerate(pieces(text))]
+
+
+def cut(documents: Iterable[Document], size: int) -> list[Document]:
+    """As many documents as fit in `size` bytes, taken in the order of their hashed names, sorted by name."""
+    taken, total = [], 0
+    for name, text in sorted(documents, key=lambda document: hashlib.sha256(document[0].encode()).digest()):
+        total += len(text.encode())
+        if total > size:
+            return sorted(taken)
+        taken.append((name, text))
+    raise SystemExit(f"the packages hold {total:,} bytes, {size:,} were asked for: pin another package")
+
+
+# By line starts and not by `ast`: what a newer Python accepts must not change the corpus. Text at the margin
+# inside a multi-line string may end a function early, which harms nobody.
+_OPENS = re.compile(r"(?:@|(?:async )?def |class )")
+_GOES_ON = re.compile(r"[\s)\]}#]|$")
+
+
+def pieces(text: str) -> list[str]:
+    """Each top-level function or class, decorators included, and last the rest of the file."""
+    found: list[list[str]] = []
+    rest: list[str] = []
+    target, decorated = rest, False
+    for line in text.splitlines(keepends=True):
+        if _OPENS.match(line):
+            if not decorated:
+                target = []
+                found.append(target)
+            decorated = line.startswith("@")
+        elif not _GOES_ON.match(line) and not decorated:
+            target = rest
+        target.append(line)
+    return ["".join(piece) for piece in [*found, rest] if piece]
+
+
+def translations(po: str) -> str:
+    """The translated strings of a .po file, one a line, without the header."""
+    strings: list[str] = []
+    inside = False
+    for line in po.splitlines():
+        if line.startswith("msgstr"):
+            inside = True
+            strings.append("")
+            line = line[line.find('"') :]
+        elif not line.startswith('"'):
+            inside = False
+        if inside:
+            # The only escapes gettext writes; `ast.literal_eval` warns about the others.
+            strings[-1] += _ESCAPE.sub(lambda match: _ESCAPES.get(match[1], match[1]), line.strip()[1:-1])
+    return "".join(string.rstrip("\n") + "\n" for string in strings[1:] if string)
+
+
+_ESCAPE = re.compile(r"\\(.)")
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+def write(name: str, documents: list[Document], *, as_files: bool) -> Corpus:
+    """Write the documents as JSONL, and as a tree of files if asked, and say what they are."""
+    made = Corpus(name, len(documents), sum(len(text.encode()) for _, text in documents), content_hash(documents))
+    shutil.rmtree(made.folder, ignore_errors=True)
+    if as_files:
+        for path, text in documents:
+            file = made.folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(text.encode())
+    made.jsonl.parent.mkdir(parents=True, exist_ok=True)
+    with made.jsonl.open("w", encoding="utf-8", newline="\n") as lines:
+        for _, text in documents:
+            lines.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+    return made
+
+
+def content_hash(documents: Iterable[Document]) -> str:
+    digests = sorted(hashlib.sha256(text.encode()).digest() for _, text in documents)
+    return hashlib.sha256(b"".join(digests)).hexdigest()
+
+
+def _distinct(wanted: dict[Sdist, list[str]]) -> Iterator[Document]:
+    fetch(wanted, CACHE / "sdists")
+    seen = set()
+    for sdist, patterns in wanted.items():
+        # The order inside an archive is its maker's; sorted, so that of two copies always the same one is kept.
+        for path, content in sorted(members(sdist.path(CACHE / "sdists"))):
+            if not any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns):
+                continue
+            try:
+                text = content.decode("utf-8")
+            except UnicodeDecodeError:
+                continue  # a few test files are in other encodings on purpose
+            if path.endswith(".po"):
+                text = translations(text)
+            if text and text not in seen:
+                seen.add(text)
+                yield f"{sdist.name}/{path}", text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", default=list(RECORDED), help="which corpora (default: all)")
+    for name in parser.parse_args().names:
+        made = corpus(name)
+        where = made.folder if made.folder.exists() else made.jsonl
+        print(f"{made.name:18} {made.documents:>8,} documents {made.bytes:>12,} bytes  {made.sha256[:16]}  {where}")
+
+
+if __name__ == "__main__":
+    main()

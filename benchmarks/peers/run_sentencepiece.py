@@ -1,0 +1,25 @@
+"""sentencepiece BPE: characters, lines as sentences, its own splits. Other rules, so its merges are not compared."""
+
+import sentencepiece
+from protocol import documents, peer
+
+
+def train(args):
+    lines = (line for text in documents(args.corpus) for line in text.split("\n") if line)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=lines,
+        model_prefix=str(args.out / "sentencepiece"),
+        model_type="bpe",
+        vocab_size=args.vocab,
+        byte_fallback=True,
+        num_threads=args.threads,
+        # The closest to the question: keep every character and line as it is, however long.
+        character_coverage=1.0,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        max_sentence_length=1 << 30,
+        minloglevel=2,
+    )
+
+
+peer(train, lambda out: [])
