@@ -16,7 +16,7 @@ from piecemill.errors import TokenizerError
 from piecemill.tokenizers.byte_level import BYTE_ORDER, CHARACTERS, bytes_of, characters_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Vocabulary:
     """What the ids mean. Build it with `from_merges`, or by `loading`."""
 
