@@ -68,7 +68,7 @@ def test_parsed_ids_are_those_of_hf(split):
 @pytest.mark.parametrize("split", ["gpt2", "cl100k", "o200k"])
 def test_every_character_is_split_where_hf_splits_it(split):
     # With a merge for each pair of UTF-8 bytes a different border almost always shows in the ids; a trained
-    # vocabulary has too few tokens outside ASCII to notice. A sample here; docs/tried.md has the full run.
+    # vocabulary has too few tokens outside ASCII to notice. A sample here; docs/tried.md has a larger run.
     pairs = all_byte_pairs()
     tok = Tokenizer.from_merges(pairs, split=split)
     hf = tokenizers.Tokenizer.from_str(tokenizer_json(tok.vocabulary, tok.pattern))

@@ -2,8 +2,8 @@
 
 For `none` gigatoken's byte-level loader has no answer: it always splits. Its SentencePiece loader does not,
 but works on characters. So that loader is given a vocabulary in which byte b is the character U+00b, and the
-text is passed as Latin-1 reads its UTF-8. ASCII text goes in as it is. The ids are those of byte-level BPE, 10 to
-60 times sooner than HF `tokenizers` finds them.
+text is passed as Latin-1 reads its UTF-8. ASCII text goes in as it is. The ids are those of byte-level BPE, and
+for a megabyte of source code they come about 15 times sooner than from HF `tokenizers`.
 """
 
 from collections.abc import Sequence
