@@ -2,8 +2,8 @@
 
 For `none` gigatoken's byte-level loader has no answer: it always splits. Its SentencePiece loader does not,
 but works on characters. So that loader is given a vocabulary in which byte b is the character U+00b, and the
-text is passed as Latin-1 reads its UTF-8. ASCII text goes in as it is. The ids are those of byte-level BPE, 10 to
-60 times sooner than HF `tokenizers` finds them.
+text is passed as Latin-1 reads its UTF-8. ASCII text goes in as it is. The ids are those of byte-level BPE, and
+for a megabyte of source code they come about 15 times sooner than from HF `tokenizers`.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,16 @@ from piecemill.tokenizers.splits import PATTERNS
 from piecemill.tokenizers.tokenizer_json import assemble, pre_tokenizer
 from piecemill.tokenizers.vocabulary import Vocabulary
 
+_FALLBACKS = [f"<0x{byte:02X}>" for byte in range(256)]
+"How SentencePiece vocabularies spell a byte."
 
-def can_express(pattern: str | None) -> bool:
-    """Whether gigatoken gives the same ids as HF for this split; only splits we compared count."""
-    return pattern is None or pattern in PATTERNS.values()
+
+def why_not(vocabulary: Vocabulary, pattern: str | None) -> str | None:
+    """Why gigatoken cannot give HF's ids for this tokenizer; None if it can. Only splits we compared count."""
+    if pattern is not None:
+        return None if pattern in PATTERNS.values() else "gigatoken does not have this split"
+    learned = next((name for name in _FALLBACKS if name.encode() in vocabulary.ids), None)
+    return learned and f"gigatoken would take the learned token {learned!r} for a byte"
 
 
 class GigatokenEngine:
@@ -88,9 +94,7 @@ def _whole_documents(vocabulary: Vocabulary, added_tokens: dict[str, int]) -> st
         # with the same bytes (" the" the special token and " the" the word are two).
         if i not in vocabulary.reachable:
             spelled[i] = f"\N{REPLACEMENT CHARACTER}{i}"
-    # The loader asks for the 256 fallback tokens; every byte has a token, so none is ever used. A vocabulary
-    # that learned the string "<0x41>" has one already.
-    taken = set(spelled)
-    spelled += [name for byte in range(256) if (name := f"<0x{byte:02X}>") not in taken]
+    # The loader asks for these; every byte has a token, so none is ever used.
+    spelled += _FALLBACKS
     latin = {text.encode().decode("latin-1"): i for text, i in added_tokens.items()}
     return assemble(spelled, vocabulary, added_tokens=latin, pre_tokenizer=None, decoder=None, byte_fallback=True)

@@ -20,10 +20,10 @@ class HFEngine:
 
     name = "tokenizers"
 
-    def __init__(self, vocabulary: Vocabulary, pattern: str | None) -> None:
+    def __init__(self, vocabulary: Vocabulary, pattern: str | None, why: str) -> None:
         self._vocabulary = vocabulary
         self._pattern = pattern
-        self.why = "gigatoken does not have this split"
+        self.why = why
 
     def encode(self, text: str | bytes, *, parse: bool) -> NDArray[np.uint32]:
         engine = self._parsing if parse else self._plain

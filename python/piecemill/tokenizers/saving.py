@@ -53,8 +53,8 @@ def save(tokenizer: "Tokenizer", path: str | os.PathLike[str], *, force: bool) -
         _sync_folder(target.parent)
     except OSError as error:
         raise TokenizerError(
-            f"{target}: could not be saved ({error}). What was there before is untouched; "
-            "make room or choose another folder, and save again."
+            f"{target}: could not be saved ({error}). Nothing there is half written: it is as before, or new and whole "
+            "if only the last sync failed. Make room or choose another folder, and save again."
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -147,13 +147,14 @@ def _replace(target: Path, temporary: Path, aside: Path) -> None:
     """Put `temporary` at `target`; what was there ends up deleted."""
     if _exchange(temporary, target):
         return  # The old one now has the temporary name, which the caller deletes.
-    os.rename(target, aside)
     try:
+        os.rename(target, aside)
         os.rename(temporary, target)
-    except BaseException:
-        os.rename(aside, target)
-        raise
-    shutil.rmtree(aside, ignore_errors=True)
+    finally:
+        # An interrupt can come between any two lines, so look rather than remember how far it got.
+        if not target.exists():
+            os.rename(aside, target)
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _exchange(one: Path, other: Path) -> bool:

@@ -176,9 +176,10 @@ class Tokenizer:
     @cached_property
     def engine(self) -> Engine:
         """The library that encodes: its `name`, and `why` it was chosen."""
-        if gigatoken.can_express(self._pattern):
+        why_not = gigatoken.why_not(self._vocabulary, self._pattern)
+        if why_not is None:
             return gigatoken.GigatokenEngine(self._vocabulary, self._pattern)
-        return hf.HFEngine(self._vocabulary, self._pattern)
+        return hf.HFEngine(self._vocabulary, self._pattern, why_not)
 
     def __len__(self) -> int:
         return self.vocab_size

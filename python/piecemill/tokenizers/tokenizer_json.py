@@ -1,7 +1,7 @@
 """A vocabulary and a split as the text of a tokenizer.json.
 
-Written by hand rather than through `tokenizers`, which takes 60 ms to import, or `json.dumps` with an indent, which
-is slow: one token and one merge a line, so that two vocabularies can be compared with `diff`.
+Written by hand: saving then needs no tokenizer library, and one token and one merge a line lets `diff` compare two
+vocabularies, for which `json.dumps` would need its slow, indenting encoder.
 """
 
 import json
