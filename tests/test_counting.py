@@ -49,7 +49,9 @@ def test_counts_equal_a_plain_count_of_the_reference_split(texts, split):
 
 def test_words_of_every_length_are_told_apart(tmp_path):
     # 15 bytes is where a word moves from its table entry to the arena; NUL bytes must not look like padding.
-    words = [b"a" * n for n in range(1, 40)] + [b"a" * n + b"\0" for n in range(1, 40)] + [b"\0" * n for n in range(1, 20)]
+    words = (
+        [b"a" * n for n in range(1, 40)] + [b"a" * n + b"\0" for n in range(1, 40)] + [b"\0" * n for n in range(1, 20)]
+    )
     counter = WordCounter("none", 2**30, tmp_path)
     for word in words:
         counter.add(np.frombuffer(word, np.uint8), np.array([len(word)], np.int64))

@@ -140,6 +140,7 @@ def train_words(
     progress: Progress,
 ) -> Learned:
     """Learn merges from counted words."""
+
 _Listed: TypeAlias = tuple[list[tuple[int, str]], int]
 _Documents: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], int, _Listed]
 

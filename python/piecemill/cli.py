@@ -48,13 +48,17 @@ def train(
     from piecemill.training.bpe import count_words, train_bpe
     from piecemill.training.result import as_json, as_text
 
-    source = list(sources) or None
+    source = [Path(name) for name in sources] or None  # paths, never texts
     if out is None:
         if plan.save_counts is None:
             raise PlanError("--out is missing: name the folder for the tokenizer (or --save-counts to only count).")
         with Display(quiet=quiet) as display:
             distinct = count_words(source, plan=plan, on_progress=display)
-        _print({"counts": str(plan.save_counts), "distinct_words": distinct}, f"{distinct:,} distinct words in {plan.save_counts}", json)
+        _print(
+            {"counts": str(plan.save_counts), "distinct_words": distinct},
+            f"{distinct:,} distinct words in {plan.save_counts}",
+            json,
+        )
         return
     check_target(out.resolve(), force)  # before the work, not after it
     with Display(quiet=quiet) as display:

@@ -19,12 +19,14 @@ _HELD_OUT = 20
 def run(out: Path, *, vocab_size: int) -> None:
     """Train on the standard library, save under `out`, and print what was learned."""
     library = Path(sysconfig.get_path("stdlib"))
-    held_out, training = [], []
+    held_out: list[Path] = []
+    training: list[Path] = []
     for path in sorted(library.rglob("*.py")):
         name = path.relative_to(library).as_posix()
         if not name.startswith("site-packages/"):
             (held_out if zlib.crc32(name.encode()) % _HELD_OUT == 0 else training).append(path)
-    _say(f"The standard library of Python {sys.version.split()[0]}: {len(training):,} files to learn from, {len(held_out):,} held out.\n")
+    python = sys.version.split()[0]
+    _say(f"The standard library of Python {python}: {len(training):,} files, and {len(held_out):,} held out.\n")
     plan = TrainPlan(vocab_size=vocab_size, on_bad_document="skip")  # some of its test files are broken on purpose
     with Display() as display:
         tokenizer = train_bpe(training, plan=plan, on_progress=display)
@@ -60,7 +62,7 @@ def _tell(tokenizer: Tokenizer, gpt2_like: Tokenizer, held_out: list[Path], out:
     )
     for i in interesting[:10]:
         _say(f"  {i:>6}  {show_token(tokenizer.bytes_of(i), 60)}\n")
-    _say(f"\nNext: piecemill train YOUR_FOLDER --vocab-size 32768 --out tok, or open {out / 'tokenizer'} with any library.\n")
+    _say(f"\nNext: piecemill train YOUR_FOLDER --out tok; any library opens {out / 'tokenizer'}.\n")
 
 
 def _say(text: str) -> None:

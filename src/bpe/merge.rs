@@ -12,12 +12,11 @@
 //! best until it drops below the floor. Then the corpus is compacted and a round with a lower floor begins.
 
 use super::corpus::{Corpus, Slot};
+use super::pair::{Pair, PairMap, pair, split};
 use super::queue::Queue;
 use super::{Ended, Learned, Plan, Stats};
 use crate::error::Result;
 use crate::progress::Progress;
-use hashbrown::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A position in the slots: 32 bits while they suffice, else 64.
@@ -46,31 +45,35 @@ impl Place for u64 {
     }
 }
 
-/// Two ids as one number that orders like (left, right).
-type Pair = u64;
-
-fn pair(left: u32, right: u32) -> Pair {
-    (left as u64) << 32 | right as u64
-}
-
-fn split(pair: Pair) -> (u32, u32) {
-    ((pair >> 32) as u32, pair as u32)
-}
-
 /// Marks a free entry; never a real pair, as ids stay far below 2^32.
 const NO_PAIR: Pair = Pair::MAX;
 
 /// How far ahead of the walk slots are fetched: places of a rare pair are cache misses, one each.
 const AHEAD: usize = 12;
 
-/// Pair tables with at most this many cells are dense arrays; beyond, hash maps.
-const DENSE_CELLS: usize = 1 << 22;
+/// A pair that is frequent enough to be queued.
+pub(super) struct Listed<P> {
+    pub(super) pair: Pair,
+    pub(super) count: u64,
+    pub(super) places: Places<P>,
+}
 
-struct Listed<P> {
-    pair: Pair,
-    count: u64,
-    /// Where the pair begins, ascending; may name places where it no longer is.
-    places: Vec<P>,
+/// Where a pair begins, ascending; may name places where it no longer is.
+///
+/// Lists made at the start of a round lie one after another in one array: filling them is then a store and an
+/// increment for each position of the corpus, with no branch to mispredict.
+pub(super) enum Places<P> {
+    Shared(std::ops::Range<usize>),
+    Own(Vec<P>),
+}
+
+impl<P> Places<P> {
+    fn len(&self) -> usize {
+        match self {
+            Places::Shared(range) => range.len(),
+            Places::Own(places) => places.len(),
+        }
+    }
 }
 
 /// What one merge did to the pairs with one neighbour.
@@ -80,25 +83,6 @@ struct Tally {
     /// Which list takes the new pair's places, plus 1; 0 if it is too rare for one.
     list: u32,
 }
-
-#[derive(Default)]
-struct PairHasher(u64);
-
-impl Hasher for PairHasher {
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("pairs are hashed as u64");
-    }
-    fn write_u64(&mut self, pair: u64) {
-        // Multiply and fold: both halves of the pair reach the high bits (control bytes) and the low (buckets).
-        let wide = (pair ^ 0x9e37_79b9_7f4a_7c15) as u128 * 0xd6e8_feb8_6659_fd93;
-        self.0 = (wide >> 64) as u64 ^ wide as u64;
-    }
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-type PairMap<V> = HashMap<Pair, V, BuildHasherDefault<PairHasher>>;
 
 /// Learns merges from `corpus` until the plan is met or no pair is left.
 pub fn train<S: Slot>(corpus: Corpus<S>, plan: &Plan, progress: &Progress) -> Result<Learned> {
@@ -111,27 +95,30 @@ pub fn train<S: Slot>(corpus: Corpus<S>, plan: &Plan, progress: &Progress) -> Re
     }
 }
 
-struct Merger<'a, S, P, const WEIGHTED: bool> {
-    corpus: Corpus<S>,
-    plan: &'a Plan,
-    progress: &'a Progress,
+/// The state of the merge loop.
+pub(super) struct Merger<'a, S, P, const WEIGHTED: bool> {
+    pub(super) corpus: Corpus<S>,
+    pub(super) plan: &'a Plan,
+    pub(super) progress: &'a Progress,
     /// Bytes of each token, by id.
-    strings: Vec<Vec<u8>>,
+    pub(super) strings: Vec<Vec<u8>>,
     /// Slots that each token spans, by id.
-    spans: Vec<u32>,
-    listed: Vec<Listed<P>>,
-    free: Vec<u32>,
+    pub(super) spans: Vec<u32>,
+    pub(super) listed: Vec<Listed<P>>,
+    /// The lists of the pairs that were there when the round began.
+    pub(super) shared: Vec<P>,
+    pub(super) free: Vec<u32>,
     /// Pairs at or above the floor, and where they are in `listed`.
-    find: PairMap<u32>,
-    queue: Queue<u64, (Pair, u32)>,
-    floor: u64,
+    pub(super) find: PairMap<u32>,
+    pub(super) queue: Queue<u64, (Pair, u32)>,
+    pub(super) floor: u64,
     /// Neighbours of the present merge, by id, and which of them to reset.
     left: Vec<Tally>,
     right: Vec<Tally>,
     left_seen: Vec<u32>,
     right_seen: Vec<u32>,
-    places: u64,
-    learned: Learned,
+    pub(super) places: u64,
+    pub(super) learned: Learned,
 }
 
 impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
@@ -139,6 +126,12 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
         let mut strings = plan.special_tokens.clone();
         strings.extend(super::byte_order().map(|byte| vec![byte]));
         let vocab_size = plan.first_merge_id();
+        // No pair can occur more often than there are slots, each as often as its word.
+        let starts = std::iter::once(0).chain(corpus.runs.iter().map(|run| run.end));
+        let slots = starts.zip(&corpus.runs).map(|(start, run)| run.weight.saturating_mul((run.end - start) as u64));
+        let floor = slots.fold(1, u64::saturating_add);
+        // A merge uses up at least one slot, so there are never more ids than this, whatever was asked for.
+        let most_ids = (plan.vocab_size as usize).min(vocab_size as usize + corpus.slots.len());
         Merger {
             corpus,
             plan,
@@ -146,12 +139,13 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
             strings,
             spans: vec![1; vocab_size as usize],
             listed: Vec::new(),
+            shared: Vec::new(),
             free: Vec::new(),
             find: PairMap::default(),
             queue: Queue::new(std::iter::empty()),
-            floor: u64::MAX,
-            left: vec![Tally::default(); plan.vocab_size as usize],
-            right: vec![Tally::default(); plan.vocab_size as usize],
+            floor,
+            left: vec![Tally::default(); most_ids],
+            right: vec![Tally::default(); most_ids],
             left_seen: Vec::new(),
             right_seen: Vec::new(),
             places: 0,
@@ -204,122 +198,24 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
     }
 
     /// Whether a pair may be merged at all.
-    fn admits(&self, pair: Pair) -> bool {
+    pub(super) fn admits(&self, pair: Pair) -> bool {
         let (left, right) = split(pair);
         let bytes = self.strings[left as usize].len() + self.strings[right as usize].len();
         self.plan.max_token_bytes.is_none_or(|most| bytes <= most as usize)
-    }
-
-    /// Compacts the corpus, counts all pairs, and lists and queues those at or above a new floor.
-    /// False if no pair can be merged any more.
-    fn begin_round(&mut self) -> Result<bool> {
-        self.learned.stats.rounds += 1;
-        self.listed.clear();
-        self.free.clear();
-        self.find.clear();
-        self.places = 0;
-        if self.learned.stats.rounds > 1 {
-            self.corpus.compact(&mut self.spans);
-        }
-        let ids = self.strings.len();
-        let least = self.plan.min_frequency.max(1);
-        let mut counts = if ids * ids <= DENSE_CELLS { self.count_dense()? } else { self.count_sparse()? };
-        counts.retain(|&(pair, count)| count >= least && self.admits(pair));
-        let Some(best) = counts.iter().map(|&(_, count)| count).max() else { return Ok(false) };
-        let shift: u32 = std::env::var("PM_SHIFT")
-            .ok()
-            .and_then(|s| s.split(',').nth(self.learned.stats.rounds as usize - 1).and_then(|x| x.parse().ok()))
-            .unwrap_or(5);
-        self.floor = (best >> shift).max(least);
-        counts.retain(|&(_, count)| count >= self.floor);
-        for &(pair, count) in &counts {
-            let places = Vec::with_capacity(if WEIGHTED { 0 } else { count as usize });
-            self.find.insert(pair, self.listed.len() as u32);
-            self.listed.push(Listed { pair, count, places });
-        }
-        self.fill_lists()?;
-        let worst = self.queue.worst_per_mille() as u64;
-        self.learned.stats.queue_per_mille = self.learned.stats.queue_per_mille.max(worst);
-        self.queue = Queue::new(counts.iter().zip(0..).map(|(&(pair, count), at)| (count, (pair, at))));
-        Ok(true)
-    }
-
-    /// Calls `each` with every pair of neighbours, its place and its weight.
-    fn for_each_pair(&self, mut each: impl FnMut(S, S, usize, u64)) -> Result<()> {
-        let slots = &self.corpus.slots;
-        let mut from = 1;
-        for run in &self.corpus.runs {
-            while from < run.end {
-                self.progress.check()?;
-                let to = run.end.min(from + (1 << 22));
-                for place in from..to {
-                    let (left, right) = (slots[place - 1], slots[place]);
-                    if left != S::END && right != S::END {
-                        each(left, right, place - 1, run.weight);
-                    }
-                }
-                from = to;
-            }
-        }
-        Ok(())
-    }
-
-    fn count_dense(&self) -> Result<Vec<(Pair, u64)>> {
-        let ids = self.strings.len();
-        let mut table = vec![0u64; ids * ids];
-        self.for_each_pair(|left, right, _, weight| {
-            table[left.id() as usize * ids + right.id() as usize] += weight;
-        })?;
-        let counted = table.iter().enumerate().filter(|&(_, &count)| count > 0);
-        Ok(counted.map(|(at, &count)| (pair((at / ids) as u32, (at % ids) as u32), count)).collect())
-    }
-
-    fn count_sparse(&self) -> Result<Vec<(Pair, u64)>> {
-        let mut table = PairMap::<u64>::default();
-        self.for_each_pair(|left, right, _, weight| *table.entry(pair(left.id(), right.id())).or_default() += weight)?;
-        let mut counts: Vec<_> = table.into_iter().collect();
-        counts.sort_unstable();
-        Ok(counts)
-    }
-
-    /// Writes the places of all listed pairs.
-    fn fill_lists(&mut self) -> Result<()> {
-        let ids = self.strings.len();
-        let mut listed = std::mem::take(&mut self.listed);
-        let mut places = 0;
-        if ids * ids <= DENSE_CELLS {
-            let mut table = vec![0u32; ids * ids];
-            for (entry, at) in listed.iter().zip(1..) {
-                let (left, right) = split(entry.pair);
-                table[left as usize * ids + right as usize] = at;
-            }
-            self.for_each_pair(|left, right, place, _| {
-                let at = table[left.id() as usize * ids + right.id() as usize];
-                if at != 0 {
-                    listed[at as usize - 1].places.push(P::of(place));
-                    places += 1;
-                }
-            })?;
-        } else {
-            self.for_each_pair(|left, right, place, _| {
-                if let Some(&at) = self.find.get(&pair(left.id(), right.id())) {
-                    listed[at as usize].places.push(P::of(place));
-                    places += 1;
-                }
-            })?;
-        }
-        self.listed = listed;
-        self.places = places;
-        Ok(())
     }
 
     /// Merges the pair listed at `at`, wherever it still is.
     fn merge(&mut self, at: u32, count: u64) {
         let entry = &mut self.listed[at as usize];
         let merged = entry.pair;
-        let mut places = std::mem::take(&mut entry.places);
+        let mut places = std::mem::replace(&mut entry.places, Places::Shared(0..0));
         self.places -= places.len() as u64;
         self.forget(at);
+        let mut shared = std::mem::take(&mut self.shared);
+        let places = match &mut places {
+            Places::Shared(range) => &mut shared[range.clone()],
+            Places::Own(places) => &mut places[..],
+        };
 
         let (a, b) = split(merged);
         let n = self.new_token(a, b);
@@ -327,8 +223,8 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
         self.learned.counts.push(count);
         self.progress.pair.store(merged, Relaxed);
 
-        let both = self.rewrite(&mut places, a, b, n);
-        self.learned.stats.occurrences += places.len() as u64;
+        let (kept, both) = self.rewrite(places, a, b, n);
+        self.learned.stats.occurrences += kept as u64;
 
         // What was lost: (x, a) and (b, y). The merged pair itself is gone already.
         for i in 0..self.left_seen.len() {
@@ -354,8 +250,9 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
         }
         self.right[n as usize].list = self.list_new(pair(n, n), both, &mut any);
         if any {
-            self.fill_new_lists(&places, n);
+            self.fill_new_lists(&places[..kept], n);
         }
+        self.shared = shared;
         self.right[n as usize] = Tally::default();
         for x in self.left_seen.drain(..) {
             self.left[x as usize] = Tally::default();
@@ -382,9 +279,9 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
         self.learned.vocab_size - 1
     }
 
-    /// Writes `n` over every (a, b) in `places`, keeps the places where it was, and tallies the neighbours.
-    /// Returns the weight of (n, n).
-    fn rewrite(&mut self, places: &mut Vec<P>, a: u32, b: u32, n: u32) -> u64 {
+    /// Writes `n` over every (a, b) in `places`, moves the places where it was to the front, and tallies the
+    /// neighbours. Returns how many places those are, and the weight of (n, n).
+    fn rewrite(&mut self, places: &mut [P], a: u32, b: u32, n: u32) -> (usize, u64) {
         let slots = &mut self.corpus.slots[..];
         let (left, right) = (&mut self.left[..], &mut self.right[..]);
         let (a_span, b_span) = (self.spans[a as usize] as usize, self.spans[b as usize] as usize);
@@ -430,8 +327,7 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
                 tally.weight += weight;
             }
         }
-        places.truncate(kept);
-        both
+        (kept, both)
     }
 
     /// Lowers the count of a pair; below the floor it is forgotten until the next round.
@@ -451,7 +347,7 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
         let entry = &mut self.listed[at as usize];
         self.find.remove(&entry.pair);
         entry.pair = NO_PAIR;
-        entry.places = Vec::new();
+        entry.places = Places::Shared(0..0);
         self.free.push(at);
     }
 
@@ -462,7 +358,7 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
         }
         *any = true;
         let places = Vec::with_capacity(if WEIGHTED { 0 } else { count as usize });
-        let entry = Listed { pair, count, places };
+        let entry = Listed { pair, count, places: Places::Own(places) };
         let at = match self.free.pop() {
             Some(at) => {
                 self.listed[at as usize] = entry;
@@ -478,30 +374,35 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
         at + 1
     }
 
+    /// Adds a place to the list of a new pair.
+    fn append(&mut self, list: u32, place: usize) {
+        if let Places::Own(places) = &mut self.listed[list as usize - 1].places {
+            places.push(P::of(place));
+            self.places += 1;
+        }
+    }
+
     /// Writes the places of the pairs that came with `n`.
     fn fill_new_lists(&mut self, places: &[P], n: u32) {
-        let slots = &self.corpus.slots[..];
         let span = self.spans[n as usize] as usize;
         let token = S::of(n);
         for (i, place) in places.iter().enumerate() {
             if let Some(ahead) = places.get(i + AHEAD) {
-                prefetch(slots, ahead.index());
+                prefetch(&self.corpus.slots, ahead.index());
             }
             let place = place.index();
-            let (x, y) = (slots[place - 1], slots[place + span]);
+            let (x, y) = (self.corpus.slots[place - 1], self.corpus.slots[place + span]);
             if x != S::END && x != token {
                 let list = self.left[x.id() as usize].list;
                 if list != 0 {
                     let x_span = self.spans[x.id() as usize] as usize;
-                    self.listed[list as usize - 1].places.push(P::of(place - x_span));
-                    self.places += 1;
+                    self.append(list, place - x_span);
                 }
             }
             if y != S::END {
                 let list = self.right[y.id() as usize].list;
                 if list != 0 {
-                    self.listed[list as usize - 1].places.push(P::of(place));
-                    self.places += 1;
+                    self.append(list, place);
                 }
             }
         }

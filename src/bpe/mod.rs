@@ -5,11 +5,14 @@
 //! (left id, right id), so the result depends neither on threads nor on the order in which words arrived.
 //! The plain version this must equal is `reference/bpe.py`.
 //!
-//! [`corpus`] lays words out in slots, [`merge`] works through them, [`queue`] says which pair is next.
+//! [`corpus`] lays words out in slots, [`round`] lists the pairs worth listing, [`merge`] works through them, and
+//! [`queue`] says which is next.
 
 pub mod corpus;
 pub mod merge;
+mod pair;
 pub mod queue;
+mod round;
 
 use crate::error::{Error, Result};
 

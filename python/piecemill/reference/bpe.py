@@ -7,6 +7,7 @@ This is the definition; `_core.train_words` and `_core.FlatCorpus` must give the
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 Pair = tuple[int, int]
 
@@ -15,7 +16,7 @@ def count_pairs(words: Mapping[tuple[int, ...], int]) -> Counter[Pair]:
     """How often each pair of neighbours occurs; `aaa` has (a, a) twice."""
     counts: Counter[Pair] = Counter()
     for word, weight in words.items():
-        for pair in zip(word, word[1:], strict=False):
+        for pair in pairwise(word):
             counts[pair] += weight
     return counts
 

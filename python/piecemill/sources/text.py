@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 
 import numpy as np
 
-from piecemill._core import invalid_documents, read_texts, cut_text
+from piecemill._core import cut_text, invalid_documents, read_texts
 from piecemill.sources.documents import Documents
 from piecemill.sources.packing import Packer
 from piecemill.sources.streams import BrokenStream, ByteStream

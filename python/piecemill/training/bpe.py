@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from piecemill.tokenizers import Tokenizer
 from piecemill.training.counts import NOTHING, Corpus, load_counts, save_counts
 from piecemill.training.feed import Feed
 from piecemill.training.plan import TrainPlan
-from piecemill.training.progress import TrainProgress
+from piecemill.training.progress import Stage, TrainProgress
 from piecemill.training.remaining import Remaining
 from piecemill.training.stages import Stages, memory_now
 
@@ -71,7 +72,9 @@ def with_options(plan: TrainPlan, options: dict[str, Any]) -> TrainPlan:
     for name, value in options.items():
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
-            raise PlanError(f"unknown option {name!r}; {f'did you mean {near[0]!r}?' if near else f'known are {known}.'}")
+            raise PlanError(
+                f"unknown option {name!r}; {f'did you mean {near[0]!r}?' if near else f'known are {known}.'}"
+            )
         if isinstance(value, list):
             options[name] = tuple(value)
     return replace(plan, **options)
@@ -89,6 +92,8 @@ class _Run:
         self.tally = Tally()
         self.distinct_words = 0
         self.spills = (0, 0)
+        self._bytes_read = 0
+        self._started = time.perf_counter()
 
     def train(self, source: object) -> Tokenizer:
         plan = self.plan
@@ -117,8 +122,9 @@ class _Run:
             if plan.from_counts:
                 if source is not None and source != ():
                     raise PlanError("from_counts and a source were both given: train from counts or from documents.")
-                work: Callable[[], Any] = lambda: load_counts(plan.from_counts, counter, split=plan.split)
-                self.corpus = self.stages.watch(work, self.progress, lambda: self._tell_reading("count", counter.distinct, None))
+                work = partial(load_counts, plan.from_counts, counter, split=plan.split)
+                tick = partial(self._tell_reading, "count", lambda: counter.distinct, None)
+                self.corpus = self.stages.watch(work, self.progress, tick)
             else:
                 self._read(source, counter.add, lambda: counter.distinct, "count")
             self.spills = counter.spills
@@ -127,11 +133,11 @@ class _Run:
         if plan.save_counts is not None:
             path = Path(plan.save_counts)
             with self.stages.stage("save counts"):
-                save = lambda: save_counts(counts, path, split=plan.split, corpus=self.corpus)
+                save = partial(save_counts, counts, path, split=plan.split, corpus=self.corpus)
                 self.stages.watch(save, self.progress, lambda: None)
         return counts
 
-    def _read(self, source: object, add: Callable[..., None], distinct: Callable[[], int], stage: Any) -> None:
+    def _read(self, source: object, add: Callable[..., None], distinct: Callable[[], int], stage: Stage) -> None:
         plan = self.plan
         if source is None:
             raise PlanError("no source was given: pass a path, a glob, a table or an iterable of strings.")
@@ -158,21 +164,19 @@ class _Run:
                 tallies[block.id] = block.tally
                 self._bytes_read += block.tally.source_bytes
 
-        self._bytes_read = 0
         feed = Feed(
             opened, readers=plan.workers, consumers=plan.workers, most_bytes=_WAITING_BYTES, progress=self.progress
         )
-        work = lambda: feed.run(consume)
-        self.stages.watch(work, self.progress, lambda: self._tell_reading(stage, distinct(), opened))
+        tick = partial(self._tell_reading, stage, distinct, opened)
+        self.stages.watch(partial(feed.run, consume), self.progress, tick)
         self.tally = opened.found
         for block_id in sorted(tallies):
             self.tally += tallies[block_id]
         opened.refuse_empty(self.tally)
 
-    def _tell_reading(self, stage: Any, distinct: int, source: Source | None) -> None:
-        read, total = getattr(self, "_bytes_read", 0), source.total_bytes if source else None
-        self._reading_since = getattr(self, "_reading_since", None) or time.perf_counter()
-        seconds = time.perf_counter() - self._reading_since
+    def _tell_reading(self, stage: Stage, distinct: Callable[[], int], source: Source | None) -> None:
+        read, total = self._bytes_read, source.total_bytes if source else None
+        seconds = time.perf_counter() - self._started
         left = seconds * (total - read) / read if total and read and seconds > 0.5 else None
         self.on_progress(
             TrainProgress(
@@ -180,7 +184,7 @@ class _Run:
                 documents=self.corpus.documents,
                 bytes_read=read,
                 bytes_total=total,
-                distinct_words=distinct,
+                distinct_words=distinct(),
                 memory=memory_now(),
                 seconds_left=left,
             )
@@ -213,7 +217,6 @@ class _Run:
 
         with self.stages.stage("merge"):
             learned: _core.Learned = self.stages.watch(work, self.progress, tell)
-        self.trace = remaining.trace
         return learned
 
     def _record(self, learned: _core.Learned) -> dict[str, Any]:

@@ -30,9 +30,7 @@ class Corpus:
     "Sum of all documents' xxh3-128 hashes, modulo 2**64 by half: the same for any order of reading."
 
     def __add__(self, other: "Corpus") -> "Corpus":
-        first, second = (
-            (a + b) % 2**64 for a, b in zip(self.fingerprint, other.fingerprint, strict=True)
-        )
+        first, second = ((a + b) % 2**64 for a, b in zip(self.fingerprint, other.fingerprint, strict=True))
         return Corpus(self.documents + other.documents, self.bytes + other.bytes, (first, second))
 
     @property
@@ -51,12 +49,11 @@ def save_counts(counts: WordCounts, path: Path, *, split: str, corpus: Corpus) -
 
     data, ends, numbers = counts.arrays()
     about = {"version": 1, "split": split, "corpus": asdict(corpus)}
-    schema = pa.schema(
-        [("word", pa.large_binary()), ("count", pa.uint64())], metadata={_KEY: json.dumps(about).encode()}
-    )
+    columns = {"word": pa.large_binary(), "count": pa.uint64()}
+    schema = pa.schema(columns, metadata={_KEY: json.dumps(about).encode()})
     offsets = np.concatenate([[0], ends]).astype(np.int64)
     words = pa.LargeBinaryArray.from_buffers(
-        pa.large_binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        pa.large_binary(), len(ends), [None, pa.py_buffer(offsets.data), pa.py_buffer(data.data)]
     )
     table = pa.table([words, pa.array(numbers)], schema=schema)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,11 +78,15 @@ def load_counts(paths: Sequence[Path], counter: WordCounter, *, split: str) -> C
         try:
             file = pq.ParquetFile(path)
         except (OSError, pa.ArrowException) as error:
-            raise SourceError(f"{path}: cannot be read as Parquet: {error}. Expected a file of --save-counts.") from error
+            raise SourceError(
+                f"{path}: cannot be read as Parquet: {error}. Expected a file of --save-counts."
+            ) from error
         with file:
             about: dict[str, Any] = json.loads((file.schema_arrow.metadata or {}).get(_KEY, b"{}"))
             if about.get("version") != 1:
-                raise SourceError(f"{path}: not a counts file: no piecemill counts in its metadata. Make one with --save-counts.")
+                raise SourceError(
+                    f"{path}: not a counts file: no piecemill counts in its metadata. Make one with --save-counts."
+                )
             if about["split"] != split:
                 raise SourceError(
                     f"{path}: counted with split={about['split']!r}, asked for split={split!r}. "
@@ -93,13 +94,11 @@ def load_counts(paths: Sequence[Path], counter: WordCounter, *, split: str) -> C
                 )
             for batch in file.iter_batches(batch_size=_ROWS, columns=["word", "count"]):
                 words = batch.column(0).cast(pa.large_binary())
-                _, offsets, data = words.buffers()
+                _, offsets, data = (memoryview(buffer or b"") for buffer in words.buffers())
                 bounds = np.frombuffer(offsets, np.int64)[words.offset : words.offset + len(words) + 1]
-                counter.add_counts(
-                    np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]] if data else np.empty(0, np.uint8),
-                    bounds[1:] - bounds[0],
-                    np.ascontiguousarray(batch.column(1).to_numpy()),
-                )
+                bytes_ = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+                counts = np.ascontiguousarray(batch.column(1).to_numpy())
+                counter.add_counts(bytes_, bounds[1:] - bounds[0], counts)
             stored = about["corpus"]
             corpus += Corpus(stored["documents"], stored["bytes"], tuple(stored["fingerprint"]))
     return corpus

@@ -69,4 +69,4 @@ def _growth(times: float, power: float) -> float:
     """
     if abs(power) < 1e-6:
         return math.log2(times)
-    return (times**power - 1) / (1 - 2**-power)
+    return float((times**power - 1) / (1 - 2**-power))
