@@ -49,7 +49,7 @@ def save_counts(counts: WordCounts, path: Path, *, split: str, corpus: Corpus) -
 
     data, ends, numbers = counts.arrays()
     about = {"version": 1, "split": split, "corpus": asdict(corpus)}
-    columns = {"word": pa.large_binary(), "count": pa.uint64()}
+    columns: list[pa.Field[Any]] = [pa.field("word", pa.large_binary()), pa.field("count", pa.uint64())]
     schema = pa.schema(columns, metadata={_KEY: json.dumps(about).encode()})
     offsets = np.concatenate([[0], ends]).astype(np.int64)
     words = pa.LargeBinaryArray.from_buffers(
