@@ -105,6 +105,8 @@ def train_command(tool: Tool, *, corpus: Path, split: str, vocab: int, threads: 
         return [
             *[str(Path(sys.executable).parent / "piecemill"), "train", str(corpus), "--out", str(out)],
             *["--split", split, "--vocab-size", str(vocab), "--threads", str(threads), "--quiet"],
+            # The peers read every file and know no special token.
+            *["--hidden", "--no-gitignore", "--empty-special-token"],
         ]
     return [
         *[str(PYTHON), str(tool.script), "train", "--corpus", str(corpus), "--out", str(out)],

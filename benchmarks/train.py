@@ -30,7 +30,8 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results.jsonl"
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 SCRATCH = HERE / "cache" / "runs"
-FAST = 20  # seconds: up to here a run is repeated five times, above it three times
+# Runs of a tool, by the seconds of its first: a run of minutes says enough by itself, and nine peers are waiting.
+REPEATS = ((20, 5), (60, 3), (float("inf"), 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +88,17 @@ def ask(question: Question, entries: list[Entry], *, repeats: int | None, time_l
     compare(question, entries)
     pending = [entry for entry in entries if entry.finished]
     count = 1
-    while pending := [entry for entry in pending if count < (repeats or (5 if entry.runs[0].seconds < FAST else 3))]:
+    while pending := [entry for entry in pending if count < (repeats or wanted_runs(entry.runs[0].seconds))]:
         # Another tool starts each round, so that nobody always runs after the same neighbour.
         turn = count % len(pending)
         for entry in pending[turn:] + pending[:turn]:
             run_once(question, entry, time_limit, keep_merges=False)
         pending = [entry for entry in pending if entry.finished]
         count += 1
+
+
+def wanted_runs(seconds: float) -> int:
+    return next(runs for limit, runs in REPEATS if seconds < limit)
 
 
 def run_once(question: Question, entry: Entry, time_limit: float, *, keep_merges: bool = True) -> None:
@@ -215,7 +220,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(kinds), help="questions, separated by commas (default: all)")
     parser.add_argument("--peers", default=",".join(peers), help="peers, separated by commas (default: all)")
     parser.add_argument("--sizes", help="MB of the cuts: 5,20,127 (default: 127 for words and functions, all for none)")
-    parser.add_argument("--repeats", type=int, help="runs of each tool (default: 5 if under 20 s, else 3)")
+    parser.add_argument("--repeats", type=int, help="runs of each tool (default: 5 under 20 s, 3 under 60 s, else 1)")
     parser.add_argument("--cap", type=float, default=600, help="seconds after which a peer is stopped (default: 600)")
     parser.add_argument("--without-ours", action="store_true", help="only the peers, to try them out")
     parser.add_argument("--table", action="store_true", help="measure nothing, rewrite the table from the results")
