@@ -21,6 +21,14 @@ pub struct Progress {
     pub token: Mutex<Vec<u8>>,
     /// Pairs that can still be merged.
     pub live_pairs: AtomicU64,
+    /// Below this count the pairs of the present round end and another round begins.
+    pub floor: AtomicU64,
+    /// Rounds whose lists are being made or are ready.
+    pub rounds_begun: AtomicU64,
+    /// Rounds whose lists are ready.
+    pub rounds_ready: AtomicU64,
+    /// Nanoseconds it took to make them.
+    pub round_nanos: AtomicU64,
     /// Entries in the queue, live or stale.
     pub queue_len: AtomicU64,
 }

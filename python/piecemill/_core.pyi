@@ -65,6 +65,18 @@ class Progress:
     @property
     def live_pairs(self) -> int: ...
     @property
+    def floor(self) -> int:
+        """Below this count the pairs of the present round end and another round begins."""
+    @property
+    def rounds_begun(self) -> int:
+        """Rounds whose lists are being made or are ready."""
+    @property
+    def rounds_ready(self) -> int:
+        """Rounds whose lists are ready."""
+    @property
+    def round_seconds(self) -> float:
+        """Seconds it took to make them."""
+    @property
     def queue_len(self) -> int: ...
 
 @final

@@ -18,6 +18,7 @@ use super::{Ended, Learned, Plan, Stats};
 use crate::error::Result;
 use crate::progress::Progress;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 /// A position in the slots: 32 bits while they suffice, else 64.
 pub trait Place: Copy + Send + Sync + 'static {
@@ -161,7 +162,13 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
 
     fn run(mut self) -> Result<Learned> {
         while self.learned.vocab_size < self.plan.vocab_size {
-            if !self.begin_round()? {
+            let began = Instant::now();
+            self.progress.rounds_begun.fetch_add(1, Relaxed);
+            let any = self.begin_round()?;
+            self.progress.round_nanos.fetch_add(began.elapsed().as_nanos() as u64, Relaxed);
+            self.progress.floor.store(self.floor, Relaxed);
+            self.progress.rounds_ready.fetch_add(1, Relaxed);
+            if !any {
                 self.learned.ended = Ended::NoPairs;
                 break;
             }

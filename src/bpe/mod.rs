@@ -13,6 +13,8 @@ pub mod merge;
 mod pair;
 pub mod queue;
 mod round;
+#[cfg(test)]
+mod tests;
 
 use crate::error::{Error, Result};
 

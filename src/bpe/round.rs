@@ -5,7 +5,7 @@
 
 use super::corpus::Slot;
 use super::merge::{Listed, Merger, Place, Places};
-use super::pair::{Pair, PairMap, hash, pair, split};
+use super::pair::{Pair, PairMap, hash, pair};
 use super::queue::Queue;
 use crate::error::Result;
 
@@ -18,14 +18,54 @@ const DENSE_CELLS: usize = 1 << 22;
 const EARLY_SHIFT: u32 = 3;
 const LATE_SHIFT: u32 = 4;
 
-/// Buckets that sum counts by a hash of the pair, so that rare pairs need no entry: 16 MiB.
+/// At most so many bits choose a bucket: 16 MiB of sums.
 const BUCKET_BITS: u32 = 22;
+
+/// A pair that was counted.
+struct Counted {
+    pair: Pair,
+    count: u64,
+    /// In how many places it is; without weights, the same as `count`.
+    places: usize,
+    /// What the count's `Numbers` call it.
+    number: usize,
+}
+
+/// How a second walk over the corpus finds the number of the pair at each place.
+enum Numbers {
+    /// It is the cell of a table with a row and a column for each id.
+    Dense,
+    /// Pairs whose bucket sums to less than the floor have none; of the others, `order` has it, place after place.
+    Sparse { buckets: Buckets, order: Vec<u32> },
+}
+
+/// Counts added up by a hash of the pair: a bucket below the floor rules out all pairs in it.
+struct Buckets {
+    sums: Vec<u32>,
+    bits: u32,
+    floor: u32,
+}
+
+impl Buckets {
+    #[inline]
+    fn of<S: Slot>(&self, left: S, right: S) -> usize {
+        (hash(pair(left.id(), right.id())) >> (64 - self.bits)) as usize
+    }
+
+    #[inline]
+    fn admit<S: Slot>(&self, left: S, right: S) -> bool {
+        self.sums[self.of(left, right)] >= self.floor && left != S::END && right != S::END
+    }
+}
 
 impl<S: Slot, P: Place, const WEIGHTED: bool> Merger<'_, S, P, WEIGHTED> {
     /// Compacts the corpus, counts all pairs, and lists and queues those at or above a new floor.
     /// False if no pair can be merged any more.
     pub(super) fn begin_round(&mut self) -> Result<bool> {
         self.learned.stats.rounds += 1;
+        let worst = self.queue.worst_per_mille() as u64;
+        self.learned.stats.queue_per_mille = self.learned.stats.queue_per_mille.max(worst);
+        self.queue = Queue::new(std::iter::empty());
         self.listed = Vec::new();
         self.shared = Vec::new();
         self.free.clear();
@@ -35,27 +75,26 @@ impl<S: Slot, P: Place, const WEIGHTED: bool> Merger<'_, S, P, WEIGHTED> {
         }
         let least = self.plan.min_frequency.max(1);
         let shift = if self.learned.stats.rounds <= 2 { EARLY_SHIFT } else { LATE_SHIFT };
-        let mut counts = Vec::new();
-        while counts.is_empty() {
-            if self.floor <= least {
-                return Ok(false);
-            }
-            // All counts lie below the last floor. A dense table also tells the best of them.
-            counts = if self.is_dense() {
-                self.count_dense()?
+        // All counts lie below the last floor.
+        while self.floor > least {
+            let (mut counts, numbers);
+            if self.is_dense() {
+                (counts, numbers) = (self.count_dense()?, Numbers::Dense);
+                counts.retain(|counted| self.admits(counted.pair));
+                let best = counts.iter().map(|counted| counted.count).max().unwrap_or(0);
+                self.floor = (best >> shift).max(least);
             } else {
-                self.count_sparse((self.floor >> shift).max(least))?
-            };
-            counts.retain(|&(pair, _)| self.admits(pair));
-            let best = counts.iter().map(|&(_, count)| count).max().filter(|_| self.is_dense());
-            self.floor = (best.unwrap_or(self.floor) >> shift).max(least);
-            counts.retain(|&(_, count)| count >= self.floor);
+                self.floor = (self.floor >> shift).max(least);
+                (counts, numbers) = self.count_sparse()?;
+                counts.retain(|counted| self.admits(counted.pair));
+            }
+            counts.retain(|counted| counted.count >= self.floor);
+            if !counts.is_empty() {
+                self.list(&counts, &numbers)?;
+                return Ok(true);
+            }
         }
-        self.list_all(&counts)?;
-        let worst = self.queue.worst_per_mille() as u64;
-        self.learned.stats.queue_per_mille = self.learned.stats.queue_per_mille.max(worst);
-        self.queue = Queue::new(counts.iter().zip(0..).map(|(&(pair, count), at)| (count, (pair, at))));
-        Ok(true)
+        Ok(false)
     }
 
     /// Calls `each` with every two neighbouring slots, the place of the first, and their weight. One of them may be
@@ -85,86 +124,101 @@ impl<S: Slot, P: Place, const WEIGHTED: bool> Merger<'_, S, P, WEIGHTED> {
         self.width() * self.width() <= DENSE_CELLS
     }
 
-    /// Every pair and its count, by ascending pair.
-    fn count_dense(&self) -> Result<Vec<(Pair, u64)>> {
+    /// Every pair there is.
+    fn count_dense(&self) -> Result<Vec<Counted>> {
         let (ids, width) = (self.strings.len(), self.width());
         let mut table = vec![0u64; width * width];
         self.for_each_two(|left, right, _, weight| table[cell(left, right, ids)] += weight)?;
+        let mut places = vec![0u32; if WEIGHTED { width * width } else { 0 }];
+        if WEIGHTED {
+            self.for_each_two(|left, right, _, _| places[cell(left, right, ids)] += 1)?;
+        }
         let pairs = (0..ids).flat_map(|left| (0..ids).map(move |right| (left, right)));
-        let counted = pairs.map(|(left, right)| (pair(left as u32, right as u32), table[left * width + right]));
-        Ok(counted.filter(|&(_, count)| count > 0).collect())
+        let counted = pairs.map(|(left, right)| {
+            let number = left * width + right;
+            let places = if WEIGHTED { places[number] as usize } else { table[number] as usize };
+            Counted { pair: pair(left as u32, right as u32), count: table[number], places, number }
+        });
+        Ok(counted.filter(|counted| counted.count > 0).collect())
     }
 
-    /// Every pair with a count of at least `floor`, by ascending pair; some below it may be among them.
+    /// Every pair with a count of at least the floor; some below it are among them.
     ///
-    /// There can be as many distinct pairs as tokens, nearly all of them rare. So counts are first added up by a
-    /// hash of the pair: a bucket below the floor rules out all pairs in it. Only the others get an entry of
-    /// their own, which saves most of the time and memory of counting them all.
-    fn count_sparse(&self, floor: u64) -> Result<Vec<(Pair, u64)>> {
-        let mut buckets = vec![0u32; 1 << BUCKET_BITS];
-        let bucket = |left: S, right: S| (hash(pair(left.id(), right.id())) >> (64 - BUCKET_BITS)) as usize;
+    /// There can be as many distinct pairs as tokens, nearly all of them rare. Buckets rule most of those out before
+    /// they get an entry of their own, which saves most of the time and memory of counting them all.
+    fn count_sparse(&self) -> Result<(Vec<Counted>, Numbers)> {
+        let bits = self.corpus.slots.len().ilog2().clamp(1, BUCKET_BITS);
+        let floor = self.floor.min(u32::MAX as u64) as u32;
+        let mut buckets = Buckets { sums: vec![0; 1 << bits], bits, floor };
         self.for_each_two(|left, right, _, weight| {
-            let sum = &mut buckets[bucket(left, right)];
+            let bucket = buckets.of(left, right);
+            let sum = &mut buckets.sums[bucket];
             *sum = sum.saturating_add(weight.min(u32::MAX as u64) as u32);
         })?;
-        let floor = floor.min(u32::MAX as u64) as u32;
-        let mut table = PairMap::<u64>::default();
+        let mut numbers = PairMap::<u32>::default();
+        let mut counts: Vec<Counted> = Vec::new();
+        let mut order = Vec::new();
         self.for_each_two(|left, right, _, weight| {
-            if buckets[bucket(left, right)] >= floor && left != S::END && right != S::END {
-                *table.entry(pair(left.id(), right.id())).or_default() += weight;
+            if buckets.admit(left, right) {
+                let pair = pair(left.id(), right.id());
+                let number = *numbers.entry(pair).or_insert_with(|| {
+                    counts.push(Counted { pair, count: 0, places: 0, number: counts.len() });
+                    counts.len() as u32 - 1
+                });
+                let counted = &mut counts[number as usize];
+                counted.count += weight;
+                counted.places += 1;
+                order.push(number);
             }
         })?;
-        let mut counts: Vec<_> = table.into_iter().collect();
-        counts.sort_unstable();
-        Ok(counts)
+        Ok((counts, Numbers::Sparse { buckets, order }))
     }
 
-    /// Opens a list for each of `counts` and writes the places of all.
-    fn list_all(&mut self, counts: &[(Pair, u64)]) -> Result<()> {
-        // Number 0 stands for all pairs that are not listed: their places go to one cell, over and over.
-        let mut next = vec![0usize; counts.len() + 1];
-        let lengths: Vec<usize> =
-            if WEIGHTED { self.lengths(counts)? } else { counts.iter().map(|&(_, n)| n as usize).collect() };
+    /// Opens a list for each of `counts`, writes their places, and queues them.
+    fn list(&mut self, counts: &[Counted], numbers: &Numbers) -> Result<()> {
+        // List 0 stands for all pairs that are not listed: their places go to one cell, over and over.
+        let numbered = match numbers {
+            Numbers::Dense => self.width() * self.width(),
+            Numbers::Sparse { .. } => counts.iter().map(|counted| counted.number + 1).max().unwrap_or(0),
+        };
+        let mut list_of = vec![0u32; numbered];
+        let mut next = Vec::with_capacity(counts.len() + 1);
+        next.push(0);
         let mut start = 1;
-        for (at, (&(pair, count), length)) in counts.iter().zip(lengths).enumerate() {
-            self.find.insert(pair, at as u32);
-            self.listed.push(Listed { pair, count, places: Places::Shared(start..start + length) });
-            next[at + 1] = start;
-            start += length;
+        self.find.reserve(counts.len());
+        for (counted, at) in counts.iter().zip(0..) {
+            let range = start..start + counted.places;
+            list_of[counted.number] = at + 1;
+            next.push(start);
+            start = range.end;
+            self.find.insert(counted.pair, at);
+            self.listed.push(Listed { pair: counted.pair, count: counted.count, places: Places::Shared(range) });
         }
         let mut shared = vec![P::of(0); start];
-        self.for_each_listed(counts, |at, place| {
-            shared[next[at]] = P::of(place);
-            next[at] += (at != 0) as usize;
-        })?;
-        self.shared = shared;
+        let mut put = |list: u32, place: usize| {
+            let next = &mut next[list as usize];
+            shared[*next] = P::of(place);
+            *next += (list != 0) as usize;
+        };
+        match numbers {
+            Numbers::Dense => {
+                let ids = self.strings.len();
+                self.for_each_two(|left, right, place, _| put(list_of[cell(left, right, ids)], place))?;
+            }
+            Numbers::Sparse { buckets, order } => {
+                let mut order = order.iter();
+                self.for_each_two(|left, right, place, _| {
+                    if buckets.admit(left, right) {
+                        let list = order.next().and_then(|&number| list_of.get(number as usize));
+                        put(list.copied().unwrap_or(0), place);
+                    }
+                })?;
+            }
+        }
         self.places = start as u64 - 1;
+        self.shared = shared;
+        self.queue = Queue::new(self.listed.iter().zip(0..).map(|(entry, at)| (entry.count, (entry.pair, at))));
         Ok(())
-    }
-
-    /// How many places each of `counts` has. (Without weights, that is its count.)
-    fn lengths(&self, counts: &[(Pair, u64)]) -> Result<Vec<usize>> {
-        let mut lengths = vec![0; counts.len() + 1];
-        self.for_each_listed(counts, |at, _| lengths[at] += 1)?;
-        lengths.remove(0);
-        Ok(lengths)
-    }
-
-    /// Calls `each` with every place in the corpus and which of `counts` is there: its index plus 1, or 0.
-    fn for_each_listed(&self, counts: &[(Pair, u64)], mut each: impl FnMut(usize, usize)) -> Result<()> {
-        if !self.is_dense() {
-            let find: PairMap<usize> = counts.iter().zip(1..).map(|(&(pair, _), at)| (pair, at)).collect();
-            return self.for_each_two(|left, right, place, _| {
-                each(find.get(&pair(left.id(), right.id())).copied().unwrap_or(0), place);
-            });
-        }
-        let (ids, width) = (self.strings.len(), self.width());
-        let mut table = vec![0u32; width * width];
-        for (&(pair, _), at) in counts.iter().zip(1..) {
-            let (left, right) = split(pair);
-            table[left as usize * width + right as usize] = at;
-        }
-        self.for_each_two(|left, right, place, _| each(table[cell(left, right, ids)] as usize, place))
     }
 }
 

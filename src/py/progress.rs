@@ -59,6 +59,30 @@ impl PyProgress {
         self.0.live_pairs.load(Relaxed)
     }
 
+    /// Below this count the pairs of the present round end and another round begins.
+    #[getter]
+    fn floor(&self) -> u64 {
+        self.0.floor.load(Relaxed)
+    }
+
+    /// Rounds whose lists are being made or are ready.
+    #[getter]
+    fn rounds_begun(&self) -> u64 {
+        self.0.rounds_begun.load(Relaxed)
+    }
+
+    /// Rounds whose lists are ready.
+    #[getter]
+    fn rounds_ready(&self) -> u64 {
+        self.0.rounds_ready.load(Relaxed)
+    }
+
+    /// Seconds it took to make them.
+    #[getter]
+    fn round_seconds(&self) -> f64 {
+        self.0.round_nanos.load(Relaxed) as f64 / 1e9
+    }
+
     #[getter]
     fn queue_len(&self) -> u64 {
         self.0.queue_len.load(Relaxed)

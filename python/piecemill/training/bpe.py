@@ -28,7 +28,7 @@ from piecemill.training.counts import NOTHING, Corpus, load_counts, save_counts
 from piecemill.training.feed import Feed
 from piecemill.training.plan import TrainPlan
 from piecemill.training.progress import Stage, TrainProgress
-from piecemill.training.remaining import Remaining
+from piecemill.training.remaining import Remaining, moment
 from piecemill.training.stages import Stages, memory_now
 
 OnProgress = Callable[[TrainProgress], None]
@@ -197,18 +197,18 @@ class _Run:
 
         def tell() -> None:
             progress = self.progress
-            merges, seconds = progress.merges, time.perf_counter() - started
-            remaining.saw(seconds, merges, progress.occurrences)
+            now = moment(time.perf_counter() - started, progress)
+            remaining.saw(now)
             self.on_progress(
                 TrainProgress(
                     stage="merge",
                     documents=self.corpus.documents,
                     bytes_read=self.corpus.bytes,
                     distinct_words=self.distinct_words,
-                    merges=merges,
+                    merges=int(now.merges),
                     merges_wanted=wanted,
                     merges_per_second=remaining.merges_per_second(),
-                    pair_count=progress.pair_count,
+                    pair_count=int(now.pair_count),
                     token=progress.token,
                     memory=memory_now(),
                     seconds_left=remaining.seconds(),

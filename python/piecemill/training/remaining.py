@@ -1,65 +1,133 @@
 """How long merging will take from here.
 
 A straight line through the merges done so far is wrong by a factor of ten: the first merges rewrite millions of
-places each, the last ones a handful. So the estimate is made of work, not of merges: the work still ahead (places
-to rewrite, plus a fixed cost per merge) times the seconds that recent work took. Places per merge fall like a power
-of the number of merges; the power is read off the last two doublings. `tests/test_remaining.py` replays recorded
-runs and holds the estimate to within a factor of two from 20% of the merges on.
+places each, the last ones a handful. So the estimate is made of work. Two kinds lie ahead:
+
+- places to rewrite, and a fixed cost per merge. Places per merge fall like a power of the number of merges; the
+  power is read off the last two doublings, and a place costs what recent ones did.
+- rounds to begin (see `src/bpe/round.rs`), each a walk over the whole corpus. They come whenever the counts fall
+  below a known floor, so falling counts tell how many; each costs about what the last one did.
+
+`tests/test_remaining.py` replays recorded runs and holds the estimate to within a factor of two from 20% of the
+merges on.
 """
 
 import math
 from bisect import bisect_left
+from typing import NamedTuple
+
+from piecemill._core import Progress
 
 # What a merge costs beside its places, in places: queue, tallies, new lists. From recorded runs of both kinds.
-_MERGE_COST = 40.0
+_MERGE_COST = 80.0
 # Below so many merges two doublings say nothing.
 _LEAST_MERGES = 64
+# Up to so many merges pairs are counted in a table, beyond in a hash map, and a round costs so many times as much
+# (DENSE_CELLS in src/bpe/round.rs: 2,048 ids; special tokens are few).
+_DENSE_MERGES = 2048 - 256
+_HASHED_COST = 3.0
+# Every further round costs more than the last, though the corpus is shorter: ever more pairs are at the floor.
+_LATER_COST = 1.6
+# Merges right after a round cost more than those before it: with a lower floor, more lists are kept.
+_FRESH_COST = 1.5
+_FRESH_MERGES = 1.25
+# A round's floor is so far below the one before it (LATE_SHIFT in src/bpe/round.rs).
+_FLOOR_STEP = 16
+
+
+class Moment(NamedTuple):
+    """What a running merge loop tells at one time."""
+
+    seconds: float
+    merges: float
+    occurrences: float
+    pair_count: float
+    floor: float
+    rounds_begun: float
+    rounds_ready: float
+    round_seconds: float
+
+
+def moment(seconds: float, progress: Progress) -> Moment:
+    """What `progress` tells now, `seconds` after merging began."""
+    # Rounds before merges: a round seen without its first merge is harmless, a merge without its round is not.
+    rounds = (progress.floor, progress.rounds_begun, progress.rounds_ready, progress.round_seconds)
+    return Moment(seconds, progress.merges, progress.occurrences, progress.pair_count, *rounds)
 
 
 class Remaining:
-    """Fed with what was seen so far, says how many seconds are left."""
+    """Fed with moments as they come, says how many seconds are left."""
 
     def __init__(self, merges_wanted: int) -> None:
         self._wanted = merges_wanted
-        self.trace: list[tuple[float, int, int]] = [(0.0, 0, 0)]
-        "Seconds since the start, merges and places rewritten by then."
+        self._trace = [Moment(0.0, 0, 0, 0, 0, 0, 0, 0.0)]
+        self._now = self._trace[0]
+        self._round_cost = 0.0
+        self._round_merges = 0.0
 
-    def saw(self, seconds: float, merges: int, occurrences: int) -> None:
-        """Takes note of a moment; moments must come in order."""
-        if merges > self.trace[-1][1]:
-            self.trace.append((seconds, merges, occurrences))
+    def saw(self, moment: Moment) -> None:
+        """Takes note of a moment; they must come in order."""
+        before, self._now = self._now, moment
+        if moment.rounds_ready > before.rounds_ready:
+            rounds = moment.rounds_ready - before.rounds_ready
+            self._round_cost = (moment.round_seconds - before.round_seconds) / rounds
+            self._round_merges = before.merges
+        if moment.merges > self._trace[-1].merges:
+            self._trace.append(moment)
 
     def merges_per_second(self) -> float:
         """Merges per second over the last second or so."""
-        seconds, merges, _ = self.trace[-1]
-        at = max(0, bisect_left(self.trace, seconds - 1.0, key=lambda moment: moment[0]) - 1)
-        before, then, _ = self.trace[at]
-        return (merges - then) / (seconds - before) if seconds > before else 0.0
+        last = self._trace[-1]
+        at = max(0, bisect_left(self._trace, last.seconds - 1.0, key=lambda moment: moment.seconds) - 1)
+        before = self._trace[at]
+        return (last.merges - before.merges) / (last.seconds - before.seconds) if last.seconds > before.seconds else 0.0
 
     def seconds(self) -> float | None:
         """Seconds left; None while it is too early to tell."""
-        _, merges, _ = self.trace[-1]
-        if merges < _LEAST_MERGES or len(self.trace) < 4:
+        now = self._trace[-1]
+        if now.merges < _LEAST_MERGES or len(self._trace) < 4:
             return None
-        now, half, quarter = self._at(merges), self._at(merges / 2), self._at(merges / 4)
-        recent, before = now[2] - half[2], half[2] - quarter[2]
+        half, quarter = self._at(now.merges / 2), self._at(now.merges / 4)
+        recent, before = now.occurrences - half.occurrences, half.occurrences - quarter.occurrences
         if recent <= 0 or before <= 0:
             return None
-        places = recent * _growth(self._wanted / merges, math.log2(recent / before))
-        work_done = recent + _MERGE_COST * (merges / 2)
-        work_left = places + _MERGE_COST * (self._wanted - merges)
-        return max(0.0, (now[0] - half[0]) * work_left / work_done)
+        times = self._wanted / now.merges
+        places = recent * _growth(times, math.log2(recent / before))
+        work_done = recent + _MERGE_COST * (now.merges - half.merges)
+        work_left = places + _MERGE_COST * (self._wanted - now.merges)
+        spent = (now.seconds - now.round_seconds) - (half.seconds - half.round_seconds)
+        if now.merges < self._round_merges * _FRESH_MERGES:
+            spent *= _FRESH_COST
+        rounds = self._rounds_ahead(now, half, times)
+        hashed = self._round_merges <= _DENSE_MERGES < now.merges
+        round_cost = self._round_cost * (_HASHED_COST if hashed else _LATER_COST if now.merges > _DENSE_MERGES else 1.0)
+        left = spent * work_left / work_done + rounds * round_cost
+        waited = self._now.seconds - now.seconds
+        if self._now.rounds_begun > self._now.rounds_ready:
+            # A round is being made; `rounds` counts it. If it takes longer than thought, so will what is left of it.
+            return left - min(rounds, 1) * round_cost + max(round_cost - waited, waited / 3)
+        return max(0.0, left - waited)
 
-    def _at(self, merges: float) -> tuple[float, float, float]:
+    def _rounds_ahead(self, now: Moment, half: Moment, times: float) -> int:
+        """How many floors lie between here and the count of the last merge, if counts go on falling as they do."""
+        if not 0 < now.pair_count <= half.pair_count:
+            return 0
+        last_count = max(1.0, now.pair_count * times ** -math.log2(half.pair_count / now.pair_count))
+        rounds, floor = 0, now.floor
+        while floor > last_count:
+            floor //= _FLOOR_STEP
+            rounds += 1
+        return rounds
+
+    def _at(self, merges: float) -> Moment:
         """The moment at which so many merges were done, on a line between the two nearest seen."""
-        at = bisect_left(self.trace, merges, key=lambda moment: moment[1])
-        after = self.trace[min(at, len(self.trace) - 1)]
-        before = self.trace[max(at - 1, 0)]
-        if after[1] == before[1]:
+        at = bisect_left(self._trace, merges, key=lambda moment: moment.merges)
+        after = self._trace[min(at, len(self._trace) - 1)]
+        before = self._trace[max(at - 1, 0)]
+        if after.merges == before.merges:
             return after
-        part = (merges - before[1]) / (after[1] - before[1])
-        seconds, count, places = (b + (a - b) * part for a, b in zip(after, before, strict=True))
-        return seconds, count, places
+        part = (merges - before.merges) / (after.merges - before.merges)
+        return Moment(*(b + (a - b) * part for a, b in zip(after, before, strict=True)))
 
 
 def _growth(times: float, power: float) -> float:

@@ -1,0 +1,73 @@
+"""Record how merging goes over time, for the test of the estimated time left: `python benchmarks/progress.py`.
+
+Writes `tests/recorded_runs.json`: what each run told at some 150 moments. The corpora
+are those of the training benchmark (`corpus.py` builds them) and the interpreter's own standard library.
+"""
+
+import json
+import sysconfig
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+from piecemill._core import FlatCorpus, Progress, WordCounter, train_words
+from piecemill.sources import open_source
+from piecemill.training.remaining import Moment, moment
+
+HERE = Path(__file__).parent
+OUT = HERE.parent / "tests" / "recorded_runs.json"
+MOMENTS = 150
+RUNS = [
+    ("words of 127 MB of Python", HERE / "cache/python-127mb", "gpt2", 50_257),
+    ("words of 30 MB in many languages", HERE / "cache/multilingual-30mb", "cl100k", 100_000),
+    ("words of the standard library", Path(sysconfig.get_path("stdlib")), "gpt2", 32_768),
+    ("127 MB of Python, whole files", HERE / "cache/python-127mb", "none", 50_257),
+    ("127 MB of Python, whole files, large vocabulary", HERE / "cache/python-127mb", "none", 200_000),
+    ("20 MB of Python, whole files", HERE / "cache/python-20mb", "none", 32_768),
+    ("5 MB of Python, whole files", HERE / "cache/python-5mb", "none", 8_192),
+    ("30 MB in many languages, whole files", HERE / "cache/multilingual-30mb", "none", 50_257),
+]
+
+
+def record(corpus: Path, split: str, vocab_size: int) -> list[Moment]:
+    source = open_source(corpus, on_bad_document="skip")
+    progress = Progress()
+    if split == "none":
+        flat = FlatCorpus(vocab_size, 0, None, [])
+        for block in source.blocks():
+            flat.add(block.data, block.ends)
+        work = threading.Thread(target=flat.train, args=(progress,))
+    else:
+        counter = WordCounter(split, 2**31, ".")
+        for block in source.blocks():
+            counter.add(block.data, block.ends)
+        work = threading.Thread(target=train_words, args=(counter.finish(), vocab_size, 0, None, [], progress))
+    trace = []
+    started = time.perf_counter()
+    work.start()
+    while work.is_alive():
+        time.sleep(0.002)
+        trace.append(moment(time.perf_counter() - started, progress))
+    work.join()
+    trace.append(moment(time.perf_counter() - started, progress))
+    # Even in time, as somebody who polls would see them.
+    chosen = np.searchsorted([moment[0] for moment in trace], np.linspace(0, trace[-1][0], MOMENTS)).tolist()
+    return [
+        Moment(round(seen.seconds, 4), *seen[1:7], round(seen.round_seconds, 4))
+        for seen in map(trace.__getitem__, sorted(set(chosen)))
+    ]
+
+
+def main() -> None:
+    runs = []
+    for name, corpus, split, vocab_size in RUNS:
+        trace = record(corpus, split, vocab_size)
+        print(f"{name}: {trace[-1][0]:.2f} s, {trace[-1][1]:,} merges")
+        runs.append({"run": name, "vocab_size": vocab_size, "merges": vocab_size - 256, "trace": trace})
+    OUT.write_text(json.dumps(runs, separators=(",", ":")) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
