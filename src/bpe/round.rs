@@ -47,8 +47,9 @@ impl<S: Slot, P: Place, const WEIGHTED: bool> Merger<'_, S, P, WEIGHTED> {
                 self.count_sparse((self.floor >> shift).max(least))?
             };
             counts.retain(|&(pair, _)| self.admits(pair));
-            let best = counts.iter().map(|&(_, count)| count).max().filter(|_| self.is_dense());
-            self.floor = (best.unwrap_or(self.floor) >> shift).max(least);
+            let dense_best = || counts.iter().map(|&(_, count)| count).max().unwrap_or(0);
+            let best = if self.is_dense() { dense_best() } else { self.floor };
+            self.floor = (best >> shift).max(least);
             counts.retain(|&(_, count)| count >= self.floor);
         }
         self.list_all(&counts)?;
