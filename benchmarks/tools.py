@@ -106,7 +106,7 @@ def train_command(tool: Tool, *, corpus: Path, split: str, vocab: int, threads: 
             *[str(Path(sys.executable).parent / "piecemill"), "train", str(corpus), "--out", str(out)],
             *["--split", split, "--vocab-size", str(vocab), "--threads", str(threads), "--quiet"],
             # The peers read every file and know no special token.
-            *["--hidden", "--no-gitignore", "--empty-special-token"],
+            *["--hidden", "--no-gitignore", "--no-special-tokens"],
         ]
     return [
         *[str(PYTHON), str(tool.script), "train", "--corpus", str(corpus), "--out", str(out)],

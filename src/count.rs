@@ -230,23 +230,31 @@ impl Counter {
             return Err(Error::Source(format!("{} words but {} counts", ends.len(), counts.len())));
         }
         self.with_table(|table| {
-            pieces(data, ends)?.zip(counts).for_each(|(word, &count)| table.add_in(data, word, count));
+            // A word that never occurred is no word, whether or not it goes over disk.
+            let counted = pieces(data, ends)?.zip(counts).filter(|&(_, &count)| count > 0);
+            counted.for_each(|(word, &count)| table.add_in(data, word, count));
             Ok(())
         })
     }
 
-    /// Runs `work` on a table that no other thread has, and spills that table if memory asks for it.
+    /// Runs `work` on a table that no other thread has, and spills the largest idle one if memory asks for it.
     fn with_table(&self, work: impl FnOnce(&mut Table) -> Result<()>) -> Result<()> {
         let mut table = lock(&self.idle).pop().unwrap_or_default();
         let (bytes, len) = (table.bytes(), table.len());
         work(&mut table)?;
         self.distinct.fetch_add(table.len() - len, Relaxed);
-        let used = self.used.fetch_add(table.bytes() - bytes, Relaxed) + table.bytes() - bytes;
+        let grown = table.bytes() - bytes;
+        let used = self.used.fetch_add(grown, Relaxed) + grown;
+        let mut idle = lock(&self.idle);
+        idle.push(table);
         if used > self.budget / 2 {
-            self.used.fetch_sub(table.bytes(), Relaxed);
-            self.spill(std::mem::take(&mut table))?;
+            // The largest, which need not be this one: while it lies idle, this one would be spilled after every block.
+            idle.sort_unstable_by_key(Table::bytes);
+            let largest = idle.pop().unwrap_or_default();
+            drop(idle);
+            self.used.fetch_sub(largest.bytes(), Relaxed);
+            self.spill(largest)?;
         }
-        lock(&self.idle).push(table);
         Ok(())
     }
 
@@ -318,11 +326,15 @@ fn absorb_all(mut tables: Vec<Table>) -> Table {
 /// A file that has no name any more, so that it goes when the process does, however it ends.
 fn unnamed_file(dir: &std::path::Path) -> io::Result<File> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let name = format!("piecemill-{}-{}.counts", std::process::id(), NEXT.fetch_add(1, Relaxed));
-    let path = dir.join(name);
-    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
-    std::fs::remove_file(&path)?;
-    Ok(file)
+    loop {
+        let path = dir.join(format!("piecemill-{}-{}.counts", std::process::id(), NEXT.fetch_add(1, Relaxed)));
+        match File::options().read(true).write(true).create_new(true).open(&path) {
+            // Containers that share a folder can have the same process number.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            Err(error) => return Err(error),
+            Ok(file) => return std::fs::remove_file(&path).map(|()| file),
+        }
+    }
 }
 
 struct RunReader {

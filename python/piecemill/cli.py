@@ -1,31 +1,49 @@
 """The command line: parse, call one verb, print one result.
 
 Results go to stdout (`--json` for machines), progress and errors to stderr. Exit 0 done, 1 failed, 2 wrong use,
-130 stopped.
+130 stopped. An option can also stand in a TOML file, `--config`, under its field's name: flag beats file beats default.
 """
 
 import json
-import os
 import sys
+import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
+from cyclopts.config import Dict
 
 from piecemill._core import __version__
-from piecemill.errors import PiecemillError, PlanError
+from piecemill.errors import PiecemillError, PlanError, SplitError
 from piecemill.training.plan import TrainPlan
 
-app = App(name="piecemill", version=__version__, help="Turn raw corpora into training batches.")
+
+def _shown(default: object) -> str | None:
+    """A default as help shows it: as one would type it, and not at all if it is nothing, no or empty."""
+    if default is None or default is False or default == ():
+        return None
+    return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
+
+
+app = App(
+    name="piecemill",
+    version=__version__,
+    help="Turn raw corpora into training batches.",
+    default_parameter=Parameter(negative_iterable=(), show_default=_shown),
+    suppress_keyboard_interrupt=False,
+)
+app.meta.suppress_keyboard_interrupt = False  # what stopped the command is for `__main__` to say
+
+Flag = Annotated[bool, Parameter(negative=())]
 
 
 @app.command
 def train(
     *sources: str,
     out: Path | None = None,
-    force: bool = False,
-    quiet: bool = False,
-    json: bool = False,
+    force: Flag = False,
+    quiet: Flag = False,
+    json: Flag = False,
     plan: Annotated[TrainPlan, Parameter(name="*")] = TrainPlan(),  # noqa: B008 - frozen, and cyclopts reads it
 ) -> None:
     """Learn a BPE vocabulary from SOURCES and save the tokenizer under OUT.
@@ -87,18 +105,43 @@ def _print(result: dict[str, Any], text: str, as_json: bool) -> None:
     sys.stdout.write((json.dumps(result) if as_json else text) + "\n")
 
 
-def main() -> None:
-    """The entry point: errors in one line, and the exit code that says what happened."""
+@app.meta.default
+def _with_config(
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)], config: Path | None = None
+) -> None:
+    """Runs a command with the options in `config` in place of their defaults.
+
+    Parameters
+    ----------
+    config
+        TOML file with options of the command, such as vocab_size = 50_000. A flag beats the file.
+    """
+    if config is not None:
+        app.config = (Dict(_options(config), source=str(config), use_commands_as_keys=False),)
+    app(tokens)
+
+
+def _options(path: Path) -> dict[str, Any]:
     try:
-        app()
-    except PlanError as error:
+        options = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PlanError(f"--config {path}: cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise PlanError(f"--config {path}: not TOML: {error}.") from error
+    for key, value in options.items():
+        if isinstance(value, dict):
+            raise PlanError(f"--config {path}: [{key}] is a table; expected options only, such as vocab_size = 50_000.")
+    return options
+
+
+def run() -> None:
+    """Runs the command of `sys.argv`: errors in one line, and the exit code that says what happened."""
+    try:
+        app.meta()
+    except (PlanError, SplitError) as error:
         _fail(error, 2)
     except (PiecemillError, OSError) as error:
         _fail(error, 1)
-    except KeyboardInterrupt:
-        sys.stderr.write("piecemill: stopped; nothing was written\n")
-        sys.stderr.flush()
-        os._exit(130)  # threads still inside a long native call must not hold up the exit
 
 
 def _fail(error: Exception, code: int) -> None:

@@ -26,8 +26,11 @@ def run(out: Path, *, vocab_size: int) -> None:
         if not name.startswith("site-packages/"):
             (held_out if zlib.crc32(name.encode()) % _HELD_OUT == 0 else training).append(path)
     python = sys.version.split()[0]
-    _say(f"The standard library of Python {python}: {len(training):,} files, and {len(held_out):,} held out.\n")
-    plan = TrainPlan(vocab_size=vocab_size, on_bad_document="skip")  # some of its test files are broken on purpose
+    _say(
+        f"The standard library of Python {python}: {len(training):,} files to learn from, {len(held_out):,} held out "
+        "to try it on. (Some are empty or broken on purpose; those are skipped.)\n"
+    )
+    plan = TrainPlan(vocab_size=vocab_size, on_bad_document="skip")
     with Display() as display:
         tokenizer = train_bpe(training, plan=plan, on_progress=display)
         tokenizer.save(out / "tokenizer", force=True)
@@ -45,24 +48,31 @@ def _tell(tokenizer: Tokenizer, gpt2_like: Tokenizer, held_out: list[Path], out:
     source = open_source(held_out, on_bad_document="skip")
     texts = [block.text(i) for block in source.blocks() for i in range(len(block))]
     size = sum(len(text.encode()) for text in texts)
-    _say(f"{len(texts):,} held-out files, {show_bytes(size)}; bytes per token:\n")
+    _say(f"{len(texts):,} held-out files, {show_bytes(size)}. Bytes per token; more means shorter sequences:\n")
     for name, tokens in (
-        ("this vocabulary (cl100k split)", len(tokenizer.encode_batch(texts)[0])),
-        ("as many tokens with GPT-2's split", len(gpt2_like.encode_batch(texts)[0])),
+        ("this vocabulary, cl100k split", len(tokenizer.encode_batch(texts)[0])),
+        ("as many tokens, GPT-2's split", len(gpt2_like.encode_batch(texts)[0])),
         ("plain bytes", size),
     ):
         _say(f"  {size / tokens:5.2f}  {name}\n")
     text = "def __init__(self, name: str) -> None:\n        self.name = name\n"
     cut = [tokenizer.bytes_of(token) for token in tokenizer.encode(text).tolist()]
-    _say("\nA line, cut: " + " ".join(show_token(token) for token in cut) + "\n")
-    _say("\nTen of its longest tokens that are not only spaces:\n")
+    _say("\nTwo lines, cut into tokens: " + " ".join(show_token(token) for token in cut) + "\n")
+    _say("\nTen tokens with the most different letters, and their ids:\n")
     interesting = sorted(
-        (i for i in range(tokenizer.vocab_size) if any(byte > 32 for byte in tokenizer.bytes_of(i))),
+        (
+            i
+            for i in range(len(tokenizer.special_tokens), tokenizer.vocab_size)
+            if any(byte > 32 for byte in tokenizer.bytes_of(i))
+        ),
         key=lambda i: (-len(set(tokenizer.bytes_of(i))), i),
     )
     for i in interesting[:10]:
         _say(f"  {i:>6}  {show_token(tokenizer.bytes_of(i), 60)}\n")
-    _say(f"\nNext: piecemill train YOUR_FOLDER --out tok; any library opens {out / 'tokenizer'}.\n")
+    _say(
+        f"\nNext: piecemill train YOUR_FOLDER --out tok\n"
+        f"transformers, tokenizers, tiktoken and gigatoken read {out / 'tokenizer'} as it is.\n"
+    )
 
 
 def _say(text: str) -> None:

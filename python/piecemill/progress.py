@@ -10,7 +10,7 @@ _LINE_SECONDS = 3.0
 
 
 class Moment(Protocol):
-    """What is shown: a stage, its columns, and how far it is."""
+    """What is shown: a stage, how far it is, and its columns, of which the last is the time left."""
 
     @property
     def stage(self) -> str: ...
@@ -31,10 +31,9 @@ class Display:
     def __enter__(self) -> "Display":
         if not self._quiet and sys.stderr.isatty():
             from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn
+            from rich.live import Live
 
-            columns = (TextColumn("{task.description:<6}"), BarColumn(24), TextColumn("{task.fields[text]}"))
-            self._live = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._live = Live(console=Console(stderr=True), transient=True)
             self._live.start()
         return self
 
@@ -44,33 +43,41 @@ class Display:
         if self._live is not None:
             self._live.stop()
         if kind is None and self._last is not None:
-            self._line(self._last)
+            self._line(self._last, done=True)
 
     def __call__(self, moment: Moment) -> None:
         if self._last is not None and self._last.stage != moment.stage:
-            self._line(self._last)
-            if self._live is not None:
-                for task in self._live.task_ids:
-                    self._live.remove_task(task)
+            self._line(self._last, done=True)
         self._last = moment
         if self._live is not None:
-            if not self._live.task_ids:
-                self._live.add_task(moment.stage, total=1.0, text="")
-            text = "   ".join(column for column in moment.columns() if column)
-            self._live.update(
-                self._live.task_ids[0], description=moment.stage, completed=moment.fraction or 0.0, text=text
-            )
+            self._live.update(_bar(moment))
         elif time.monotonic() >= self._next_line:
             self._line(moment)
 
-    def _line(self, moment: Moment) -> None:
-        """One finished line, above the bar if there is one."""
+    def _line(self, moment: Moment, *, done: bool = False) -> None:
+        """One line that stays, above the bar if there is one. What is done has no time left."""
         self._next_line = time.monotonic() + _LINE_SECONDS
         if self._quiet:
             return
-        line = f"{moment.stage:<6}" + "".join(f"  {column:>18}" for column in moment.columns())
+        *columns, left = moment.columns()
         if self._live is not None:
-            self._live.console.print(line, highlight=False, markup=False)
+            line = f"{moment.stage:<6} {'   '.join(columns)}"
+            self._live.console.print(line, highlight=False, markup=False, soft_wrap=True)
         else:
+            line = f"{moment.stage:<6}" + "".join(f"  {column:>18}" for column in (*columns, "" if done else left))
             sys.stderr.write(line.rstrip() + "\n")
             sys.stderr.flush()
+
+
+def _bar(moment: Moment) -> Any:
+    """Two lines, as all of it does not fit into the 80 columns of a terminal: bar and time left, and the rest."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    *columns, left = moment.columns()
+    total = None if moment.fraction is None else 1.0
+    top = Table.grid(padding=(0, 1))
+    top.add_row(Text(f"{moment.stage:<6}"), ProgressBar(total, moment.fraction or 0.0, width=40), Text(left))
+    return Group(top, Text(f"       {'   '.join(columns)}", no_wrap=True, overflow="ellipsis"))

@@ -81,7 +81,7 @@ fn extract_line(line: &str, field: &str, start: usize, number: u64, taken: &mut 
         }
         (Ok(()), Found::Outside(kind)) => format!("found {kind}, expected a JSON object with the field {field:?}"),
         (Ok(()), Found::Other(kind)) => format!("the field {field:?} is {kind}, expected a string"),
-        (Ok(()), _) => format!("no field {field:?}"),
+        (Ok(()), _) => format!("no field {field:?} (--field names the one that holds the text)"),
     });
 }
 
@@ -262,7 +262,7 @@ mod tests {
         let lines = b"{\"meta\":{\"text\":\"in\"}}\n{\"meta.text\":\"flat\"}\n{\"meta\":{\"a\":{\"meta\":\"no\"}}}";
         let (documents, problems) = texts(lines, "meta.text");
         assert_eq!(documents, ["in", "flat"]);
-        assert_eq!(problems, [(2, "no field \"meta.text\"".into())]);
+        assert_eq!(problems, [(2, "no field \"meta.text\" (--field names the one that holds the text)".into())]);
     }
 
     #[test]
@@ -273,14 +273,14 @@ mod tests {
         assert_eq!(
             reasons,
             [
-                "no field \"text\"",
+                "no field \"text\" (--field names the one that holds the text)",
                 "the field \"text\" is a number, expected a string",
                 "found an array, expected a JSON object with the field \"text\"",
                 "broken JSON at column 10: EOF while parsing a string",
                 "broken JSON at column 14: trailing characters",
                 "invalid UTF-8 at byte 1 (found 0xff) of the line",
                 "broken JSON at column 16: unexpected end of hex escape",
-                "no field \"text\"",
+                "no field \"text\" (--field names the one that holds the text)",
             ]
         );
     }

@@ -152,5 +152,7 @@ def _no_file(source: str, findings: _Findings) -> SourceError:
         if findings.left_out.get(rule)
     ]
     way_out = f" To read them, pass {' or '.join(options)}." if options else ""
+    if not what and kind == "a folder":
+        return SourceError(f"{source}: no file in this folder.")
     expected = "" if what else " Expected an existing file or folder, or a glob such as 'corpus/**/*.txt'."
     return SourceError(f"{source}: no file matched ({kind}).{what}{way_out}{expected}")

@@ -57,7 +57,11 @@ def save(tokenizer: "Tokenizer", path: str | os.PathLike[str], *, force: bool) -
             "if only the last sync failed. Make room or choose another folder, and save again."
         ) from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        # Twice, because Ctrl-C can come in the middle of the first.
+        try:
+            shutil.rmtree(temporary, ignore_errors=True)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def files_of(tokenizer: "Tokenizer") -> dict[str, bytes]:
@@ -107,6 +111,9 @@ def check_target(target: Path, force: bool) -> bool:
     try:
         inside = sorted(entry.name for entry in os.scandir(target))
     except FileNotFoundError:
+        parent = next(folder for folder in target.parents if folder.exists())
+        if not os.access(parent, os.W_OK | os.X_OK):
+            raise TokenizerError(f"{target}: {parent} cannot be written to. Choose another folder.") from None
         return False
     except NotADirectoryError:
         raise TokenizerError(f"{target} is a file; a tokenizer is saved as a folder. Choose another name.") from None

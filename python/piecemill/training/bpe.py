@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 
 from piecemill import _core
-from piecemill.errors import PlanError
+from piecemill.errors import PlanError, TokenizerError
 from piecemill.sizes import parse_size
 from piecemill.sources import Documents, Source, Tally, open_source
 from piecemill.tokenizers import Tokenizer
-from piecemill.training.counts import NOTHING, Corpus, load_counts, save_counts
+from piecemill.tokenizers.vocabulary import check_special_tokens
+from piecemill.training.counts import NOTHING, Corpus, load_counts, new_file, write_counts
 from piecemill.training.feed import Feed
 from piecemill.training.plan import TrainPlan
 from piecemill.training.progress import Stage, TrainProgress
@@ -43,7 +44,8 @@ def train_bpe(
     """Learn a byte-level BPE vocabulary from `source`; exact, and the same for any number of threads.
 
     `source` is whatever `piecemill.sources` can open: a path, a glob, a list of them, a table, an iterable of
-    strings. Options are the fields of `TrainPlan` (`vocab_size`, `split`, `special_tokens`, `min_frequency`, ...).
+    strings. A string alone is a path, never a text. Options are the fields of `TrainPlan`: `vocab_size`, `split`,
+    `special_tokens`, `min_frequency`, `max_token_bytes`, ...; `piecemill train --help` says what each one means.
     If no pair is left before the vocabulary is full, the tokenizer is smaller, and its `training` record says so.
 
     >>> tok = train_bpe(["low lower lowest"] * 10, vocab_size=262, split="gpt2")
@@ -84,6 +86,12 @@ class _Run:
     """One training run: the stages, what was read, and what is told about it."""
 
     def __init__(self, plan: TrainPlan, on_progress: OnProgress) -> None:
+        try:
+            check_special_tokens(plan.special_tokens)  # before the work, not after it
+        except TokenizerError as error:
+            raise PlanError(str(error)) from None
+        if plan.save_counts is not None and Path(plan.save_counts).is_dir():
+            raise PlanError(f"save_counts={str(plan.save_counts)!r}: is a folder; name a file in it.")
         self.plan = plan
         self.on_progress = on_progress
         self.stages = Stages()
@@ -117,8 +125,8 @@ class _Run:
 
     def count(self, source: object) -> _core.WordCounts:
         plan = self.plan
-        with tempfile.TemporaryDirectory(prefix="piecemill-") as spill_dir, self.stages.stage("count"):
-            counter = _core.WordCounter(plan.split, plan.memory_bytes, spill_dir)
+        with self.stages.stage("count"):
+            counter = _core.WordCounter(plan.split, plan.memory_bytes, tempfile.gettempdir())
             if plan.from_counts:
                 if source is not None and source != ():
                     raise PlanError("from_counts and a source were both given: train from counts or from documents.")
@@ -131,17 +139,19 @@ class _Run:
             counts: _core.WordCounts = self.stages.watch(counter.finish, self.progress, lambda: None)
             self.distinct_words = len(counts)
         if plan.save_counts is not None:
-            path = Path(plan.save_counts)
-            with self.stages.stage("save counts"):
-                save = partial(save_counts, counts, path, split=plan.split, corpus=self.corpus)
-                self.stages.watch(save, self.progress, lambda: None)
+            # The file is opened and renamed in this thread: stopped, the one that writes has nothing left to write to.
+            with self.stages.stage("save counts"), new_file(Path(plan.save_counts)) as file:
+                write = partial(write_counts, counts, file, split=plan.split, corpus=self.corpus)
+                self.stages.watch(write, self.progress, lambda: None)
         return counts
 
     def _read(self, source: object, add: Callable[..., None], distinct: Callable[[], int], stage: Stage) -> None:
         plan = self.plan
         if source is None:
             raise PlanError("no source was given: pass a path, a glob, a table or an iterable of strings.")
-        opened = open_source(
+        # Finding the files of a large tree takes a while too.
+        find = partial(
+            open_source,
             source,
             field=plan.field,
             separator=plan.separator,
@@ -152,6 +162,7 @@ class _Run:
             max_file_bytes=parse_size(plan.max_file_bytes, "max_file_bytes"),
             on_bad_document=plan.on_bad_document,
         )
+        opened = self.stages.watch(find, self.progress, partial(self._tell_reading, stage, distinct, None))
         tallies: dict[tuple[int, int], Tally] = {}
         lock = threading.Lock()
 

@@ -6,10 +6,11 @@ metadata what the counts were made with. Counts made with different splits canno
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -42,8 +43,21 @@ class Corpus:
 NOTHING = Corpus(0, 0, (0, 0))
 
 
-def save_counts(counts: WordCounts, path: Path, *, split: str, corpus: Corpus) -> None:
-    """Writes `counts` to `path`; under a temporary name first, so that a stop leaves no half file."""
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that is at `path` once everything was written to it, and nowhere if that was stopped."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(part, "wb") as file:
+            yield file
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_counts(counts: WordCounts, file: BinaryIO, *, split: str, corpus: Corpus) -> None:
+    """Writes `counts` to `file` as Parquet."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -56,16 +70,9 @@ def save_counts(counts: WordCounts, path: Path, *, split: str, corpus: Corpus) -
         pa.large_binary(), len(ends), [None, pa.py_buffer(offsets.data), pa.py_buffer(data.data)]
     )
     table = pa.table([words, pa.array(numbers)], schema=schema)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "wb") as file:
-            pq.write_table(table, file, compression="zstd", row_group_size=_ROWS)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    pq.write_table(table, file, compression="zstd", row_group_size=_ROWS)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def load_counts(paths: Sequence[Path], counter: WordCounter, *, split: str) -> Corpus:

@@ -1,6 +1,8 @@
 """What to learn, from what, within which limits: one flat record that gives flags, TOML keys and help."""
 
+import difflib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,6 +13,7 @@ from piecemill.errors import PlanError
 from piecemill.sizes import parse_size
 
 LEAST_MEMORY = 64 * 2**20
+SPLITS = ("gpt2", "cl100k", "o200k", "none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +26,9 @@ class TrainPlan:
     split: str = "cl100k"
     "Where words end: gpt2, cl100k, o200k, none (a document is one word), or a regex in fancy-regex syntax."
 
-    special_tokens: Annotated[tuple[str, ...], Parameter(name="--special-token")] = ("<|endoftext|>",)
+    special_tokens: Annotated[
+        tuple[str, ...], Parameter(name=("--special-token", "--special-tokens"), negative="--no-special-tokens")
+    ] = ("<|endoftext|>",)
     "A token with an id of its own that training never makes or cuts; repeat the flag for more. They get the first ids."
 
     min_frequency: int = 0
@@ -51,10 +56,10 @@ class TrainPlan:
     "Cut text files into documents at this string; default: a file is a document."
 
     include: tuple[str, ...] = ()
-    "Only files that match one of these globs; repeat the flag for more."
+    "Of a folder, only files that match one of these globs; repeat the flag for more."
 
     exclude: tuple[str, ...] = ()
-    "No files that match one of these globs; repeat the flag for more."
+    "Of a folder, no files that match one of these globs; repeat the flag for more."
 
     gitignore: bool = True
     "Leave out what .gitignore files leave out."
@@ -69,22 +74,33 @@ class TrainPlan:
     "What to do with a document that cannot be read: stop with its place, or skip, count and list it."
 
     def __post_init__(self) -> None:
+        for name in ("special_tokens", "from_counts", "include", "exclude"):
+            if not isinstance(value := getattr(self, name), tuple):
+                raise PlanError(f"{name}={value!r}: expected a list{f', such as [{str(value)!r}]' if value else ''}.")
         least = 256 + len(self.special_tokens)
+        for name, lowest, highest in (
+            ("vocab_size", 0, 2**30),
+            ("min_frequency", 0, 2**63),
+            ("max_token_bytes", 1, 2**32 - 1),
+            ("threads", 1, 1024),
+        ):
+            value = getattr(self, name)
+            if value is None and name in ("max_token_bytes", "threads"):
+                continue
+            if not isinstance(value, int) or not lowest <= value <= highest:
+                raise PlanError(f"{name}={value!r}: expected a whole number from {lowest} to {highest:,}.")
         if self.vocab_size < least:
             raise PlanError(
                 f"vocab_size={self.vocab_size}: the 256 bytes and {len(self.special_tokens)} special tokens alone need "
                 f"{least}. Ask for more, or for fewer special tokens."
             )
-        if len(set(self.special_tokens)) != len(self.special_tokens) or "" in self.special_tokens:
-            raise PlanError(f"special_tokens={list(self.special_tokens)}: each must be given once and not be empty.")
-        if self.min_frequency < 0:
-            raise PlanError(f"min_frequency={self.min_frequency}: expected 0 or more.")
-        if self.max_token_bytes is not None and self.max_token_bytes < 1:
-            raise PlanError(f"max_token_bytes={self.max_token_bytes}: a token has at least 1 byte.")
-        if self.threads is not None and self.threads < 1:
-            raise PlanError(f"threads={self.threads}: expected 1 or more; leave it out for one per core.")
-        if self.memory_bytes < LEAST_MEMORY:
-            raise PlanError(f"memory={self.memory!r}: counting needs at least 64MiB.")
+        if re.fullmatch(r"[\w-]*", str(self.split)) and self.split not in SPLITS:
+            # A regex, strictly speaking, but one that cuts nowhere: a name that was misspelt.
+            near = difflib.get_close_matches(str(self.split).lower(), SPLITS, 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise PlanError(f"split={self.split!r}: expected {', '.join(SPLITS)}, or a regex.{hint}")
+        if not LEAST_MEMORY <= self.memory_bytes < 2**63:
+            raise PlanError(f"memory={self.memory!r}: counting needs at least 64MiB, and no more than there is.")
         parse_size(self.max_file_bytes, "max_file_bytes")
 
     @property

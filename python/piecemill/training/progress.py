@@ -39,14 +39,15 @@ class TrainProgress:
         return None
 
     def columns(self) -> tuple[str, ...]:
-        """The same columns in every line of a stage."""
+        """The same columns in every line of a stage, as wide in the first as in the last; the time left comes last."""
         left = "" if self.seconds_left is None else f"{show_seconds(self.seconds_left)} left"
         memory = f"{self.memory / 2**30:.2f} GiB"
         if self.stage == "merge":
+            wanted = f"{self.merges_wanted:,}"
             return (
-                f"{self.merges:,}/{self.merges_wanted:,} merges",
-                f"{show_count(self.merges_per_second)}/s",
-                f"{show_count(self.pair_count)} x {show_token(self.token)}",
+                f"{self.merges:>{len(wanted)},}/{wanted} merges",
+                f"{show_count(self.merges_per_second):>7}/s",
+                f"{show_count(self.pair_count):>8} x {show_token(self.token, 16):<16}",
                 memory,
                 left,
             )

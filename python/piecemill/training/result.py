@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.sizes import show_bytes, show_seconds
+from piecemill.sources import Tally
 from piecemill.tokenizers import Tokenizer
 
 
@@ -19,7 +20,8 @@ def as_text(tokenizer: Tokenizer, out: Path) -> str:
     seconds = sum(stage["seconds"] for stage in record["stages"])
     peak = max(stage["peak_memory_bytes"] for stage in record["stages"])
     lines = [
-        f"{tokenizer.vocab_size:,} tokens ({record['merges']:,} merges) from {corpus['documents']:,} documents, "
+        f"{tokenizer.vocab_size:,} tokens ({record['merges']:,} merges) from {corpus['documents']:,} "
+        f"{'document' if corpus['documents'] == 1 else 'documents'}, "
         f"{show_bytes(corpus['bytes'])}, in {show_seconds(seconds)} with {peak / 2**30:.2f} GiB: {out}"
     ]
     if record["ended"] != "vocabulary full":
@@ -28,8 +30,7 @@ def as_text(tokenizer: Tokenizer, out: Path) -> str:
             "give more text, or a lower --min-frequency or higher --max-token-bytes if set"
         )
     if corpus["left_out"]:
-        left_out = ", ".join(f"{count:,} {rule}" for rule, count in sorted(corpus["left_out"].items()))
-        lines.append(f"left out: {left_out}")
+        lines.append(f"left out: {Tally(left_out=corpus['left_out']).describe()}")
     if corpus["skipped"]:
         lines.append(f"skipped {corpus['skipped']:,} bad documents, listed in {out / 'training.json'}:")
         lines += [f"  {name}: {reason}" for name, reason in corpus["skipped_documents"][:5]]

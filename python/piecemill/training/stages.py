@@ -14,7 +14,7 @@ from piecemill._core import Progress
 
 POLL_SECONDS = 0.05
 # How long a stage may take to notice that it should stop. Its thread is a daemon: it never holds up the exit.
-STOP_SECONDS = 0.5
+STOP_SECONDS = 0.25
 
 
 def memory_now() -> int:
@@ -60,23 +60,26 @@ class Stages:
         """
         result: list[Any] = []
         failed: list[BaseException] = []
+        done = threading.Event()  # not `Thread.join`: interrupted, Python 3.11's takes a running thread for ended
 
         def run() -> None:
             try:
                 result.append(work())
             except BaseException as error:  # noqa: BLE001 - raised again below, in the caller's thread
                 failed.append(error)
+            finally:
+                done.set()
 
-        thread = threading.Thread(target=run, daemon=True, name="piecemill-stage")
-        thread.start()
+        threading.Thread(target=run, daemon=True, name="piecemill-stage").start()
         try:
-            while thread.is_alive():
-                thread.join(POLL_SECONDS)
+            finished = False
+            while not finished:
+                finished = done.wait(POLL_SECONDS)  # asked before the tick, so that the last one tells of all
                 self._sampled = max(self._sampled, memory_now())
                 on_tick()
         except BaseException:
             progress.stop()
-            thread.join(STOP_SECONDS)
+            done.wait(STOP_SECONDS)
             raise
         if failed:
             raise failed[0]

@@ -1,0 +1,35 @@
+"""The command `piecemill`: runs the command line, and ends at once when told to stop, at whatever moment.
+
+Ctrl-C and SIGTERM (`kill`, a scheduler) both unwind, so that nothing half-written is left, and exit with 130 and 143.
+"""
+
+import os
+import signal
+import sys
+
+
+def main() -> None:
+    """The entry point."""
+    try:
+        try:
+            signal.signal(signal.SIGTERM, _stop)
+            from piecemill.cli import run  # here, so that Ctrl-C is heard while all the rest is still being imported
+
+            run()
+        finally:
+            # From here on only the interpreter is left to end: what was done is done, and stopped is stopped.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    except KeyboardInterrupt as stop:
+        sys.stderr.write("piecemill: stopped; nothing is left half-written\n")
+        sys.stderr.flush()
+        number = stop.args[0] if stop.args else signal.SIGINT
+        os._exit(128 + number)  # threads still inside a long native call must not hold up the exit
+
+
+def _stop(number: int, _: object) -> None:
+    raise KeyboardInterrupt(number)
+
+
+if __name__ == "__main__":
+    main()

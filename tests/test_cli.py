@@ -1,0 +1,357 @@
+"""The command line as a user meets it: help, results, progress, exit codes."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+from dataclasses import fields
+from itertools import pairwise
+
+import pytest
+
+from command import PIECEMILL, environment, piecemill, start
+from piecemill.training.plan import TrainPlan
+
+TEXT = "the cat sat on the mat, and the other cat sat on the other mat.\n" * 40
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "one.txt").write_text(TEXT)
+    (folder / "two.txt").write_text(TEXT.upper())
+    return folder
+
+
+def train(corpus, out, *more, **changes):
+    return piecemill("train", corpus, "--vocab-size", 280, "--out", out, *more, **changes)
+
+
+def vocabulary(out):
+    return json.loads((out / "tokenizer.json").read_text())["model"]["vocab"]
+
+
+# Help
+
+
+def flat(text):
+    """Help as running text, whatever box it was drawn in."""
+    return " ".join(re.sub("[│╭╮╰╯─]", " ", text).split())
+
+
+def test_help_lists_the_commands():
+    shown = piecemill("--help")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "train" in shown.stdout
+    assert "demo" in shown.stdout
+
+
+def test_help_lists_every_field_of_the_plan_with_its_help():
+    import ast
+    import inspect
+
+    shown = flat(piecemill("train", "--help").stdout)
+    body = ast.parse(inspect.getsource(TrainPlan)).body[0].body
+    helps = {
+        field.target.id: text.value.value
+        for field, text in pairwise(body)
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
+    }
+    assert set(helps) == {field.name for field in fields(TrainPlan)}
+    for name, text in helps.items():
+        assert f"--{name.replace('_', '-')}" in shown
+        assert " ".join(text.split()) in shown
+    for own in ("--out", "--force", "--quiet", "--json", "--config"):
+        assert own in shown
+
+
+def test_the_version_is_the_package_s():
+    from piecemill import __version__
+
+    assert piecemill("--version").stdout.strip() == __version__
+
+
+# Results
+
+
+def test_the_result_goes_to_stdout_and_progress_to_stderr(corpus, tmp_path):
+    done = train(corpus, tmp_path / "tok")
+    assert done.returncode == 0
+    assert re.fullmatch(
+        r"280 tokens \(23 merges\) from 2 documents, 5\.1 kB, in [\d.]+ s with [\d.]+ GiB: .*tok\n", done.stdout
+    )
+    lines = done.stderr.splitlines()
+    assert [line.split()[0] for line in lines] == ["count", "merge"]
+    assert "2 documents" in lines[0]
+    assert "23/23 merges" in lines[1]
+    assert sorted(path.name for path in (tmp_path / "tok").iterdir()) == [
+        "ranks.tiktoken",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "training.json",
+    ]
+
+
+def test_json_holds_plan_corpus_and_stages(corpus, tmp_path):
+    done = train(corpus, tmp_path / "tok", "--json", "--min-frequency", 2, "--max-token-bytes", 6)
+    result = json.loads(done.stdout)
+    assert done.stdout.count("\n") == 1
+    assert result["out"] == str(tmp_path / "tok")
+    assert result["plan"]["vocab_size"] == 280
+    assert (result["plan"]["min_frequency"], result["plan"]["max_token_bytes"]) == (2, 6)
+    assert (result["corpus"]["documents"], result["corpus"]["bytes"]) == (2, 2 * len(TEXT))
+    assert [stage["stage"] for stage in result["stages"]] == ["count", "merge"]
+    assert all(stage["seconds"] >= 0 and stage["peak_memory_bytes"] > 0 for stage in result["stages"])
+    stored = json.loads((tmp_path / "tok" / "training.json").read_text())
+    assert {key: stored[key] for key in ("plan", "corpus", "stages")} == {
+        key: result[key] for key in ("plan", "corpus", "stages")
+    }
+
+
+def test_quiet_silences_stderr(corpus, tmp_path):
+    done = train(corpus, tmp_path / "tok", "--quiet")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+def test_running_out_of_pairs_is_said_and_what_there_is_is_saved(corpus, tmp_path):
+    done = piecemill("train", corpus, "--vocab-size", 5_000, "--out", tmp_path / "tok")
+    assert done.returncode == 0
+    assert "note: 5,000 tokens were asked for, but no pair is left" in done.stdout
+    assert 280 < len(vocabulary(tmp_path / "tok")) < 5_000
+
+
+# Options
+
+
+def test_special_tokens_are_repeated_or_none(corpus, tmp_path):
+    train(corpus, tmp_path / "two", "--special-token", "<a>", "--special-token", "😀 ")
+    assert (vocabulary(tmp_path / "two")["<a>"], vocabulary(tmp_path / "two")["😀 "]) == (0, 1)
+    train(corpus, tmp_path / "none", "--no-special-tokens")
+    assert vocabulary(tmp_path / "none")["!"] == 0
+
+
+def test_include_and_exclude_choose_files(corpus, tmp_path):
+    (corpus / "three.md").write_text("# nothing")
+    chosen = train(corpus, tmp_path / "a", "--json", "--include", "*.txt", "--exclude", "two*")
+    result = json.loads(chosen.stdout)["corpus"]
+    assert result["documents"] == 1
+    assert result["left_out"] == {"excluded": 1, "not_included": 1}
+
+
+def test_counts_are_saved_in_parts_and_trained_from(corpus, tmp_path):
+    for name in ("one", "two"):
+        counted = piecemill("train", corpus / f"{name}.txt", "--save-counts", tmp_path / f"{name}.parquet")
+        assert counted.returncode == 0
+        assert counted.stdout.endswith(f"distinct words in {tmp_path / name}.parquet\n")
+    parts = [tmp_path / "one.parquet", tmp_path / "two.parquet"]
+    from_counts = piecemill("train", "--from-counts", *parts, "--vocab-size", 280, "--out", tmp_path / "parts")
+    assert from_counts.returncode == 0
+    assert "from 2 documents, 5.1 kB" in from_counts.stdout
+    train(corpus, tmp_path / "whole")
+    assert vocabulary(tmp_path / "parts") == vocabulary(tmp_path / "whole")
+
+
+def test_only_counting_can_be_asked_for_in_json(corpus, tmp_path):
+    done = piecemill("train", corpus, "--save-counts", tmp_path / "c.parquet", "--json")
+    result = json.loads(done.stdout)
+    assert result["counts"] == str(tmp_path / "c.parquet")
+    assert result["distinct_words"] > 10
+
+
+# A plan in a file
+
+
+def test_flag_beats_file_beats_default(corpus, tmp_path):
+    plan = tmp_path / "plan.toml"
+    plan.write_text('vocab_size = 270\nspecial_tokens = ["<x>", "<y>"]\nexclude = ["two*"]\ngitignore = false\n')
+    from_file = piecemill("train", corpus, "--config", plan, "--out", tmp_path / "a", "--json")
+    stored = json.loads(from_file.stdout)["plan"]
+    assert (stored["vocab_size"], stored["gitignore"], stored["exclude"]) == (270, False, ["two*"])
+    assert (stored["special_tokens"], stored["split"]) == (["<x>", "<y>"], "cl100k")
+    flags = ("--vocab-size", 275, "--special-token", "<z>")
+    mixed = piecemill("train", corpus, "--config", plan, "--out", tmp_path / "b", "--json", *flags)
+    stored = json.loads(mixed.stdout)["plan"]
+    assert (stored["vocab_size"], stored["special_tokens"], stored["gitignore"]) == (275, ["<z>"], False)
+
+
+def test_the_stored_plan_is_a_config_file_in_all_but_spelling(corpus, tmp_path):
+    plan = json.loads(train(corpus, tmp_path / "a", "--json", "--split", "gpt2").stdout)["plan"]
+    lines = [f"{key} = {json.dumps(value)}" for key, value in plan.items() if value is not None]
+    (tmp_path / "again.toml").write_text("\n".join(lines))
+    again = piecemill("train", corpus, "--config", tmp_path / "again.toml", "--out", tmp_path / "b", "--json")
+    assert json.loads(again.stdout)["plan"] == plan
+    assert (tmp_path / "a/tokenizer.json").read_bytes() == (tmp_path / "b/tokenizer.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("vocab_sise = 300", r'Unknown option: "\[vocab_sise\]" from .*plan\.toml\. Did you mean --vocab-size\?'),
+        ('vocab_size = "many"', r"vocab_size.*plan\.toml.*many"),
+        ("vocab_size = 3", "vocab_size=3: the 256 bytes"),
+        ("vocab_size = \n", r"plan\.toml: not TOML: .*line 1"),
+        ("[train]\nvocab_size = 300", r"plan\.toml: \[train\] is a table"),
+        (None, r"plan\.toml: cannot be read: No such file"),
+    ],
+)
+def test_a_wrong_config_file_is_wrong_use(corpus, tmp_path, content, message):
+    plan = tmp_path / "plan.toml"
+    if content is not None:
+        plan.write_text(content)
+    done = piecemill("train", corpus, "--config", plan, "--out", tmp_path / "tok")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.search(message, flat(done.stderr))
+    assert not (tmp_path / "tok").exists()
+
+
+# Exit codes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--vocabsize", "300"], "Did you mean --vocab-size?"),
+        (["--vocab-size", "many"], 'unable to convert "many" into int'),
+        (["--vocab-size", "100"], "vocab_size=100: the 256 bytes"),
+        (["--on-bad-document", "ignore"], "ignore"),
+        (["--memory", "lots"], "memory='lots': expected a size"),
+        (["--threads", "0"], "threads=0: expected a whole number from 1"),
+        (["--split", "(unclosed"], "does not compile"),
+        (["--split", ""], "split='': expected gpt2, cl100k, o200k, none, or a regex."),
+        (["--split", "GPT-2"], "Did you mean 'gpt2'?"),
+        (["--special-token", "a"], "special_tokens[0] is 'a'"),
+        (["--special-token", "<a>", "--special-token", "<a>"], "special_tokens[1] repeats special_tokens[0]"),
+        (["--vocab-size", "1099511627776"], "vocab_size=1099511627776: expected a whole number"),
+        (["--save-counts", "."], "save_counts='.': is a folder"),
+        (["--separator", ""], "separator=''"),
+        (["--field", ""], "field=''"),
+    ],
+)
+def test_wrong_use_is_2(corpus, tmp_path, arguments, message):
+    done = piecemill("train", corpus, "--out", tmp_path / "tok", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in flat(done.stderr)
+    assert not (tmp_path / "tok").exists()
+
+
+def test_a_missing_out_or_source_is_wrong_use(corpus, tmp_path):
+    no_out = piecemill("train", corpus)
+    assert (no_out.returncode, no_out.stderr.count("\n")) == (2, 1)
+    assert "--out is missing" in no_out.stderr
+    no_source = piecemill("train", "--out", tmp_path / "tok")
+    assert no_source.returncode == 2
+    assert "no source was given" in no_source.stderr
+
+
+def test_a_source_that_is_not_there_is_1(tmp_path):
+    done = piecemill("train", tmp_path / "nothing", "--out", tmp_path / "tok")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1].startswith(f"piecemill: {tmp_path / 'nothing'}: no file matched")
+
+
+def test_a_bad_document_is_1_and_named_by_line(tmp_path):
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('{"text": "good"}\n{"text": "good"}\n{"text": 3}\n')
+    done = piecemill("train", lines, "--vocab-size", 260, "--out", tmp_path / "tok")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"piecemill: {lines}:3: " in done.stderr
+    assert "--on-bad-document skip" in done.stderr
+    skipping = piecemill("train", lines, "--vocab-size", 260, "--out", tmp_path / "tok", "--on-bad-document", "skip")
+    assert skipping.returncode == 0
+    assert f"{lines}:3: " in skipping.stdout
+
+
+def test_an_existing_tokenizer_is_replaced_only_with_force(corpus, tmp_path):
+    out = tmp_path / "tok"
+    assert train(corpus, out).returncode == 0
+    refused = piecemill("train", corpus, "--vocab-size", 270, "--out", out)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "--force" in refused.stderr
+    assert "count" not in refused.stderr  # before the work, not after it
+    assert len(vocabulary(out)) == 280
+    assert piecemill("train", corpus, "--vocab-size", 270, "--out", out, "--force").returncode == 0
+    assert len(vocabulary(out)) == 270
+
+
+# Progress
+
+
+def test_lines_elsewhere_come_while_it_runs_with_fixed_columns(tmp_path):
+    # Merging without splits, on text that has enough to merge for several lines, three seconds apart.
+    (tmp_path / "big.txt").write_bytes(os.urandom(3_000_000).hex().encode())
+    running = start(
+        PIECEMILL,
+        "train",
+        tmp_path / "big.txt",
+        "--split",
+        "none",
+        "--vocab-size",
+        2_000_000,
+        "--out",
+        tmp_path / "tok",
+    )
+    with running:
+        lines = []
+        for line in running.stderr:  # a line read here before the end was flushed when it was written
+            lines.append(line)
+            if sum(one.startswith("merge") for one in lines) == 2:
+                assert running.poll() is None
+                break
+        running.kill()
+    merging = [line for line in lines if line.startswith("merge")]
+    assert all(
+        re.fullmatch(
+            r"merge +[\d,]+/[\d,]+ merges +[\d.,]+/s +[\d.,]+( [MG])? x .+ +[\d.]+ GiB( +[\d.]+ .*left)?\n", line
+        )
+        for line in merging
+    )
+    for column in (" merges", "/s ", " x ", " GiB"):
+        assert len({line.index(column) for line in merging}) == 1
+
+
+def on_a_terminal(*arguments):
+    """Runs the command with stderr on a pseudo-terminal; gives exit code, stdout and what the terminal got."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [PIECEMILL, *map(str, arguments)],
+        env=environment(COLUMNS="80"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+    ) as running:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # how Linux says that the other end is closed
+                break
+            if not part:
+                break
+            shown += part
+        stdout = running.stdout.read().decode()
+    os.close(ours)
+    return running.returncode, stdout, shown.decode()
+
+
+def test_a_terminal_gets_a_bar_and_is_left_clean(corpus, tmp_path):
+    code, stdout, shown = on_a_terminal("train", corpus, "--vocab-size", 280, "--out", tmp_path / "tok")
+    assert code == 0
+    assert stdout.startswith("280 tokens")
+    assert "\x1b" not in stdout
+    assert "━" in shown
+    plain = re.sub("\x1b\\[[0-9;?]*[a-zA-Z]", "", shown)
+    assert all(len(line) <= 80 for line in re.split("[\r\n]+", plain))
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") > 0  # the cursor that was hidden is shown again
+    last = shown.rstrip("\r\n").splitlines()[-1]
+    assert "23/23 merges" in last
+    assert shown.endswith("\r\n")
+    assert not re.search("\x1b", shown[shown.rindex("23/23 merges") :])
+
+
+def test_a_quiet_terminal_gets_nothing(corpus, tmp_path):
+    code, _, shown = on_a_terminal("train", corpus, "--vocab-size", 280, "--out", tmp_path / "tok", "--quiet")
+    assert (code, shown) == (0, "")
