@@ -97,6 +97,17 @@ def ask(question: Question, entries: list[Entry], *, repeats: int | None, time_l
         count += 1
 
 
+def too_slow(question: Question, smaller: tuple[float, str] | None, cap: float) -> str:
+    """Why a tool is not asked: the seconds it took for a smaller cut, if even at that pace this one is over the cap."""
+    if smaller is None:
+        return ""
+    seconds, corpus = smaller
+    times = RECORDED[question.corpus].bytes / RECORDED[corpus].bytes
+    if times <= 1 or seconds * times < cap:
+        return ""
+    return f"not run: {seconds:,.0f} s for {corpus}, so over {cap:,.0f} s here at the same pace"
+
+
 def wanted_runs(seconds: float) -> int:
     return next(runs for limit, runs in REPEATS if seconds < limit)
 
@@ -250,6 +261,12 @@ def main() -> None:
         "machine": machine(),
     }
     stopped: dict[tuple[str, str], str] = {}
+    # Without a split time never grew slower than the text: who would be over the cap at that pace is not run.
+    pace = {
+        (record["question"], record["tool"]): (tables.seconds(record) or args.cap, record["corpus"])
+        for record in (read(RESULTS) if RESULTS.exists() else [])
+        if record["complete"] and record["runs"]
+    }
     for question in asked:
         entries = [Entry(TOOLS[name]) for name in ([] if args.without_ours else [OURS]) + chosen]
         for entry in entries:
@@ -257,10 +274,15 @@ def main() -> None:
                 entry.reason = "cannot be asked"
             else:
                 entry.reason = failed.get(entry.tool.name) or stopped.get((question.name, entry.tool.name), "")
+            if not entry.reason and entry.tool.name != OURS and question.name == "none":
+                entry.reason = too_slow(question, pace.get((question.name, entry.tool.name)), args.cap)
         ask(question, entries, repeats=1 if args.quick else args.repeats, time_limit=args.cap)
         show(question, entries)
         keep(question, entries, session)
         for entry in entries:
+            if entry.finished:
+                seconds = median_and_spread([run.seconds for run in entry.runs])[0]
+                pace[question.name, entry.tool.name] = (seconds, question.corpus)
             if entry.runs and entry.runs[-1].outcome in ("over time", "over memory"):
                 stopped[question.name, entry.tool.name] = f"not run: {entry.runs[-1].outcome} at {question.corpus}"
     if complete:
