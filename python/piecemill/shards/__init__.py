@@ -7,6 +7,8 @@ same files. The contract is docs/shards.md.
 Start with `ShardWriter` and `open_shards`.
 """
 
+from piecemill.shards.folder import write_stats
+from piecemill.shards.format import RECORD, token_dtype
 from piecemill.shards.writer import ShardWriter
 
-__all__ = ["ShardWriter"]
+__all__ = ["RECORD", "ShardWriter", "token_dtype", "write_stats"]

@@ -204,7 +204,7 @@ class _Part:
 
     def write(self, data: NDArray[np.uint8]) -> None:
         """Write behind what counts. A failed write leaves bytes there that the next one, or `close`, removes."""
-        self._write_at(self.bytes, memoryview(data))
+        self._write_at(self.bytes, data.data)
 
     def _write_at(self, place: int, data: memoryview) -> None:
         self.file.seek(place)
