@@ -14,6 +14,7 @@ from cyclopts import App, Parameter
 
 from piecemill._core import __version__
 from piecemill.errors import PiecemillError, PlanError
+from piecemill.shards import commands as shards
 from piecemill.training.plan import TrainPlan
 
 app = App(name="piecemill", version=__version__, help="Turn raw corpora into training batches.")
@@ -81,6 +82,11 @@ def demo(*, out: Path = Path("demo"), vocab_size: int = 8192) -> None:
     from piecemill.demo import run
 
     run(out, vocab_size=vocab_size)
+
+
+app.command(shards.show)
+app.command(shards.check)
+app.command(shards.export)
 
 
 def _print(result: dict[str, Any], text: str, as_json: bool) -> None:

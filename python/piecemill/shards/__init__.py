@@ -9,6 +9,7 @@ Start with `ShardWriter` and `open_shards`.
 
 from piecemill.shards.folder import write_stats
 from piecemill.shards.format import RECORD, token_dtype
+from piecemill.shards.reader import Shards, open_shards
 from piecemill.shards.writer import ShardWriter
 
-__all__ = ["RECORD", "ShardWriter", "token_dtype", "write_stats"]
+__all__ = ["RECORD", "ShardWriter", "Shards", "open_shards", "token_dtype", "write_stats"]
