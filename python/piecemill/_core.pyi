@@ -13,6 +13,7 @@ __all__ = [
     "Progress",
     "WordCounter",
     "WordCounts",
+    "Xxh3",
     "__version__",
     "cut_text",
     "extract_lines",
@@ -182,3 +183,13 @@ def invalid_documents(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> list[
 
 def hash_documents(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
     """The 128-bit xxh3 hash of every document, as rows of (low, high)."""
+
+@final
+class Xxh3:
+    """The 64-bit xxh3 hash (seed 0) of bytes that come in pieces."""
+
+    def __new__(cls) -> Xxh3: ...
+    def update(self, data: NDArray[np.uint8]) -> None:
+        """Take in more bytes."""
+    def hexdigest(self) -> str:
+        """The hash of everything taken in so far, as 16 hexadecimal digits."""

@@ -15,6 +15,7 @@ from cyclopts.config import Dict
 
 from piecemill._core import __version__
 from piecemill.errors import PiecemillError, PlanError, SplitError
+from piecemill.shards import commands as shards
 from piecemill.training.plan import TrainPlan
 
 
@@ -99,6 +100,11 @@ def demo(*, out: Path = Path("demo"), vocab_size: int = 8192) -> None:
     from piecemill.demo import run
 
     run(out, vocab_size=vocab_size)
+
+
+app.command(shards.show)
+app.command(shards.check)
+app.command(shards.export)
 
 
 def _print(result: dict[str, Any], text: str, as_json: bool) -> None:
