@@ -14,6 +14,7 @@ __all__ = [
     "SeenDocuments",
     "WordCounter",
     "WordCounts",
+    "Xxh3",
     "__version__",
     "cut_text",
     "extract_lines",
@@ -207,3 +208,12 @@ class SeenDocuments:
     @property
     def counts(self) -> tuple[int, int]:
         """Documents seen, and how many of their hashes are on disk."""
+@final
+class Xxh3:
+    """The 64-bit xxh3 hash (seed 0) of bytes that come in pieces."""
+
+    def __new__(cls) -> Xxh3: ...
+    def update(self, data: NDArray[np.uint8]) -> None:
+        """Take in more bytes."""
+    def hexdigest(self) -> str:
+        """The hash of everything taken in so far, as 16 hexadecimal digits."""

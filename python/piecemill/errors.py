@@ -23,3 +23,7 @@ class TrainingError(PiecemillError):
 
 class TokenizerError(PiecemillError):
     """A tokenizer that could not be loaded, saved or asked."""
+
+
+class ShardError(PiecemillError):
+    """A prepared folder, or a file in it, that is not what it should be."""
