@@ -11,13 +11,27 @@ from typing import TYPE_CHECKING, Any
 from piecemill._core import __version__
 
 if TYPE_CHECKING:
+    from piecemill.preparing import PreparePlan, Summary, prepare
     from piecemill.tokenizers import Tokenizer, load_tokenizer
     from piecemill.training import TrainPlan, count_words, train_bpe
 
-__all__ = ["Tokenizer", "TrainPlan", "__version__", "count_words", "load_tokenizer", "train_bpe"]
+__all__ = [
+    "PreparePlan",
+    "Summary",
+    "Tokenizer",
+    "TrainPlan",
+    "__version__",
+    "count_words",
+    "load_tokenizer",
+    "prepare",
+    "train_bpe",
+]
 
 # Verbs are imported when first used: `import piecemill` costs nothing, and a loader never pays for a trainer.
 _ROOMS = {
+    "PreparePlan": "piecemill.preparing",
+    "Summary": "piecemill.preparing",
+    "prepare": "piecemill.preparing",
     "Tokenizer": "piecemill.tokenizers",
     "load_tokenizer": "piecemill.tokenizers",
     "TrainPlan": "piecemill.training",

@@ -14,6 +14,7 @@ from cyclopts import App, Parameter
 
 from piecemill._core import __version__
 from piecemill.errors import PiecemillError, PlanError
+from piecemill.preparing.plan import PreparePlan
 from piecemill.training.plan import TrainPlan
 
 app = App(name="piecemill", version=__version__, help="Turn raw corpora into training batches.")
@@ -68,6 +69,40 @@ def train(
 
 
 @app.command
+def prepare(
+    *sources: str,
+    tokenizer: Path,
+    out: Path,
+    quiet: bool = False,
+    json: bool = False,
+    plan: Annotated[PreparePlan, Parameter(name="*")] = PreparePlan(),  # noqa: B008 - frozen, and cyclopts reads it
+) -> None:
+    """Encode SOURCES into token shards under OUT. Run the same command again to resume.
+
+    Parameters
+    ----------
+    sources
+        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow.
+    tokenizer
+        A folder saved by `piecemill train`, or a tokenizer.json.
+    out
+        Folder for the shards: new, empty, or of an earlier run of the same command.
+    quiet
+        No progress on stderr.
+    json
+        Print the result as JSON.
+    """
+    from piecemill.preparing.run import prepare as run
+    from piecemill.progress import Display
+
+    if not sources:
+        raise PlanError("no source was given: name folders, files or globs.")
+    with Display(quiet=quiet) as display:
+        summary = run([Path(name) for name in sources], tokenizer, out=out, plan=plan, on_progress=display)
+    _print(summary.as_json(), summary.as_text(), json)
+
+
+@app.command
 def demo(*, out: Path = Path("demo"), vocab_size: int = 8192) -> None:
     """Learn a vocabulary from this interpreter's own standard library, and show what it learned.
 
@@ -95,8 +130,8 @@ def main() -> None:
         _fail(error, 2)
     except (PiecemillError, OSError) as error:
         _fail(error, 1)
-    except KeyboardInterrupt:
-        sys.stderr.write("piecemill: stopped; nothing was written\n")
+    except KeyboardInterrupt as stopped:
+        sys.stderr.write(f"piecemill: {stopped or 'stopped; nothing was written'}\n")
         sys.stderr.flush()
         os._exit(130)  # threads still inside a long native call must not hold up the exit
 
