@@ -12,17 +12,21 @@ from piecemill._core import __version__
 
 if TYPE_CHECKING:
     from piecemill.shards import Shards, open_shards
+    from piecemill.preparing import PreparePlan, Summary, prepare
     from piecemill.tokenizers import Tokenizer, load_tokenizer
     from piecemill.training import TrainPlan, count_words, train_bpe
 
 __all__ = [
     "Shards",
+    "PreparePlan",
+    "Summary",
     "Tokenizer",
     "TrainPlan",
     "__version__",
     "count_words",
     "load_tokenizer",
     "open_shards",
+    "prepare",
     "train_bpe",
 ]
 
@@ -30,6 +34,9 @@ __all__ = [
 _ROOMS = {
     "Shards": "piecemill.shards",
     "open_shards": "piecemill.shards",
+    "PreparePlan": "piecemill.preparing",
+    "Summary": "piecemill.preparing",
+    "prepare": "piecemill.preparing",
     "Tokenizer": "piecemill.tokenizers",
     "load_tokenizer": "piecemill.tokenizers",
     "TrainPlan": "piecemill.training",

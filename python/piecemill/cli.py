@@ -15,6 +15,7 @@ from cyclopts.config import Dict
 
 from piecemill._core import __version__
 from piecemill.errors import PiecemillError, PlanError, SplitError
+from piecemill.preparing.plan import PreparePlan
 from piecemill.shards import commands as shards
 from piecemill.training.plan import TrainPlan
 
@@ -84,6 +85,40 @@ def train(
         tokenizer = train_bpe(source, plan=plan, on_progress=display)
         tokenizer.save(out, force=force)
     _print(as_json(tokenizer, out), as_text(tokenizer, out), json)
+
+
+@app.command
+def prepare(
+    *sources: str,
+    tokenizer: Path,
+    out: Path,
+    quiet: Flag = False,
+    json: Flag = False,
+    plan: Annotated[PreparePlan, Parameter(name="*")] = PreparePlan(),  # noqa: B008 - frozen, and cyclopts reads it
+) -> None:
+    """Encode SOURCES into token shards under OUT. Run the same command again to resume.
+
+    Parameters
+    ----------
+    sources
+        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow.
+    tokenizer
+        A folder saved by `piecemill train`, or a tokenizer.json.
+    out
+        Folder for the shards: new, empty, or of an earlier run of the same command.
+    quiet
+        No progress on stderr.
+    json
+        Print the result as JSON.
+    """
+    from piecemill.preparing.run import prepare as run
+    from piecemill.progress import Display
+
+    if not sources:
+        raise PlanError("no source was given: name folders, files or globs.")
+    with Display(quiet=quiet) as display:
+        summary = run([Path(name) for name in sources], tokenizer, out=out, plan=plan, on_progress=display)
+    _print(summary.as_json(), summary.as_text(), json)
 
 
 @app.command

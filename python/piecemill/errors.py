@@ -27,3 +27,7 @@ class TokenizerError(PiecemillError):
 
 class ShardError(PiecemillError):
     """A prepared folder, or a file in it, that is not what it should be."""
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C during work that can be taken up again; says how."""

@@ -60,11 +60,19 @@ fn read_texts(py: Python<'_>, paths: Vec<PathBuf>, sizes: Vec<u64>, named: bool)
     (hand_over(py, texts.taken), texts.binary)
 }
 
-/// One field of every JSON line: (data, ends, line starts, empty, problems), and how many line ends there were.
+/// One field of every JSON line: (data, ends, line starts, empty, problems), how many line ends there were, and the
+/// hash of each document's group, if a field for it is given.
 #[pyfunction]
-fn extract_lines<'py>(py: Python<'py>, lines: &[u8], field: &str) -> (Documents<'py>, u64) {
-    let lines = py.detach(|| jsonl::extract(lines, field));
-    (hand_over(py, lines.taken), lines.newlines)
+#[pyo3(signature = (lines, field, group=None))]
+fn extract_lines<'py>(
+    py: Python<'py>,
+    lines: PyReadonlyArray1<'py, u8>,
+    field: &str,
+    group: Option<&str>,
+) -> PyResult<(Documents<'py>, u64, Bound<'py, PyArray1<u64>>)> {
+    let lines = lines.as_slice()?;
+    let lines = py.detach(|| jsonl::extract(lines, field, group));
+    Ok((hand_over(py, lines.taken), lines.newlines, lines.keys.into_pyarray(py)))
 }
 
 /// The pieces of a text between separators: (data, ends, piece starts, empty, problems), and how many bytes are done.

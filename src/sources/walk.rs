@@ -108,6 +108,13 @@ fn on_the_way(pattern: &str) -> Vec<String> {
     all
 }
 
+/// For each path (from its folder), the number of the first pattern that matches it as `include` would; -1 for none.
+pub fn first_match(patterns: &[String], paths: &[PathBuf]) -> Result<Vec<i32>> {
+    let sets: Vec<GlobSet> = patterns.iter().map(|pattern| set(&whole(&anywhere(pattern)))).collect::<Result<_>>()?;
+    let first = |path: &PathBuf| sets.iter().position(|set| set.is_match(path)).map_or(-1, |n| n as i32);
+    Ok(paths.iter().map(first).collect())
+}
+
 fn set(patterns: &[String]) -> Result<GlobSet> {
     let mut builder = GlobSetBuilder::new();
     for pattern in patterns {

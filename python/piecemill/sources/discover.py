@@ -100,7 +100,7 @@ def _discover_one(source: str, wanted: Wanted, reading: Reading, findings: _Find
     if stat.S_ISDIR(found.st_mode):
         _walk(source, None, wanted, reading, findings)
     elif stat.S_ISREG(found.st_mode):
-        findings.add(File(source, found.st_size, named=True))
+        findings.add(File(source, found.st_size, named=True, inside=os.path.basename(source)))
     else:
         raise SourceError(f"{source}: neither a file nor a folder. Save what it gives to a file, or pass an iterable.")
 
@@ -125,7 +125,7 @@ def _walk(folder: str, only: str | None, wanted: Wanted, reading: Reading, findi
         if size > reading.max_file_bytes and reading.separator is None and kind_of(path)[0] == "text":
             findings.count("oversized")
         else:
-            findings.add(File(path, size, named=False))
+            findings.add(File(path, size, named=False, inside=path[len(folder) :].lstrip("/")))
 
 
 def _cut_glob(glob: str) -> tuple[str, str]:

@@ -10,6 +10,9 @@ Start with `read_jsonl`.
 
 from collections.abc import Iterator
 
+import numpy as np
+from numpy.typing import NDArray
+
 from piecemill._core import extract_lines
 from piecemill.sources.documents import Documents
 from piecemill.sources.packing import Packer
@@ -28,7 +31,9 @@ def read_jsonl(task: Task, packer: Packer) -> Iterator[Documents]:
                 file.seek(task.start - 1)
             stream = ByteStream(file, task.packing)
             for whole in _whole_lines(stream, task, lines):
-                yield from lines.take(whole)
+                taken = lines.take(whole)
+                del whole  # a line may have hundreds of megabytes: not twice while its block is at work
+                yield from taken
                 packer.progress(stream.consumed)
     except BrokenStream as broken:
         # Whole lines before the break were handed over; the line that is broken goes with it.
@@ -49,13 +54,15 @@ class _Lines:
         self._newlines = 0
         self._newlines_before: int | None = None
 
-    def take(self, whole: bytes) -> Iterator[Documents]:
-        (data, ends, starts, empty, (listed, count)), newlines = extract_lines(whole, self._packer.reading.field)
+    def take(self, whole: NDArray[np.uint8]) -> Iterator[Documents]:
+        reading = self._packer.reading
+        (data, ends, starts, empty, (listed, count)), newlines, keys = extract_lines(whole, reading.field, reading.group)
         self._packer.bad_many([(self.name(line), reason) for line, reason in listed], count)
         self._packer.left_out("empty", empty)
-        yield from self._packer.add(data, ends, self._file, starts + self.position)
+        starts += self.position
         self._newlines += newlines
         self.position += len(whole)
+        return self._packer.add(data, ends, self._file, starts, keys if reading.group else None)
 
     def name(self, line: int) -> str:
         """ "path:number" of a line, counted from the position."""
@@ -78,7 +85,7 @@ class _Lines:
         return count
 
 
-def _whole_lines(stream: ByteStream, task: Task, lines: _Lines) -> Iterator[bytes]:
+def _whole_lines(stream: ByteStream, task: Task, lines: _Lines) -> Iterator[NDArray[np.uint8]]:
     """The bytes of the range in parts of whole lines; sets the position at which the first one starts."""
     held: list[bytes] = []
     at = task.start - 1 if task.start else 0  # where the next chunk starts
@@ -107,9 +114,24 @@ def _whole_lines(stream: ByteStream, task: Task, lines: _Lines) -> Iterator[byte
             held.append(chunk)
             continue
         # A line of many chunks is joined once, when its end has come.
-        yield b"".join([*held, memoryview(chunk)[: cut + 1]])
+        rest = chunk[cut + 1 :]
+        held.append(chunk[: cut + 1])
+        yield _joined(held)
         if last >= 0:
             return
-        held = [chunk[cut + 1 :]]
+        held.append(rest)
     if any(held):
-        yield b"".join(held)
+        yield _joined(held)
+
+
+def _joined(parts: list[bytes]) -> NDArray[np.uint8]:
+    """The parts in one buffer; each is let go as it is copied, so a long line is never in memory twice."""
+    if len(parts) == 1:
+        return np.frombuffer(parts.pop(), np.uint8)
+    whole = np.empty(sum(map(len, parts)), np.uint8)
+    end = len(whole)
+    while parts:
+        part = parts.pop()
+        whole[end - len(part) : end] = np.frombuffer(part, np.uint8)
+        end -= len(part)
+    return whole

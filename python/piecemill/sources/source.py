@@ -15,7 +15,7 @@ from piecemill.sources.documents import Documents, Skipped, Tally
 from piecemill.sources.items import read_items
 from piecemill.sources.jsonl import read_jsonl
 from piecemill.sources.packing import BLOCK_BYTES, BadDocument, Packer, Reading
-from piecemill.sources.tasks import Task, kind_of, plan
+from piecemill.sources.tasks import File, Task, kind_of, plan
 from piecemill.sources.text import read_text
 
 _LOOKED_AT = 64
@@ -34,6 +34,7 @@ def open_source(
     max_file_bytes: int = 1024 * 1024 * 1024,
     block_bytes: int = BLOCK_BYTES,
     on_bad_document: BadDocument = "stop",
+    group: str | None = None,
 ) -> "Source":
     """Find what `source` holds and plan how to read it; nothing is read yet.
 
@@ -53,6 +54,7 @@ def open_source(
         max_file_bytes=max_file_bytes,
         block_bytes=block_bytes,
         on_bad_document=on_bad_document,
+        group=group,
     )
     if isinstance(include, str) or isinstance(exclude, str):
         raise SourceError("include and exclude: found a string, expected a list of patterns such as ['*.py'].")
@@ -64,9 +66,13 @@ def open_source(
         return _in_memory(source, reading)
     wanted = Wanted(include=tuple(include), exclude=tuple(exclude), gitignore=gitignore, hidden=hidden)
     files, tally = discover(sources, wanted, reading)
+    if group is not None and (plain := next((f.path for f in files if kind_of(f.path)[0] == "text"), None)):
+        raise SourceError(
+            f"{plain}: a text file has no field {group!r} to split by. Exclude it, or split by directory."
+        )
     tasks, unplanned = plan(files, reading)
     tally += Tally(skipped_count=len(unplanned), skipped=tuple(unplanned))
-    return Source(tuple(tasks), reading, tally, total_bytes=sum(task.nbytes for task in tasks))
+    return Source(tuple(tasks), reading, tally, sum(task.nbytes for task in tasks), files=tuple(files))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,8 @@ class Source:
     "Bytes of the source as they lie on disk; None where that cannot be known."
     memory: Any = None
     "The object to read, of a source that is not files."
+    files: tuple[File, ...] = ()
+    "Every file, in order: documents refer to them by number. None of a source that is not files."
 
     @property
     def left_out(self) -> Mapping[str, int]:
@@ -176,6 +184,8 @@ def _read_memory(memory: Any, task: Task, packer: Packer) -> Iterator[Documents]
         from piecemill.sources.tables import read_capsule
 
         return read_capsule(memory, name, packer)
+    if packer.reading.group is not None:
+        raise SourceError(f"{name}: strings have no field {packer.reading.group!r} to split by. Pass a table.")
     return read_items(memory, name, packer)
 
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from piecemill._core import invalid_documents
+from piecemill._core import hash_documents, invalid_documents
 from piecemill.errors import SourceError
 from piecemill.sources.documents import LISTED_SKIPS, Documents, Skipped
 from piecemill.sources.packing import Packer, Reading
@@ -121,7 +121,7 @@ def _lone(array: Any) -> pa.RecordBatch:
 
 
 def _parquet_batches(task: Task, packer: Packer) -> Iterator[pa.RecordBatch]:
-    field = packer.reading.field
+    columns = [name for name in (packer.reading.field, packer.reading.group) if name is not None]
     # With a buffer, a column is read as it is needed; without, a row group's column is held whole.
     with pq.ParquetFile(task.paths[0], buffer_size=_BUFFER_BYTES) as file:
         groups = range(task.start, file.metadata.num_row_groups if task.stop is None else task.stop)
@@ -129,7 +129,7 @@ def _parquet_batches(task: Task, packer: Packer) -> Iterator[pa.RecordBatch]:
         # About a block a batch, going by the mean row: of all columns, so rather too few rows than too many.
         rows = packer.reading.block_bytes * task.rows // max(size, 1)
         yield from file.iter_batches(
-            min(max(rows, 1), _MAX_BATCH_ROWS), row_groups=list(groups), columns=[field], use_threads=False
+            min(max(rows, 1), _MAX_BATCH_ROWS), row_groups=list(groups), columns=columns, use_threads=False
         )
 
 
@@ -198,10 +198,15 @@ def _take_batch(batch: pa.RecordBatch, path: str, first_row: int, file: int, pac
     rows = np.arange(first_row, first_row + len(array), dtype=np.int64)
     problems: list[tuple[int, str]] = []
     bad = 0
+    keys: NDArray[np.uint64] | None = None
+    if (group := packer.reading.group) is not None:
+        keys, lost = _keys(batch, group)
+        problems += [(row, f"no {group!r} to split by") for row in rows[lost][:LISTED_SKIPS].tolist()]
+        bad, rows, array = int(lost.sum()), rows[~lost], array.filter(pa.array(~lost))
     if array.null_count:
         missing = np.asarray(array.is_null())
         problems += [(row, "null, expected text") for row in rows[missing][:LISTED_SKIPS].tolist()]
-        bad, rows, array = int(missing.sum()), rows[~missing], array.drop_null()
+        bad, rows, array = bad + int(missing.sum()), rows[~missing], array.drop_null()
     data, ends = _buffers(array)
     if invalid := invalid_documents(data, ends):
         starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
@@ -214,7 +219,22 @@ def _take_batch(batch: pa.RecordBatch, path: str, first_row: int, file: int, pac
     packer.bad_many([(f"{path}[{row}]", reason) for row, reason in problems[:LISTED_SKIPS]], bad)
     full = np.diff(ends, prepend=0) > 0
     packer.left_out("empty", len(ends) - int(full.sum()))
-    yield from packer.add(data, ends[full], file, rows[full])
+    rows = rows[full]
+    yield from packer.add(data, ends[full], file, rows, None if keys is None else keys[rows - first_row])
+
+
+def _keys(batch: pa.RecordBatch, group: str) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """The hash of every row's group, written as text; and which rows have none."""
+    index, way = _find(batch.schema, group)
+    column: Any = batch.column(index)
+    if way:
+        column = pc.struct_field(column, way)
+    try:
+        text = column.cast(pa.large_string())
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        raise _NoColumn(f"the column {group!r} is {column.type}, expected text or numbers to split by") from None
+    lost = np.asarray(text.is_null())
+    return hash_documents(*_buffers(text.fill_null("")))[:, 0], lost
 
 
 def _buffers(array: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -32,6 +32,8 @@ class File(NamedTuple):
     path: str
     size: int
     named: bool
+    inside: str = ""
+    "Its path from the folder that was walked; its name, if it was named."
 
 
 @dataclass(frozen=True, slots=True)
