@@ -6,9 +6,10 @@ happened to get at a time. Here also lives the policy for bad documents: stop wi
 Start with `Packer`; each reader has one per task.
 """
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,8 @@ class Reading:
     "Text in one block; a larger document gets a block of its own."
     on_bad_document: BadDocument = "stop"
     "What to do with a document that cannot be used."
+    storage: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+    "Options for the file systems of URLs, as fsspec takes them. Not shown: there may be a key in it."
 
     def __post_init__(self) -> None:
         if self.block_bytes < 1:
