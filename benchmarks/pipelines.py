@@ -1,7 +1,8 @@
-"""The pipelines that are compared by `prepare.py` and `strategies.py`: pinned versions, environment, commands.
+"""The pipelines that are compared by `prepare.py` and `strategies.py`: pinned versions, environments, commands.
 
-They live in `cache/venv-prepare`, all with the same `tokenizers`, so that what is compared is the pipeline and not
-the release. A tool that does not install is kept in the table with the reason. Start with `install` and `PIPELINES`.
+Each lives in an environment of its own under `cache/venvs-prepare`: they do not agree on the versions of what they
+stand on (mosaicml-streaming needs a transformers before 5, and with it an older `tokenizers`). A tool that does not
+install is kept in the table with the reason. Start with `install` and `PIPELINES`.
 """
 
 import json
@@ -12,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
-VENV = HERE / "cache" / "venv-prepare"
-PYTHON = VENV / "bin" / "python"
+VENVS = HERE / "cache" / "venvs-prepare"
 OURS = "piecemill"
 YARDSTICK = "gigatoken"
-SHARED = ("tokenizers==0.23.3", "torch==2.13.0")
-"""Given with every install: a tool that cannot live with these fails, rather than changing them for the others."""
+TOKENIZERS, SENTENCEPIECE = "0.23.3", "0.2.2"
+# One release of torch for all: the next ones bring gigabytes of GPU libraries that nobody here uses.
+TORCH = ("torch==2.13.0", "torchvision==0.28.0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +27,10 @@ class Pipeline:
 
     name: str
     version: str = ""
-    extras: str = ""
-    needs: tuple[str, ...] = ()
-    "What it imports and does not ask for."
+    tokenizers: str = TOKENIZERS
+    "The HF `tokenizers` it stands on."
+    needs: tuple[str, ...] = ("numpy", "pyarrow")
+    "What its script imports besides, and pins of what it asks for."
     reads_whole_files: bool = False
     "Whether a worker takes whole files, so that the corpus must be given in as many."
 
@@ -36,59 +38,55 @@ class Pipeline:
     def script(self) -> Path:
         return HERE / "peers_prepare" / f"run_{self.name.replace('-', '_')}.py"
 
+    @property
+    def python(self) -> Path:
+        return VENVS / self.name / "bin" / "python"
+
+    @property
+    def packages(self) -> list[str]:
+        return [f"{self.name}=={self.version}", f"tokenizers=={self.tokenizers}", *self.needs]
+
 
 PIPELINES = {
     pipeline.name: pipeline
     for pipeline in [
         Pipeline(OURS),
-        Pipeline(YARDSTICK, "0.10.0"),
+        Pipeline(YARDSTICK, "0.10.0", needs=(f"sentencepiece=={SENTENCEPIECE}", "numpy", "pyarrow")),
         Pipeline("datasets", "5.2.0"),
-        Pipeline("datatrove", "0.10.1", extras="[processing,io]", reads_whole_files=True),
-        Pipeline("megatron-core", "0.16.1"),
-        Pipeline("litdata", "0.2.76"),
-        Pipeline("mosaicml-streaming", "0.13.0"),
-        # Asked by strategies.py only.
-        Pipeline("sentencepiece", "0.2.2"),
+        Pipeline("datatrove", "0.10.1", needs=("orjson", "numpy", "pyarrow"), reads_whole_files=True),
+        Pipeline("megatron-core", "0.16.1", needs=(TORCH[0], "numpy", "pyarrow")),
+        Pipeline("litdata", "0.2.76", needs=(*TORCH, "numpy", "pyarrow")),
+        Pipeline("mosaicml-streaming", "0.13.0", tokenizers="0.22.2", needs=(*TORCH, "numpy", "pyarrow")),
     ]
 }
-PEERS = [name for name in PIPELINES if name not in (OURS, YARDSTICK, "sentencepiece")]
+PEERS = [name for name in PIPELINES if name not in (OURS, YARDSTICK)]
+# Where the reference is made, shards are read by numpy, and libraries are asked: it has all three of them.
+PYTHON = PIPELINES[YARDSTICK].python
 
 
-def install() -> dict[str, str]:
-    """Set up the environment once; returns the reason for each tool that could not be installed."""
-    marker = VENV / "installed.json"
-    pins = {pipeline.name: _wanted(pipeline) for pipeline in PIPELINES.values() if pipeline.name != OURS}
-    if marker.exists():
-        done = json.loads(marker.read_text())
-        if done["pins"] == pins and done["shared"] == list(SHARED):
-            return done["failed"]
-    print(f"tools   installing {len(pins)} pipelines in {VENV}")
-    shutil.rmtree(VENV, ignore_errors=True)
-    subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
-    _pip(*SHARED, "numpy", "pyarrow", check=True)
+def install(names: list[str]) -> dict[str, str]:
+    """Set up the environments of `names` once; returns the reason for each that could not be installed."""
     failed = {}
-    for name, wanted in pins.items():
-        reason = _pip(*wanted, *SHARED)
-        if reason:
-            print(f"tools   {name} does not install: {reason}")
-            failed[name] = reason
-    marker.write_text(json.dumps({"pins": pins, "shared": list(SHARED), "failed": failed}, indent=1))
+    for pipeline in (PIPELINES[name] for name in names):
+        marker = VENVS / f"{pipeline.name}.json"
+        done = json.loads(marker.read_text()) if marker.exists() else {}
+        if done.get("packages") != pipeline.packages:
+            print(f"tools   installing {' '.join(pipeline.packages)}")
+            done = {"packages": pipeline.packages, "failed": _install(pipeline)}
+            marker.write_text(json.dumps(done, indent=1))
+        if done["failed"]:
+            print(f"tools   {pipeline.name} {pipeline.version} does not install: {done['failed']}")
+            failed[pipeline.name] = done["failed"]
     return failed
 
 
-def _wanted(pipeline: Pipeline) -> list[str]:
-    return [f"{pipeline.name}{pipeline.extras}=={pipeline.version}", *pipeline.needs]
-
-
-def _pip(*packages: str, check: bool = False) -> str:
-    command = [str(PYTHON), "-m", "pip", "install", "--quiet", *packages]
+def _install(pipeline: Pipeline) -> str:
+    folder = VENVS / pipeline.name
+    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    command = [str(pipeline.python), "-m", "pip", "install", "--quiet", *pipeline.packages]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if not done.returncode:
-        return ""
-    reason = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1][:300]
-    if check:
-        raise SystemExit(f"{' '.join(packages)}: could not be installed: {reason}")
-    return reason
+    return (done.stderr.strip() or done.stdout.strip()).splitlines()[-1][:300] if done.returncode else ""
 
 
 def prepare_command(
@@ -102,15 +100,16 @@ def prepare_command(
             *["--memory", memory, "--eos", "<|endoftext|>", "--quiet"],
         ]
     return [
-        *[str(PYTHON), str(pipeline.script), "prepare", "--input", *map(str, inputs)],
+        *[str(pipeline.python), str(pipeline.script), "prepare", "--input", *map(str, inputs)],
         *["--tokenizer", str(tokenizer), "--workers", str(workers), "--out", str(out)],
     ]
 
 
 def produced(pipeline: Pipeline, out: Path) -> dict:
     """The digest of what it wrote. Not timed."""
-    # Ours is read by numpy in the same environment as the others: nothing of Piecemill is needed for it.
-    command = [str(PYTHON), str(pipeline.script), "tokens", "--out", str(out)]
+    # Ours is read by numpy in an environment without Piecemill: nothing of it is needed.
+    python = PYTHON if pipeline.name == OURS else pipeline.python
+    command = [str(python), str(pipeline.script), "tokens", "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{pipeline.name}: what it wrote could not be read back:\n{done.stderr[-2000:]}")

@@ -215,6 +215,7 @@ def keep(question: Question, entries: list[Entry], session: dict) -> None:
             memory_measured="sum of all processes, sampled",
             tool=entry.pipeline.name,
             version=version(entry.pipeline),
+            tokenizers=entry.pipeline.tokenizers,
             reason=entry.reason,
             agreement=entry.agreement,
             digest=entry.digest,
@@ -267,7 +268,7 @@ def main() -> None:
     only = choose(args.only, kinds, "--only")
     chosen = choose(args.peers, PEERS, "--peers")
     asked = questions(only, args.quick)
-    failed = install()
+    failed = install([YARDSTICK, *chosen])
     for name in dict.fromkeys(["python-127mb", *(question.corpus for question in asked)]):
         # In a process of its own, so that its memory is given back before anything is measured.
         subprocess.run([sys.executable, str(HERE / "corpus.py"), name], check=True)

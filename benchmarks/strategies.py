@@ -20,13 +20,25 @@ from dataclasses import dataclass, field
 
 from corpus import CACHE, RECORDED
 from measure import Run, append, machine, measure, median_and_spread, read, record
-from pipelines import HERE, OURS, PIPELINES, PYTHON, SHARED, install, prepare_command, produced, version
+from pipelines import (
+    HERE,
+    OURS,
+    PIPELINES,
+    PYTHON,
+    SENTENCEPIECE,
+    TOKENIZERS,
+    YARDSTICK,
+    install,
+    prepare_command,
+    produced,
+    version,
+)
 from prepare import SCRATCH, TOKENIZER, WORKERS, Question, reference, train_tokenizer
 from tables import rewrite, spread, why_not
 from train import PAGE, RESULTS, commit
 
 SCRIPT = HERE / "peers_prepare" / "run_strategy.py"
-SENTENCEPIECE = CACHE / "sentencepiece-16384.model"
+MODEL = CACHE / "sentencepiece-16384.model"
 LIBRARIES = ["tokenizers", "sentencepiece", "gigatoken"]
 JOINED = "one concatenated string"
 STRATEGIES = ["one by one", "batches, one thread", "batches", "threads", "processes", JOINED]
@@ -60,7 +72,7 @@ def run_once(entry: Entry, corpus: str, time_limit: float) -> None:
             PIPELINES[OURS], inputs=[source], tokenizer=TOKENIZER, workers=WORKERS, memory="2GiB", out=out
         )
     else:
-        model = SENTENCEPIECE if entry.library == "sentencepiece" else TOKENIZER
+        model = MODEL if entry.library == "sentencepiece" else TOKENIZER
         command = [
             *[str(PYTHON), str(SCRIPT), "encode", "--library", entry.library, "--strategy", entry.strategy],
             *["--input", str(source), "--model", str(model), "--workers", str(WORKERS), "--out", str(out)],
@@ -120,9 +132,8 @@ def keep(entries: Sequence[Entry], corpus: str, session: dict) -> None:
 
 
 def library_version(library: str) -> str:
-    if library in PIPELINES:
-        return version(PIPELINES[library])
-    return next(pin.partition("==")[2] for pin in SHARED if pin.startswith(f"{library}=="))
+    others = {"tokenizers": TOKENIZERS, "sentencepiece": SENTENCEPIECE}
+    return others.get(library) or version(PIPELINES[library])
 
 
 def table(records: Sequence[dict]) -> str:
@@ -187,13 +198,15 @@ def main() -> None:
         return
 
     corpus = "python-5mb" if args.quick else "python-20mb"
-    failed = install()
+    failed = install([YARDSTICK])
+    if failed:
+        raise SystemExit("the libraries could not be installed")
     for name in ("python-127mb", "python-5mb", corpus):
         subprocess.run([sys.executable, str(HERE / "corpus.py"), name], check=True)
     train_tokenizer()
-    if not SENTENCEPIECE.exists() and "sentencepiece" not in failed:
+    if not MODEL.exists():
         source = RECORDED["python-5mb"].jsonl
-        command = [str(PYTHON), str(SCRIPT), "train", "--input", str(source), "--model", str(SENTENCEPIECE)]
+        command = [str(PYTHON), str(SCRIPT), "train", "--input", str(source), "--model", str(MODEL)]
         subprocess.run(command, check=True)
 
     complete = not (args.quick or args.without_ours or args.repeats != 5 or args.cap != 600)
@@ -203,9 +216,7 @@ def main() -> None:
         "commit": commit(),
         "machine": machine(),
     }
-    entries = [
-        Entry(library, strategy, reason=failed.get(library, "")) for library in LIBRARIES for strategy in STRATEGIES
-    ]
+    entries = [Entry(library, strategy) for library in LIBRARIES for strategy in STRATEGIES]
     if not args.without_ours:
         entries.append(Entry(OURS, "prepare, from the file to shards"))
     for count in range(1 if args.quick else args.repeats):

@@ -11,6 +11,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -72,6 +73,11 @@ class SentencePiece:
 
 LIBRARIES = {"tokenizers": Tokenizers, "gigatoken": Gigatoken, "sentencepiece": SentencePiece}
 _library = None
+_own = threading.local()
+
+
+def _start_thread(name, model):
+    _own.library = LIBRARIES[name](model)
 
 
 def _start(name, model):
@@ -90,8 +96,9 @@ def encode(strategy, library, texts, args):
         threads = 1 if strategy.endswith("one thread") else args.workers
         return [ids for batch in batches(texts, BATCH) for ids in library.batch(batch, threads)]
     if strategy == "threads":
-        with ThreadPoolExecutor(args.workers) as pool:
-            return list(pool.map(library.one, texts))
+        # A tokenizer for each thread: gigatoken's refuses a second caller ("Already borrowed").
+        with ThreadPoolExecutor(args.workers, initializer=_start_thread, initargs=(args.library, args.model)) as pool:
+            return list(pool.map(lambda text: _own.library.one(text), texts))
     if strategy == "processes":
         with multiprocessing.get_context("spawn").Pool(args.workers, _start, (args.library, args.model)) as pool:
             return list(pool.imap(_one_elsewhere, texts, 32))
