@@ -29,6 +29,7 @@ __all__ = [
     "split_text_reference",
     "train_words",
     "walk_folder",
+    "walk_listing",
 ]
 
 __version__: str
@@ -171,6 +172,20 @@ def walk_folder(
     hidden: bool,
 ) -> tuple[list[str], list[int], dict[str, int], list[tuple[str, str]]]:
     """The wanted files under a folder, in order of their paths: paths, sizes, what was left out, what failed."""
+
+def walk_listing(
+    paths: Sequence[str],
+    sizes: Sequence[int],
+    gitignores: Sequence[tuple[str, bytes]],
+    *,
+    only: str | None,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    gitignore: bool,
+    hidden: bool,
+) -> tuple[list[str], list[int], dict[str, int], list[tuple[str, str]]]:
+    """As `walk_folder`, over the paths and sizes of files that were listed elsewhere; `gitignores` has (folder,
+    text)."""
 
 def read_texts(paths: Sequence[str], sizes: Sequence[int], named: bool) -> tuple[_Documents, int]:
     """Whole text files in one buffer: (data, ends, file numbers, empty, problems), and how many were binary."""

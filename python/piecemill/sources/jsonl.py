@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from piecemill._core import extract_lines
 from piecemill.sources.documents import Documents
 from piecemill.sources.packing import Packer
+from piecemill.sources.remote import open_bytes
 from piecemill.sources.streams import CHUNK_BYTES, BrokenStream, ByteStream
 from piecemill.sources.tasks import Task
 from piecemill.sources.text import BOM
@@ -25,7 +26,7 @@ def read_jsonl(task: Task, packer: Packer) -> Iterator[Documents]:
     """The documents of a JSON lines file, or of the lines that start in a range of it."""
     lines = _Lines(task, packer)
     try:
-        with open(lines.path, "rb") as file:
+        with open_bytes(lines.path, packer.reading.storage) as file:
             if task.start:
                 # From one byte before, so that a line that starts right at the range is seen to start there.
                 file.seek(task.start - 1)
@@ -78,7 +79,7 @@ class _Lines:
         if not self._range_start:
             return 0
         count, left = 0, self._first
-        with open(self.path, "rb") as file:
+        with open_bytes(self.path, self._packer.reading.storage) as file:
             while left and (chunk := file.read(min(left, CHUNK_BYTES))):
                 count += chunk.count(b"\n")
                 left -= len(chunk)

@@ -6,9 +6,10 @@ happened to get at a time. Here also lives the policy for bad documents: stop wi
 Start with `Packer`; each reader has one per task.
 """
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,8 @@ class Reading:
     "What to do with a document that cannot be used."
     group: str | None = None
     "Field or column that says which documents belong together; a hash of it comes with each document."
+    storage: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+    "Options for the file systems of URLs, as fsspec takes them. Not shown: there may be a key in it."
 
     def __post_init__(self) -> None:
         if self.block_bytes < 1:

@@ -15,6 +15,7 @@ from piecemill.sources.documents import Documents, Skipped, Tally
 from piecemill.sources.items import read_items
 from piecemill.sources.jsonl import read_jsonl
 from piecemill.sources.packing import BLOCK_BYTES, BadDocument, Packer, Reading
+from piecemill.sources.remote import Storage, is_url
 from piecemill.sources.tasks import File, Task, kind_of, plan
 from piecemill.sources.text import read_text
 
@@ -35,13 +36,14 @@ def open_source(
     block_bytes: int = BLOCK_BYTES,
     on_bad_document: BadDocument = "stop",
     group: str | None = None,
+    storage_options: Storage | None = None,
 ) -> "Source":
     """Find what `source` holds and plan how to read it; nothing is read yet.
 
-    `source` is a path, a glob, a list of those, a table (anything with the Arrow PyCapsule interface, or a
-    Hugging Face dataset), or an iterable of strings. A string or path alone is never taken for text. A list of
-    strings is taken for paths if one of them exists, and for texts if none looks like a path; in doubt it is
-    an error. `docs/sources.md` has the rules.
+    `source` is a path, a URL that fsspec knows, a glob of either, a list of those, a table (anything with the Arrow
+    PyCapsule interface, or a Hugging Face dataset), or an iterable of strings. A string or path alone is never
+    taken for text. A list of strings is taken for paths if one of them exists, and for texts if none looks like a
+    path; in doubt it is an error. `storage_options` go to fsspec. `docs/sources.md` has the rules.
 
     >>> [block.text(0) for block in open_source(["one two", "three"], block_bytes=1).blocks()]
     ['one two', 'three']
@@ -55,6 +57,7 @@ def open_source(
         block_bytes=block_bytes,
         on_bad_document=on_bad_document,
         group=group,
+        storage=dict(storage_options or {}),
     )
     if isinstance(include, str) or isinstance(exclude, str):
         raise SourceError("include and exclude: found a string, expected a list of patterns such as ['*.py'].")
@@ -223,6 +226,9 @@ def _as_paths(source: object) -> Sequence[str | PathLike[str]] | None:
     if any(exists(item) for item in first):
         return source
     if all(_looks_like_path(item) for item in first):
+        # Whether a URL exists would be a request each; discovery asks anyway, and says which one does not.
+        if any(is_url(item) for item in first):
+            return source
         raise SourceError(
             f"source: {first[0]!r} looks like a path, but no file matched any of the list. "
             "Correct the paths (a Path is never taken for text); or, if these are the texts, pass iter([...])."
