@@ -62,7 +62,8 @@ def refusal(load: Callable[[], Any]) -> str | None:
     try:
         load()
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
-        return f"gigatoken cannot load this tokenizer ({error})"
+        # The first line says what; the others where in gigatoken's own sources.
+        return f"gigatoken cannot load this tokenizer ({str(error).splitlines()[0]})"
     return None
 
 

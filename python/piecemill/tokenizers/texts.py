@@ -79,6 +79,21 @@ def pack(rows: Iterable[Any]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     return ids, np.cumsum([len(row) for row in arrays], dtype=np.int64)
 
 
+def first_difference(
+    one: tuple[NDArray[np.uint32], NDArray[np.int64]], other: tuple[NDArray[np.uint32], NDArray[np.int64]]
+) -> int | None:
+    """The first text that has other ids in `one` than in `other`; None if all are equal."""
+    (ids, ends), (other_ids, other_ends) = one, other
+    lengths = np.diff(ends, prepend=0) != np.diff(other_ends, prepend=0)
+    # Up to the first text of another length, both have the same ends.
+    text = int(lengths.argmax()) if lengths.any() else len(ends)
+    same = int(ends[text - 1]) if text else 0
+    unequal = ids[:same] != other_ids[:same]
+    if unequal.any():
+        return int(np.searchsorted(ends, unequal.argmax(), side="right"))
+    return text if text < len(ends) else None
+
+
 def _iterable(texts: Any) -> Iterable[Any]:
     if not isinstance(texts, Iterable):
         raise TokenizerError(

@@ -33,6 +33,7 @@ class Tokenizer:
     def __init__(self, model: Model, *, engine: str | None = None) -> None:
         self._model = model
         self._asked = engine
+        self._chosen: tuple[str, str] | None = None
         if engine is not None:
             _ = self.engine  # so that one which cannot be is an error now
 
@@ -156,6 +157,8 @@ class Tokenizer:
     @cached_property
     def engine(self) -> Engine:
         """The library that encodes: its `name`, and `why` it was chosen."""
+        if self._chosen is not None:
+            return self._model.start(*self._chosen)
         return choose(self._model, self._asked)
 
     # What only byte-level BPE has
@@ -194,8 +197,9 @@ class Tokenizer:
         return f"Tokenizer({split}{self.vocab_size:,} tokens{special}, engine={self.engine.name})"
 
     def __getstate__(self) -> dict[str, Any]:
-        # A worker process loads its own engine: gigatoken's and HF's hold threads and caches.
-        return {name: value for name, value in self.__dict__.items() if name != "engine"}
+        # A worker process loads its own engine (gigatoken's and HF's hold threads and caches), but the one chosen here.
+        chosen = (self.engine.name, self.engine.why) if "engine" in self.__dict__ else self._chosen
+        return {name: value for name, value in self.__dict__.items() if name != "engine"} | {"_chosen": chosen}
 
     def _encode_flat(
         self, data: NDArray[np.uint8], ends: NDArray[np.int64], special: Special, parallel: bool | None

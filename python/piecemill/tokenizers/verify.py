@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers.engine import Engine
 from piecemill.tokenizers.nasty import NASTY
-from piecemill.tokenizers.texts import Flat, flatten, texts_of
+from piecemill.tokenizers.texts import Flat, first_difference, flatten, texts_of
 from piecemill.tokenizers.tokenizer import Tokenizer
 
 DOCUMENTS = 200
@@ -86,22 +86,21 @@ def _first(documents: Any) -> Flat:
 def _compare(name: str, engine: Engine, home: Engine, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
     ids, id_ends = engine.encode_flat(data, ends, parse=False, parallel=None)
     wanted, wanted_ends = home.encode_flat(data, ends, parse=False, parallel=None)
-    if np.array_equal(ids, wanted) and np.array_equal(id_ends, wanted_ends):
+    i = first_difference((ids, id_ends), (wanted, wanted_ends))
+    if i is None:
         return
-    starts = np.concatenate([np.zeros(1, np.int64), id_ends[:-1]]), np.concatenate([[0], wanted_ends[:-1]])
-    for i, text in enumerate(texts_of(data, ends)):
-        got = ids[starts[0][i] : id_ends[i]]
-        want = wanted[starts[1][i] : wanted_ends[i]]
-        if not np.array_equal(got, want):
-            short = min(len(got), len(want))
-            unequal = got[:short] != want[:short]
-            at = int(unequal.argmax()) if unequal.any() else short
-            raise TokenizerError(
-                f"verify: {name} {i} gets other ids from {engine.name} {engine.version} than from {home.name} "
-                f"{home.version}, the library this tokenizer comes from. It begins {text[:60]!r}. "
-                f"From id {at:,} of {len(got):,} and {len(want):,} on: "
-                f"{_around(got, at)} and {_around(want, at)}. Use engine={home.name!r} (--engine {home.name})."
-            )
+    got = ids[int(id_ends[i - 1]) if i else 0 : id_ends[i]]
+    want = wanted[int(wanted_ends[i - 1]) if i else 0 : wanted_ends[i]]
+    text = texts_of(data, ends)[i]
+    short = min(len(got), len(want))
+    unequal = got[:short] != want[:short]
+    at = int(unequal.argmax()) if unequal.any() else short
+    raise TokenizerError(
+        f"verify: {name} {i} gets other ids from {engine.name} {engine.version} than from {home.name} "
+        f"{home.version}, the library this tokenizer comes from. It begins {text[:60]!r}. "
+        f"From id {at:,} of {len(got):,} and {len(want):,} on: "
+        f"{_around(got, at)} and {_around(want, at)}. Use engine={home.name!r} (--engine {home.name})."
+    )
 
 
 def _around(ids: NDArray[np.uint32], at: int) -> str:
