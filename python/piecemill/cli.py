@@ -68,7 +68,7 @@ def train(
     from piecemill.training.bpe import count_words, train_bpe
     from piecemill.training.result import as_json, as_text
 
-    source = [Path(name) for name in sources] or None  # paths, never texts
+    source = paths(sources) or None
     if out is None:
         if plan.save_counts is None:
             raise PlanError("--out is missing: name the folder for the tokenizer (or --save-counts to only count).")
@@ -117,7 +117,7 @@ def prepare(
     if not sources:
         raise PlanError("no source was given: name folders, files or globs.")
     with Display(quiet=quiet) as display:
-        summary = run([Path(name) for name in sources], tokenizer, out=out, plan=plan, on_progress=display)
+        summary = run(paths(sources), tokenizer, out=out, plan=plan, on_progress=display)
     _print(summary.as_json(), summary.as_text(), json)
 
 
@@ -140,6 +140,11 @@ def demo(*, out: Path = Path("demo"), vocab_size: int = 8192) -> None:
 app.command(shards.show)
 app.command(shards.check)
 app.command(shards.export)
+
+
+def paths(sources: tuple[str, ...]) -> list[str | Path]:
+    """Sources as paths, so that none is taken for a text; URLs stay strings, as a Path would drop a slash."""
+    return [name if "://" in name else Path(name) for name in sources]
 
 
 def _print(result: dict[str, Any], text: str, as_json: bool) -> None:
