@@ -1,8 +1,8 @@
 """The folder a run writes to: whose it is, and whether it is new, begun or complete.
 
 A run holds an flock on `.lock`, which the system lets go of when the process ends, however it ends. plan.json is
-written last of what a run begins with, so a folder without it has nothing worth keeping. Besides the files of docs/shards.md
-there is `.sources.npy`: the time of the last change of each source file, by which a changed one is noticed.
+written last of what a run begins with, so a folder without it has nothing worth keeping. Besides the files of
+docs/shards.md there is `.sources.npy`: the time of the last change of each source file, by which a changed one is noticed.
 
 Start with `Folder`.
 """
@@ -149,7 +149,8 @@ class Folder:
             if name == "tokenizer":
                 raise ShardError(
                     f"{self.path}: made with another tokenizer ({inner} was {old.get(inner)!r}, is "
-                    f"{new.get(inner)!r}). Resuming needs the same one: choose another --out, or pass --tokenizer {self.path / TOKENIZER}."
+                    f"{new.get(inner)!r}). Resuming needs the same one: choose another --out, or pass "
+                    f"--tokenizer {self.path / TOKENIZER}."
                 )
             name, old, new = (inner if name == "options" else f"{name}.{inner}"), old.get(inner), new.get(inner)
         flag = name.replace("_", "-")

@@ -38,7 +38,7 @@ class PreparePlan:
     "exact: of equal documents, keep the first in the order of the corpus."
 
     weight: Annotated[tuple[str, ...], Parameter(name="--weight")] = ()
-    "Sampling weight of the files that match, such as 'src/**=2'; repeat the flag. The first match counts, the rest is 1."
+    "Sampling weight of the files that match, such as 'src/**=2'; repeat the flag. The first match counts; else 1."
 
     min_bytes: str = "0"
     "Drop documents shorter than this."
