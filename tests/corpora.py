@@ -9,7 +9,7 @@ import numpy as np
 
 from piecemill.tokenizers import Tokenizer
 
-WORDS = "the a of to in def return self for not import class is if else None True x y z data value name list".split()
+WORDS = ["the", "a", "of", "to", "in", "def", "return", "self", "for", "not", "import", "class", "None", "x", "data"]
 OUTSIDE = ("timing.json", ".sources.npy")
 "Files that are no part of the promise: times of this machine."
 

@@ -33,7 +33,7 @@ def arm(at: int | None) -> None:
     def mark(half=None) -> None:
         global MARKS
         MARKS += 1
-        if MARKS == at:
+        if at == MARKS:
             if half is not None:
                 half()
             die()
@@ -96,10 +96,14 @@ def content(folder: Path) -> dict[str, bytes]:
 
 def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text())
+    # Before the first fork, so that no child pays for it.
+    import piecemill.preparing.run  # noqa: F401
+    from piecemill.preparing.encoding import Encoder
     from piecemill.tokenizers import load_tokenizer
 
     work = Path(spec["work"])
     tokenizer = load_tokenizer(spec["tokenizer"])
+    Encoder(tokenizer, eos="auto", bos="none", special="plain").warm_up()
     whole = work / "whole"
     started = time.monotonic()
     assert child(spec, whole, tokenizer, None, None, 1) == 0
@@ -122,6 +126,7 @@ def main() -> None:
             killed += code == -signal.SIGKILL
             if code not in (0, -signal.SIGKILL):
                 wrong.append([at, delay, f"ended with {code}"])
+                sys.stderr.write(f"{wrong[-1]}\n")
         code = child(spec, out, tokenizer, None, None, 1 + (number + 1) % 3)
         if code != 0:
             wrong.append([at, delay, f"could not be resumed: {code}"])
@@ -130,6 +135,7 @@ def main() -> None:
         if got != want:
             names = sorted(name for name in {*got, *want} if got.get(name) != want.get(name))
             wrong.append([at, delay, f"differs in {names}"])
+            sys.stderr.write(f"{wrong[-1]}\n")
         else:
             for path in sorted(out.rglob("*"), reverse=True):
                 path.unlink() if path.is_file() else path.rmdir()

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import content, small_tokenizer, split_texts, texts, write_jsonl
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpora import content, small_tokenizer, split_texts, texts, write_jsonl
 from piecemill import prepare
 from piecemill._core import SeenDocuments
 from piecemill.preparing import run

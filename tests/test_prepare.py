@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from corpora import (
     change_keeping_time,
     content,
@@ -21,7 +22,6 @@ from corpora import (
     texts,
     write_jsonl,
 )
-
 from piecemill import prepare
 from piecemill._core import gather_tokens
 from piecemill.errors import PlanError, ShardError, SourceError, Stopped

@@ -235,6 +235,7 @@ class SeenDocuments:
     @property
     def counts(self) -> tuple[int, int]:
         """Documents seen, and how many of their hashes are on disk."""
+
 @final
 class Xxh3:
     """The 64-bit xxh3 hash (seed 0) of bytes that come in pieces."""

@@ -87,11 +87,7 @@ impl PySeen {
     }
 
     /// For each row of hashes (low, high), whether it was seen neither before nor earlier in this call.
-    fn admit<'py>(
-        &self,
-        py: Python<'py>,
-        hashes: PyReadonlyArray2<'py, u64>,
-    ) -> PyResult<Bound<'py, PyArray1<bool>>> {
+    fn admit<'py>(&self, py: Python<'py>, hashes: PyReadonlyArray2<'py, u64>) -> PyResult<Bound<'py, PyArray1<bool>>> {
         let halves = hashes.as_slice()?;
         let new = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).admit(halves))?;
         Ok(new.into_pyarray(py))

@@ -4,8 +4,8 @@
 sources: blocks ─▶ selection: hash, drop, split ─▶ encoding: ids ─▶ commit: shards + journal
 ```
 
-One thread reads and decides, several encode, one writes, all in the order of the corpus; a budget bounds what is between
-them. What is on disk is always what the journal says, so a run can be ended anywhere and go on from there.
+One thread reads and decides, several encode, one writes, all in the order of the corpus; a budget bounds what is
+between them. What is on disk is always what the journal says, so a run can be ended anywhere and go on from there.
 
 Start with `prepare` and `PreparePlan`.
 """

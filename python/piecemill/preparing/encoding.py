@@ -4,6 +4,7 @@ Documents come as a buffer and ends, and go as ids and ends. What a tokenizer ca
 here document by document, with the same ids.
 """
 
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -61,8 +62,7 @@ class Encoder:
         """The ids of every document, and where each document ends among them."""
         if self._flat is None:
             borders = [0, *ends.tolist()]
-            view = memoryview(data)
-            texts = [view[start:end].tobytes() for start, end in zip(borders, borders[1:], strict=False)]
+            texts = [data[start:end].tobytes() for start, end in pairwise(borders)]
             return self.tokenizer.encode_batch(texts, special=self.special)
         import awkward as ak
 

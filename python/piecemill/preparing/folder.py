@@ -1,8 +1,8 @@
 """The folder a run writes to: whose it is, and whether it is new, begun or complete.
 
-A run holds an flock on `.lock`, which the system lets go of when the process ends, however it ends. plan.json is written
-last of what a run begins with, so a folder without it has nothing worth keeping. Besides the files of docs/shards.md
-there is `.sources.npy`: the time of the last change of each source file, by which a changed one is noticed.
+A run holds an flock on `.lock`, which the system lets go of when the process ends, however it ends. plan.json is
+written last of what a run begins with, so a folder without it has nothing worth keeping. Besides the files of
+docs/shards.md there is `.sources.npy`: the time of the last change of each source file, by which a changed one is noticed.
 
 Start with `Folder`.
 """
@@ -75,8 +75,7 @@ class Folder:
             return "complete"
         if (self.path / PLAN).exists():
             return "begun"
-        foreign = sorted(name for name in os.listdir(self.path) if name not in _OURS and not name.startswith(".seen-"))
-        foreign = [name for name in foreign if not name.startswith(f".{PLAN}") and not name.startswith(".tokenizer.")]
+        foreign = sorted(name for name in os.listdir(self.path) if name not in _OURS and not _left_over(name))
         if foreign:
             raise ShardError(
                 f"{self.path}: holds {foreign[0]!r} and was not made by `piecemill prepare`. "
@@ -86,6 +85,9 @@ class Folder:
 
     def begin(self, plan: dict[str, Any], source: Source, tokenizer: Any) -> None:
         """Write down what the run is about; plan.json last."""
+        for name in filter(_left_over, os.listdir(self.path)):
+            path = self.path / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         (self.path / JOURNAL).unlink(missing_ok=True)
         shutil.rmtree(self.path / TOKENIZER, ignore_errors=True)
         tokenizer.save(self.path / TOKENIZER)
@@ -95,7 +97,7 @@ class Folder:
         replace_file(self.path / PLAN, _rendered(plan))
 
     def _save_changed(self, files: Sequence[File]) -> None:
-        part = self.path / f"{CHANGED}.part"
+        part = self.path / f".{CHANGED}.part"
         with open(part, "wb") as file:
             np.save(file, changed_times(files))
             file.flush()
@@ -126,10 +128,9 @@ class Folder:
                 f"{self.path}: made from {len(listed):,} source files, found {len(files):,} now. "
                 "Resuming needs the same files: restore them, or choose another --out."
             )
-        times = self.changed_times()
-        differ = np.flatnonzero(times != changed_times(source.files)) if len(times) == len(source.files) else []
-        if len(differ):
-            raise _changed(source.files[int(differ[0])].path, "it was written to since")
+        for file, was, now in zip(source.files, self.changed_times(), changed_times(source.files), strict=True):
+            if was != now:
+                raise _changed(file.path, "it was written to since")
 
     def changed_times(self) -> NDArray[np.int64]:
         """When each source file was last changed, as the run that began the folder saw it."""
@@ -137,8 +138,8 @@ class Folder:
             times: NDArray[np.int64] = np.load(self.path / CHANGED)
         except (OSError, ValueError) as error:
             raise ShardError(
-                f"{self.path / CHANGED}: cannot be read ({error}), so it is not known whether the sources are the same. "
-                "Choose another --out."
+                f"{self.path / CHANGED}: cannot be read ({error}), so it is not known whether the sources are "
+                "the same. Choose another --out."
             ) from None
         return times
 
@@ -147,8 +148,9 @@ class Folder:
             inner = next(key for key in sorted({*old, *new}) if old.get(key) != new.get(key))
             if name == "tokenizer":
                 raise ShardError(
-                    f"{self.path}: made with another tokenizer ({inner} was {old.get(inner)!r}, is {new.get(inner)!r}). "
-                    f"Resuming needs the same one: choose another --out, or pass --tokenizer {self.path / TOKENIZER}."
+                    f"{self.path}: made with another tokenizer ({inner} was {old.get(inner)!r}, is "
+                    f"{new.get(inner)!r}). Resuming needs the same one: choose another --out, or pass "
+                    f"--tokenizer {self.path / TOKENIZER}."
                 )
             name, old, new = (inner if name == "options" else f"{name}.{inner}"), old.get(inner), new.get(inner)
         flag = name.replace("_", "-")
@@ -205,6 +207,11 @@ def _changed(path: str, how: str) -> SourceError:
         f"{path}: changed under the run: {how}. What was prepared from it no longer stands for it: "
         "restore the file (with its time), or choose another --out."
     )
+
+
+def _left_over(name: str) -> bool:
+    """Whether this is what a killed run leaves of a file or folder that it was about to write."""
+    return name.startswith(f".{TOKENIZER}.") or (name.endswith(".part") and name[1:-5] in _OURS)
 
 
 def _rendered(record: dict[str, Any]) -> bytes:

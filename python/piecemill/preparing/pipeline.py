@@ -5,7 +5,9 @@ one reader: read, hash, select ─▶ N encoders: whole blocks ─▶ back in or
 ```
 
 Blocks are numbered as they are read, and committed by number, so nothing depends on which encoder was faster. The
-budget bounds what is between reader and committer. The first error of any thread ends all of them.
+budget bounds what is between reader and committer, and no more than a block per encoder is ever encoded but not yet
+committed: that is what a crash costs. The first error of any thread ends all of them; what is encoded by then and next
+in order is still committed.
 
 Start with `Pipeline.run`, which is also the committer.
 """
@@ -89,6 +91,7 @@ class Pipeline:
         self._waiting: deque[tuple[int, Selected, int]] = deque()
         self._done: dict[int, tuple[Encoded | TaskEnd, int]] = {}
         self._read: int | None = None
+        self._begun = self._committed = 0
         self._failed: BaseException | None = None
 
     def run(self) -> None:
@@ -144,13 +147,14 @@ class Pipeline:
     def _encoder(self) -> None:
         while True:
             with self._changed:
-                while not self._waiting:
-                    if self._over() or self._read is not None:
+                while not self._waiting or self._begun - self._committed >= self._workers:
+                    if self._over() or (self._read is not None and not self._waiting):
                         return
                     self._changed.wait(0.1)
                 if self._over():
                     return
                 number, selected, cost = self._waiting.popleft()
+                self._begun += 1
             started = time.perf_counter()
             size, documents = len(selected.data), len(selected.ends)
             encoded = self._encode(selected)
@@ -170,11 +174,12 @@ class Pipeline:
                     if self._over() or number == self._read:
                         return
                     self._changed.wait(0.1)
-                if self._over():
-                    return
                 item, cost = self._done.pop(number)
             self._commit(item)
             if not isinstance(item, TaskEnd):
                 self._budget.give_back(cost)
+                with self._changed:
+                    self._committed += 1
+                    self._changed.notify_all()
             del item
             number += 1

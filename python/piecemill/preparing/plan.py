@@ -38,7 +38,7 @@ class PreparePlan:
     "exact: of equal documents, keep the first in the order of the corpus."
 
     weight: Annotated[tuple[str, ...], Parameter(name="--weight")] = ()
-    "Sampling weight of the files that match, such as 'src/**=2'; repeat the flag. The first match counts, others weigh 1."
+    "Sampling weight of the files that match, such as 'src/**=2'; repeat the flag. The first match counts; else 1."
 
     min_bytes: str = "0"
     "Drop documents shorter than this."
@@ -98,7 +98,9 @@ class PreparePlan:
             if getattr(self, name) is not None:
                 parse_size(getattr(self, name), name)
         if self.memory_bytes < LEAST_MEMORY:
-            raise PlanError(f"memory={self.memory!r}: the interpreter and the tokenizer alone need 384MiB with a block.")
+            raise PlanError(
+                f"memory={self.memory!r}: the interpreter and the tokenizer alone need 384MiB with a block."
+            )
         if self.workers is not None and self.workers < 1:
             raise PlanError(f"workers={self.workers}: expected 1 or more; leave it out for what the machine allows.")
         if self.shard_tokens < 1:

@@ -56,8 +56,11 @@ class Reader:
 
     def _next(self, blocks: Iterator[Documents], task: Task) -> Documents | None:
         started = time.perf_counter()
-        block = next(blocks, None)
-        self._unchanged.check(task)
+        try:
+            block = next(blocks, None)
+        finally:
+            # Also after an error: a file that was cut short reads as broken, and that it was cut is the better news.
+            self._unchanged.check(task)
         self._clock.add("read", started)
         return block
 

@@ -67,7 +67,8 @@ class Summary:
             for name, split in self.splits.items():
                 lines.append(
                     f"  {name}: {split['documents']:,} documents ({split['documents_share']:.2%}), "
-                    f"{show_count(split['tokens'])} tokens ({split['tokens_share']:.2%}), asked for {split['share']:.2%}"
+                    f"{show_count(split['tokens'])} tokens ({split['tokens_share']:.2%}), "
+                    f"asked for {split['share']:.2%}"
                 )
         stages = ", ".join(f"{stage} {show_seconds(seconds)}" for stage, seconds in timing["stages"].items())
         lines.append(f"  work by stage: {stages}; {timing['workers']} encoding, the others beside it")

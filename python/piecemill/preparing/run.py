@@ -125,9 +125,7 @@ class _Run:
             return from_stats(self.folder.path, stats, complete_before=True)
         self.encoder.warm_up()
         budget, workers, most_seen = self._share_memory()
-        selection = Selection(
-            self.plan, self.splits, self.groups, opened, most_seen=most_seen, spill=self.folder.path
-        )
+        selection = Selection(self.plan, self.splits, self.groups, opened, most_seen=most_seen, spill=self.folder.path)
         commits = Commits.open(
             self.folder.path,
             self.splits.names,
@@ -138,9 +136,7 @@ class _Run:
         resumed = commits.totals.blocks > 0
         with self.stages.stage("prepare"):
             tick = self._ticker(opened, commits, budget)
-            self.stages.watch(
-                lambda: self._work(opened, selection, commits, budget, workers), self.progress, tick
-            )
+            self.stages.watch(lambda: self._work(opened, selection, commits, budget, workers), self.progress, tick)
             tick()
         return self._finish(opened, commits.totals, workers, resumed)
 
@@ -167,9 +163,7 @@ class _Run:
             "piecemill": _core.__version__,
             "vocab_size": self.encoder.vocab_size,
             "dtype": self.dtype.name,
-            "splits": {
-                name: float(share) for name, share in zip(self.splits.names, self.splits.shares, strict=True)
-            },
+            "splits": {name: float(share) for name, share in zip(self.splits.names, self.splits.shares, strict=True)},
             "bos": self.encoder.bos,
             "eos": self.encoder.eos,
             "groups": [{"pattern": group.pattern, "weight": group.weight} for group in self.groups],
@@ -195,9 +189,7 @@ class _Run:
         workers = self.plan.workers or max(1, min(self.plan.cores, left // _PER_WORKER))
         return Budget(left, 2 * workers + 2, self.dtype.itemsize, self.progress), workers, most_seen
 
-    def _work(
-        self, source: Source, selection: Selection, commits: Commits, budget: Budget, workers: int
-    ) -> None:
+    def _work(self, source: Source, selection: Selection, commits: Commits, budget: Budget, workers: int) -> None:
         totals = commits.totals
         done = False
         try:
@@ -226,7 +218,9 @@ class _Run:
 
     def _encode(self, selected: Selected) -> Encoded:
         if not len(selected.ends):
-            return Encoded(selected, tuple(Part(np.empty(0, self.dtype), _NO_ENDS, _NO_RECORDS) for _ in selected.sides))
+            return Encoded(
+                selected, tuple(Part(np.empty(0, self.dtype), _NO_ENDS, _NO_RECORDS) for _ in selected.sides)
+            )
         ids, ends = self.encoder.encode(selected.data, selected.ends)
         parts = []
         for chosen in selected.sides:

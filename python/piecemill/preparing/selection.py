@@ -51,7 +51,14 @@ class Selection:
     """Decides about blocks, which must come in the order of the corpus."""
 
     def __init__(
-        self, plan: PreparePlan, splits: Splits, groups: Sequence[Weight], source: Source, *, most_seen: int, spill: Path
+        self,
+        plan: PreparePlan,
+        splits: Splits,
+        groups: Sequence[Weight],
+        source: Source,
+        *,
+        most_seen: int,
+        spill: Path,
     ) -> None:
         self._plan, self._splits = plan, splits
         self._least = plan.size("min_bytes")

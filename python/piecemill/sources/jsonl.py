@@ -57,7 +57,9 @@ class _Lines:
 
     def take(self, whole: NDArray[np.uint8]) -> Iterator[Documents]:
         reading = self._packer.reading
-        (data, ends, starts, empty, (listed, count)), newlines, keys = extract_lines(whole, reading.field, reading.group)
+        (data, ends, starts, empty, (listed, count)), newlines, keys = extract_lines(
+            whole, reading.field, reading.group
+        )
         self._packer.bad_many([(self.name(line), reason) for line, reason in listed], count)
         self._packer.left_out("empty", empty)
         starts += self.position
