@@ -62,6 +62,7 @@ cuts = st.integers(1, 12).flatmap(
 # Windows
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 60), max_size=12), cuts)
 def test_windows_are_those_of_the_definition(lengths, cut):
     rows = [list(range(100 * i, 100 * i + n)) for i, n in enumerate(lengths)]
@@ -78,6 +79,7 @@ def test_windows_are_those_of_the_definition(lengths, cut):
     assert gather(tokens, firsts[items] + starts, sizes).tolist() == [i for _, _, piece in want for i in piece]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 60), max_size=12), cuts)
 def test_every_token_is_in_a_window_or_counted_as_dropped(lengths, cut):
     window, overlap, tail = cut
@@ -173,7 +175,8 @@ def test_parquet_holds_every_window_and_datasets_opens_it(folder, tmp_path, monk
         assert rows == expected(folder, split, plan)
     meta = pq.ParquetFile(tmp_path / "out" / "train" / "00000.parquet").metadata
     assert {meta.row_group(0).column(i).compression for i in range(meta.num_columns)} == {"ZSTD"}
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     loaded = datasets.load_dataset("parquet", data_files=files, cache_dir=str(tmp_path / "cache"))
     for split, rows in tables.items():
         assert loaded[split].to_list() == rows

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 
@@ -276,6 +277,23 @@ def test_every_state_of_a_finished_run_can_be_gone_back_to(tmp_path, straight):
         writer.close()
         run(folder, blocks, kept, **options())
         assert snapshot(folder) == want
+
+
+def test_going_back_leaves_nothing_of_what_came_later(tmp_path, straight):
+    blocks, _ = straight
+    writer, states = ShardWriter(tmp_path / "all", **options()), []
+    for at, each in enumerate(blocks, 1):
+        writer.append(*each)
+        states.append((at, writer.state()))
+        if writer.rotate_if_full():
+            states.append((at, writer.state()))  # of a shard with nothing in it yet
+    writer.finish()
+    for number, (at, state) in enumerate(states):
+        folder = shutil.copytree(tmp_path / "all", tmp_path / f"back-{number}")
+        ShardWriter.resume(folder, state, **options()).finish()
+        run(tmp_path / f"straight-{number}", blocks[:at], [], **options())
+        assert snapshot(folder) == snapshot(tmp_path / f"straight-{number}"), state
+    assert any(state["documents"] == 0 for _, state in states)
 
 
 def test_a_manifest_line_cut_by_a_power_loss_is_written_again(tmp_path, straight):
