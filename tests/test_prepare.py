@@ -86,14 +86,14 @@ def test_bos_and_eos_stand_around_each_document_or_not_at_all(tmp_path):
     assert split_documents(tmp_path / "both", "all")[0] == [[1, tok.id_of(b"a"), 0], [1, tok.id_of(b"b"), 0]]
     prepare(["a", "b"], tok, out=tmp_path / "none", eos="none")
     assert split_documents(tmp_path / "none", "all")[0] == [[tok.id_of(b"a")], [tok.id_of(b"b")]]
-    with pytest.raises(PlanError, match=r"eos='</s>': the tokenizer has no such special token; it has .*<s>"):
+    with pytest.raises(PlanError, match=r"eos='</s>': not a special token of this tokenizer.*<s>"):
         prepare(["a"], tok, out=tmp_path / "wrong", eos="</s>")
 
 
 def test_a_special_token_in_a_document_is_text_unless_parsed(tok, tmp_path):
     prepare(["a<|endoftext|>"], tok, out=tmp_path / "plain")
     assert split_documents(tmp_path / "plain", "all")[0][0].count(0) == 1
-    prepare(["a<|endoftext|>"], tok, out=tmp_path / "parsed", special="parse")
+    prepare(["a<|endoftext|>"], tok, out=tmp_path / "parsed", special_in_text="parse")
     assert split_documents(tmp_path / "parsed", "all")[0][0].count(0) == 2
 
 

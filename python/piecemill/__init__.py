@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from piecemill._core import __version__
 
 if TYPE_CHECKING:
-    from piecemill.shards import Shards, open_shards
     from piecemill.preparing import PreparePlan, Summary, prepare
+    from piecemill.shards import Shards, open_shards
     from piecemill.tokenizers import Tokenizer, load_tokenizer
     from piecemill.training import TrainPlan, count_words, train_bpe
 
 __all__ = [
-    "Shards",
     "PreparePlan",
+    "Shards",
     "Summary",
     "Tokenizer",
     "TrainPlan",

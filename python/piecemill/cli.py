@@ -90,8 +90,10 @@ def train(
 @app.command
 def prepare(
     *sources: str,
-    tokenizer: Path,
+    tokenizer: str,
     out: Path,
+    engine: str | None = None,
+    tokenizer_split: str | None = None,
     quiet: Flag = False,
     json: Flag = False,
     plan: Annotated[PreparePlan, Parameter(name="*")] = PreparePlan(),  # noqa: B008 - frozen, and cyclopts reads it
@@ -103,7 +105,11 @@ def prepare(
     sources
         Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow.
     tokenizer
-        A folder saved by `piecemill train`, or a tokenizer.json.
+        A folder saved by `piecemill train`, a tokenizer.json, .model or .tiktoken file, or a Hugging Face hub id.
+    engine
+        Library that encodes: gigatoken, tokenizers, sentencepiece or tiktoken; default: the fastest that can.
+    tokenizer_split
+        Split of a .tiktoken file, which does not carry one: gpt2, cl100k, o200k or a regex.
     out
         Folder for the shards: new, empty, or of an earlier run of the same command.
     quiet
@@ -113,11 +119,13 @@ def prepare(
     """
     from piecemill.preparing.run import prepare as run
     from piecemill.progress import Display
+    from piecemill.tokenizers import load_tokenizer
 
     if not sources:
         raise PlanError("no source was given: name folders, files or globs.")
+    loaded = load_tokenizer(tokenizer, engine=engine, split=tokenizer_split)
     with Display(quiet=quiet) as display:
-        summary = run(paths(sources), tokenizer, out=out, plan=plan, on_progress=display)
+        summary = run(paths(sources), loaded, out=out, plan=plan, on_progress=display)
     _print(summary.as_json(), summary.as_text(), json)
 
 

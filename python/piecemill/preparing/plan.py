@@ -47,13 +47,13 @@ class PreparePlan:
     "Drop documents longer than this."
 
     eos: str = "auto"
-    "Token after each document: its text, auto (<|endoftext|> if the tokenizer has it), or none."
+    "Token after each document: its text, auto (what the tokenizer declares), or none."
 
-    bos: str = "none"
-    "Token before each document: its text, or none."
+    bos: str = "auto"
+    "Token before each document: its text, auto (if the tokenizer's own library would add one), or none."
 
-    special: Literal["plain", "parse"] = "plain"
-    "Special tokens inside documents: text like any other (plain), or the tokens (parse)."
+    special_in_text: Literal["plain", "parse", "stop"] = "plain"
+    "Special tokens inside documents: text like any other (plain), the tokens (parse), or an error (stop)."
 
     shard_tokens: int = 1 << 27
     "A shard ends after the block in which it reaches so many tokens."

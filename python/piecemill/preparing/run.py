@@ -7,7 +7,7 @@ what is told while it goes on. The work itself is in `pipeline`.
 import difflib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
@@ -22,7 +22,7 @@ from piecemill.preparing.commit import Commits, Totals, kept_hashes
 from piecemill.preparing.encoding import Encoder
 from piecemill.preparing.folder import TIMING, Folder, Unchanged
 from piecemill.preparing.groups import parse_weights
-from piecemill.preparing.pipeline import Clock, Encoded, Part, Pipeline
+from piecemill.preparing.pipeline import Clock, Encoded, Part, Pipeline, TaskEnd
 from piecemill.preparing.plan import PreparePlan
 from piecemill.preparing.progress import PrepareProgress
 from piecemill.preparing.reading import Reader
@@ -105,7 +105,7 @@ class _Run:
         self.started = time.perf_counter()
         self.splits = Splits.parse(plan.splits)
         self.groups = parse_weights(plan.weight)
-        self.encoder = Encoder(tokenizer, eos=plan.eos, bos=plan.bos, special=plan.special)
+        self.encoder = Encoder(tokenizer, eos=plan.eos, bos=plan.bos, special=plan.special_in_text)
         self.dtype = token_dtype(self.encoder.vocab_size)
         self.progress = _core.Progress()
         self.clock = Clock()
@@ -201,7 +201,7 @@ class _Run:
             unchanged = Unchanged(source.files, self.folder.changed_times())
             reader = Reader(source, selection, totals, budget, self.clock, unchanged)
             Pipeline(
-                reader.items,
+                lambda: self._trusted(reader.items()),
                 self._encode,
                 commits.commit,
                 workers=workers,
@@ -215,6 +215,13 @@ class _Run:
         finally:
             if not done:
                 commits.close()
+
+    def _trusted(self, items: Iterator[Selected | TaskEnd]) -> Iterator[Selected | TaskEnd]:
+        """The items, after the engine was compared with the tokenizer's home library on the first documents of them."""
+        while (item := next(items, None)) is not None:
+            if isinstance(item, Selected):
+                self.encoder.trust(item.data, item.ends)
+            yield item
 
     def _encode(self, selected: Selected) -> Encoded:
         if not len(selected.ends):
@@ -280,6 +287,7 @@ class _Run:
                 rule: {"documents": count, "bytes": size} for rule, (count, size) in sorted(totals.dropped.items())
             },
             "duplicate_examples": totals.examples,
+            "verified": self.encoder.verified,
             "left_out": {rule: count for rule, count in sorted(tally.left_out.items()) if count},
             "skipped": tally.skipped_count,
             "skipped_documents": [list(one) for one in tally.skipped],
