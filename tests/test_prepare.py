@@ -389,7 +389,7 @@ def test_progress_tells_files_tokens_and_what_is_in_flight(tok, corpus, tmp_path
 
 
 def run(*args: object) -> subprocess.CompletedProcess[str]:
-    code = "import sys; from piecemill.cli import main; sys.argv = ['piecemill', *sys.argv[1:]]; main()"
+    code = "import sys; from piecemill.__main__ import main; sys.argv = ['piecemill', *sys.argv[1:]]; main()"
     command = [sys.executable, "-c", code, *map(str, args)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
@@ -408,3 +408,12 @@ def test_the_command_prepares_resumes_and_refuses(tok, corpus, tmp_path):
     assert "splits='train=9,val=1'" in other.stderr
     shutil.rmtree(tmp_path / "tok")
     assert run(*command, "--splits", "train=9,val=1").returncode == 1
+
+
+def test_what_prepare_writes_passes_its_own_check(tmp_path):
+    from piecemill.shards.check import check_shards
+
+    texts = [f"document number {number} " * (number % 7 + 1) for number in range(300)]
+    tok = Tokenizer.from_merges([], split="gpt2", special_tokens=["<|endoftext|>"])
+    prepare(texts, tok, out=tmp_path / "out", splits="train=9,val=1")
+    assert check_shards(tmp_path / "out").sound

@@ -73,7 +73,7 @@ def test_killed_at_any_mark_on_disk_a_run_goes_on_to_the_same_bytes(tok, corpus,
 def limited(corpus: Path, tokenizer: Path, out: Path, file_bytes: int) -> subprocess.CompletedProcess[str]:
     """A run that may write files of at most so many bytes: to it, the disk is full there."""
     code = (
-        "import resource, sys; from pathlib import Path; from piecemill.cli import main\n"
+        "import resource, sys; from pathlib import Path; from piecemill.__main__ import main\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({file_bytes}, resource.RLIM_INFINITY))\n"
         "sys.argv = ['piecemill', *sys.argv[1:]]; main()"
     )

@@ -131,7 +131,7 @@ def prepare(
 
 @app.command
 def demo(*, out: Path = Path("demo"), vocab_size: int = 8192) -> None:
-    """Learn a vocabulary from this interpreter's own standard library, and show what it learned.
+    """Learn a vocabulary from this interpreter's own standard library, make shards of it, and show both.
 
     Parameters
     ----------

@@ -20,12 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import PlanError, ShardError, SourceError
-from piecemill.shards.folder import FILES, JOURNAL, LOCK, PLAN, STATS, TOKENIZER
+from piecemill.shards.folder import CHANGED, FILES, JOURNAL, LOCK, PLAN, STATS, TIMING, TOKENIZER
 from piecemill.shards.manifest import read_json, replace_file, sync_folder
 from piecemill.sources import File, Source, Task
 
-CHANGED = ".sources.npy"
-TIMING = "timing.json"
 _OURS = frozenset({PLAN, FILES, STATS, TOKENIZER, JOURNAL, LOCK, CHANGED, TIMING})
 _SHOWN = 60
 

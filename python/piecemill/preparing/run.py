@@ -20,7 +20,7 @@ from piecemill.errors import PlanError, ShardError, Stopped
 from piecemill.preparing.budget import Budget
 from piecemill.preparing.commit import Commits, Totals, kept_hashes
 from piecemill.preparing.encoding import Encoder
-from piecemill.preparing.folder import TIMING, Folder, Unchanged
+from piecemill.preparing.folder import Folder, Unchanged
 from piecemill.preparing.groups import parse_weights
 from piecemill.preparing.pipeline import Clock, Encoded, Part, Pipeline, TaskEnd
 from piecemill.preparing.plan import PreparePlan
@@ -29,7 +29,7 @@ from piecemill.preparing.reading import Reader
 from piecemill.preparing.result import Summary, from_stats
 from piecemill.preparing.selection import Selected, Selection
 from piecemill.preparing.splits import Splits
-from piecemill.shards.folder import read_stats, write_stats
+from piecemill.shards.folder import TIMING, read_stats, write_stats
 from piecemill.shards.format import ENDS, RECORD, VERSION, token_dtype
 from piecemill.shards.manifest import read_manifest, replace_file
 from piecemill.sources import Source, open_source

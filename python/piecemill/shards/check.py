@@ -73,7 +73,7 @@ def check_shards(folder: str | Path, *, sample: int = SAMPLE) -> Findings:
         return found
     for name, want in sorted(checksums.items()):
         _check_sealed(path, name, want, found)
-    expected = {prepared.STATS, prepared.LOCK, *checksums}
+    expected = {prepared.STATS, prepared.LOCK, prepared.TIMING, prepared.CHANGED, *checksums}
     try:
         plan = prepared.read_plan(path)
         sources = prepared.source_files(path)

@@ -20,6 +20,8 @@ from piecemill.shards.manifest import read_json, replace_file
 
 PLAN, FILES, STATS, TOKENIZER = "plan.json", "files.jsonl", "stats.json", "tokenizer"
 JOURNAL, LOCK = ".journal.jsonl", ".lock"
+# Of the run, not of the data: not checked, and not part of what is promised to be the same.
+TIMING, CHANGED = "timing.json", ".sources.npy"
 
 _CHUNK = 1 << 22
 
