@@ -70,7 +70,7 @@ class ByteBPE:
 
     def start(self, engine: str, why: str) -> Engine:
         if engine == "tokenizers":
-            return HFEngine(lambda: tokenizer_json(self.vocabulary, self.pattern), why, pattern=self.pattern)
+            return HFEngine(lambda parse: tokenizer_json(self.vocabulary, self.pattern), why, pattern=self.pattern)
         return GigatokenEngine(self._gigatoken, why, latin=self.pattern is None)
 
     def parse_refused(self) -> str | None:

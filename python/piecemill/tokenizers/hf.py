@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 class HFEngine:
     """Two `tokenizers.Tokenizer`s, each loaded when first needed: special tokens as plain text, or as tokens.
 
-    Texts are encoded whole and bare: truncation, padding and the tokens a post-processor would add are left out.
+    `load(parse)` gives the tokenizer.json of each. Texts are encoded whole and bare: truncation, padding and the tokens
+    a post-processor would add are left out.
     """
 
     name = "tokenizers"
 
-    def __init__(self, load: Callable[[], str], why: str, *, pattern: str | None = None) -> None:
+    def __init__(self, load: Callable[[bool], str], why: str, *, pattern: str | None = None) -> None:
         self._text = load
         self._pattern = pattern
         self.why = why
@@ -34,13 +35,13 @@ class HFEngine:
         return version("tokenizers")
 
     def encode(self, text: str, *, parse: bool) -> NDArray[np.uint32]:
-        engine = self._parsing if parse else self.plain
+        engine = self.parsing if parse else self.plain
         return np.array(engine.encode(text, add_special_tokens=False).ids, np.uint32)
 
     def encode_flat(
         self, data: NDArray[np.uint8], ends: NDArray[np.int64], *, parse: bool, parallel: bool | None
     ) -> Encoded:
-        engine = self._parsing if parse else self.plain
+        engine = self.parsing if parse else self.plain
         texts = texts_of(data, ends)
         # `tokenizers` has no argument for it, but a batch of one gives its threads nothing to share.
         batches = [[text] for text in texts] if parallel is False else [texts]
@@ -50,21 +51,22 @@ class HFEngine:
     @cached_property
     def plain(self) -> "tokenizers.Tokenizer":
         """`tokenizers`' own object, told to take special tokens for text."""
-        engine = self._load()
+        engine = self._load(False)
         engine.encode_special_tokens = True
         return engine
 
     @cached_property
-    def _parsing(self) -> "tokenizers.Tokenizer":
-        return self._load()
+    def parsing(self) -> "tokenizers.Tokenizer":
+        """`tokenizers`' own object, as it comes."""
+        return self._load(True)
 
-    def _load(self) -> "tokenizers.Tokenizer":
+    def _load(self, parse: bool) -> "tokenizers.Tokenizer":
         import tokenizers
 
         if self._pattern is not None:
             check_pattern(self._pattern)
         try:
-            engine = tokenizers.Tokenizer.from_str(self._text())
+            engine = tokenizers.Tokenizer.from_str(self._text(parse))
         except Exception as error:
             raise TokenizerError(f"HF tokenizers {tokenizers.__version__} refused this tokenizer: {error}.") from error
         engine.no_truncation()

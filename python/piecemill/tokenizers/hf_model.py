@@ -1,7 +1,8 @@
 """A tokenizer.json of any kind: WordPiece, Unigram, BPE with a normalizer, byte fallback or a pre-tokenizer of its own.
 
-The file is kept as it is. gigatoken gets a copy without truncation and padding, and, where special tokens are
-text, without them; HF `tokenizers` is told the same through its own switches.
+The file is kept as it is. Where special tokens are text, both engines get a copy without them. Taking them out of
+`added_tokens` is not enough: Unigram, WordPiece and WordLevel find any entry of the vocabulary in a text, `<s>` too, so
+there they get a name that no text contains.
 """
 
 import hashlib
@@ -47,7 +48,7 @@ class HFModel:
             )
         # Now, so that a file which HF refuses is an error where its path is known.
         try:
-            _ = self._hf.plain
+            _ = self._hf.parsing
         except TokenizerError as error:
             raise TokenizerError(f"{self.file}: {error}") from error
 
@@ -58,7 +59,7 @@ class HFModel:
 
     @cached_property
     def _hf(self) -> HFEngine:
-        return HFEngine(self.content.decode, "the library it comes from")
+        return HFEngine(self._text, "the library it comes from")
 
     @property
     def kind(self) -> str:
@@ -68,11 +69,13 @@ class HFModel:
 
     @cached_property
     def special_tokens(self) -> Mapping[str, int]:
-        return {added["content"]: added["id"] for added in self._added if added.get("special")}
+        # By HF's own count: it does not always keep the id that the file gives an added token.
+        ids = {added["content"]: self._hf.parsing.token_to_id(added["content"]) for added in self._special}
+        return {text: i for text, i in ids.items() if i is not None}
 
     @cached_property
     def vocab_size(self) -> int:
-        return max(self._hf.plain.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        return max(self._hf.parsing.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     @property
     def declared(self) -> Declared:
@@ -88,7 +91,7 @@ class HFModel:
 
     def start(self, engine: str, why: str) -> Engine:
         if engine == "tokenizers":
-            return HFEngine(self.content.decode, why)
+            return HFEngine(self._text, why)
         return GigatokenEngine(self._gigatoken, why)
 
     def parse_refused(self) -> str | None:
@@ -103,11 +106,11 @@ class HFModel:
     def id_of(self, token: str | bytes) -> int | None:
         if isinstance(token, bytes):
             return None
-        found: int | None = self._hf.plain.token_to_id(token)
+        found: int | None = self._hf.parsing.token_to_id(token)
         return found
 
     def decode(self, ids: NDArray[Any]) -> str:
-        text: str = self._hf.plain.decode(ids.tolist(), skip_special_tokens=False)
+        text: str = self._hf.parsing.decode(ids.tolist(), skip_special_tokens=False)
         return text
 
     def decode_bytes(self, ids: NDArray[Any]) -> bytes:
@@ -116,7 +119,7 @@ class HFModel:
                 f"{self.file}: decode_bytes: its tokens are not bytes (the decoder is not ByteLevel); use decode."
             )
         added = {one["id"]: one["content"].encode() for one in self._added}
-        spelled = self._hf.plain.id_to_token
+        spelled = self._hf.parsing.id_to_token
         return b"".join([added[i] if i in added else bytes_of(spelled(i) or "") or b"" for i in ids.tolist()])
 
     def _difference(self) -> str | None:
@@ -150,9 +153,38 @@ class HFModel:
     def _load_gigatoken(self, parse: bool) -> Any:
         import gigatoken
 
-        added = self._added if parse else [one for one in self._added if not one.get("special")]
-        given = {**self._data, "truncation": None, "padding": None, "post_processor": None, "added_tokens": added}
-        return gigatoken.Tokenizer.from_json(json.dumps(given, ensure_ascii=False))
+        return gigatoken.Tokenizer.from_json(self._text(parse))
+
+    @property
+    def _special(self) -> list[dict[str, Any]]:
+        return [one for one in self._added if one.get("special")]
+
+    def _text(self, parse: bool) -> str:
+        """The file as an engine gets it."""
+        given = {**self._data, "truncation": None, "padding": None, "post_processor": None}
+        if not parse:
+            given["added_tokens"] = [one for one in self._added if not one.get("special")]
+            given["model"] = _hidden(self._data["model"], [one["content"] for one in self._special])
+        return json.dumps(given, ensure_ascii=False)
+
+
+def _hidden(model: dict[str, Any], special: list[str]) -> dict[str, Any]:
+    """`model` with the special tokens in its vocabulary renamed to what no text contains."""
+    vocab = model.get("vocab")
+    if model.get("type") == "BPE":
+        # Merges make words here, not entries, unless whole words are looked up first.
+        if not model.get("ignore_merges"):
+            return model
+        made = {"".join(merge.split(" ") if isinstance(merge, str) else merge) for merge in model.get("merges") or []}
+        special = [text for text in special if text not in made]
+    # Byte 0xFF as ByteLevel spells it, which no UTF-8 has, and two noncharacters for models that read characters.
+    names = {text: f"ÿ\uffff{i}\ufffe" for i, text in enumerate(special)}
+    if isinstance(vocab, dict):
+        changed: Any = {names.get(text, text): i for text, i in vocab.items()}
+    else:
+        changed = [[names.get(text, text), score] for text, score in vocab or []]
+    unknown = model.get("unk_token")
+    return {**model, "vocab": changed} | ({} if unknown is None else {"unk_token": names.get(unknown, unknown)})
 
 
 def _has(step: Any, kind: str) -> bool:

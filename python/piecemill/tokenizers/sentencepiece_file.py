@@ -12,7 +12,7 @@ from piecemill.errors import TokenizerError
 
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
 _MODEL_TYPE, _BYTE_FALLBACK, _UNK_SURFACE, _BOS, _EOS = 3, 35, 44, 46, 47
-_DUMMY_PREFIX = 3
+_CHARSMAP, _DUMMY_PREFIX, _EXTRA_SPACES = 2, 3, 4
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _NAMES = {1: "Unigram", 2: "BPE", 3: "word", 4: "character"}
 
@@ -48,6 +48,8 @@ class SentencePieceFile:
     eos: str
     unk_surface: str
     dummy_prefix: bool
+    normalizes: bool
+    "Whether it changes texts before encoding: characters replaced (nmt_nfkc and the like), or spaces taken away."
 
 
 def read(content: bytes) -> SentencePieceFile:
@@ -75,6 +77,7 @@ def read(content: bytes) -> SentencePieceFile:
         _text(trainer.get(_EOS, b"</s>")),
         _text(trainer.get(_UNK_SURFACE, " \N{DOUBLE QUESTION MARK} ".encode())),
         bool(normalizer.get(_DUMMY_PREFIX, 1)),
+        bool(normalizer.get(_CHARSMAP, b"") or normalizer.get(_EXTRA_SPACES, 1)),
     )
 
 

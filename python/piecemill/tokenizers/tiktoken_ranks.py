@@ -67,6 +67,7 @@ class TiktokenRanks:
     engines = ("gigatoken", "tiktoken", "tokenizers")
 
     def __post_init__(self) -> None:
+        _ = self.ranks  # so that a broken line is an error when loading
         for text, i in self.special_tokens.items():
             if not text or i < 0 or i in self._ids_of_ranks:
                 raise TokenizerError(
@@ -175,7 +176,8 @@ class TiktokenRanks:
             path.write_bytes(self.content)
             return gigatoken.Tokenizer.from_tiktoken(path, _SCHEMES[self.split], special)
 
-    def _tokenizer_json(self) -> str:
+    def _tokenizer_json(self, parse: bool) -> str:
+        special = self.special_tokens if parse else {}
         merges = sorted(
             (rank, *_halves(token, rank, self.ranks)) for token, rank in self.ranks.items() if len(token) > 1
         )
@@ -183,13 +185,14 @@ class TiktokenRanks:
             "type": "BPE",
             # tiktoken looks a whole pretoken up before it merges.
             "ignore_merges": True,
-            "vocab": {characters_of(token): rank for token, rank in self.ranks.items()},
+            # Special tokens too: HF numbers an added token that is not in the vocabulary as it likes.
+            "vocab": {**{characters_of(token): rank for token, rank in self.ranks.items()}, **special},
             "merges": [[characters_of(left), characters_of(right)] for _, left, right in merges if left],
         }
         return json.dumps(
             {
                 "version": "1.0",
-                "added_tokens": [added_token(text, i) for text, i in self.special_tokens.items()],
+                "added_tokens": [added_token(text, i) for text, i in special.items()],
                 "pre_tokenizer": pre_tokenizer(self.pattern),
                 "model": model,
             },
