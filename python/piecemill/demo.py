@@ -6,7 +6,7 @@ import sysconfig
 import zlib
 from pathlib import Path
 
-from piecemill.preparing import prepare
+from piecemill.preparing import PreparePlan, prepare
 from piecemill.progress import Display
 from piecemill.shards.check import as_text, check_shards
 from piecemill.shards.show import as_text as show
@@ -53,9 +53,9 @@ def _prepare(files: list[Path], tokenizer: Tokenizer, out: Path) -> None:
     _say("\nThe whole library as token shards, in three splits that share no document:\n")
     if out.exists():
         shutil.rmtree(out)
-    options = {"splits": "train=85,val=10,test=5", "dedup": "exact", "on_bad_document": "skip"}
+    plan = PreparePlan(splits="train=85,val=10,test=5", dedup="exact", on_bad_document="skip")
     with Display() as display:
-        summary = prepare(sorted(files), tokenizer, out=out, on_progress=display, **options)
+        summary = prepare(sorted(files), tokenizer, out=out, plan=plan, on_progress=display)
     _say(f"{summary.as_text()}\n\n$ piecemill show {out}\n{show(describe(out))}\n\n$ piecemill check {out}\n")
     _say(f"{as_text(check_shards(out))}\n")
 

@@ -39,9 +39,12 @@ class Encoder:
         }
 
     def warm_up(self) -> None:
-        """Load the engine now, so that its time and memory are not those of the first block."""
-        text = np.frombuffer(b"a warm engine", np.uint8)
-        self.encode(text, np.array([len(text)], np.int64))
+        """Load the engine now, so that its time and memory are not those of the first block, and compare it with the
+        tokenizer's home library on nasty strings.
+        """
+        record = verify(self.tokenizer)
+        # Who was compared with whom: the same for every run, where the documents of a resumed one are others.
+        self.verified = {key: record[key] for key in ("engine", "engine_version", "home", "home_version")}
 
     def encode(self, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> Ids:
         """The ids of every document, and where each document ends among them."""
@@ -56,7 +59,5 @@ class Encoder:
             ends = ends[: self._to_verify]
             starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
             documents = [data[start:end].tobytes() for start, end in zip(starts, ends, strict=True)]
-            record = verify(self.tokenizer, documents)
+            verify(self.tokenizer, documents)
             self._to_verify -= len(ends)
-            # Who was compared with whom: the same for every run, where the documents of a resumed one are others.
-            self.verified = {key: record[key] for key in ("engine", "engine_version", "home", "home_version")}
