@@ -2,7 +2,7 @@
 
 A run holds an flock on `.lock`, which the system lets go of when the process ends, however it ends. plan.json is
 written last of what a run begins with, so a folder without it has nothing worth keeping. Besides the files of
-docs/shards.md there is `.sources.npy`: the time of the last change of each source file, by which a changed one is noticed.
+docs/shards.md there is `.sources.npy`: the time of the last change of each source file, by which changes are noticed.
 
 Start with `Folder`.
 """
