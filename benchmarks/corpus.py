@@ -106,6 +106,9 @@ RECORDED = {
         Corpus(
             "multilingual-30mb", 3_467, 29_947_768, "04f07b1ce1cb543d27c6438b518ac6e8130ed87b31b381d05e87022a76167ab8"
         ),
+        Corpus(
+            "mixed-2000mb", 149_237, 1_999_945_321, "635bce563cc0b1259e39da9978de398d757f2678df82f7f8da0be72a60051452"
+        ),
     ]
 }
 

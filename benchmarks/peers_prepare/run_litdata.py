@@ -8,11 +8,11 @@ _encoders = {}
 
 
 def _documents(share, tokenizer):
-    # One per process: the function goes to the workers, and a tokenizer takes longer to load than a part to read.
-    encode = _encoders.setdefault(tokenizer, None) or Encoder(tokenizer)
-    _encoders[tokenizer] = encode
+    # One for each process, kept from part to part: it takes a while to load.
+    if tokenizer not in _encoders:
+        _encoders[tokenizer] = Encoder(tokenizer)
     for texts in batches(read_share(share)):
-        yield from encode(texts)
+        yield from _encoders[tokenizer](texts)
 
 
 def prepare(args):
@@ -26,6 +26,7 @@ def prepare(args):
         output_dir=str(args.out / "tokens"),
         num_workers=args.workers,
         chunk_bytes="64MB",
+        verbose=False,
     )
 
 
