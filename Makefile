@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi')
 
-.PHONY: build demo test lint bench clean
+.PHONY: build demo test soak lint bench clean
 
 build: .venv/.installed
 
@@ -29,6 +29,10 @@ lint: build
 
 test: lint
 	$(BIN)/pytest
+
+# Kills `prepare` at hundreds of random places; about a quarter of an hour for each round.
+soak: build
+	PIECEMILL_SOAK=$(or $(ROUNDS),4) $(BIN)/pytest tests/test_prepare_faults.py -k soak
 
 demo: build
 	$(BIN)/piecemill demo

@@ -3,10 +3,16 @@
     cache/python-127mb/        every .py file of seven packages, cut to 127 MB; also python-20mb, python-5mb
     cache/functions-127mb      the same text, one document per top-level function, class or remainder of a file
     cache/multilingual-30mb/   translations, documentation and locale data in some hundred languages
+    cache/mixed-2000mb         both of the large ones, over and over, no document twice; JSONL and Parquet only
 
 Each has a `.jsonl` beside it (one object a line, field `text`) with the same documents; functions exist only
 as that, because 70,000 tiny files would measure the file system. A cut takes documents in the order of a
 hash of their names, so a small cut is a fair sample of the large one and is contained in it.
+
+Two billion bytes of pinned text are more than a package index should be asked for, so the mixed corpus repeats
+157 MB of it. In each repetition one word in eight (runs of four or more ASCII letters) is spelled otherwise:
+its letters moved on by some places of the alphabet, in every document alike. So a repetition has words of its own,
+as new text has, and no document occurs twice; the text between the words and its languages stay as they are.
 
 A second run does nothing. Start with `corpus`, which is all the other benchmarks need.
 """
@@ -19,6 +25,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from sdists import Sdist, fetch, members
@@ -77,6 +84,11 @@ class Corpus:
     def jsonl(self) -> Path:
         return CACHE / f"{self.name}.jsonl"
 
+    @property
+    def parquet(self) -> Path:
+        "Only of the mixed ones: zstd, row groups of about 64 MB of text."
+        return CACHE / f"{self.name}.parquet"
+
 
 RECORDED = {
     corpus.name: corpus
@@ -93,6 +105,9 @@ RECORDED = {
         Corpus("functions-5mb", 2_721, 4_967_750, "a376b5f1754350898fbd208c0008e6470bb9ef9e05c045c0c6fb864375a8238d"),
         Corpus(
             "multilingual-30mb", 3_467, 29_947_768, "04f07b1ce1cb543d27c6438b518ac6e8130ed87b31b381d05e87022a76167ab8"
+        ),
+        Corpus(
+            "mixed-2000mb", 149_237, 1_999_945_321, "635bce563cc0b1259e39da9978de398d757f2678df82f7f8da0be72a60051452"
         ),
     ]
 }
@@ -112,8 +127,11 @@ def corpus(name: str) -> Corpus:
     kind, _, size = name.partition("-")
     size = int(size.removesuffix("mb")) * 1_000_000
     print(f"corpus  building {name}")
-    documents = {"python": python, "functions": functions, "multilingual": multilingual}[kind](size)
-    found = write(name, documents, as_files=kind != "functions")
+    if kind == "mixed":
+        found = write_mixed(name, mixed(size))
+    else:
+        documents = {"python": python, "functions": functions, "multilingual": multilingual}[kind](size)
+        found = write(name, documents, as_files=kind != "functions")
     if found != wanted:
         raise SystemExit(f"{name}: built {found}, recorded is {wanted}. The builder or a package changed.")
     marker.write_text(found.sha256)
@@ -133,6 +151,47 @@ def multilingual(size: int) -> list[Document]:
 def functions(size: int) -> list[Document]:
     """The documents of `python(size)`, cut up by `pieces`; together they are the same bytes."""
     return [(f"{name}#{number}", piece) for name, text in python(size) for number, piece in enumerate(pieces(text))]
+
+
+def mixed(size: int) -> Iterator[str]:
+    """Documents of `python-127mb` and `multilingual-30mb`, repeated with other words up to `size` bytes."""
+    base = [text for name in ("python-127mb", "multilingual-30mb") for text in texts(corpus(name).jsonl)]
+    # In the order of their hashes: the last repetition is cut short, and must be a sample like the others.
+    base.sort(key=lambda text: hashlib.sha256(text.encode()).digest())
+    total = 0
+    for text in (other for repetition in count() for other in respelled(base, repetition)):
+        total += len(text.encode())
+        if total > size:
+            return
+        yield text
+
+
+_WORD = re.compile(r"[A-Za-z]{4,}")
+_LOWER, _UPPER = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def respelled(documents: Iterable[str], repetition: int) -> Iterator[str]:
+    """The documents with one word in eight spelled otherwise; as they are in repetition 0.
+
+    A document without such a word would stay what it was, so each also says on a last line which repetition it is.
+    """
+    if repetition == 0:
+        yield from documents
+        return
+    # 1 to 25 places, another one in each of 25 repetitions.
+    moved = (repetition - 1) % 25 + 1
+    letters = str.maketrans(_LOWER + _UPPER, _LOWER[moved:] + _LOWER[:moved] + _UPPER[moved:] + _UPPER[:moved])
+    spelled: dict[str, str] = {}
+
+    def spell(match: re.Match[str]) -> str:
+        word = match[0]
+        if word not in spelled:
+            chosen = hashlib.sha256(f"{repetition} {word}".encode()).digest()[0] % 8 == 0
+            spelled[word] = word.translate(letters) if chosen else word
+        return spelled[word]
+
+    for text in documents:
+        yield f"{_WORD.sub(spell, text)}\n# {repetition}\n"
 
 
 def cut(documents: Iterable[Document], size: int) -> list[Document]:
@@ -204,6 +263,43 @@ def write(name: str, documents: list[Document], *, as_files: bool) -> Corpus:
         for _, text in documents:
             lines.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
     return made
+
+
+def write_mixed(name: str, documents: Iterable[str]) -> Corpus:
+    """Write documents one by one as JSONL and Parquet, and say what they are; two alike are an error."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    target = Corpus(name, 0, 0, "")
+    digests: list[bytes] = []
+    held: list[str] = []
+    total = held_bytes = 0
+    schema = pa.schema([("text", pa.large_string())])
+    with (
+        target.jsonl.open("w", encoding="utf-8", newline="\n") as lines,
+        pq.ParquetWriter(target.parquet, schema, compression="zstd") as table,
+    ):
+        for text in documents:
+            encoded = text.encode()
+            digests.append(hashlib.sha256(encoded).digest())
+            lines.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+            held.append(text)
+            total, held_bytes = total + len(encoded), held_bytes + len(encoded)
+            if held_bytes >= 64_000_000:
+                table.write_table(pa.table({"text": held}, schema))
+                held, held_bytes = [], 0
+        if held:
+            table.write_table(pa.table({"text": held}, schema))
+    if len(set(digests)) != len(digests):
+        raise SystemExit(f"{name}: {len(digests) - len(set(digests)):,} documents are the same as another one")
+    return Corpus(name, len(digests), total, hashlib.sha256(b"".join(sorted(digests))).hexdigest())
+
+
+def texts(jsonl: Path) -> Iterator[str]:
+    """The documents of a corpus, in order. Read as bytes: text mode would turn \\r\\n into \\n."""
+    with jsonl.open("rb") as lines:
+        for line in lines:
+            yield json.loads(line)["text"]
 
 
 def content_hash(documents: Iterable[Document]) -> str:

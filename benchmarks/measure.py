@@ -1,6 +1,7 @@
 """Measuring a command, and keeping what was measured: shared by every benchmark.
 
-A measurement is one process from its start to its end: wall time, CPU time and peak memory. A record is every
+A measurement is one process from its start to its end, with those it starts: wall time, CPU time and peak memory.
+A record is every
 measurement of one tool on one input, with the machine, the versions and the hash of the input; records are
 only ever appended.
 
@@ -8,6 +9,7 @@ Nothing here knows what is being compared. Start with `measure` and `append`.
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import platform
@@ -37,13 +39,23 @@ class Run:
 
 
 def measure(
-    command: Sequence[str], *, threads: int, log: Path, time_limit: float = 600, memory_limit: int | None = None
+    command: Sequence[str],
+    *,
+    threads: int,
+    log: Path,
+    time_limit: float = 600,
+    memory_limit: int | None = None,
+    tree: bool = False,
 ) -> Run:
     """Run `command` on `threads` cores and say what it took. Stopped past `time_limit` seconds or `memory_limit` bytes.
 
     CPU time and peak memory are what the kernel charged to the process and the children it waited for (wait4),
     so nothing is missed between samples and nothing is sampled while it works. Peak memory is that of the
-    largest process, not a sum; every tool here is one process.
+    largest process, not a sum.
+
+    For tools that work in several processes, `tree` asks for the sum instead: the resident memory of the process
+    and all its descendants, added up and sampled 20 times a second. What processes share is counted in each of
+    them, and a peak between two samples is missed; it is never given as less than the largest process.
     """
     cores = len(os.sched_getaffinity(0))
     if threads > cores:
@@ -51,14 +63,16 @@ def measure(
     memory_limit = memory_limit or total_memory() * 8 // 10
     # A child inherits the peak memory of the process that starts it, and cannot read lower. So a small process
     # (16 MB) starts it, and not this one, which may have held a corpus.
-    asked = json.dumps([list(command), threads, str(log), time_limit, memory_limit])
+    asked = json.dumps([list(command), threads, str(log), time_limit, memory_limit, tree])
     done = subprocess.run([sys.executable, "-I", __file__, asked], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.returncode)
     return Run(**json.loads(done.stdout))
 
 
-def _measure_here(command: list[str], threads: int, log: str, time_limit: float, memory_limit: int) -> Run:
+def _measure_here(command: list[str], threads: int, log: str, time_limit: float, memory_limit: int, tree: bool) -> Run:
+    if tree:
+        _adopt_orphans()
     environment = os.environ | {
         "RAYON_NUM_THREADS": str(threads),
         "OMP_NUM_THREADS": str(threads),
@@ -80,7 +94,7 @@ def _measure_here(command: list[str], threads: int, log: str, time_limit: float,
             )
         except FileNotFoundError:
             raise SystemExit(f"{command[0]}: not there; `make build` installs it") from None
-        watch = _Watch(process.pid, start + time_limit, memory_limit)
+        watch = _Watch(process.pid, start + time_limit, memory_limit, tree)
         try:
             _, status, usage = os.wait4(process.pid, 0)
         except BaseException:
@@ -94,30 +108,76 @@ def _measure_here(command: list[str], threads: int, log: str, time_limit: float,
     message = "" if outcome == "ok" else Path(log).read_text(errors="replace")[-500:]
     if outcome == "failed":
         message = f"exit status {process.returncode}: {message}"
+    if tree:
+        _end_orphans(process.pid)
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_seconds = usage.ru_utime + usage.ru_stime
-    return Run(round(seconds, 4), round(cpu_seconds, 4), usage.ru_maxrss * 1024, outcome, message.strip())
+    peak = max(usage.ru_maxrss * 1024, watch.peak_bytes if tree else 0)
+    return Run(round(seconds, 4), round(cpu_seconds, 4), peak, outcome, message.strip())
+
+
+def _adopt_orphans() -> None:
+    """Workers that outlive the process that started them become ours (PR_SET_CHILD_SUBREAPER), so all are counted."""
+    if ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0):
+        raise SystemExit(f"prctl: {os.strerror(ctypes.get_errno())}; processes left behind could not be counted")
+
+
+def _end_orphans(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            left = descendants(os.getpid())
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            os.waitpid(-1, 0)
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below `pid`, as they are now."""
+    found = []
+    for task in _listed(Path(f"/proc/{pid}/task")):
+        with contextlib.suppress(OSError):  # it ended while we looked
+            for child in (task / "children").read_text().split():
+                found += [int(child), *descendants(int(child))]
+    return found
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def resident_bytes(pid: int) -> int:
+    """0 of a process that has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError):
+        return 0
 
 
 class _Watch:
-    """Ends a process group that goes over its limits; it looks four times a second."""
+    """Ends a process group that goes over its limits; it looks four times a second, for a `tree` 20 times."""
 
-    def __init__(self, pid: int, deadline: float, memory_limit: int) -> None:
+    def __init__(self, pid: int, deadline: float, memory_limit: int, tree: bool) -> None:
         self.stopped_for = ""
+        self.peak_bytes = 0
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look, args=(pid, deadline, memory_limit), daemon=True)
+        self._thread = threading.Thread(target=self._look, args=(pid, deadline, memory_limit, tree), daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         self._ended.set()
         self._thread.join()
 
-    def _look(self, pid: int, deadline: float, memory_limit: int) -> None:
-        page = resource.getpagesize()
-        while not self._ended.wait(0.25):
-            try:
-                resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page
-            except (OSError, IndexError):
-                continue  # ending: wait4 is about to return
+    def _look(self, pid: int, deadline: float, memory_limit: int, tree: bool) -> None:
+        while not self._ended.wait(0.05 if tree else 0.25):
+            # Below this process and not below `pid`: orphans of the tool are ours then.
+            resident = sum(map(resident_bytes, descendants(os.getpid()) if tree else [pid]))
+            self.peak_bytes = max(self.peak_bytes, resident)
             if time.perf_counter() > deadline or resident > memory_limit:
                 self.stopped_for = "over memory" if resident > memory_limit else "over time"
                 with contextlib.suppress(ProcessLookupError):  # it ended between the look and the kill

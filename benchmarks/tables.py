@@ -11,6 +11,7 @@ from pathlib import Path
 from measure import median_and_spread
 
 OURS = "piecemill"
+WORDS = {True: "pass", False: "**FAIL**", None: "not measured"}
 HF = "tokenizers"
 Key = tuple[str, str, int]  # question, corpus, threads
 
@@ -39,10 +40,10 @@ def latest(records: Sequence[dict]) -> dict[Key, list[dict]]:
 
 def seconds(record: dict) -> float | None:
     """The median wall time, or None if the tool did not finish."""
-    return _median(record, "seconds")
+    return median(record, "seconds")
 
 
-def _median(record: dict, field: str) -> float | None:
+def median(record: dict, field: str) -> float | None:
     runs = record["runs"]
     if not runs or any(run["outcome"] != "ok" for run in runs):
         return None
@@ -50,20 +51,25 @@ def _median(record: dict, field: str) -> float | None:
 
 
 def page(records: Sequence[dict], path: Path) -> None:
-    """Rewrite the part of the page between the markers; the words around it are left alone."""
-    begin, end = "<!-- train: begin -->", "<!-- train: end -->"
+    """Rewrite the training tables of the page."""
+    # Records from before there was a second benchmark do not say that they are of the first.
+    rewrite(path, "train", render([record for record in records if record.get("benchmark", "train") == "train"]))
+
+
+def rewrite(path: Path, name: str, table: str) -> None:
+    """Rewrite the part of the page between the markers `name`; the words around it are left alone."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     text = path.read_text(encoding="utf-8")
     if text.count(begin) != 1 or text.count(end) != 1:
         raise SystemExit(f"{path}: needs one {begin} and one {end}")
     before, _, rest = text.partition(begin)
-    path.write_text(f"{before}{begin}\n{render(records)}{end}{rest.partition(end)[2]}", encoding="utf-8")
+    path.write_text(f"{before}{begin}\n{table}{end}{rest.partition(end)[2]}", encoding="utf-8")
 
 
 def render(records: Sequence[dict]) -> str:
     groups = latest(records)
     parts = ["\n## Bars\n\n| bar | measured | |\n|---|---|---|\n"]
-    words = {True: "pass", False: "**FAIL**", None: "not measured"}
-    parts += [f"| {bar.promise} | {bar.measured} | {words[bar.passed]} |\n" for bar in bars(groups)]
+    parts += [f"| {bar.promise} | {bar.measured} | {WORDS[bar.passed]} |\n" for bar in bars(groups)]
     parts += [table(group) for group in groups.values()]
     return "".join(parts) + "\n"
 
@@ -81,12 +87,12 @@ def table(group: Sequence[dict]) -> str:
         "| tool | wall s | x ours | CPU s | peak MB | runs | merges |\n|---|---|---|---|---|---|---|\n"
     ]
     for record in group:
-        runs, median = record["runs"], seconds(record)
-        if median is None:
-            wall, ratio, cpu, peak = _why_not(record), "", "", ""
+        runs, taken = record["runs"], seconds(record)
+        if taken is None:
+            wall, ratio, cpu, peak = why_not(record), "", "", ""
         else:
             wall = spread(runs, "seconds")
-            ratio = f"{median / ours:.2f}" if ours else ""
+            ratio = f"{taken / ours:.2f}" if ours else ""
             cpu = spread(runs, "cpu_seconds")
             peak = spread(runs, "peak_bytes", 1e6)
         name = f"**{OURS}**" if record["tool"] == OURS else record["tool"]
@@ -96,12 +102,12 @@ def table(group: Sequence[dict]) -> str:
 
 
 def spread(runs: Sequence[dict], field: str, unit: float = 1) -> str:
-    median, low, high = (value / unit for value in median_and_spread([run[field] for run in runs]))
-    digits = 0 if median >= 100 else 1 if median >= 10 else 2
-    return f"{median:,.{digits}f} ({low:,.{digits}f}-{high:,.{digits}f})"
+    middle, low, high = (value / unit for value in median_and_spread([run[field] for run in runs]))
+    digits = 0 if middle >= 100 else 1 if middle >= 10 else 2
+    return f"{middle:,.{digits}f} ({low:,.{digits}f}-{high:,.{digits}f})"
 
 
-def _why_not(record: dict) -> str:
+def why_not(record: dict) -> str:
     if not record["runs"]:
         return record["reason"]
     run = next(run for run in record["runs"] if run["outcome"] != "ok")
@@ -140,8 +146,8 @@ class _Question:
 
     def tool(self, name: str) -> tuple[str, float] | None:
         record = self._records.get(name)
-        median = seconds(record) if record else None
-        return (name, median) if median is not None else None
+        taken = seconds(record) if record else None
+        return (name, taken) if taken is not None else None
 
     @property
     def fastest_peer(self) -> tuple[str, float] | None:
@@ -156,7 +162,7 @@ class _Question:
         return Bar(promise, text, found <= ratio)
 
     def under(self, promise: str, field: str, limit: float, unit: float, name: str) -> Bar:
-        found = _median(self._records[OURS], field) if OURS in self._records else None
+        found = median(self._records[OURS], field) if OURS in self._records else None
         if found is None:
             return Bar(promise, "", None)
         return Bar(promise, f"{found / unit:,.1f} {name}", found <= limit)

@@ -17,6 +17,54 @@ pub fn hash_documents(data: &[u8], ends: &[i64]) -> Vec<u64> {
     hashes
 }
 
+/// The `chosen` documents of `data` (numbers that rise), one after another, and where each ends.
+pub fn gather_documents(data: &[u8], ends: &[i64], chosen: &[i64]) -> (Vec<u8>, Vec<i64>) {
+    let mut out = Vec::with_capacity(chosen.iter().map(|&n| span(ends, n).len()).sum());
+    let mut out_ends = Vec::with_capacity(chosen.len());
+    for &n in chosen {
+        out.extend_from_slice(&data[span(ends, n)]);
+        out_ends.push(out.len() as i64);
+    }
+    (out, out_ends)
+}
+
+/// The ids of the `chosen` documents as `T`, each with `bos` before and `eos` after it, and where each ends.
+///
+/// Fails with the first id that `T` cannot hold: a vocabulary of 65,536 promises ids that fit in 16 bits, and an
+/// engine that breaks the promise must not be cut off in silence.
+pub fn gather_tokens<T: TryFrom<u32>>(
+    ids: &[u32],
+    ends: &[i64],
+    chosen: &[i64],
+    bos: Option<u32>,
+    eos: Option<u32>,
+) -> std::result::Result<(Vec<T>, Vec<i64>), u32> {
+    let narrow = |id: u32| T::try_from(id).map_err(|_| id);
+    let marks = usize::from(bos.is_some()) + usize::from(eos.is_some());
+    let mut out: Vec<T> = Vec::with_capacity(chosen.iter().map(|&n| span(ends, n).len() + marks).sum());
+    let mut out_ends = Vec::with_capacity(chosen.len());
+    for &n in chosen {
+        if let Some(bos) = bos {
+            out.push(narrow(bos)?);
+        }
+        for &id in &ids[span(ends, n)] {
+            out.push(narrow(id)?);
+        }
+        if let Some(eos) = eos {
+            out.push(narrow(eos)?);
+        }
+        out_ends.push(out.len() as i64);
+    }
+    Ok((out, out_ends))
+}
+
+/// Where document `n` lies.
+fn span(ends: &[i64], n: i64) -> std::ops::Range<usize> {
+    let n = n as usize;
+    let start = if n == 0 { 0 } else { ends[n - 1] as usize };
+    start..ends[n] as usize
+}
+
 /// Whether `ends` cut `data` into documents: rising, and the last one where the data ends.
 pub fn ends_fit(data_len: usize, ends: &[i64]) -> bool {
     let mut last = 0;
@@ -38,5 +86,17 @@ mod tests {
     fn ends_must_rise_to_the_end_of_the_data() {
         assert!(ends_fit(0, &[]) && ends_fit(3, &[0, 3, 3]));
         assert!(!ends_fit(3, &[]) && !ends_fit(3, &[2]) && !ends_fit(3, &[4, 3]) && !ends_fit(3, &[-1, 3]));
+    }
+    #[test]
+    fn gathering_keeps_order_and_wraps_each_document() {
+        assert_eq!(gather_documents(b"onetwosix", &[3, 6, 9], &[0, 2]), (b"onesix".to_vec(), vec![3, 6]));
+        let (ids, ends) = gather_tokens::<u16>(&[5, 6, 7], &[2, 2, 3], &[1, 2], Some(1), Some(0)).expect("fits");
+        assert_eq!((ids, ends), (vec![1, 0, 1, 7, 0], vec![2, 5]));
+    }
+
+    #[test]
+    fn an_id_that_does_not_fit_is_named() {
+        assert_eq!(gather_tokens::<u16>(&[65_535, 65_536], &[2], &[0], None, None), Err(65_536));
+        assert_eq!(gather_tokens::<u32>(&[65_536], &[1], &[0], None, None), Ok((vec![65_536], vec![1])));
     }
 }

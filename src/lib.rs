@@ -11,6 +11,7 @@
 pub mod arrays;
 pub mod bpe;
 pub mod count;
+pub mod dedup;
 pub mod error;
 pub mod pretoken;
 pub mod progress;

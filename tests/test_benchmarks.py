@@ -1,18 +1,28 @@
 """The benchmark's own arithmetic: no network, no timing, nothing measured but that measuring works."""
 
+import json
 import sys
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "peers"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "peers_prepare"))
 
+import pipeline
 import protocol
+import run_piecemill
 
 import corpus
 import measure
+import prepare
+import strategies
 import tables
+import tables_prepare
 import train
 
 
@@ -180,3 +190,195 @@ def test_the_stand_in_letters_cover_every_byte():
     letters = protocol.byte_of_letter()
     assert sorted(letters.values()) == list(range(256))
     assert letters["Ġ"] == ord(" ")
+
+
+# Preparing
+
+
+def test_the_memory_of_all_processes_is_added_up_and_what_is_left_behind_is_ended(tmp_path):
+    hold = "held = bytearray(60_000_000); import time; time.sleep(1.5)"
+    both = f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {hold!r}]); {hold}; p.wait()"
+    alone = measure.measure([sys.executable, "-c", both], threads=1, log=tmp_path / "log")
+    together = measure.measure([sys.executable, "-c", both], threads=1, log=tmp_path / "log", tree=True)
+    assert alone.peak_bytes < 100e6 < 120e6 < together.peak_bytes
+    # A worker in a session of its own, which nobody waits for: its time counts, and it does not outlive the run.
+    spin = f"import os; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); sum(range(10**12))"
+    code = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {spin!r}], start_new_session=True); "
+    left = measure.measure([sys.executable, "-c", code + "time.sleep(1.5)"], threads=1, log=tmp_path / "log", tree=True)
+    assert left.outcome == "ok"
+    assert left.cpu_seconds > 0.1
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()
+
+
+def test_a_tree_of_processes_over_its_memory_is_stopped(tmp_path):
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'x = bytearray(80_000_000); input()'])"
+    code = code.replace("input()", "import time; time.sleep(60)")
+    run = measure.measure(
+        [sys.executable, "-c", code], threads=1, log=tmp_path / "log", memory_limit=70_000_000, tree=True
+    )
+    assert run.outcome == "over memory"
+
+
+def test_a_repetition_has_other_words_and_every_document_differs():
+    documents = ["def first_word(value): return None", "été 12", ""]
+    again = [list(corpus.respelled(documents, repetition)) for repetition in range(3)]
+    assert again[0] == documents
+    assert len({text for texts in again for text in texts}) == 9
+    assert again[1] == list(corpus.respelled(documents, 1))
+    words = [f"word{'abcdefghij'[n % 10]}{'abcdefghij'[n // 10 % 10]}{'abcdefghij'[n // 100]}" for n in range(1000)]
+    (other,) = corpus.respelled([" ".join(words)], 3)
+    changed = [(a, b) for a, b in zip(words, other.split(), strict=False) if a != b]
+    assert 80 < len(changed) < 170  # about one in eight
+    assert all(len(a) == len(b) and ord(b[0]) == ord("w") + 3 for a, b in changed)
+
+
+def test_documents_that_are_the_same_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus, "CACHE", tmp_path)
+    made = corpus.write_mixed("mixed-1mb", ["one", "zwei é\r\n"])
+    assert (made.documents, made.bytes) == (2, 12)
+    assert (
+        list(corpus.texts(made.jsonl))
+        == pq.read_table(made.parquet).column("text").to_pylist()
+        == ["one", "zwei é\r\n"]
+    )
+    with pytest.raises(SystemExit, match="1 documents are the same"):
+        corpus.write_mixed("mixed-1mb", ["one", "one"])
+
+
+def test_shares_cover_every_document_once_and_in_order(tmp_path):
+    texts = [f"{number} " + "é" * (number % 40) for number in range(100)]
+    lines, table = tmp_path / "a.jsonl", tmp_path / "a.parquet"
+    lines.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    pq.write_table(pa.table({"text": texts}), table, row_group_size=7)
+    for path in (lines, table):
+        for count in (1, 2, 3, 8):
+            assert [text for share in pipeline.shares(path, count) for text in pipeline.read_share(share)] == texts
+    halves = [tmp_path / "0.jsonl", tmp_path / "1.jsonl"]
+    prepare.cut_lines(lines, halves)
+    assert b"".join(half.read_bytes() for half in halves) == lines.read_bytes()
+    assert all(half.read_bytes().endswith(b"}\n") for half in halves)
+
+
+def digest(*documents):
+    made = pipeline.Digest()
+    for ids in documents:
+        made.add(ids)
+    return made.summary()
+
+
+def test_a_digest_tells_other_tokens_from_another_order_and_borders_count():
+    one = digest([1, 2], [3])
+    assert (one["documents"], one["tokens"]) == (2, 3)
+    assert one == digest(np.array([1, 2], np.uint16), np.array([3], np.int64))
+    other_order, other_border = digest([3], [1, 2]), digest([1], [2, 3])
+    assert one["ordered"] != other_order["ordered"]
+    assert one["unordered"] == other_order["unordered"] != other_border["unordered"]
+
+
+def test_other_tokens_have_no_time_and_ours_end_the_benchmark():
+    question = prepare.Question("127mb", "python-5mb", "jsonl", "2GiB")
+    done = [measure.Run(1.0, 1.0, 1, "ok")]
+    wanted = digest([1, 2], [3])
+    for found, finished, words in (
+        (digest([1, 2], [3]), True, "same tokens"),
+        (digest([3], [1, 2]), True, "same tokens, documents in another order"),
+        (digest([1, 2]), False, "other tokens: 1 documents, 2 tokens; expected 2, 3"),
+    ):
+        entry = prepare.Entry(prepare.PIPELINES["datasets"], runs=done, digest=found)
+        prepare.judge(question, entry, wanted)
+        assert (entry.finished, entry.agreement) == (finished, words)
+    for found in (digest([3], [1, 2]), digest([1])):  # ours keeps the order
+        with pytest.raises(SystemExit, match="No time is reported"):
+            prepare.judge(question, prepare.Entry(prepare.PIPELINES["piecemill"], runs=done, digest=found), wanted)
+
+
+def test_our_shards_are_read_by_numpy_alone(tmp_path):
+    (tmp_path / "all").mkdir()
+    for shard, (ids, ends) in enumerate([([5, 6, 7], [2, 3]), ([8], [1])]):
+        np.save(tmp_path / "all" / f"{shard:05}.tokens.npy", np.array(ids, np.uint16))
+        np.save(tmp_path / "all" / f"{shard:05}.ends.npy", np.array(ends, np.int64))
+    assert [ids.tolist() for ids in run_piecemill.tokens(tmp_path)] == [[5, 6], [7], [8]]
+
+
+def prepared(tool, *seconds, corpus="python-127mb", kind="jsonl", memory="2GiB", peak=100e6, inside=(), **changes):
+    return {
+        "benchmark": "prepare",
+        "session": "2026-01-01T00:00:00",
+        "complete": True,
+        "machine": {"processor": "a processor", "cores": 2, "memory_gb": 8.0},
+        "corpus": corpus,
+        "input": "0123456789abcdef" * 4,
+        "text_bytes": 2_000_000_000,
+        "format": kind,
+        "workers": 2,
+        "memory": memory,
+        "tool": tool,
+        "version": "1.0",
+        "reason": "",
+        "agreement": "same tokens",
+        "output_bytes": 5_000_000,
+        "inside_seconds": list(inside),
+        "runs": [run(value, peak) for value in seconds],
+        **changes,
+    }
+
+
+def test_the_bars_of_preparing():
+    records = [
+        prepared("piecemill", 2.0),
+        prepared("datasets", 40.0),
+        prepared("litdata", 29.0),
+        prepared("datatrove", 1.0, reason="other tokens"),
+        prepared("gigatoken", 1.5, inside=[0.5]),  # is no pipeline
+        prepared("piecemill", 10.0, corpus="mixed-2000mb", peak=1.5 * 2**30),
+        prepared("gigatoken", 60.0, corpus="mixed-2000mb", inside=[5.5, 4.0, 6.0]),
+        prepared("piecemill", 12.0, corpus="mixed-2000mb", memory="1GiB", peak=1.5 * 2**30),
+    ]
+    bars = {bar.promise: (bar.measured, bar.passed) for bar in tables_prepare.bars(tables_prepare.latest(records))}
+    fastest = bars["127 MB JSONL: at least 15x as fast as the fastest other pipeline"]
+    assert fastest == ("2.00 s, litdata 29.00 s: 14.5x", False)
+    half = "at least 0.5x the bytes a second of gigatoken's encode_batch in memory"
+    assert bars[f"2 GB jsonl: {half}"] == ("200.0 MB/s, 363.6 MB/s: 0.55x", True)
+    assert bars[f"2 GB parquet: {half}"] == ("", None)
+    assert bars["2 GB jsonl with --memory 2GiB: all processes together at most 2 GiB"][1] is True
+    assert bars["2 GB jsonl with --memory 1GiB: all processes together at most 1 GiB"][1] is False
+
+
+def test_the_tables_of_the_benchmarks_do_not_mix(tmp_path):
+    path = tmp_path / "page.md"
+    names = ("train", "prepare", "strategies")
+    path.write_text("".join(f"<!-- {name}: begin -->\n<!-- {name}: end -->\n" for name in names))
+    asked = {"benchmark": "strategies", "library": "tokenizers", "documents": 100, "corpus": "python-20mb"}
+    one = {**prepared("tokenizers"), **asked, "strategy": "one by one", "runs": [run(9)], "inside_seconds": [2.0]}
+    batches = {**one, "strategy": "batches", "inside_seconds": [0.5]}
+    records = [line("piecemill", 1.0), prepared("piecemill", 2.0), prepared("datasets", 40.0), one, batches]
+    tables.page(records, path)
+    tables_prepare.page(records, path)
+    tables.rewrite(path, "strategies", strategies.table(records))
+    first, second, third = path.read_text().split("end -->\n")[:3]
+    assert "| **piecemill** 1.0 | 1.00 (1.00-1.00) |" in first
+    assert "| datasets 1.0 | 40.0 (40.0-40.0) | 20.00 | 50.0 |" in second
+    assert "| tokenizers 1.0 | batches | 200 (200-200) | 4.00 | 100 (100-100) | 1 |" in third
+
+
+def test_all_ways_of_asking_must_give_the_same_ids():
+    done = [measure.Run(1.0, 1.0, 1, "ok")]
+
+    def entry(library, strategy, *documents):
+        return strategies.Entry(library, strategy, runs=done, seconds=[1.0], digest=digest(*documents))
+
+    entries = [
+        entry("tokenizers", "one by one", [1, 2], [3]),
+        entry("gigatoken", "batches", [1, 2], [3]),
+        entry("tokenizers", strategies.JOINED, [1, 4]),
+        entry("sentencepiece", "one by one", [7]),
+    ]
+    strategies.compare(entries, None)
+    assert [one.agreement for one in entries] == [
+        "same ids",
+        "same ids",
+        "documents run together: -1 tokens",
+        "same ids",
+    ]
+    with pytest.raises(SystemExit, match="sentencepiece, threads: other ids"):
+        strategies.compare([*entries, entry("sentencepiece", "threads", [8])], None)

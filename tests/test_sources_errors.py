@@ -39,7 +39,7 @@ def stops_at(source, **options) -> str:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b'{"body":"x"}', 'no field "text"'),
+        (b'{"body":"x"}', 'no field "text" (--field names the one that holds the text)'),
         (b'{"text":null}', 'the field "text" is null, expected a string'),
         (b'{"text":["x"]}', 'the field "text" is an array, expected a string'),
         (b'{"text":{"x":1}}', 'the field "text" is an object, expected a string'),

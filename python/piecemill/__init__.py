@@ -11,13 +11,32 @@ from typing import TYPE_CHECKING, Any
 from piecemill._core import __version__
 
 if TYPE_CHECKING:
+    from piecemill.preparing import PreparePlan, Summary, prepare
+    from piecemill.shards import Shards, open_shards
     from piecemill.tokenizers import Tokenizer, load_tokenizer
     from piecemill.training import TrainPlan, count_words, train_bpe
 
-__all__ = ["Tokenizer", "TrainPlan", "__version__", "count_words", "load_tokenizer", "train_bpe"]
+__all__ = [
+    "PreparePlan",
+    "Shards",
+    "Summary",
+    "Tokenizer",
+    "TrainPlan",
+    "__version__",
+    "count_words",
+    "load_tokenizer",
+    "open_shards",
+    "prepare",
+    "train_bpe",
+]
 
 # Verbs are imported when first used: `import piecemill` costs nothing, and a loader never pays for a trainer.
 _ROOMS = {
+    "Shards": "piecemill.shards",
+    "open_shards": "piecemill.shards",
+    "PreparePlan": "piecemill.preparing",
+    "Summary": "piecemill.preparing",
+    "prepare": "piecemill.preparing",
     "Tokenizer": "piecemill.tokenizers",
     "load_tokenizer": "piecemill.tokenizers",
     "TrainPlan": "piecemill.training",

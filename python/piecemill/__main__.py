@@ -21,9 +21,11 @@ def main() -> None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
     except KeyboardInterrupt as stop:
-        sys.stderr.write("piecemill: stopped; nothing is left half-written\n")
+        # Its arguments: the signal, if it was not Ctrl-C, and what the work itself has to say.
+        number = next((arg for arg in stop.args if isinstance(arg, int)), signal.SIGINT)
+        says = next((arg for arg in stop.args if isinstance(arg, str)), "stopped; nothing is left half-written")
+        sys.stderr.write(f"piecemill: {says}\n")
         sys.stderr.flush()
-        number = stop.args[0] if stop.args else signal.SIGINT
         os._exit(128 + number)  # threads still inside a long native call must not hold up the exit
 
 

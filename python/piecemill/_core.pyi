@@ -11,11 +11,16 @@ __all__ = [
     "FlatCorpus",
     "Learned",
     "Progress",
+    "SeenDocuments",
     "WordCounter",
     "WordCounts",
+    "Xxh3",
     "__version__",
     "cut_text",
     "extract_lines",
+    "first_match",
+    "gather_documents",
+    "gather_tokens",
     "hash_documents",
     "invalid_documents",
     "read_texts",
@@ -24,6 +29,7 @@ __all__ = [
     "split_text_reference",
     "train_words",
     "walk_folder",
+    "walk_listing",
 ]
 
 __version__: str
@@ -167,11 +173,28 @@ def walk_folder(
 ) -> tuple[list[str], list[int], dict[str, int], list[tuple[str, str]]]:
     """The wanted files under a folder, in order of their paths: paths, sizes, what was left out, what failed."""
 
+def walk_listing(
+    paths: Sequence[str],
+    sizes: Sequence[int],
+    gitignores: Sequence[tuple[str, bytes]],
+    *,
+    only: str | None,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    gitignore: bool,
+    hidden: bool,
+) -> tuple[list[str], list[int], dict[str, int], list[tuple[str, str]]]:
+    """As `walk_folder`, over the paths and sizes of files that were listed elsewhere; `gitignores` has (folder,
+    text)."""
+
 def read_texts(paths: Sequence[str], sizes: Sequence[int], named: bool) -> tuple[_Documents, int]:
     """Whole text files in one buffer: (data, ends, file numbers, empty, problems), and how many were binary."""
 
-def extract_lines(lines: bytes, field: str) -> tuple[_Documents, int]:
-    """One field of every JSON line: (data, ends, line starts, empty, problems), and how many line ends there were."""
+def extract_lines(
+    lines: NDArray[np.uint8], field: str, group: str | None = None
+) -> tuple[_Documents, int, NDArray[np.uint64]]:
+    """One field of every JSON line: (data, ends, line starts, empty, problems), how many line ends there were, and
+    the hash of each document's group, if a field for it is given."""
 
 def cut_text(text: bytes, separator: bytes, base: int, last: bool) -> tuple[_Documents, int]:
     """The pieces of a text between separators: (data, ends, piece starts, empty, problems), and how many bytes are
@@ -182,3 +205,43 @@ def invalid_documents(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> list[
 
 def hash_documents(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
     """The 128-bit xxh3 hash of every document, as rows of (low, high)."""
+
+def gather_documents(
+    data: NDArray[np.uint8], ends: NDArray[np.int64], chosen: NDArray[np.int64]
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The chosen documents, one after another, and where each ends."""
+
+def gather_tokens(
+    ids: NDArray[np.uint32],
+    ends: NDArray[np.int64],
+    chosen: NDArray[np.int64],
+    *,
+    bos: int | None,
+    eos: int | None,
+    narrow: bool,
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The ids of the chosen documents, each between `bos` and `eos`, as uint16 if `narrow`; and where each ends."""
+
+def first_match(patterns: Sequence[str], paths: Sequence[str]) -> NDArray[np.int32]:
+    """For each path (from its folder), the number of the first pattern that matches it; -1 for none."""
+
+@final
+class SeenDocuments:
+    """The hashes of documents seen so far, at most `most` of them in memory."""
+
+    def __new__(cls, most: int, folder: str | PathLike[str]) -> SeenDocuments: ...
+    def admit(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """For each row of hashes (low, high), whether it was seen neither before nor earlier in this call."""
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Documents seen, and how many of their hashes are on disk."""
+
+@final
+class Xxh3:
+    """The 64-bit xxh3 hash (seed 0) of bytes that come in pieces."""
+
+    def __new__(cls) -> Xxh3: ...
+    def update(self, data: NDArray[np.uint8]) -> None:
+        """Take in more bytes."""
+    def hexdigest(self) -> str:
+        """The hash of everything taken in so far, as 16 hexadecimal digits."""

@@ -15,6 +15,8 @@ from cyclopts.config import Dict
 
 from piecemill._core import __version__
 from piecemill.errors import PiecemillError, PlanError, SplitError
+from piecemill.preparing.plan import PreparePlan
+from piecemill.shards import commands as shards
 from piecemill.training.plan import TrainPlan
 
 
@@ -66,7 +68,7 @@ def train(
     from piecemill.training.bpe import count_words, train_bpe
     from piecemill.training.result import as_json, as_text
 
-    source = [Path(name) for name in sources] or None  # paths, never texts
+    source = paths(sources) or None
     if out is None:
         if plan.save_counts is None:
             raise PlanError("--out is missing: name the folder for the tokenizer (or --save-counts to only count).")
@@ -86,8 +88,50 @@ def train(
 
 
 @app.command
+def prepare(
+    *sources: str,
+    tokenizer: str,
+    out: Path,
+    engine: str | None = None,
+    tokenizer_split: str | None = None,
+    quiet: Flag = False,
+    json: Flag = False,
+    plan: Annotated[PreparePlan, Parameter(name="*")] = PreparePlan(),  # noqa: B008 - frozen, and cyclopts reads it
+) -> None:
+    """Encode SOURCES into token shards under OUT. Run the same command again to resume.
+
+    Parameters
+    ----------
+    sources
+        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow.
+    tokenizer
+        A folder saved by `piecemill train`, a tokenizer.json, .model or .tiktoken file, or a Hugging Face hub id.
+    engine
+        Library that encodes: gigatoken, tokenizers, sentencepiece or tiktoken; default: the fastest that can.
+    tokenizer_split
+        Split of a .tiktoken file, which does not carry one: gpt2, cl100k, o200k or a regex.
+    out
+        Folder for the shards: new, empty, or of an earlier run of the same command.
+    quiet
+        No progress on stderr.
+    json
+        Print the result as JSON.
+    """
+    from piecemill.preparing.run import prepare as run
+    from piecemill.progress import Display
+    from piecemill.tokenizers import load_tokenizer
+
+    if not sources:
+        raise PlanError("no source was given: name folders, files or globs.")
+    loaded = load_tokenizer(tokenizer, engine=engine, split=tokenizer_split)
+    with Display(quiet=quiet) as display:
+        summary = run(paths(sources), loaded, out=out, plan=plan, on_progress=display)
+    _print(summary.as_json(), summary.as_text(), json)
+
+
+@app.command
 def demo(*, out: Path = Path("demo"), vocab_size: int = 8192) -> None:
-    """Learn a vocabulary from this interpreter's own standard library, and show what it learned.
+    """Learn a vocabulary from this interpreter's own standard library, make shards of it, and show both.
 
     Parameters
     ----------
@@ -99,6 +143,16 @@ def demo(*, out: Path = Path("demo"), vocab_size: int = 8192) -> None:
     from piecemill.demo import run
 
     run(out, vocab_size=vocab_size)
+
+
+app.command(shards.show)
+app.command(shards.check)
+app.command(shards.export)
+
+
+def paths(sources: tuple[str, ...]) -> list[str | Path]:
+    """Sources as paths, so that none is taken for a text; URLs stay strings, as a Path would drop a slash."""
+    return [name if "://" in name else Path(name) for name in sources]
 
 
 def _print(result: dict[str, Any], text: str, as_json: bool) -> None:

@@ -1,11 +1,16 @@
-"""The demo: a vocabulary from the interpreter's own standard library, a real corpus on every machine."""
+"""The demo: a vocabulary and shards from the interpreter's own standard library, a real corpus on every machine."""
 
+import shutil
 import sys
 import sysconfig
 import zlib
 from pathlib import Path
 
+from piecemill.preparing import PreparePlan, prepare
 from piecemill.progress import Display
+from piecemill.shards.check import as_text, check_shards
+from piecemill.shards.show import as_text as show
+from piecemill.shards.show import describe
 from piecemill.sizes import show_bytes, show_seconds
 from piecemill.sources import open_source
 from piecemill.tokenizers import Tokenizer
@@ -36,6 +41,23 @@ def run(out: Path, *, vocab_size: int) -> None:
         tokenizer.save(out / "tokenizer", force=True)
     gpt2_like = train_bpe(training, plan=plan, split="gpt2")
     _tell(tokenizer, gpt2_like, held_out, out)
+    _prepare(training + held_out, tokenizer, out / "shards")
+    _say(
+        f"\nNext: piecemill train YOUR_FOLDER --out tok; piecemill prepare YOUR_FOLDER --tokenizer tok --out shards\n"
+        f"transformers, tokenizers, tiktoken and gigatoken read {out / 'tokenizer'} as it is.\n"
+    )
+
+
+def _prepare(files: list[Path], tokenizer: Tokenizer, out: Path) -> None:
+    """Shards of all files, in three splits; what is in them; and whether they are whole."""
+    _say("\nThe whole library as token shards, in three splits that share no document:\n")
+    if out.exists():
+        shutil.rmtree(out)
+    plan = PreparePlan(splits="train=85,val=10,test=5", dedup="exact", on_bad_document="skip")
+    with Display() as display:
+        summary = prepare(sorted(files), tokenizer, out=out, plan=plan, on_progress=display)
+    _say(f"{summary.as_text()}\n\n$ piecemill show {out}\n{show(describe(out))}\n\n$ piecemill check {out}\n")
+    _say(f"{as_text(check_shards(out))}\n")
 
 
 def _tell(tokenizer: Tokenizer, gpt2_like: Tokenizer, held_out: list[Path], out: Path) -> None:
@@ -69,10 +91,6 @@ def _tell(tokenizer: Tokenizer, gpt2_like: Tokenizer, held_out: list[Path], out:
     )
     for i in interesting[:10]:
         _say(f"  {i:>6}  {show_token(tokenizer.bytes_of(i), 60)}\n")
-    _say(
-        f"\nNext: piecemill train YOUR_FOLDER --out tok\n"
-        f"transformers, tokenizers, tiktoken and gigatoken read {out / 'tokenizer'} as it is.\n"
-    )
 
 
 def _say(text: str) -> None:

@@ -23,3 +23,11 @@ class TrainingError(PiecemillError):
 
 class TokenizerError(PiecemillError):
     """A tokenizer that could not be loaded, saved or asked."""
+
+
+class ShardError(PiecemillError):
+    """A prepared folder, or a file in it, that is not what it should be."""
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C during work that can be taken up again; says how."""

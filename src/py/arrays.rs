@@ -5,6 +5,8 @@ use numpy::ndarray::Array2;
 use numpy::{PyArray2, PyReadonlyArray1, ToPyArray};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use std::sync::{Mutex, PoisonError};
+use xxhash_rust::xxh3;
 
 /// `data` and `ends` as slices, once they are known to fit together: the loops index without asking again.
 pub fn documents<'a>(
@@ -36,6 +38,31 @@ fn hash_documents<'py>(
     Ok(rows.to_pyarray(py))
 }
 
+/// The 64-bit xxh3 hash (seed 0) of bytes that come in pieces.
+#[pyclass(name = "Xxh3", frozen, module = "piecemill._core")]
+struct PyXxh3(Mutex<xxh3::Xxh3>);
+
+#[pymethods]
+impl PyXxh3 {
+    #[new]
+    fn new() -> Self {
+        PyXxh3(Mutex::new(xxh3::Xxh3::new()))
+    }
+
+    /// Take in more bytes.
+    fn update(&self, py: Python<'_>, data: PyReadonlyArray1<'_, u8>) -> PyResult<()> {
+        let data = data.as_slice()?;
+        py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).update(data));
+        Ok(())
+    }
+
+    /// The hash of everything taken in so far, as 16 hexadecimal digits.
+    fn hexdigest(&self) -> String {
+        format!("{:016x}", self.0.lock().unwrap_or_else(PoisonError::into_inner).digest())
+    }
+}
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyXxh3>()?;
     module.add_function(wrap_pyfunction!(hash_documents, module)?)
 }

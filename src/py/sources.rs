@@ -5,6 +5,7 @@ use crate::sources::{Problems, Taken, files, jsonl, split, utf8, walk};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 type Bytes<'py> = Bound<'py, PyArray1<u8>>;
@@ -21,21 +22,9 @@ fn hand_over(py: Python<'_>, taken: Taken) -> Documents<'_> {
     (data.into_pyarray(py), ends.into_pyarray(py), origins.into_pyarray(py), empty, listed(problems))
 }
 
-/// The wanted files under a folder, in order of their paths: paths, sizes, what was left out, what failed.
-#[pyfunction]
-#[pyo3(signature = (folder, *, only, include, exclude, gitignore, hidden))]
-#[allow(clippy::type_complexity)]
-fn walk_folder<'py>(
-    py: Python<'py>,
-    folder: PathBuf,
-    only: Option<String>,
-    include: Vec<String>,
-    exclude: Vec<String>,
-    gitignore: bool,
-    hidden: bool,
-) -> PyResult<(Vec<std::ffi::OsString>, Vec<u64>, Bound<'py, PyDict>, Vec<(std::ffi::OsString, String)>)> {
-    let rules = walk::Rules::new(only.as_deref(), &include, &exclude, gitignore, hidden).map_err(to_py)?;
-    let found = py.detach(|| walk::walk(&folder, &rules));
+type Walked<'py> = (Vec<OsString>, Vec<u64>, Bound<'py, PyDict>, Vec<(OsString, String)>);
+
+fn hand_over_found(py: Python<'_>, found: walk::Found) -> PyResult<Walked<'_>> {
     let left_out = PyDict::new(py);
     let walk::LeftOut { hidden, ignored, excluded, not_included, folder_links, special } = found.left_out;
     for (name, count) in [
@@ -53,6 +42,48 @@ fn walk_folder<'py>(
     Ok((paths, found.sizes, left_out, problems))
 }
 
+/// The wanted files under a folder, in order of their paths: paths, sizes, what was left out, what failed.
+#[pyfunction]
+#[pyo3(signature = (folder, *, only, include, exclude, gitignore, hidden))]
+fn walk_folder<'py>(
+    py: Python<'py>,
+    folder: PathBuf,
+    only: Option<String>,
+    include: Vec<String>,
+    exclude: Vec<String>,
+    gitignore: bool,
+    hidden: bool,
+) -> PyResult<Walked<'py>> {
+    let rules = walk::Rules::new(only.as_deref(), &include, &exclude, gitignore, hidden).map_err(to_py)?;
+    let found = py.detach(|| walk::walk(&folder, &rules));
+    hand_over_found(py, found)
+}
+
+/// As `walk_folder`, over the paths and sizes of files that were listed elsewhere; `gitignores` has (folder, text).
+#[pyfunction]
+#[pyo3(signature = (paths, sizes, gitignores, *, only, include, exclude, gitignore, hidden))]
+#[allow(clippy::too_many_arguments)]
+fn walk_listing<'py>(
+    py: Python<'py>,
+    paths: Vec<String>,
+    sizes: Vec<u64>,
+    gitignores: Vec<(String, Vec<u8>)>,
+    only: Option<String>,
+    include: Vec<String>,
+    exclude: Vec<String>,
+    gitignore: bool,
+    hidden: bool,
+) -> PyResult<Walked<'py>> {
+    let rules = walk::Rules::new(only.as_deref(), &include, &exclude, gitignore, hidden).map_err(to_py)?;
+    let found = py.detach(|| {
+        let mut listing = walk::Listing::default();
+        paths.into_iter().zip(sizes).for_each(|(path, size)| listing.add(path, size));
+        gitignores.into_iter().for_each(|(folder, text)| listing.add_gitignore(&folder, text));
+        walk::walk_listing(&listing, &rules)
+    });
+    hand_over_found(py, found)
+}
+
 /// Whole text files in one buffer: (data, ends, file numbers, empty, problems), and how many were binary.
 #[pyfunction]
 fn read_texts(py: Python<'_>, paths: Vec<PathBuf>, sizes: Vec<u64>, named: bool) -> (Documents<'_>, u64) {
@@ -60,11 +91,19 @@ fn read_texts(py: Python<'_>, paths: Vec<PathBuf>, sizes: Vec<u64>, named: bool)
     (hand_over(py, texts.taken), texts.binary)
 }
 
-/// One field of every JSON line: (data, ends, line starts, empty, problems), and how many line ends there were.
+/// One field of every JSON line: (data, ends, line starts, empty, problems), how many line ends there were, and the
+/// hash of each document's group, if a field for it is given.
 #[pyfunction]
-fn extract_lines<'py>(py: Python<'py>, lines: &[u8], field: &str) -> (Documents<'py>, u64) {
-    let lines = py.detach(|| jsonl::extract(lines, field));
-    (hand_over(py, lines.taken), lines.newlines)
+#[pyo3(signature = (lines, field, group=None))]
+fn extract_lines<'py>(
+    py: Python<'py>,
+    lines: PyReadonlyArray1<'py, u8>,
+    field: &str,
+    group: Option<&str>,
+) -> PyResult<(Documents<'py>, u64, Bound<'py, PyArray1<u64>>)> {
+    let lines = lines.as_slice()?;
+    let lines = py.detach(|| jsonl::extract(lines, field, group));
+    Ok((hand_over(py, lines.taken), lines.newlines, lines.keys.into_pyarray(py)))
 }
 
 /// The pieces of a text between separators: (data, ends, piece starts, empty, problems), and how many bytes are done.
@@ -87,6 +126,7 @@ fn invalid_documents(
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(walk_folder, module)?)?;
+    module.add_function(wrap_pyfunction!(walk_listing, module)?)?;
     module.add_function(wrap_pyfunction!(read_texts, module)?)?;
     module.add_function(wrap_pyfunction!(extract_lines, module)?)?;
     module.add_function(wrap_pyfunction!(cut_text, module)?)?;

@@ -9,6 +9,7 @@
 use super::{Taken, utf8};
 use serde_core::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
+use xxhash_rust::xxh3::xxh3_128;
 
 /// What stood where the text was expected.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,11 +28,14 @@ pub struct Lines {
     pub taken: Taken,
     /// Line ends, so that the caller can go on counting.
     pub newlines: u64,
+    /// The low half of the xxh3-128 of each document's group, if a field for it was asked for.
+    pub keys: Vec<u64>,
 }
 
 /// Takes `field` out of every line. A dot goes into nested objects: `meta.text` is `{"meta": {"text": ...}}`,
-/// and also a key that is spelled with the dot.
-pub fn extract(lines: &[u8], field: &str) -> Lines {
+/// and also a key that is spelled with the dot. `group` is a second field, text or a number, of which only a hash is
+/// kept: it says which documents belong together.
+pub fn extract(lines: &[u8], field: &str, group: Option<&str>) -> Lines {
     let mut out = Lines::default();
     out.taken.data.reserve(lines.len());
     // One check for the whole buffer runs at memory speed; only a bad buffer is checked line by line.
@@ -48,7 +52,12 @@ pub fn extract(lines: &[u8], field: &str) -> Lines {
                 None => simdutf8::basic::from_utf8(bytes).ok(),
             };
             match line {
-                Some(line) => extract_line(line, field, start, out.newlines, &mut out.taken),
+                Some(line) => {
+                    extract_line(line, field, start, out.newlines, &mut out.taken);
+                    if let Some(group) = group.filter(|_| out.taken.ends.len() > out.keys.len()) {
+                        keep_key(line, group, &mut out);
+                    }
+                }
                 None => out.taken.problems.push(out.newlines, || {
                     let at = utf8::first_invalid(bytes).unwrap_or(0);
                     format!("{} of the line", utf8::describe(bytes, at, 0))
@@ -64,10 +73,7 @@ pub fn extract(lines: &[u8], field: &str) -> Lines {
 /// Appends the field of one line to `taken`, or says why there is none.
 fn extract_line(line: &str, field: &str, start: usize, number: u64, taken: &mut Taken) {
     let mark = taken.data.len();
-    let mut found = Found::Nothing;
-    let mut json = serde_json::Deserializer::from_str(line);
-    let object = Object { path: field, outermost: true, mark, text: &mut taken.data, found: &mut found };
-    let parsed = object.deserialize(&mut json).and_then(|()| json.end());
+    let (parsed, found) = take_field(line, field, false, &mut taken.data);
     if parsed.is_ok() && found == Found::Text {
         taken.close(start as i64);
         return;
@@ -85,10 +91,37 @@ fn extract_line(line: &str, field: &str, start: usize, number: u64, taken: &mut 
     });
 }
 
+/// Appends what stands in the field to `text`; with `scalars` also numbers and booleans, as JSON writes them.
+fn take_field(line: &str, path: &str, scalars: bool, text: &mut Vec<u8>) -> (serde_json::Result<()>, Found) {
+    let mut found = Found::Nothing;
+    let mut json = serde_json::Deserializer::from_str(line);
+    let object = Object { path, outermost: true, scalars, mark: text.len(), text, found: &mut found };
+    (object.deserialize(&mut json).and_then(|()| json.end()), found)
+}
+
+/// Hashes the group of the document that was taken last; without a group the document is no use and goes.
+fn keep_key(line: &str, group: &str, out: &mut Lines) {
+    let mut key = Vec::new();
+    let (_, found) = take_field(line, group, true, &mut key);
+    if found == Found::Text {
+        out.keys.push(xxh3_128(&key) as u64);
+        return;
+    }
+    let taken = &mut out.taken;
+    taken.ends.pop();
+    taken.origins.pop();
+    taken.data.truncate(taken.ends.last().map_or(0, |&end| end as usize));
+    taken.problems.push(out.newlines, || match found {
+        Found::Other(kind) => format!("the field {group:?} is {kind}, expected text or a number to split by"),
+        _ => format!("no field {group:?} to split by"),
+    });
+}
+
 /// An object in which to look for `path`.
 struct Object<'a> {
     path: &'a str,
     outermost: bool,
+    scalars: bool,
     /// Where this line's text starts in `text`; what an earlier key of the same name left there goes.
     mark: usize,
     text: &'a mut Vec<u8>,
@@ -96,7 +129,7 @@ struct Object<'a> {
 }
 
 impl Object<'_> {
-    fn outside(self, kind: &'static str) {
+    fn outside(self, kind: &'static str, _: Option<String>) {
         if self.outermost {
             *self.found = Found::Outside(kind);
         }
@@ -140,24 +173,24 @@ macro_rules! other_values {
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("JSON")
         }
-        fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-            Ok(self.$report("a boolean"))
+        fn visit_bool<E>(self, value: bool) -> Result<(), E> {
+            Ok(self.$report("a boolean", Some(value.to_string())))
         }
-        fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-            Ok(self.$report("a number"))
+        fn visit_i64<E>(self, value: i64) -> Result<(), E> {
+            Ok(self.$report("a number", Some(value.to_string())))
         }
-        fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-            Ok(self.$report("a number"))
+        fn visit_u64<E>(self, value: u64) -> Result<(), E> {
+            Ok(self.$report("a number", Some(value.to_string())))
         }
-        fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-            Ok(self.$report("a number"))
+        fn visit_f64<E>(self, value: f64) -> Result<(), E> {
+            Ok(self.$report("a number", Some(value.to_string())))
         }
         fn visit_unit<E>(self) -> Result<(), E> {
-            Ok(self.$report("null"))
+            Ok(self.$report("null", None))
         }
         fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
             while seq.next_element::<IgnoredAny>()?.is_some() {}
-            Ok(self.$report("an array"))
+            Ok(self.$report("an array", None))
         }
     };
 }
@@ -174,16 +207,16 @@ impl<'de> Visitor<'de> for Object<'_> {
     type Value = ();
     other_values!(outside);
     fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(self.outside("a string"))
+        Ok(self.outside("a string", None))
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Object { path, mark, text, found, .. } = self;
+        let Object { path, scalars, mark, text, found, .. } = self;
         while let Some(key) = map.next_key_seed(KeySeed(path))? {
             match key {
-                Key::Field => map.next_value_seed(Field { mark, text: &mut *text, found: &mut *found })?,
+                Key::Field => map.next_value_seed(Field { scalars, mark, text: &mut *text, found: &mut *found })?,
                 Key::Into(path) => {
                     let (text, found) = (&mut *text, &mut *found);
-                    map.next_value_seed(Object { path, outermost: false, mark, text, found })?;
+                    map.next_value_seed(Object { path, outermost: false, scalars, mark, text, found })?;
                 }
                 Key::Other => drop(map.next_value::<IgnoredAny>()?),
             }
@@ -194,14 +227,22 @@ impl<'de> Visitor<'de> for Object<'_> {
 
 /// The value that should be the text.
 struct Field<'a> {
+    scalars: bool,
     mark: usize,
     text: &'a mut Vec<u8>,
     found: &'a mut Found,
 }
 
 impl Field<'_> {
-    fn other(self, kind: &'static str) {
-        *self.found = Found::Other(kind);
+    fn other(self, kind: &'static str, scalar: Option<String>) {
+        *self.found = match scalar.filter(|_| self.scalars) {
+            Some(text) => {
+                self.text.truncate(self.mark);
+                self.text.extend_from_slice(text.as_bytes());
+                Found::Text
+            }
+            None => Found::Other(kind),
+        };
     }
 }
 
@@ -223,7 +264,7 @@ impl<'de> Visitor<'de> for Field<'_> {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(self.other("an object"))
+        Ok(self.other("an object", None))
     }
 }
 
@@ -232,7 +273,7 @@ mod tests {
     use super::*;
 
     fn texts(lines: &[u8], field: &str) -> (Vec<String>, Vec<(u64, String)>) {
-        let taken = extract(lines, field).taken;
+        let taken = extract(lines, field, None).taken;
         let mut start = 0;
         let mut documents = Vec::new();
         for &end in &taken.ends {
@@ -245,7 +286,7 @@ mod tests {
     #[test]
     fn lines_give_their_field_and_blank_lines_nothing() {
         let lines = b"{\"text\":\"a\\n\\ud83d\\ude00\"}\r\n\n  \r\n{\"x\":[1,{}],\"text\":\"b\"}";
-        let out = extract(lines, "text");
+        let out = extract(lines, "text", None);
         assert_eq!(out.taken.data, "a\n😀b".as_bytes());
         assert_eq!(out.taken.origins, [0, 33]);
         assert_eq!(out.newlines, 3);
@@ -283,5 +324,15 @@ mod tests {
                 "no field \"text\" (--field names the one that holds the text)",
             ]
         );
+    }
+
+    #[test]
+    fn a_group_is_hashed_and_a_document_without_one_is_a_problem() {
+        let lines = b"{\"text\":\"a\",\"repo\":7}\n{\"text\":\"\",\"repo\":1}\n{\"text\":\"b\"}\n{\"repo\":\"7\",\"text\":\"c\"}";
+        let out = extract(lines, "text", Some("repo"));
+        assert_eq!(out.taken.data, b"ac");
+        assert_eq!(out.keys, [xxh3_128(b"7") as u64; 2]);
+        assert_eq!((out.taken.empty, out.taken.problems.count), (1, 1));
+        assert_eq!(out.taken.problems.listed[0].reason, "no field \"repo\" to split by");
     }
 }

@@ -1,6 +1,6 @@
 //! A folder -> its files, in a stable order.
 //!
-//! In: a folder and the rules. Out: the files that are wanted with their sizes, ordered by path, component by
+//! In: a folder on disk, or a listing of one that lies elsewhere, and the rules. Out: the files that are wanted with their sizes, ordered by path, component by
 //! component and byte by byte; and how many entries each rule left out. A folder that is left out counts once,
 //! since nobody looks inside.
 //!
@@ -12,8 +12,10 @@
 use crate::error::{Error, Result};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// What a walk wants.
@@ -108,6 +110,13 @@ fn on_the_way(pattern: &str) -> Vec<String> {
     all
 }
 
+/// For each path (from its folder), the number of the first pattern that matches it as `include` would; -1 for none.
+pub fn first_match(patterns: &[String], paths: &[PathBuf]) -> Result<Vec<i32>> {
+    let sets: Vec<GlobSet> = patterns.iter().map(|pattern| set(&whole(&anywhere(pattern)))).collect::<Result<_>>()?;
+    let first = |path: &PathBuf| sets.iter().position(|set| set.is_match(path)).map_or(-1, |n| n as i32);
+    Ok(paths.iter().map(first).collect())
+}
+
 fn set(patterns: &[String]) -> Result<GlobSet> {
     let mut builder = GlobSetBuilder::new();
     for pattern in patterns {
@@ -117,68 +126,155 @@ fn set(patterns: &[String]) -> Result<GlobSet> {
     builder.build().map_err(|error| Error::Source(format!("patterns {patterns:?}: {error}")))
 }
 
+/// Where a walk finds its names: the rules are the same for all of them.
+trait Tree {
+    /// What a folder holds, in any order: names, and which are folders.
+    fn names(&self, inside: &Path) -> io::Result<Vec<(OsString, bool)>>;
+    /// The text of the `.gitignore` in a folder that has one.
+    fn gitignore(&self, inside: &Path) -> io::Result<Vec<u8>>;
+    /// Takes a file that the rules want.
+    fn take(&self, inside: &Path, found: &mut Found);
+    /// What a place in the tree is called.
+    fn path(&self, inside: &Path) -> PathBuf;
+}
+
+/// A folder on disk.
+struct Disk<'a>(&'a Path);
+
+impl Tree for Disk<'_> {
+    fn names(&self, inside: &Path) -> io::Result<Vec<(OsString, bool)>> {
+        let here = self.path(inside);
+        let on_disk = if here.as_os_str().is_empty() { Path::new(".") } else { &here };
+        let mut names = Vec::new();
+        for entry in fs::read_dir(on_disk)? {
+            let entry = entry?;
+            names.push((entry.file_name(), entry.file_type()?.is_dir()));
+        }
+        Ok(names)
+    }
+
+    fn gitignore(&self, inside: &Path) -> io::Result<Vec<u8>> {
+        fs::read(self.path(inside).join(".gitignore"))
+    }
+
+    fn take(&self, inside: &Path, found: &mut Found) {
+        let path = self.path(inside);
+        // Follows links: a link to a file counts as that file.
+        match fs::metadata(&path) {
+            Ok(meta) if meta.is_file() => {
+                found.paths.push(path);
+                found.sizes.push(meta.len());
+            }
+            Ok(meta) if meta.is_dir() => found.left_out.folder_links += 1,
+            Ok(_) => found.left_out.special += 1,
+            Err(error) => found.problems.push((path, format!("cannot be read: {error}"))),
+        }
+    }
+
+    fn path(&self, inside: &Path) -> PathBuf {
+        self.0.join(inside)
+    }
+}
+
+/// The files of a folder that lies elsewhere, as somebody else listed them: paths relative to it, with slashes.
+#[derive(Debug, Default)]
+pub struct Listing {
+    folders: BTreeMap<PathBuf, BTreeSet<(OsString, bool)>>,
+    // A list, since a bucket may hold `a/b` and `a//b`, which are one path to us and two files.
+    files: BTreeMap<PathBuf, Vec<(String, u64)>>,
+    gitignores: BTreeMap<PathBuf, Vec<u8>>,
+}
+
+impl Listing {
+    /// A file, and its size.
+    pub fn add(&mut self, path: String, size: u64) {
+        let inside = PathBuf::from(path.trim_start_matches('/'));
+        let (mut child, mut is_dir) = (inside.as_path(), false);
+        while let (Some(folder), Some(name)) = (child.parent(), child.file_name()) {
+            self.folders.entry(folder.to_owned()).or_default().insert((name.to_owned(), is_dir));
+            (child, is_dir) = (folder, true);
+        }
+        self.files.entry(inside).or_default().push((path, size));
+    }
+
+    /// The text of the `.gitignore` in `folder`.
+    pub fn add_gitignore(&mut self, folder: &str, text: Vec<u8>) {
+        self.gitignores.insert(PathBuf::from(folder), text);
+    }
+}
+
+impl Tree for Listing {
+    fn names(&self, inside: &Path) -> io::Result<Vec<(OsString, bool)>> {
+        Ok(self.folders.get(inside).into_iter().flatten().cloned().collect())
+    }
+
+    fn gitignore(&self, inside: &Path) -> io::Result<Vec<u8>> {
+        Ok(self.gitignores.get(inside).cloned().unwrap_or_default())
+    }
+
+    fn take(&self, inside: &Path, found: &mut Found) {
+        for (path, size) in self.files.get(inside).into_iter().flatten() {
+            found.paths.push(PathBuf::from(path));
+            found.sizes.push(*size);
+        }
+    }
+
+    fn path(&self, inside: &Path) -> PathBuf {
+        inside.to_owned()
+    }
+}
+
 /// Walks `folder`.
 pub fn walk(folder: &Path, rules: &Rules) -> Found {
     let mut found = Found::default();
-    let mut ignores = Vec::new();
-    walk_into(folder, Path::new(""), rules, &mut ignores, &mut found);
+    walk_into(&Disk(folder), Path::new(""), rules, &mut Vec::new(), &mut found);
     found
 }
 
-fn walk_into(folder: &Path, inside: &Path, rules: &Rules, ignores: &mut Vec<Gitignore>, found: &mut Found) {
-    let here = folder.join(inside);
-    let on_disk = if here.as_os_str().is_empty() { Path::new(".") } else { &here };
-    // Sorted by name within each folder and walked depth first: ordered by path components.
-    let names = fs::read_dir(on_disk).and_then(|entries| {
-        let mut names: Vec<(OsString, fs::FileType)> = Vec::new();
-        for entry in entries {
-            let entry = entry?;
-            names.push((entry.file_name(), entry.file_type()?));
-        }
-        names.sort_by(|a, b| a.0.as_encoded_bytes().cmp(b.0.as_encoded_bytes()));
-        Ok(names)
-    });
-    let names = match names {
+/// Walks a listing; the paths that come back are those that were put in.
+pub fn walk_listing(listing: &Listing, rules: &Rules) -> Found {
+    let mut found = Found::default();
+    walk_into(listing, Path::new(""), rules, &mut Vec::new(), &mut found);
+    found
+}
+
+fn walk_into(tree: &impl Tree, inside: &Path, rules: &Rules, ignores: &mut Vec<Gitignore>, found: &mut Found) {
+    let mut names = match tree.names(inside) {
         Ok(names) => names,
-        Err(error) => return found.problems.push((here, format!("folder cannot be read: {error}"))),
+        Err(error) => return found.problems.push((tree.path(inside), format!("folder cannot be read: {error}"))),
     };
+    // Sorted by name within each folder and walked depth first: ordered by path components.
+    names.sort_by(|a, b| a.0.as_encoded_bytes().cmp(b.0.as_encoded_bytes()));
     let depth = ignores.len();
-    if rules.gitignore && names.iter().any(|(name, kind)| name == ".gitignore" && !kind.is_dir()) {
-        match read_gitignore(&here.join(".gitignore"), inside) {
-            Ok(ignore) => ignores.push(ignore),
-            Err(error) => found.problems.push((here.join(".gitignore"), format!("cannot be read: {error}"))),
+    if rules.gitignore && names.iter().any(|(name, is_dir)| name == ".gitignore" && !is_dir) {
+        match tree.gitignore(inside) {
+            Ok(text) => ignores.push(parse_gitignore(&text, inside)),
+            Err(error) => {
+                let path = tree.path(inside).join(".gitignore");
+                found.problems.push((path, format!("cannot be read: {error}")));
+            }
         }
     }
-    for (name, kind) in names {
+    for (name, is_dir) in names {
         let inside = inside.join(&name);
         if let Some((wanted, leads)) = &rules.only {
-            let matches = if kind.is_dir() { leads } else { wanted };
+            let matches = if is_dir { leads } else { wanted };
             if !matches.is_match(&inside) {
                 continue;
             }
         }
         if !rules.hidden && name.as_encoded_bytes().starts_with(b".") {
             found.left_out.hidden += 1;
-        } else if rules.gitignore && (name == ".git" || ignored(ignores, &inside, kind.is_dir())) {
+        } else if rules.gitignore && (name == ".git" || ignored(ignores, &inside, is_dir)) {
             found.left_out.ignored += 1;
         } else if rules.exclude.is_match(&inside) {
             found.left_out.excluded += 1;
-        } else if kind.is_dir() {
-            walk_into(folder, &inside, rules, ignores, found);
+        } else if is_dir {
+            walk_into(tree, &inside, rules, ignores, found);
         } else if rules.include.as_ref().is_some_and(|include| !include.is_match(&inside)) {
             found.left_out.not_included += 1;
         } else {
-            let path = folder.join(&inside);
-            // Follows links: a link to a file counts as that file.
-            match fs::metadata(&path) {
-                Ok(meta) if meta.is_file() => {
-                    found.paths.push(path);
-                    found.sizes.push(meta.len());
-                }
-                Ok(meta) if meta.is_dir() => found.left_out.folder_links += 1,
-                Ok(_) => found.left_out.special += 1,
-                Err(error) => found.problems.push((path, format!("cannot be read: {error}"))),
-            }
+            tree.take(&inside, found);
         }
     }
     ignores.truncate(depth);
@@ -191,16 +287,15 @@ fn ignored(ignores: &[Gitignore], inside: &Path, is_dir: bool) -> bool {
 }
 
 /// The rules of one `.gitignore`; a line that is no pattern is passed over, as git does.
-fn read_gitignore(path: &Path, inside: &Path) -> std::io::Result<Gitignore> {
-    let bytes = fs::read(path)?;
-    let text = String::from_utf8_lossy(&bytes);
+fn parse_gitignore(bytes: &[u8], inside: &Path) -> Gitignore {
+    let text = String::from_utf8_lossy(bytes);
     let root = if inside.as_os_str().is_empty() { Path::new(".") } else { inside };
     let mut builder = GitignoreBuilder::new(root);
     for line in text.trim_start_matches('\u{FEFF}').lines() {
         // Err: not a pattern.
         let _ = builder.add_line(None, line);
     }
-    Ok(builder.build().unwrap_or_else(|_| Gitignore::empty()))
+    builder.build().unwrap_or_else(|_| Gitignore::empty())
 }
 
 #[cfg(test)]
@@ -214,6 +309,19 @@ mod tests {
         assert!(leads("*/b/*.txt", "src") && leads("*/b/*.txt", "src/b") && !leads("*/b/*.txt", "src/c"));
         assert!(leads("a/**/x.py", "a/b/c/d") && !leads("a/**/x.py", "b"));
         assert!(leads("{a/b,c}/*.py", "a"));
+    }
+
+    #[test]
+    fn a_listing_keeps_files_whose_paths_differ_only_in_slashes_and_files_beside_folders_of_their_name() {
+        let mut listing = Listing::default();
+        for path in ["b", "a/b", "a//b", "a", ".x/y", "/c"] {
+            listing.add(path.to_owned(), 1);
+        }
+        let rules = Rules::new(None, &[], &[], true, false).expect("rules");
+        let found = walk_listing(&listing, &rules);
+        let paths: Vec<&str> = found.paths.iter().filter_map(|path| path.to_str()).collect();
+        assert_eq!(paths, ["a", "a/b", "a//b", "b", "/c"]);
+        assert_eq!(found.left_out.hidden, 1);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 """Discovery: what the user wrote -> files, in a stable order.
 
-A folder is walked; a glob is a walk from its first folder without a wildcard; a file is taken as it is. Files
+A folder is walked; a glob is a walk from its first folder without a wildcard; a file is taken as it is; a URL may
+be any of the three, and its listing goes through the same rules. Files
 come in the order of the sources, and within a folder in the order of their paths, component by component and
 byte by byte. A file that is reached twice is read once, where it came first.
 
@@ -8,19 +9,23 @@ Start with `discover`.
 """
 
 import os
+import re
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from glob import iglob
 from os import PathLike, fspath
+from typing import Any
 
 from piecemill._core import walk_folder
 from piecemill.errors import SourceError
 from piecemill.sources.documents import LISTED_SKIPS, Skipped, Tally
 from piecemill.sources.packing import Reading, bad_document
+from piecemill.sources.remote import canonical, find, is_url
 from piecemill.sources.tasks import File, kind_of
 
 _WILDCARDS = frozenset("*?[{")
+_SHORTENED_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/[^/]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +49,8 @@ class _Findings:
         if count:
             self.left_out[rule] = self.left_out.get(rule, 0) + count
 
-    def add(self, file: File) -> None:
-        key = os.path.abspath(file.path)
+    def add(self, file: File, key: str | None = None) -> None:
+        key = key or os.path.abspath(file.path)
         if key in self.seen:
             self.count("repeated")
         else:
@@ -85,6 +90,8 @@ def is_glob(source: str) -> bool:
 
 
 def _discover_one(source: str, wanted: Wanted, reading: Reading, findings: _Findings) -> None:
+    if is_url(source):
+        return _discover_url(source, wanted, reading, findings)
     try:
         found = os.stat(source)
     except (OSError, ValueError) as error:
@@ -100,20 +107,26 @@ def _discover_one(source: str, wanted: Wanted, reading: Reading, findings: _Find
     if stat.S_ISDIR(found.st_mode):
         _walk(source, None, wanted, reading, findings)
     elif stat.S_ISREG(found.st_mode):
-        findings.add(File(source, found.st_size, named=True))
+        findings.add(File(source, found.st_size, named=True, inside=os.path.basename(source)))
     else:
         raise SourceError(f"{source}: neither a file nor a folder. Save what it gives to a file, or pass an iterable.")
 
 
+def _discover_url(source: str, wanted: Wanted, reading: Reading, findings: _Findings) -> None:
+    found = find(source, reading.storage, **_rules(wanted))
+    if found is None:
+        return
+    for rule, count in found.left_out.items():
+        findings.count(rule, count)
+    for url, size in zip(found.urls, found.sizes, strict=True):
+        if not found.is_file and _oversized(url, size, reading):
+            findings.count("oversized")
+        else:
+            findings.add(File(url, size, named=found.is_file), canonical(url, reading.storage))
+
+
 def _walk(folder: str, only: str | None, wanted: Wanted, reading: Reading, findings: _Findings) -> None:
-    paths, sizes, left_out, problems = walk_folder(
-        folder,
-        only=only,
-        include=wanted.include,
-        exclude=wanted.exclude,
-        gitignore=wanted.gitignore,
-        hidden=wanted.hidden,
-    )
+    paths, sizes, left_out, problems = walk_folder(folder, only=only, **_rules(wanted))
     for problem in problems:
         if reading.on_bad_document == "stop":
             raise bad_document(*problem)
@@ -121,11 +134,19 @@ def _walk(folder: str, only: str | None, wanted: Wanted, reading: Reading, findi
     for rule, count in left_out.items():
         findings.count(rule, count)
     for path, size in zip(paths, sizes, strict=True):
-        # Tables and files that are cut into pieces are never held whole, so their size does not matter.
-        if size > reading.max_file_bytes and reading.separator is None and kind_of(path)[0] == "text":
+        if _oversized(path, size, reading):
             findings.count("oversized")
         else:
-            findings.add(File(path, size, named=False))
+            findings.add(File(path, size, named=False, inside=path[len(folder) :].lstrip("/")))
+
+
+def _rules(wanted: Wanted) -> dict[str, Any]:
+    return {rule.name: getattr(wanted, rule.name) for rule in fields(wanted)}
+
+
+def _oversized(path: str, size: int, reading: Reading) -> bool:
+    # Tables and files that are cut into pieces are never held whole, so their size does not matter.
+    return size > reading.max_file_bytes and reading.separator is None and kind_of(path)[0] == "text"
 
 
 def _cut_glob(glob: str) -> tuple[str, str]:
@@ -137,7 +158,15 @@ def _cut_glob(glob: str) -> tuple[str, str]:
 
 
 def _no_file(source: str, findings: _Findings) -> SourceError:
-    kind = "a glob" if is_glob(source) else "a folder" if os.path.isdir(source) else "a path"
+    kind = (
+        "a glob"
+        if is_glob(source)
+        else "a URL"
+        if is_url(source)
+        else "a folder"
+        if os.path.isdir(source)
+        else "a path"
+    )
     tally = Tally(left_out=findings.left_out, skipped_count=len(findings.skipped), skipped=tuple(findings.skipped[:1]))
     what = f" Left out: {tally.describe()}." if tally.describe() else ""
     options = [
@@ -154,5 +183,8 @@ def _no_file(source: str, findings: _Findings) -> SourceError:
     way_out = f" To read them, pass {' or '.join(options)}." if options else ""
     if not what and kind == "a folder":
         return SourceError(f"{source}: no file in this folder.")
-    expected = "" if what else " Expected an existing file or folder, or a glob such as 'corpus/**/*.txt'."
+    folder = "s3://bucket/corpus" if is_url(source) else "corpus"
+    expected = "" if what else f" Expected an existing file or folder, or a glob such as '{folder}/**/*.txt'."
+    if _SHORTENED_URL.match(source):
+        expected = " A URL must be a string: a Path drops one of its slashes."
     return SourceError(f"{source}: no file matched ({kind}).{what}{way_out}{expected}")

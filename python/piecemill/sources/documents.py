@@ -97,6 +97,8 @@ class Documents:
     "Paths of the task's files; file number n is `paths[n - first_file]`."
     first_file: int
     tally: Tally
+    keys: NDArray[np.uint64] | None = None
+    "The hash of each document's group, where `Reading.group` names a field for it."
 
     def __len__(self) -> int:
         return len(self.ends)

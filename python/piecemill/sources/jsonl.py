@@ -10,9 +10,13 @@ Start with `read_jsonl`.
 
 from collections.abc import Iterator
 
+import numpy as np
+from numpy.typing import NDArray
+
 from piecemill._core import extract_lines
 from piecemill.sources.documents import Documents
 from piecemill.sources.packing import Packer
+from piecemill.sources.remote import open_bytes
 from piecemill.sources.streams import CHUNK_BYTES, BrokenStream, ByteStream
 from piecemill.sources.tasks import Task
 from piecemill.sources.text import BOM
@@ -22,13 +26,15 @@ def read_jsonl(task: Task, packer: Packer) -> Iterator[Documents]:
     """The documents of a JSON lines file, or of the lines that start in a range of it."""
     lines = _Lines(task, packer)
     try:
-        with open(lines.path, "rb") as file:
+        with open_bytes(lines.path, packer.reading.storage) as file:
             if task.start:
                 # From one byte before, so that a line that starts right at the range is seen to start there.
                 file.seek(task.start - 1)
             stream = ByteStream(file, task.packing)
             for whole in _whole_lines(stream, task, lines):
-                yield from lines.take(whole)
+                taken = lines.take(whole)
+                del whole  # a line may have hundreds of megabytes: not twice while its block is at work
+                yield from taken
                 packer.progress(stream.consumed)
     except BrokenStream as broken:
         # Whole lines before the break were handed over; the line that is broken goes with it.
@@ -49,13 +55,17 @@ class _Lines:
         self._newlines = 0
         self._newlines_before: int | None = None
 
-    def take(self, whole: bytes) -> Iterator[Documents]:
-        (data, ends, starts, empty, (listed, count)), newlines = extract_lines(whole, self._packer.reading.field)
+    def take(self, whole: NDArray[np.uint8]) -> Iterator[Documents]:
+        reading = self._packer.reading
+        (data, ends, starts, empty, (listed, count)), newlines, keys = extract_lines(
+            whole, reading.field, reading.group
+        )
         self._packer.bad_many([(self.name(line), reason) for line, reason in listed], count)
         self._packer.left_out("empty", empty)
-        yield from self._packer.add(data, ends, self._file, starts + self.position)
+        starts += self.position
         self._newlines += newlines
         self.position += len(whole)
+        return self._packer.add(data, ends, self._file, starts, keys if reading.group else None)
 
     def name(self, line: int) -> str:
         """ "path:number" of a line, counted from the position."""
@@ -71,14 +81,14 @@ class _Lines:
         if not self._range_start:
             return 0
         count, left = 0, self._first
-        with open(self.path, "rb") as file:
+        with open_bytes(self.path, self._packer.reading.storage) as file:
             while left and (chunk := file.read(min(left, CHUNK_BYTES))):
                 count += chunk.count(b"\n")
                 left -= len(chunk)
         return count
 
 
-def _whole_lines(stream: ByteStream, task: Task, lines: _Lines) -> Iterator[bytes]:
+def _whole_lines(stream: ByteStream, task: Task, lines: _Lines) -> Iterator[NDArray[np.uint8]]:
     """The bytes of the range in parts of whole lines; sets the position at which the first one starts."""
     held: list[bytes] = []
     at = task.start - 1 if task.start else 0  # where the next chunk starts
@@ -107,9 +117,24 @@ def _whole_lines(stream: ByteStream, task: Task, lines: _Lines) -> Iterator[byte
             held.append(chunk)
             continue
         # A line of many chunks is joined once, when its end has come.
-        yield b"".join([*held, memoryview(chunk)[: cut + 1]])
+        rest = chunk[cut + 1 :]
+        held.append(chunk[: cut + 1])
+        yield _joined(held)
         if last >= 0:
             return
-        held = [chunk[cut + 1 :]]
+        held.append(rest)
     if any(held):
-        yield b"".join(held)
+        yield _joined(held)
+
+
+def _joined(parts: list[bytes]) -> NDArray[np.uint8]:
+    """The parts in one buffer; each is let go as it is copied, so a long line is never in memory twice."""
+    if len(parts) == 1:
+        return np.frombuffer(parts.pop(), np.uint8)
+    whole = np.empty(sum(map(len, parts)), np.uint8)
+    end = len(whole)
+    while parts:
+        part = parts.pop()
+        whole[end - len(part) : end] = np.frombuffer(part, np.uint8)
+        end -= len(part)
+    return whole

@@ -6,9 +6,10 @@ happened to get at a time. Here also lives the policy for bad documents: stop wi
 Start with `Packer`; each reader has one per task.
 """
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ from piecemill.sources.documents import LISTED_SKIPS, BlockId, Documents, Place,
 BadDocument = Literal["stop", "skip"]
 
 BLOCK_BYTES = 8 * 1024 * 1024
+BLOCK_DOCUMENTS = 128 * 1024
+"""At most so many documents in a block: tiny ones would weigh more by their columns than by their text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,10 @@ class Reading:
     "Text in one block; a larger document gets a block of its own."
     on_bad_document: BadDocument = "stop"
     "What to do with a document that cannot be used."
+    group: str | None = None
+    "Field or column that says which documents belong together; a hash of it comes with each document."
+    storage: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+    "Options for the file systems of URLs, as fsspec takes them. Not shown: there may be a key in it."
 
     def __post_init__(self) -> None:
         if self.block_bytes < 1:
@@ -45,6 +52,8 @@ class Reading:
             raise PlanError(f"on_bad_document={self.on_bad_document!r}: expected 'stop' or 'skip'")
         if self.separator == "":
             raise PlanError("separator='': expected at least one character, or None for a document per file")
+        if self.group == "":
+            raise PlanError("group='': expected the name of a field or column, or None")
         if not self.field:
             raise PlanError("field='': expected the name of a field or column, such as 'text'")
 
@@ -60,6 +69,7 @@ class _Piece:
     ends: NDArray[np.int64]
     files: NDArray[np.int32]
     places: NDArray[np.int64]
+    keys: NDArray[np.uint64] | None
 
 
 class Packer:
@@ -71,7 +81,7 @@ class Packer:
         self.reading = reading
         self._task, self._place, self._paths, self._first_file = task, place, paths, first_file
         self._held: list[_Piece] = []
-        self._held_bytes = 0
+        self._held_bytes = self._held_documents = 0
         self._blocks = 0
         self._source_bytes = source_bytes
         self._progress = self._reported_bytes = 0
@@ -110,6 +120,7 @@ class Packer:
         ends: NDArray[np.int64],
         files: NDArray[np.int32] | int,
         places: NDArray[np.int64],
+        keys: NDArray[np.uint64] | None = None,
     ) -> Iterator[Documents]:
         """Take documents (none of them empty); gives the blocks that are full."""
         if isinstance(files, int):
@@ -118,15 +129,18 @@ class Packer:
         while start < count:
             base = int(ends[start - 1]) if start else 0
             stop = int(np.searchsorted(ends, base + self.reading.block_bytes - self._held_bytes, side="right"))
+            stop = min(stop, start + BLOCK_DOCUMENTS - self._held_documents)
             if stop <= start:
                 if self._held:
                     yield self._block()
                     continue
                 stop = start + 1  # larger than a block: alone
             end = int(ends[stop - 1])
-            piece = _Piece(data[base:end], ends[start:stop] - base, files[start:stop], places[start:stop])
+            own = None if keys is None else keys[start:stop]
+            piece = _Piece(data[base:end], ends[start:stop] - base, files[start:stop], places[start:stop], own)
             self._held.append(piece)
             self._held_bytes += end - base
+            self._held_documents += stop - start
             start = stop
 
     def finish(self) -> Iterator[Documents]:
@@ -146,6 +160,9 @@ class Packer:
                 _joined([piece.ends + shift for piece, shift in zip(held, shifts, strict=False)], np.int64),
                 _joined([piece.files for piece in held], np.int32),
                 _joined([piece.places for piece in held], np.int64),
+                None
+                if self.reading.group is None
+                else _joined([piece.keys for piece in held if piece.keys is not None], np.uint64),
             )
         tally = Tally(
             documents=len(whole.ends),
@@ -165,10 +182,11 @@ class Packer:
             self._paths,
             self._first_file,
             tally,
+            whole.keys,
         )
         self._blocks += 1
         self._reported_bytes = self._progress
-        self._held, self._held_bytes = [], 0
+        self._held, self._held_bytes, self._held_documents = [], 0, 0
         self._forget()
         return block
 

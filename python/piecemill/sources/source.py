@@ -15,7 +15,8 @@ from piecemill.sources.documents import Documents, Skipped, Tally
 from piecemill.sources.items import read_items
 from piecemill.sources.jsonl import read_jsonl
 from piecemill.sources.packing import BLOCK_BYTES, BadDocument, Packer, Reading
-from piecemill.sources.tasks import Task, kind_of, plan
+from piecemill.sources.remote import Storage, is_url
+from piecemill.sources.tasks import File, Task, kind_of, plan
 from piecemill.sources.text import read_text
 
 _LOOKED_AT = 64
@@ -34,13 +35,15 @@ def open_source(
     max_file_bytes: int = 1024 * 1024 * 1024,
     block_bytes: int = BLOCK_BYTES,
     on_bad_document: BadDocument = "stop",
+    group: str | None = None,
+    storage_options: Storage | None = None,
 ) -> "Source":
     """Find what `source` holds and plan how to read it; nothing is read yet.
 
-    `source` is a path, a glob, a list of those, a table (anything with the Arrow PyCapsule interface, or a
-    Hugging Face dataset), or an iterable of strings. A string or path alone is never taken for text. A list of
-    strings is taken for paths if one of them exists, and for texts if none looks like a path; in doubt it is
-    an error. `docs/sources.md` has the rules.
+    `source` is a path, a URL that fsspec knows, a glob of either, a list of those, a table (anything with the Arrow
+    PyCapsule interface, or a Hugging Face dataset), or an iterable of strings. A string or path alone is never
+    taken for text. A list of strings is taken for paths if one of them exists, and for texts if none looks like a
+    path; in doubt it is an error. `storage_options` go to fsspec. `docs/sources.md` has the rules.
 
     >>> [block.text(0) for block in open_source(["one two", "three"], block_bytes=1).blocks()]
     ['one two', 'three']
@@ -53,6 +56,8 @@ def open_source(
         max_file_bytes=max_file_bytes,
         block_bytes=block_bytes,
         on_bad_document=on_bad_document,
+        group=group,
+        storage=dict(storage_options or {}),
     )
     if isinstance(include, str) or isinstance(exclude, str):
         raise SourceError("include and exclude: found a string, expected a list of patterns such as ['*.py'].")
@@ -64,9 +69,13 @@ def open_source(
         return _in_memory(source, reading)
     wanted = Wanted(include=tuple(include), exclude=tuple(exclude), gitignore=gitignore, hidden=hidden)
     files, tally = discover(sources, wanted, reading)
+    if group is not None and (plain := next((f.path for f in files if kind_of(f.path)[0] == "text"), None)):
+        raise SourceError(
+            f"{plain}: a text file has no field {group!r} to split by. Exclude it, or split by directory."
+        )
     tasks, unplanned = plan(files, reading)
     tally += Tally(skipped_count=len(unplanned), skipped=tuple(unplanned))
-    return Source(tuple(tasks), reading, tally, total_bytes=sum(task.nbytes for task in tasks))
+    return Source(tuple(tasks), reading, tally, sum(task.nbytes for task in tasks), files=tuple(files))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +94,8 @@ class Source:
     "Bytes of the source as they lie on disk; None where that cannot be known."
     memory: Any = None
     "The object to read, of a source that is not files."
+    files: tuple[File, ...] = ()
+    "Every file, in order: documents refer to them by number. None of a source that is not files."
 
     @property
     def left_out(self) -> Mapping[str, int]:
@@ -176,6 +187,8 @@ def _read_memory(memory: Any, task: Task, packer: Packer) -> Iterator[Documents]
         from piecemill.sources.tables import read_capsule
 
         return read_capsule(memory, name, packer)
+    if packer.reading.group is not None:
+        raise SourceError(f"{name}: strings have no field {packer.reading.group!r} to split by. Pass a table.")
     return read_items(memory, name, packer)
 
 
@@ -213,6 +226,9 @@ def _as_paths(source: object) -> Sequence[str | PathLike[str]] | None:
     if any(exists(item) for item in first):
         return source
     if all(_looks_like_path(item) for item in first):
+        # Whether a URL exists would be a request each; discovery asks anyway, and says which one does not.
+        if any(is_url(item) for item in first):
+            return source
         raise SourceError(
             f"source: {first[0]!r} looks like a path, but no file matched any of the list. "
             "Correct the paths (a Path is never taken for text); or, if these are the texts, pass iter([...])."

@@ -9,7 +9,7 @@ Start with `read_table`, `read_capsule`.
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from piecemill._core import invalid_documents
+from piecemill._core import hash_documents, invalid_documents
 from piecemill.errors import SourceError
 from piecemill.sources.documents import LISTED_SKIPS, Documents, Skipped
 from piecemill.sources.packing import Packer, Reading
+from piecemill.sources.remote import RemoteFile, Storage, is_url
 from piecemill.sources.tasks import Task, cut
 
 _MAX_BATCH_ROWS = 65_536
@@ -37,7 +38,7 @@ def row_groups(whole: Task, reading: Reading, range_bytes: int) -> tuple[list[Ta
     """Cuts a Parquet file into tasks of neighbouring row groups; or says why it cannot be read."""
     path = whole.paths[0]
     try:
-        with pq.ParquetFile(path) as file:
+        with _open_parquet(path, reading.storage) as file:
             _column_type(file.schema_arrow, reading.field)
             meta = file.metadata
             groups = [
@@ -72,7 +73,7 @@ def read_table(task: Task, packer: Packer) -> Iterator[Documents]:
     path = task.paths[0]
     row = task.first_row
     try:
-        for batch in _parquet_batches(task, packer) if task.kind == "parquet" else _ipc_batches(path):
+        for batch in _parquet_batches(task, packer) if task.kind == "parquet" else _ipc_batches(path, packer):
             yield from _take_batch(batch, path, row, task.first_file, packer)
             row += batch.num_rows
             if task.rows:
@@ -121,21 +122,30 @@ def _lone(array: Any) -> pa.RecordBatch:
 
 
 def _parquet_batches(task: Task, packer: Packer) -> Iterator[pa.RecordBatch]:
-    field = packer.reading.field
+    columns = [name for name in (packer.reading.field, packer.reading.group) if name is not None]
     # With a buffer, a column is read as it is needed; without, a row group's column is held whole.
-    with pq.ParquetFile(task.paths[0], buffer_size=_BUFFER_BYTES) as file:
+    with _open_parquet(task.paths[0], packer.reading.storage, buffer_size=_BUFFER_BYTES) as file:
         groups = range(task.start, file.metadata.num_row_groups if task.stop is None else task.stop)
         size = sum(file.metadata.row_group(n).total_byte_size for n in groups)
         # About a block a batch, going by the mean row: of all columns, so rather too few rows than too many.
         rows = packer.reading.block_bytes * task.rows // max(size, 1)
         yield from file.iter_batches(
-            min(max(rows, 1), _MAX_BATCH_ROWS), row_groups=list(groups), columns=[field], use_threads=False
+            min(max(rows, 1), _MAX_BATCH_ROWS), row_groups=list(groups), columns=columns, use_threads=False
         )
 
 
-def _ipc_batches(path: str) -> Iterator[pa.RecordBatch]:
+@contextmanager
+def _open_parquet(path: str, storage: Storage, **options: Any) -> Iterator[pq.ParquetFile]:
+    with ExitStack() as stack:
+        # pyarrow reads a local path by itself, and faster than through a Python file.
+        source: Any = stack.enter_context(RemoteFile(path, storage)) if is_url(path) else path
+        yield stack.enter_context(pq.ParquetFile(source, **options))
+
+
+def _ipc_batches(path: str, packer: Packer) -> Iterator[pa.RecordBatch]:
     """Batches of an Arrow file, or of a stream (which Hugging Face datasets save under the same ending)."""
-    with pa.memory_map(path) as memory:
+    storage = packer.reading.storage
+    with pa.PythonFile(RemoteFile(path, storage)) if is_url(path) else pa.memory_map(path) as memory:
         try:
             reader = pa.ipc.open_file(memory)
         except pa.ArrowInvalid:
@@ -198,10 +208,15 @@ def _take_batch(batch: pa.RecordBatch, path: str, first_row: int, file: int, pac
     rows = np.arange(first_row, first_row + len(array), dtype=np.int64)
     problems: list[tuple[int, str]] = []
     bad = 0
+    keys: NDArray[np.uint64] | None = None
+    if (group := packer.reading.group) is not None:
+        keys, lost = _keys(batch, group)
+        problems += [(row, f"no {group!r} to split by") for row in rows[lost][:LISTED_SKIPS].tolist()]
+        bad, rows, array = int(lost.sum()), rows[~lost], array.filter(pa.array(~lost))
     if array.null_count:
         missing = np.asarray(array.is_null())
         problems += [(row, "null, expected text") for row in rows[missing][:LISTED_SKIPS].tolist()]
-        bad, rows, array = int(missing.sum()), rows[~missing], array.drop_null()
+        bad, rows, array = bad + int(missing.sum()), rows[~missing], array.drop_null()
     data, ends = _buffers(array)
     if invalid := invalid_documents(data, ends):
         starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
@@ -214,7 +229,22 @@ def _take_batch(batch: pa.RecordBatch, path: str, first_row: int, file: int, pac
     packer.bad_many([(f"{path}[{row}]", reason) for row, reason in problems[:LISTED_SKIPS]], bad)
     full = np.diff(ends, prepend=0) > 0
     packer.left_out("empty", len(ends) - int(full.sum()))
-    yield from packer.add(data, ends[full], file, rows[full])
+    rows = rows[full]
+    yield from packer.add(data, ends[full], file, rows, None if keys is None else keys[rows - first_row])
+
+
+def _keys(batch: pa.RecordBatch, group: str) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """The hash of every row's group, written as text; and which rows have none."""
+    index, way = _find(batch.schema, group)
+    column: Any = batch.column(index)
+    if way:
+        column = pc.struct_field(column, way)
+    try:
+        text = column.cast(pa.large_string())
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        raise _NoColumn(f"the column {group!r} is {column.type}, expected text or numbers to split by") from None
+    lost = np.asarray(text.is_null())
+    return hash_documents(*_buffers(text.fill_null("")))[:, 0], lost
 
 
 def _buffers(array: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

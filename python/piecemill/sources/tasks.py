@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from piecemill.sources.documents import Skipped
 from piecemill.sources.packing import Reading, bad_document
+from piecemill.sources.remote import file_name, is_url, url_parts
 from piecemill.sources.streams import PACKINGS
 
 Kind = Literal["text", "jsonl", "parquet", "arrow", "memory"]
@@ -32,6 +33,8 @@ class File(NamedTuple):
     path: str
     size: int
     named: bool
+    inside: str = ""
+    "Its path from the folder that was walked; its name, if it was named."
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ def kind_of(path: str) -> tuple[Kind, str | None]:
     `.json` is a text (in a code tree it is a settings file), but `.json.gz` and `.json.zst` are JSON lines,
     as published corpora name them.
     """
-    name = path.lower()
+    name = file_name(path).lower()
     packing = None
     for suffix, packed_by in PACKINGS.items():
         if name.endswith(suffix):
@@ -82,8 +85,9 @@ def plan(files: Sequence[File], reading: Reading) -> tuple[list[Task], list[Skip
     tasks: list[Task] = []
     skipped: list[Skipped] = []
     numbered = enumerate(files)
-    # Neighbours of one kind that can share a task stay together; a task never mixes named and found files.
-    for (kind, packing, named), run in groupby(numbered, key=lambda item: (*kind_of(item[1].path), item[1].named)):
+    # Neighbours of one kind that can share a task stay together; a task never mixes named and found files, nor
+    # files of two file systems.
+    for (kind, packing, named, _), run in groupby(numbered, key=lambda item: _alike(item[1])):
         if kind == "text" and packing is None and reading.separator is None:
             for group in _grouped(list(run), reading.block_bytes):
                 paths = tuple(file.path for _, file in group)
@@ -106,6 +110,11 @@ def plan(files: Sequence[File], reading: Reading) -> tuple[list[Task], list[Skip
             else:
                 tasks.append(one)
     return tasks, skipped
+
+
+def _alike(file: File) -> tuple[Kind, str | None, bool, tuple[str, str] | None]:
+    elsewhere = url_parts(file.path) if is_url(file.path) else None
+    return *kind_of(file.path), file.named, (elsewhere.head, elsewhere.tail) if elsewhere else None
 
 
 def _grouped(files: list[tuple[int, File]], block_bytes: int) -> Iterator[list[tuple[int, File]]]:

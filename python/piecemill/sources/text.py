@@ -7,18 +7,23 @@ Empty files and pieces are left out and counted.
 Start with `read_text`.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from piecemill._core import cut_text, invalid_documents, read_texts
-from piecemill.sources.documents import Documents
+from piecemill.sources.documents import LISTED_SKIPS, Documents
 from piecemill.sources.packing import Packer
+from piecemill.sources.remote import fetch, is_url, open_bytes
 from piecemill.sources.streams import BrokenStream, ByteStream
 from piecemill.sources.tasks import Task
 
 BOM = b"\xef\xbb\xbf"
 _BINARY_WINDOW = 8 * 1024
+_BINARY = "binary file (a NUL byte near its start), expected text"
+
+_Documents = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], int, tuple[list[tuple[int, str]], int]]
 
 
 def read_text(task: Task, packer: Packer) -> Iterator[Documents]:
@@ -31,7 +36,11 @@ def read_text(task: Task, packer: Packer) -> Iterator[Documents]:
 
 
 def _read_group(task: Task, packer: Packer) -> Iterator[Documents]:
-    (data, ends, numbers, empty, (listed, count)), binary = read_texts(task.paths, task.sizes, task.named)
+    if is_url(task.paths[0]):
+        contents = fetch(task.paths, packer.reading.storage)
+        (data, ends, numbers, empty, (listed, count)), binary = _take_texts(contents, task.named)
+    else:
+        (data, ends, numbers, empty, (listed, count)), binary = read_texts(task.paths, task.sizes, task.named)
     packer.bad_many([(task.paths[number], reason) for number, reason in listed], count)
     packer.left_out("empty", empty)
     packer.left_out("binary", binary)
@@ -40,11 +49,44 @@ def _read_group(task: Task, packer: Packer) -> Iterator[Documents]:
     yield from packer.add(data, ends, files, np.zeros(len(ends), np.int64))
 
 
+def _take_texts(contents: Sequence[bytes | OSError], named: bool) -> tuple[_Documents, int]:
+    """What `read_texts` does, for files that somebody else has fetched."""
+    taken: list[tuple[int, bytes]] = []
+    problems: list[tuple[int, str]] = []
+    empty = binary = 0
+    for number, content in enumerate(contents):
+        if isinstance(content, OSError):
+            problems.append((number, _reason(content)))
+            continue
+        text = content.removeprefix(BOM)
+        if _is_binary(text):
+            if named:
+                problems.append((number, _BINARY))
+            else:
+                binary += 1
+        elif reason := _invalid(text, len(content) - len(text)):
+            problems.append((number, reason))
+        elif not text:
+            empty += 1
+        else:
+            taken.append((number, text))
+    data = np.frombuffer(b"".join(text for _, text in taken), np.uint8)
+    ends = np.cumsum([len(text) for _, text in taken], dtype=np.int64)
+    numbers = np.array([number for number, _ in taken], np.int64)
+    return (data, ends, numbers, empty, (problems[:LISTED_SKIPS], len(problems))), binary
+
+
+def _invalid(text: bytes, marked: int) -> str:
+    """Where a text is not UTF-8, counted from the start of its file; empty if it is."""
+    found = invalid_documents(np.frombuffer(text, np.uint8), np.array([len(text)], np.int64)) if text else []
+    return f"invalid UTF-8 at byte {found[0][1] + marked} (found 0x{text[found[0][1]]:02x})" if found else ""
+
+
 def _read_packed(task: Task, packer: Packer) -> Iterator[Documents]:
     """A packed file is one document, so a break anywhere spoils all of it."""
     path, parts, size = task.paths[0], [], 0
     try:
-        with open(path, "rb") as file:
+        with open_bytes(path, packer.reading.storage) as file:
             stream = ByteStream(file, task.packing)
             for chunk in stream:
                 parts.append(chunk)
@@ -57,16 +99,14 @@ def _read_packed(task: Task, packer: Packer) -> Iterator[Documents]:
     except (OSError, BrokenStream) as error:
         return packer.bad(path, _reason(error))
     joined = b"".join(parts)
-    text = np.frombuffer(joined.removeprefix(BOM), np.uint8)
-    marked = len(joined) - len(text)
-    ends = np.array([len(text)], np.int64)
-    if invalid := invalid_documents(text, ends):
-        at = invalid[0][1]
-        packer.bad(path, f"invalid UTF-8 at byte {at + marked} (found 0x{text[at]:02x})")
-    elif not len(text):
+    text = joined.removeprefix(BOM)
+    if reason := _invalid(text, len(joined) - len(text)):
+        packer.bad(path, reason)
+    elif not text:
         packer.left_out("empty")
     else:
-        yield from packer.add(text, ends, task.first_file, np.zeros(1, np.int64))
+        ends = np.array([len(text)], np.int64)
+        yield from packer.add(np.frombuffer(text, np.uint8), ends, task.first_file, np.zeros(1, np.int64))
 
 
 def _read_pieces(task: Task, packer: Packer, separator: bytes) -> Iterator[Documents]:
@@ -75,7 +115,7 @@ def _read_pieces(task: Task, packer: Packer, separator: bytes) -> Iterator[Docum
     held: list[bytes] = []
     edge = b""  # the end of what is held, where a separator may have begun
     try:
-        with open(path, "rb") as file:
+        with open_bytes(path, packer.reading.storage) as file:
             stream = ByteStream(file, task.packing)
             for number, chunk in enumerate(stream):
                 if number == 0:
@@ -114,7 +154,7 @@ def _is_binary(chunk: bytes) -> bool:
 
 def _refuse_binary(task: Task, packer: Packer) -> None:
     if task.named:
-        packer.bad(task.paths[0], "binary file (a NUL byte near its start), expected text")
+        packer.bad(task.paths[0], _BINARY)
     else:
         packer.left_out("binary")
 

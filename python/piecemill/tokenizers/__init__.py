@@ -1,13 +1,15 @@
 """Tokenizers: text to token ids and back.
 
-A `Tokenizer` holds a vocabulary and knows its files; an engine (one file each) does the encoding. Importing
-this room, building a tokenizer from merges and saving it need numpy and nothing heavier: an engine is
-imported when the first text is encoded.
+A `Tokenizer` holds a model, one kind of vocabulary that knows its files; an engine (one file each) does the
+encoding. Importing this room, building a tokenizer from merges and saving it need numpy and nothing heavier: an
+engine is imported when the first text is encoded.
 
-Start with `Tokenizer` and `load_tokenizer`.
+Start with `Tokenizer` and `load_tokenizer`; `verify` compares an engine with the library a tokenizer comes from.
 """
 
 from piecemill.tokenizers.loading import load_tokenizer
+from piecemill.tokenizers.special import resolve_bos, resolve_eos
 from piecemill.tokenizers.tokenizer import Tokenizer
+from piecemill.tokenizers.verify import verify
 
-__all__ = ["Tokenizer", "load_tokenizer"]
+__all__ = ["Tokenizer", "load_tokenizer", "resolve_bos", "resolve_eos", "verify"]

@@ -1,62 +1,77 @@
-"""Encoding with HF `tokenizers`: any split its regex engine (Oniguruma) can compile."""
+"""Encoding with HF `tokenizers`: every kind of tokenizer.json, and any split that Oniguruma can compile."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import cached_property
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import SplitError, TokenizerError
-from piecemill.tokenizers.tokenizer_json import tokenizer_json
-from piecemill.tokenizers.vocabulary import Vocabulary
+from piecemill.tokenizers.engine import Encoded
+from piecemill.tokenizers.texts import pack, texts_of
 
 if TYPE_CHECKING:
     import tokenizers
 
 
 class HFEngine:
-    """Two `tokenizers.Tokenizer`s, each loaded when first needed: special tokens as plain text, or as tokens."""
+    """Two `tokenizers.Tokenizer`s, each loaded when first needed: special tokens as plain text, or as tokens.
+
+    `load(parse)` gives the tokenizer.json of each. Texts are encoded whole and bare: truncation, padding and the tokens
+    a post-processor would add are left out.
+    """
 
     name = "tokenizers"
 
-    def __init__(self, vocabulary: Vocabulary, pattern: str | None, why: str) -> None:
-        self._vocabulary = vocabulary
+    def __init__(self, load: Callable[[bool], str], why: str, *, pattern: str | None = None) -> None:
+        self._text = load
         self._pattern = pattern
         self.why = why
 
-    def encode(self, text: str | bytes, *, parse: bool) -> NDArray[np.uint32]:
-        engine = self._parsing if parse else self._plain
-        return np.array(engine.encode(_as_str(text), add_special_tokens=False).ids, np.uint32)
+    @property
+    def version(self) -> str:
+        return version("tokenizers")
 
-    def encode_batch(
-        self, texts: Sequence[str | bytes], *, parse: bool
-    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        engine = self._parsing if parse else self._plain
-        encoded = engine.encode_batch_fast([_as_str(text) for text in texts], add_special_tokens=False)
-        rows = [np.array(one.ids, np.uint32) for one in encoded]
-        ids = np.concatenate(rows) if rows else np.empty(0, np.uint32)
-        return ids, np.cumsum([len(row) for row in rows], dtype=np.int64)
+    def encode(self, text: str, *, parse: bool) -> NDArray[np.uint32]:
+        engine = self.parsing if parse else self.plain
+        return np.array(engine.encode(text, add_special_tokens=False).ids, np.uint32)
+
+    def encode_flat(
+        self, data: NDArray[np.uint8], ends: NDArray[np.int64], *, parse: bool, parallel: bool | None
+    ) -> Encoded:
+        engine = self.parsing if parse else self.plain
+        texts = texts_of(data, ends)
+        # `tokenizers` has no argument for it, but a batch of one gives its threads nothing to share.
+        batches = [[text] for text in texts] if parallel is False else [texts]
+        encoded = (one for batch in batches for one in engine.encode_batch_fast(batch, add_special_tokens=False))
+        return pack(one.ids for one in encoded)
 
     @cached_property
-    def _plain(self) -> "tokenizers.Tokenizer":
-        engine = self._load()
+    def plain(self) -> "tokenizers.Tokenizer":
+        """`tokenizers`' own object, told to take special tokens for text."""
+        engine = self._load(False)
         engine.encode_special_tokens = True
         return engine
 
     @cached_property
-    def _parsing(self) -> "tokenizers.Tokenizer":
-        return self._load()
+    def parsing(self) -> "tokenizers.Tokenizer":
+        """`tokenizers`' own object, as it comes."""
+        return self._load(True)
 
-    def _load(self) -> "tokenizers.Tokenizer":
+    def _load(self, parse: bool) -> "tokenizers.Tokenizer":
         import tokenizers
 
         if self._pattern is not None:
             check_pattern(self._pattern)
         try:
-            return tokenizers.Tokenizer.from_str(tokenizer_json(self._vocabulary, self._pattern))
+            engine = tokenizers.Tokenizer.from_str(self._text(parse))
         except Exception as error:
             raise TokenizerError(f"HF tokenizers {tokenizers.__version__} refused this tokenizer: {error}.") from error
+        engine.no_truncation()
+        engine.no_padding()
+        return engine
 
 
 def check_pattern(pattern: str) -> None:
@@ -70,7 +85,3 @@ def check_pattern(pattern: str) -> None:
             f"split {pattern!r}: HF tokenizers cannot compile it ({error}), so no tokenizer.json can carry it. "
             "Write it in Oniguruma's syntax; for 'dot matches newline' use [\\s\\S]."
         ) from error
-
-
-def _as_str(text: str | bytes) -> str:
-    return text if isinstance(text, str) else text.decode()

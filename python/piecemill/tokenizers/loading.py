@@ -1,126 +1,109 @@
-"""Loading a tokenizer from disk: a folder saved by Piecemill, or a tokenizer.json of plain byte-level BPE.
+"""Loading a tokenizer: which kind of file is it, and which model reads it.
 
-A setting that would change ids and that this library does not carry out is an error, never ignored.
+A setting that would change ids and that no engine carries out is an error, never ignored.
 """
 
-import json
-from os import PathLike
+import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from piecemill.errors import TokenizerError
-from piecemill.tokenizers.byte_level import BYTE_ORDER, CHARACTERS, bytes_of
-from piecemill.tokenizers.splits import PATTERNS, name_of
+from piecemill.tokenizers import hub
+from piecemill.tokenizers.byte_bpe_json import NotPlain, byte_bpe
+from piecemill.tokenizers.config import files_beside, read_json
+from piecemill.tokenizers.engine import AnyPath, Model
+from piecemill.tokenizers.hf_model import HFModel
+from piecemill.tokenizers.sentencepiece_model import SentencePieceModel
+from piecemill.tokenizers.tiktoken_ranks import PUBLISHED, TiktokenRanks, known_split
 from piecemill.tokenizers.tokenizer import Tokenizer
-from piecemill.tokenizers.vocabulary import Vocabulary, check_special_tokens, checked_merges
 
-_NEUTRAL: dict[str, tuple[object, ...]] = {
-    "dropout": (None, 0, 0.0),
-    "unk_token": (None,),
-    "continuing_subword_prefix": (None, ""),
-    "end_of_word_suffix": (None, ""),
-    "byte_fallback": (None, False),
-    "ignore_merges": (None, False),
-}
-"The settings of a BPE model that leave ids alone. (fuse_unk does whatever it says, as there is no unk_token.)"
+_EXPECTED = "expected a folder saved with Tokenizer.save, a tokenizer.json, a .model, a .tiktoken file or a hub id."
 
 
-def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
-    """The tokenizer saved at `path`: a folder with a tokenizer.json, or such a file itself."""
-    given = Path(path)
-    file = given / "tokenizer.json" if given.is_dir() else given
-    data = _read(file)
-    split, pattern = _split(data.get("pre_tokenizer"), file)
-    _check_settings(data, file)
+def load_tokenizer(
+    spec: AnyPath,
+    *,
+    engine: str | None = None,
+    split: str | None = None,
+    special_tokens: Mapping[str, int] | None = None,
+) -> Tokenizer:
+    """The tokenizer at `spec`: a folder, a tokenizer.json, a .model, a .tiktoken file, or a Hugging Face hub id.
+
+    Of a folder with several, tokenizer.json is taken before a .model, and that before a .tiktoken file. `engine` forces
+    "gigatoken", "tokenizers", "sentencepiece" or "tiktoken"; without it the fastest that can is taken. `split`
+    and `special_tokens` (text and id) are for .tiktoken files, which have neither; OpenAI's are known by their hash.
+    """
+    file = _file_of(spec)
+    if file.suffix == ".tiktoken":
+        model: Model = _tiktoken(file, split, special_tokens)
+    else:
+        if split is not None or special_tokens is not None:
+            raise TokenizerError(
+                f"{file}: it has its own split and special tokens; split= and special_tokens= are for .tiktoken files."
+            )
+        model = _sentencepiece(file) if file.suffix == ".model" else _tokenizer_json(file, folder=file != Path(spec))
+    return Tokenizer(model, engine=engine)
+
+
+def _file_of(spec: AnyPath) -> Path:
+    given = Path(spec)
+    if given.is_dir():
+        return _vocabulary_in(given)
+    if not given.exists() and isinstance(spec, str) and hub.looks_like_hub_id(spec):
+        return hub.fetch(spec)
+    if not given.exists():
+        raise TokenizerError(f"{given}: no such file; {_EXPECTED}")
+    if given.suffix not in (".json", ".model", ".tiktoken"):
+        raise TokenizerError(f"{given}: ends in {given.suffix or 'nothing'!r}; {_EXPECTED}")
+    return given
+
+
+def _vocabulary_in(folder: Path) -> Path:
+    for pattern in ("tokenizer.json", "tokenizer.model", "*.model", "*.tiktoken"):
+        found = sorted(folder.glob(pattern))
+        if len(found) > 1:
+            names = ", ".join(file.name for file in found)
+            raise TokenizerError(f"{folder}: holds {names}; name the file that is meant.")
+        if found:
+            return found[0]
+    raise TokenizerError(f"{folder}: holds no tokenizer.json, .model or .tiktoken file; {_EXPECTED}")
+
+
+def _tokenizer_json(file: Path, *, folder: bool) -> Model:
+    data = read_json(file)
+    beside = files_beside(file)
     record = file.parent / "training.json"
-    training = _read(record) if given.is_dir() and record.exists() else None
-    return Tokenizer(_vocabulary(data, file), split=split, pattern=pattern, training=training)
-
-
-def _read(file: Path) -> dict[str, Any]:
+    training = read_json(record) if folder and record.exists() else {}
     try:
-        data = json.loads(file.read_bytes())
-    except FileNotFoundError:
+        return byte_bpe(data, file, training=training, beside=beside)
+    except NotPlain:
+        return HFModel(file.read_bytes(), file, beside)
+
+
+def _sentencepiece(file: Path) -> Model:
+    return SentencePieceModel(_content(file), file, files_beside(file))
+
+
+def _tiktoken(file: Path, split: str | None, special_tokens: Mapping[str, int] | None) -> Model:
+    content = _content(file)
+    known = PUBLISHED.get(hashlib.sha256(content).hexdigest())
+    said: dict[str, Any] = {}
+    if (file.parent / "encoding.json").exists():  # a folder saved by us
+        said = read_json(file.parent / "encoding.json")
+    elif known is not None:
+        said = known._asdict()
+    if split is None and "split" not in said:
         raise TokenizerError(
-            f"{file}: no such file; expected a folder saved with Tokenizer.save, or a tokenizer.json."
-        ) from None
-    except (OSError, ValueError) as error:
-        raise TokenizerError(f"{file}: could not be read as JSON ({error}).") from error
-    if not isinstance(data, dict):
-        raise TokenizerError(f"{file}: holds a JSON {type(data).__name__}; expected an object.")
-    return data
-
-
-def _split(pre_tokenizer: Any, file: Path) -> tuple[str, str | None]:
-    """Name and pattern of the split; exactly the forms that `tokenizer_json.pre_tokenizer` writes, and HF's own."""
-    given = pre_tokenizer or {}
-    steps = given.get("pretokenizers", []) if given.get("type") == "Sequence" else [given]
-    kinds = [step.get("type") for step in steps]
-    byte_level = steps[-1] if steps else {}
-    plain = kinds in (["ByteLevel"], ["Split", "ByteLevel"]) and not byte_level.get("add_prefix_space", True)
-    if plain and kinds == ["ByteLevel"]:
-        return ("gpt2", PATTERNS["gpt2"]) if byte_level.get("use_regex", True) else ("none", None)
-    if plain and not byte_level.get("use_regex", True):
-        pattern = steps[0].get("pattern", {}).get("Regex")
-        if isinstance(pattern, str) and steps[0].get("behavior") == "Isolated" and not steps[0].get("invert"):
-            return name_of(pattern), pattern
-    raise TokenizerError(
-        f"{file}: pre_tokenizer {json.dumps(pre_tokenizer)[:200]} is not supported; "
-        "expected ByteLevel without prefix space, alone or after one isolating Split by a regex."
-    )
-
-
-def _check_settings(data: dict[str, Any], file: Path) -> None:
-    model = data.get("model") or {}
-    if model.get("type") != "BPE":
-        raise TokenizerError(f"{file}: the model is of type {model.get('type')!r}; expected byte-level 'BPE'.")
-    for name, neutral in _NEUTRAL.items():
-        if model.get(name) not in neutral:
-            raise TokenizerError(
-                f"{file}: model.{name} is {model[name]!r}, which is not supported; expected {neutral[0]!r}."
-            )
-    for name in ("normalizer", "truncation", "padding"):
-        if data.get(name) is not None:
-            raise TokenizerError(f"{file}: it has a {name}, which is not supported; expected none.")
-    post = data.get("post_processor")
-    if post is not None and post.get("type") != "ByteLevel":  # ByteLevel moves offsets, not ids.
-        raise TokenizerError(f"{file}: post_processor {post.get('type')!r} is not supported; expected none.")
-    for added in data.get("added_tokens") or []:
-        if not added.get("special") or added.get("lstrip") or added.get("rstrip") or added.get("single_word"):
-            raise TokenizerError(
-                f"{file}: added token {added.get('content')!r} is not supported; "
-                "expected special tokens only, without lstrip, rstrip and single_word."
-            )
-
-
-def _vocabulary(data: dict[str, Any], file: Path) -> Vocabulary:
-    vocab: dict[str, int] = data["model"].get("vocab") or {}
-    special = {added["content"]: added["id"] for added in data.get("added_tokens") or []}
-    check_special_tokens(list(special))
-    ids = {**vocab, **special}
-    if sorted(ids.values()) != list(range(len(ids))):
-        raise TokenizerError(f"{file}: its {len(ids):,} tokens do not have the ids 0 to {len(ids) - 1:,}, each once.")
-    try:
-        ranked = [ids[CHARACTERS[byte]] for byte in BYTE_ORDER]
-    except KeyError as error:
-        raise TokenizerError(f"{file}: byte character {error} is not in the vocabulary; expected all 256.") from None
-    pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in data["model"].get("merges") or []]
-    try:
-        merges = np.array([(vocab[left], vocab[right]) for left, right in pairs], np.uint32)
-        # As a dict for its order: an id made a second time keeps its first place.
-        ranked = list(dict.fromkeys(ranked + [vocab[left + right] for left, right in pairs]))
-    except (KeyError, ValueError) as error:
-        raise TokenizerError(f"{file}: a merge names or makes {error}, which is not in the vocabulary.") from None
-    spelled = {i: text for text, i in ids.items()}
-    reachable = frozenset(ranked)
-    unmade = [text for text, i in vocab.items() if i not in reachable and text not in special]
-    if unmade:
-        raise TokenizerError(
-            f"{file}: {len(unmade):,} tokens are made by no merge, such as {unmade[0]!r}; "
-            "expected every token to be a byte, a special token, or made by a merge."
+            f"{file}: a .tiktoken file does not say how texts are split, and this one is not one OpenAI published. "
+            "Pass split= 'gpt2', 'cl100k', 'o200k', 'none' or a regex (--split); a wrong one gives wrong ids."
         )
-    made = {i: bytes_of(spelled[i]) for i in ranked}
-    tokens = [made.get(i) or spelled[i].encode() for i in range(len(ids))]
-    return Vocabulary(tokens, checked_merges(merges), special, ranked)
+    special = said.get("special_tokens", {}) if special_tokens is None else special_tokens
+    return TiktokenRanks(content, file, known_split(split or said["split"]), dict(special))
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise TokenizerError(f"{file}: could not be read ({error}).") from error

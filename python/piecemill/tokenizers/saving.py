@@ -8,27 +8,22 @@ leave the hidden folder, `.NAME.saving-*` or `.NAME.old-*`, behind; it is never 
 
 import ctypes
 import errno
-import json
 import os
 import secrets
 import shutil
 import sys
-from binascii import b2a_base64
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from piecemill._core import __version__
 from piecemill.errors import TokenizerError
-from piecemill.tokenizers.tokenizer_json import tokenizer_json
-from piecemill.tokenizers.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from piecemill.tokenizers.tokenizer import Tokenizer
 
-END_OF_TEXT = "<|endoftext|>"
-"The one special token with a meaning of its own: `transformers` calls it the eos_token."
+VOCABULARIES = ("tokenizer.json", "tokenizer.model", "ranks.tiktoken")
+"One of these makes a folder a tokenizer."
 
-FILES = ("tokenizer.json", "tokenizer_config.json", "ranks.tiktoken", "training.json")
+FILES = (*VOCABULARIES, "tokenizer_config.json", "special_tokens_map.json", "training.json", "encoding.json")
 
 
 def save(tokenizer: "Tokenizer", path: str | os.PathLike[str], *, force: bool) -> None:
@@ -66,44 +61,7 @@ def save(tokenizer: "Tokenizer", path: str | os.PathLike[str], *, force: bool) -
 
 def files_of(tokenizer: "Tokenizer") -> dict[str, bytes]:
     """The content of each file of a saved tokenizer."""
-    record = {
-        "piecemill": __version__,
-        "split": tokenizer.split,
-        "pattern": tokenizer.pattern,
-        "vocab_size": tokenizer.vocab_size,
-        **tokenizer.training,
-    }
-    try:
-        training = json.dumps(record, ensure_ascii=False, indent=2, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise TokenizerError(
-            f"training record: {error}; expected only what JSON can hold (text, numbers, lists, objects)."
-        ) from error
-    vocabulary = tokenizer.vocabulary
-    return {
-        "tokenizer.json": tokenizer_json(vocabulary, tokenizer.pattern).encode(),
-        "tokenizer_config.json": _config(vocabulary).encode(),
-        "ranks.tiktoken": _ranks(vocabulary),
-        "training.json": f"{training}\n".encode(),
-    }
-
-
-def _config(vocabulary: Vocabulary) -> str:
-    config: dict[str, object] = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "clean_up_tokenization_spaces": False,
-        # transformers' own word for "no limit": a tokenizer does not know the model's.
-        "model_max_length": int(1e30),
-    }
-    if END_OF_TEXT in vocabulary.special_tokens:
-        config["eos_token"] = END_OF_TEXT
-    return json.dumps(config, indent=2) + "\n"
-
-
-def _ranks(vocabulary: Vocabulary) -> bytes:
-    tokens = vocabulary.tokens
-    lines = [b"%b %d" % (b2a_base64(tokens[i], newline=False), rank) for rank, i in enumerate(vocabulary.ranked)]
-    return b"\n".join(lines) + b"\n"
+    return tokenizer.model.files()
 
 
 def check_target(target: Path, force: bool) -> bool:
@@ -120,7 +78,7 @@ def check_target(target: Path, force: bool) -> bool:
     if not inside:
         return False
     strange = [name for name in inside if name not in FILES]
-    if strange or FILES[0] not in inside:
+    if strange or not set(VOCABULARIES) & set(inside):
         shown = ", ".join((strange or inside)[:5]) + (", ..." if len(strange or inside) > 5 else "")
         raise TokenizerError(
             f"{target} is not only a saved tokenizer: it holds {shown}. "

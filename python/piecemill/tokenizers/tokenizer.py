@@ -1,54 +1,41 @@
-"""`Tokenizer`: the public face of a vocabulary, a split and an engine."""
+"""`Tokenizer`: the public face of a model and an engine."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from os import PathLike
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from piecemill.errors import TokenizerError
-from piecemill.tokenizers import gigatoken, hf
+from piecemill.tokenizers.byte_bpe import ByteBPE
+from piecemill.tokenizers.engine import Encoded, Engine, Model, checked_ids, choose
+from piecemill.tokenizers.special import refuse_special
 from piecemill.tokenizers.splits import pattern_of
+from piecemill.tokenizers.texts import check_flat, check_text, flatten
 from piecemill.tokenizers.vocabulary import Vocabulary
 
-Special = Literal["plain", "parse"]
-
-
-class Engine(Protocol):
-    """A library that encodes. Texts come checked: `str` without surrogates, `bytes` of valid UTF-8."""
-
-    name: str
-    why: str
-
-    def encode(self, text: str | bytes, *, parse: bool) -> NDArray[np.uint32]: ...
-
-    def encode_batch(
-        self, texts: Sequence[str | bytes], *, parse: bool
-    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]: ...
+Special = Literal["plain", "parse", "stop"]
 
 
 class Tokenizer:
-    """A byte-level BPE tokenizer: exact both ways for every valid UTF-8 text.
+    """Text to token ids and back; what a byte-level one encodes, it decodes exactly.
 
     Make one with `train_bpe`, `Tokenizer.from_merges` or `load_tokenizer`. The text of a special token inside a
-    text is data and is encoded as such; `special="parse"` turns it into the token. (One exception, by the numbering
-    that all libraries share: a vocabulary that learned exactly that string has one id for both.)
+    text is data and is encoded as such; `special="parse"` turns it into the token, `special="stop"` is an error that
+    names the text. (One exception to plain, by the numbering that all libraries share: a vocabulary that learned
+    exactly that string has one id for both.)
+
+    It can be pickled, and is cheap to copy: an engine is loaded where the first text is encoded.
     """
 
-    def __init__(
-        self,
-        vocabulary: Vocabulary,
-        *,
-        split: str,
-        pattern: str | None = None,
-        training: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._vocabulary = vocabulary
-        self._split = split
-        self._pattern = pattern_of(split, pattern)
-        self._training = dict(training or {})
+    def __init__(self, model: Model, *, engine: str | None = None) -> None:
+        self._model = model
+        self._asked = engine
+        self._chosen: tuple[str, str] | None = None
+        if engine is not None:
+            _ = self.engine  # so that one which cannot be is an error now
 
     @classmethod
     def from_merges(
@@ -70,67 +57,76 @@ class Tokenizer:
         (257, b'ab', 'abba')
         """
         vocabulary = Vocabulary.from_merges(merges, special_tokens)
-        return cls(vocabulary, split=split, pattern=pattern, training=training)
+        return cls(ByteBPE(vocabulary, split, pattern_of(split, pattern), dict(training or {})))
 
     def encode(self, text: str | bytes, *, special: Special = "plain") -> NDArray[np.uint32]:
         """The token ids of one text; `bytes` are taken as UTF-8."""
-        _check_text(text, "text")
-        return self.engine.encode(text, parse=_parse(special))
+        given = check_text(text, "text")
+        parse = self._parse(special)
+        if special == "stop":
+            refuse_special(*flatten([given]), self.special_tokens, "text")
+        return self.engine.encode(given, parse=parse)
 
-    def encode_batch(
-        self, texts: Iterable[str | bytes], *, special: Special = "plain"
-    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    def encode_batch(self, texts: Any, *, special: Special = "plain", parallel: bool | None = None) -> Encoded:
         """The ids of all texts one after another, and where each text ends.
 
-        Text i is `ids[ends[i - 1] : ends[i]]`, from 0 for the first; an empty text ends where it begins.
-        """
-        if isinstance(texts, str | bytes):
-            raise TokenizerError("encode_batch: got one text; expected a list of texts. Use encode, or pass [text].")
-        given = list(texts)
-        for i, text in enumerate(given):
-            _check_text(text, f"texts[{i}]")
-        return self.engine.encode_batch(given, parse=_parse(special))
+        `texts` are a list of `str` or `bytes`, an Arrow array or chunked array, or anything with the Arrow PyCapsule
+        interface (a polars series). Text i is `ids[ends[i - 1] : ends[i]]`, from 0 for the first; an empty text ends
+        where it begins. `parallel=False` stays on the calling thread; None is parallel except in a worker process.
 
-    def decode_bytes(self, ids: ArrayLike) -> bytes:
-        """The bytes that `ids` stand for; a special token stands for its text."""
-        given = np.asarray(ids)
-        if given.size == 0:
-            return b""
-        if given.ndim != 1 or given.dtype.kind not in "iu":
-            raise TokenizerError(
-                f"decode: got an array of shape {given.shape} and type {given.dtype}; expected one row of token ids."
-            )
-        outside = (given < 0) | (given >= self.vocab_size)
-        if outside.any():
-            at = int(outside.argmax())
-            raise TokenizerError(f"decode: ids[{at}] is {given[at]}; expected 0 to {self.vocab_size - 1:,}.")
-        tokens = self._vocabulary.tokens
-        return b"".join([tokens[i] for i in given.tolist()])
+        >>> tok = Tokenizer.from_merges(np.array([[64, 65]]), split="gpt2")
+        >>> ids, ends = tok.encode_batch(["ab", "", "aab"])
+        >>> ids.tolist(), ends.tolist()
+        ([256, 64, 256], [1, 1, 3])
+        """
+        data, ends = flatten(texts)
+        return self._encode_flat(data, ends, special, parallel)
+
+    def encode_flat(
+        self,
+        data: NDArray[np.uint8],
+        ends: NDArray[np.int64],
+        *,
+        special: Special = "plain",
+        parallel: bool | None = None,
+    ) -> Encoded:
+        """As `encode_batch`, of texts in the flat form: their UTF-8 one after another, and where each ends."""
+        return self._encode_flat(*check_flat(data, ends), special, parallel)
 
     def decode(self, ids: ArrayLike) -> str:
         """The text that `ids` stand for; where they cut a character in two, U+FFFD stands for the pieces."""
-        return self.decode_bytes(ids).decode("utf-8", "replace")
+        return self._model.decode(checked_ids(ids, self.vocab_size))
+
+    def decode_bytes(self, ids: ArrayLike) -> bytes:
+        """The bytes that `ids` stand for; a TokenizerError where tokens are not made of bytes."""
+        return self._model.decode_bytes(checked_ids(ids, self.vocab_size))
 
     def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
-        """Write the tokenizer as a folder at `path`, whole or not at all; `force` replaces one saved there before."""
+        """Write the tokenizer as a folder at `path`, whole or not at all; `force` replaces one saved there before.
+
+        One that was loaded is saved as the files it came in, so `load_tokenizer` gives the same one again.
+        """
         from piecemill.tokenizers.saving import save
 
         save(self, path, force=force)
 
     @property
     def vocab_size(self) -> int:
-        """How many ids there are, special tokens included."""
-        return len(self._vocabulary.tokens)
+        """One more than the largest id, special tokens included."""
+        return self._model.vocab_size
+
+    @cached_property
+    def identity(self) -> str:
+        """A SHA-256 of what decides the ids: the same for the same tokenizer on any machine, with any engine."""
+        return f"sha256:{self._model.identity()}"
 
     def id_of(self, token: str | bytes) -> int:
         """The id of a token; a TokenizerError if there is none.
 
-        A `str` names the special token with that text, or else stands for its UTF-8. `bytes` are only ever
-        ordinary bytes.
+        A `str` names the special token with that text, or else a token spelled so (in a byte-level vocabulary: its
+        UTF-8). `bytes` are only ever ordinary bytes of a byte-level vocabulary.
         """
-        if isinstance(token, str) and token in self._vocabulary.special_tokens:
-            return self._vocabulary.special_tokens[token]
-        found = self._vocabulary.ids.get(token.encode("utf-8", "surrogatepass") if isinstance(token, str) else token)
+        found = self._model.id_of(token)
         if found is None:
             raise TokenizerError(
                 f"{token!r} is not one of the {self.vocab_size:,} tokens; encode() splits it into some."
@@ -141,74 +137,94 @@ class Tokenizer:
         """The bytes of one id; of a special token, its text in UTF-8."""
         if not 0 <= token_id < self.vocab_size:
             raise TokenizerError(f"id {token_id} does not exist; expected 0 to {self.vocab_size - 1:,}.")
-        return self._vocabulary.tokens[token_id]
+        return self._model.decode_bytes(np.array([token_id]))
 
     @property
-    def vocabulary(self) -> Vocabulary:
-        """What the ids mean."""
-        return self._vocabulary
+    def kind(self) -> str:
+        """What it is, in words."""
+        return self._model.kind
 
     @property
-    def merges(self) -> NDArray[np.uint32]:
-        """Pairs of ids, best first; read-only."""
-        return self._vocabulary.merges
+    def model(self) -> Model:
+        """The vocabulary and its files."""
+        return self._model
 
     @property
     def special_tokens(self) -> dict[str, int]:
         """Text and id of each special token."""
-        return dict(self._vocabulary.special_tokens)
-
-    @property
-    def split(self) -> str:
-        """What cuts a text before merging: "gpt2", "cl100k", "o200k", "none", or a regex."""
-        return self._split
-
-    @property
-    def pattern(self) -> str | None:
-        """The regex of the split; None for "none"."""
-        return self._pattern
-
-    @property
-    def training(self) -> dict[str, Any]:
-        """How it was trained, as training.json has it; empty if unknown."""
-        return dict(self._training)
+        return dict(self._model.special_tokens)
 
     @cached_property
     def engine(self) -> Engine:
         """The library that encodes: its `name`, and `why` it was chosen."""
-        why_not = gigatoken.why_not(self._vocabulary, self._pattern)
-        if why_not is None:
-            return gigatoken.GigatokenEngine(self._vocabulary, self._pattern)
-        return hf.HFEngine(self._vocabulary, self._pattern, why_not)
+        if self._chosen is not None:
+            return self._model.start(*self._chosen)
+        return choose(self._model, self._asked)
+
+    # What only byte-level BPE has
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """What the ids mean."""
+        return self._byte_bpe("vocabulary").vocabulary
+
+    @property
+    def merges(self) -> NDArray[np.uint32]:
+        """Pairs of ids, best first; read-only."""
+        return self._byte_bpe("merges").vocabulary.merges
+
+    @property
+    def split(self) -> str:
+        """What cuts a text before merging: "gpt2", "cl100k", "o200k", "none", or a regex."""
+        return self._byte_bpe("split").split
+
+    @property
+    def pattern(self) -> str | None:
+        """The regex of the split; None for "none"."""
+        return self._byte_bpe("pattern").pattern
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """How it was trained, as training.json has it; empty if unknown."""
+        return dict(self._model.training) if isinstance(self._model, ByteBPE) else {}
 
     def __len__(self) -> int:
         return self.vocab_size
 
     def __repr__(self) -> str:
-        special = f", {len(self._vocabulary.special_tokens)} special" if self._vocabulary.special_tokens else ""
-        return f"Tokenizer(split={self._split!r}, {self.vocab_size:,} tokens{special}, engine={self.engine.name})"
+        split = f"split={self.split!r}, " if isinstance(self._model, ByteBPE) else f"{self.kind}, "
+        special = f", {len(self.special_tokens)} special" if self.special_tokens else ""
+        return f"Tokenizer({split}{self.vocab_size:,} tokens{special}, engine={self.engine.name})"
 
     def __getstate__(self) -> dict[str, Any]:
-        # A worker process loads its own engine: gigatoken's and HF's hold threads and caches.
-        return {name: value for name, value in self.__dict__.items() if name != "engine"}
+        # A worker process loads its own engine (gigatoken's and HF's hold threads and caches), but the one chosen here.
+        chosen = (self.engine.name, self.engine.why) if "engine" in self.__dict__ else self._chosen
+        return {name: value for name, value in self.__dict__.items() if name != "engine"} | {"_chosen": chosen}
 
+    def _encode_flat(
+        self, data: NDArray[np.uint8], ends: NDArray[np.int64], special: Special, parallel: bool | None
+    ) -> Encoded:
+        parse = self._parse(special)
+        if special == "stop":
+            refuse_special(data, ends, self.special_tokens)
+        if len(ends) == 0:
+            return np.empty(0, np.uint32), np.empty(0, np.int64)
+        return self.engine.encode_flat(data, ends, parse=parse, parallel=parallel)
 
-def _parse(special: Special) -> bool:
-    if special not in ("plain", "parse"):
-        raise TokenizerError(f"special={special!r}: expected 'plain' (special tokens in a text are text) or 'parse'.")
-    return special == "parse"
+    def _parse(self, special: Special) -> bool:
+        if special not in ("plain", "parse", "stop"):
+            raise TokenizerError(
+                f"special={special!r}: expected 'plain' (special tokens in a text are text), 'parse' or 'stop'."
+            )
+        refused = self._model.parse_refused() if special == "parse" else None
+        if refused is not None:
+            raise TokenizerError(
+                f"special='parse': not possible with a {self.kind}: {refused}. Expected 'plain' or 'stop'; ids of "
+                "special tokens can be put between the ids of texts."
+            )
+        return special == "parse"
 
-
-def _check_text(text: str | bytes, where: str) -> None:
-    if not isinstance(text, str | bytes):
-        raise TokenizerError(f"{where} is {type(text).__name__}; expected str or bytes.")
-    if text.isascii():
-        return
-    try:
-        _ = text.encode() if isinstance(text, str) else text.decode()
-    except (UnicodeEncodeError, UnicodeDecodeError) as error:
-        what = "character" if isinstance(text, str) else "byte"
-        raise TokenizerError(
-            f"{where}: {what} {error.start:,} is {text[error.start : error.start + 1]!r}: {error.reason}. "
-            "Expected valid UTF-8; repair it first, for example with decode('utf-8', 'replace')."
-        ) from None
+    def _byte_bpe(self, what: str) -> ByteBPE:
+        if not isinstance(self._model, ByteBPE):
+            raise TokenizerError(f"{what}: a {self.kind} has none that could be given; only byte-level BPE does.")
+        return self._model

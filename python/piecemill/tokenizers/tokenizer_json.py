@@ -13,7 +13,7 @@ from piecemill.tokenizers.splits import PATTERNS
 from piecemill.tokenizers.vocabulary import Vocabulary
 
 
-def tokenizer_json(vocabulary: Vocabulary, pattern: str | None) -> str:
+def tokenizer_json(vocabulary: Vocabulary, pattern: str | None, post_processor: Any = None) -> str:
     """The file that HF `tokenizers`, `transformers` and gigatoken load."""
     return assemble(
         vocabulary.characters(),
@@ -21,6 +21,7 @@ def tokenizer_json(vocabulary: Vocabulary, pattern: str | None) -> str:
         added_tokens=vocabulary.special_tokens,
         pre_tokenizer=pre_tokenizer(pattern),
         decoder=_byte_level(use_regex=True),
+        post_processor=post_processor,
     )
 
 
@@ -31,6 +32,7 @@ def assemble(
     added_tokens: Mapping[str, int],
     pre_tokenizer: dict[str, Any] | None,
     decoder: dict[str, Any] | None,
+    post_processor: Any = None,
     byte_fallback: bool = False,
 ) -> str:
     """A tokenizer.json with each id written as `spelled` says; more strings than ids give unused ids at the end."""
@@ -39,18 +41,7 @@ def assemble(
     merges = ",\n".join(
         [f"[{names[left]},{names[right]}]" for left, right in zip(*vocabulary.merges.T.tolist(), strict=True)]
     )
-    added = [
-        {
-            "id": i,
-            "content": text,
-            "single_word": False,
-            "lstrip": False,
-            "rstrip": False,
-            "normalized": False,
-            "special": True,
-        }
-        for text, i in added_tokens.items()
-    ]
+    added = [added_token(text, i) for text, i in added_tokens.items()]
     head = {
         "version": "1.0",
         "truncation": None,
@@ -58,7 +49,7 @@ def assemble(
         "added_tokens": added,
         "normalizer": None,
         "pre_tokenizer": pre_tokenizer,
-        "post_processor": None,
+        "post_processor": post_processor,
         "decoder": decoder,
     }
     model = {
@@ -74,6 +65,19 @@ def assemble(
     head_text = json.dumps(head, ensure_ascii=False)[:-1]
     model_text = json.dumps(model)[:-1]
     return f'{head_text},\n"model": {model_text},\n"vocab": {{\n{vocab}\n}},\n"merges": [\n{merges}\n]}}}}\n'
+
+
+def added_token(text: str, i: int) -> dict[str, Any]:
+    """How tokenizer.json writes a special token."""
+    return {
+        "id": i,
+        "content": text,
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
 
 
 def pre_tokenizer(pattern: str | None) -> dict[str, Any]:

@@ -1,0 +1,25 @@
+"""The answer all pipelines are compared with: HF `tokenizers`, document by document, each with its end.
+
+python peers_prepare/reference.py FILE.jsonl tokenizer.json digest.json
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from pipeline import EOS, Digest, batches, read_share, shares
+from tokenizers import Tokenizer
+
+
+def main(jsonl, tokenizer, target):
+    loaded = Tokenizer.from_file(tokenizer)
+    eos = loaded.token_to_id(EOS)
+    digest = Digest()
+    for texts in batches(read_share(shares(Path(jsonl), 1)[0])):
+        # `encode_batch`, and not the faster call the pipelines use: the reference is the plain one.
+        for encoding in loaded.encode_batch(texts, add_special_tokens=False):
+            digest.add([*encoding.ids, eos])
+    Path(target).write_text(json.dumps(digest.summary()))
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,300 @@
+"""Preparing a corpus, against everybody who does: `python benchmarks/prepare.py`, or with `--quick`.
+
+    127mb   8,238 Python files in one JSONL, all pipelines
+    2gb     two billion bytes of code and other text, as JSONL and as Parquet; Piecemill, with 2 GiB and with 1 GiB,
+            and gigatoken's own encode_batch in memory as the yardstick
+
+Each pipeline is a process of its own with two workers, from the file to tokens on disk, all with one tokenizer of
+50,257 entries. What it wrote is read back and compared with HF `tokenizers` before any time is shown; a
+difference of ours ends the benchmark, one of a peer takes its time out of the table.
+Memory is that of all processes together. Every run is appended to `results.jsonl`; complete sessions rewrite the
+table in `docs/benchmarks.md`.
+"""
+
+import argparse
+import datetime
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import tables_prepare
+from corpus import CACHE, RECORDED
+from measure import Run, append, machine, measure, median_and_spread, read, record
+from pipelines import OURS, PEERS, PIPELINES, PYTHON, YARDSTICK, Pipeline, install, prepare_command, produced, version
+from train import FAST, PAGE, RESULTS, choose, commit
+
+HERE = Path(__file__).parent
+SCRATCH = CACHE / "runs-prepare"
+TOKENIZER = CACHE / "tokenizer-50257" / "tokenizer.json"
+WORKERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What every pipeline is asked."""
+
+    name: str
+    corpus: str
+    format: str
+    memory: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.corpus}.{self.format} workers={WORKERS} memory={self.memory}"
+
+    @property
+    def input(self) -> Path:
+        made = RECORDED[self.corpus]
+        return made.parquet if self.format == "parquet" else made.jsonl
+
+
+@dataclass(slots=True)
+class Entry:
+    """One pipeline on one question: its runs so far, and what it wrote."""
+
+    pipeline: Pipeline
+    runs: list[Run] = field(default_factory=list)
+    reason: str = ""
+    agreement: str = ""
+    output_bytes: int = 0
+    inside_seconds: list[float] = field(default_factory=list)
+    "Of the yardstick: the seconds of the call alone."
+    digest: dict = field(default_factory=dict)
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.runs) and not self.reason and all(run.outcome == "ok" for run in self.runs)
+
+
+def questions(only: list[str], quick: bool) -> list[Question]:
+    asked = []
+    if "127mb" in only:
+        asked.append(Question("127mb", "python-5mb" if quick else "python-127mb", "jsonl", "2GiB"))
+    if "2gb" in only and not quick:
+        for kind in ("jsonl", "parquet"):
+            asked += [Question("2gb", "mixed-2000mb", kind, memory) for memory in ("2GiB", "1GiB")]
+    return asked
+
+
+def ask(question: Question, entries: list[Entry], *, repeats: int | None, time_limit: float) -> None:
+    """Every pipeline once, then the comparison, then the other rounds."""
+    wanted = reference(question)
+    for entry in entries:
+        if not entry.reason:
+            run_once(question, entry, time_limit, compare_with=wanted)
+    pending = [entry for entry in entries if entry.finished]
+    count = 1
+    while pending := [entry for entry in pending if count < (repeats or (5 if entry.runs[0].seconds < FAST else 3))]:
+        # Another one starts each round, so that nobody always runs after the same neighbour.
+        turn = count % len(pending)
+        for entry in pending[turn:] + pending[:turn]:
+            run_once(question, entry, time_limit)
+        pending = [entry for entry in pending if entry.finished]
+        count += 1
+
+
+def run_once(question: Question, entry: Entry, time_limit: float, *, compare_with: dict | None = None) -> None:
+    name = entry.pipeline.name
+    out = SCRATCH / name
+    shutil.rmtree(out, ignore_errors=True)
+    inputs = parts(question) if entry.pipeline.reads_whole_files else [question.input]
+    command = prepare_command(
+        entry.pipeline, inputs=inputs, tokenizer=TOKENIZER, workers=WORKERS, memory=question.memory, out=out
+    )
+    print(f"prepare {question}  {name}, run {len(entry.runs) + 1}", file=sys.stderr)
+    # What the last one wrote is on its way to the disk; nobody shall wait for another's bytes.
+    os.sync()
+    # Our own time is never capped: a miss must be seen in full.
+    limit = 24 * 3600 if name == OURS else time_limit
+    entry.runs.append(measure(command, threads=WORKERS, log=SCRATCH / f"{name}.log", time_limit=limit, tree=True))
+    if entry.finished:
+        entry.output_bytes = folder_bytes(out)
+        if name == YARDSTICK:
+            entry.inside_seconds.append(json.loads((out / "inside.json").read_text())["seconds"])
+        if compare_with is not None:
+            entry.digest = produced(entry.pipeline, out)
+            judge(question, entry, compare_with)
+    shutil.rmtree(out, ignore_errors=True)
+
+
+def judge(question: Question, entry: Entry, wanted: dict) -> None:
+    """Say how the tokens compare; other tokens than the reference's have no time."""
+    found = entry.digest
+    if found["ordered"] == wanted["ordered"]:
+        entry.agreement = "same tokens"
+    elif found["unordered"] == wanted["unordered"] and entry.pipeline.name != OURS:
+        entry.agreement = "same tokens, documents in another order"
+    else:
+        entry.agreement = (
+            f"other tokens: {found['documents']:,} documents, {found['tokens']:,} tokens; "
+            f"expected {wanted['documents']:,}, {wanted['tokens']:,}"
+        )
+        entry.reason = entry.agreement
+        if entry.pipeline.name == OURS:
+            raise SystemExit(f"{question}: ours has {entry.agreement}. No time is reported.")
+
+
+def reference(question: Question) -> dict:
+    """What HF `tokenizers` makes of the corpus; made once for each corpus and tokenizer."""
+    made_with = hashlib.sha256(TOKENIZER.read_bytes()).hexdigest()[:16]
+    target = CACHE / "reference" / f"{RECORDED[question.corpus].sha256[:16]}-{made_with}.json"
+    if not target.exists():
+        print(f"prepare reference for {question.corpus}", file=sys.stderr)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        arguments = [str(RECORDED[question.corpus].jsonl), str(TOKENIZER), str(target)]
+        subprocess.run([str(PYTHON), str(HERE / "peers_prepare" / "reference.py"), *arguments], check=True)
+    return json.loads(target.read_text())
+
+
+def parts(question: Question) -> list[Path]:
+    """The corpus in a file for each worker, cut between documents. Not timed."""
+    folder = CACHE / "parts" / f"{question.corpus}-{question.format}"
+    paths = [folder / f"{number}.{question.format}" for number in range(WORKERS)]
+    if all(path.exists() for path in paths):
+        return paths
+    shutil.rmtree(folder, ignore_errors=True)
+    temporary = folder.with_name(f"{folder.name}.part")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    if question.format == "parquet":
+        import pyarrow.parquet as pq
+
+        source = pq.ParquetFile(question.input)
+        groups = source.metadata.num_row_groups
+        for number, path in enumerate(paths):
+            with pq.ParquetWriter(temporary / path.name, source.schema_arrow, compression="zstd") as writer:
+                for group in range(groups * number // WORKERS, groups * (number + 1) // WORKERS):
+                    writer.write_table(source.read_row_group(group))
+    else:
+        cut_lines(question.input, [temporary / path.name for path in paths])
+    temporary.rename(folder)
+    return paths
+
+
+def cut_lines(source: Path, targets: list[Path]) -> None:
+    """Cut a file of lines into files of about the same size; together they are the same bytes."""
+    size = source.stat().st_size
+    with source.open("rb") as lines:
+        for number, target in enumerate(targets):
+            with target.open("wb") as part:
+                while lines.tell() < size * (number + 1) // len(targets) and (line := lines.readline()):
+                    part.write(line)
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of all files that were left, caches and logs too."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def train_tokenizer() -> None:
+    """The tokenizer of all pipelines, trained once from the 127 MB."""
+    if TOKENIZER.exists():
+        return
+    command = [str(Path(sys.executable).parent / "piecemill"), "train", str(RECORDED["python-127mb"].jsonl)]
+    options = ["--split", "gpt2", "--vocab-size", "50257", "--out", str(TOKENIZER.parent), "--quiet"]
+    subprocess.run([*command, *options], check=True)
+
+
+def keep(question: Question, entries: list[Entry], session: dict) -> None:
+    for entry in entries:
+        line = record(
+            entry.runs,
+            benchmark="prepare",
+            **session,
+            question=question.name,
+            corpus=question.corpus,
+            input=RECORDED[question.corpus].sha256,
+            text_bytes=RECORDED[question.corpus].bytes,
+            format=question.format,
+            workers=WORKERS,
+            memory=question.memory,
+            memory_measured="sum of all processes, sampled",
+            tool=entry.pipeline.name,
+            version=version(entry.pipeline),
+            tokenizers=entry.pipeline.tokenizers,
+            reason=entry.reason,
+            agreement=entry.agreement,
+            digest=entry.digest,
+            output_bytes=entry.output_bytes,
+            inside_seconds=entry.inside_seconds,
+        )
+        append(RESULTS, line)
+
+
+def show(question: Question, entries: list[Entry]) -> None:
+    print(f"\n{question}")
+    for entry in sorted(entries, key=lambda entry: (not entry.finished, entry.runs[0].seconds if entry.runs else 0)):
+        if entry.finished:
+            wall, low, high = median_and_spread([run.seconds for run in entry.runs])
+            cpu = median_and_spread([run.cpu_seconds for run in entry.runs])[0]
+            peak = median_and_spread([run.peak_bytes for run in entry.runs])[0]
+            inside = (
+                f"  encode alone {median_and_spread(entry.inside_seconds)[0]:.2f} s" if entry.inside_seconds else ""
+            )
+            text = (
+                f"{wall:8.2f} s ({low:.2f}-{high:.2f})  cpu {cpu:8.2f} s  peak {peak / 1e6:8,.0f} MB  "
+                f"wrote {entry.output_bytes / 1e6:8,.1f} MB  {entry.agreement}{inside}"
+            )
+        elif entry.runs and not entry.reason:
+            last = entry.runs[-1]
+            text = f"{last.outcome} after {last.seconds:.0f} s, {last.peak_bytes / 1e6:,.0f} MB  {last.message[-300:]}"
+        else:
+            text = entry.reason
+        print(f"  {entry.pipeline.name:18} {text}", flush=True)
+
+
+def main() -> None:
+    kinds = ["127mb", "2gb"]
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="5 MB, one run each, no table")
+    parser.add_argument("--only", default=",".join(kinds), help="questions, separated by commas (default: all)")
+    parser.add_argument("--peers", default=",".join(PEERS), help="peers, separated by commas (default: all)")
+    parser.add_argument(
+        "--peers-on-2gb", action="store_true", help="ask the peers about the 2 GB too (an hour or more)"
+    )
+    parser.add_argument("--repeats", type=int, help="runs of each (default: 5 if under 20 s, else 3)")
+    parser.add_argument("--cap", type=float, default=1800, help="seconds after which a peer is stopped (default: 1800)")
+    parser.add_argument("--without-ours", action="store_true", help="only the peers, to try them out")
+    parser.add_argument("--table", action="store_true", help="measure nothing, rewrite the table from the results")
+    args = parser.parse_args()
+    if args.table:
+        tables_prepare.page(read(RESULTS), PAGE)
+        return
+
+    only = choose(args.only, kinds, "--only")
+    chosen = choose(args.peers, PEERS, "--peers")
+    asked = questions(only, args.quick)
+    failed = install([YARDSTICK, *chosen])
+    for name in dict.fromkeys(["python-127mb", *(question.corpus for question in asked)]):
+        # In a process of its own, so that its memory is given back before anything is measured.
+        subprocess.run([sys.executable, str(HERE / "corpus.py"), name], check=True)
+    train_tokenizer()
+
+    complete = not (args.quick or args.without_ours or args.repeats or args.cap != 1800 or set(chosen) != set(PEERS))
+    session = {
+        "session": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "complete": complete,
+        "commit": commit(),
+        "machine": machine(),
+    }
+    for question in asked:
+        names = [] if args.without_ours else [OURS]
+        if question.memory == "2GiB":  # the limit is ours alone; the others are asked once
+            names += [YARDSTICK, *(chosen if question.name == "127mb" or args.peers_on_2gb else [])]
+        entries = [Entry(PIPELINES[name], reason=failed.get(name, "")) for name in names]
+        ask(question, entries, repeats=1 if args.quick else args.repeats, time_limit=args.cap)
+        show(question, entries)
+        keep(question, entries, session)
+    for bar in tables_prepare.bars(tables_prepare.latest(read(RESULTS), session["session"])):
+        print(f"{tables_prepare.WORDS[bar.passed]:12} {bar.promise}: {bar.measured}")
+    if complete:
+        tables_prepare.page(read(RESULTS), PAGE)
+        print(f"\nthe table in {PAGE} is rewritten")
+
+
+if __name__ == "__main__":
+    main()

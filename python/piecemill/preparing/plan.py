@@ -1,0 +1,152 @@
+"""What to prepare and how: one flat record that gives flags, TOML keys and help.
+
+Options of the output are stored in plan.json, and a resumed run must have the same; `workers` and `memory` only
+say how to get there, and may change between runs.
+"""
+
+import os
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from piecemill.errors import PlanError
+from piecemill.preparing.groups import parse_weights
+from piecemill.preparing.splits import Splits
+from piecemill.sizes import parse_size
+
+LEAST_MEMORY = 384 * 2**20
+HOW = ("workers", "memory")
+"Options that the output does not depend on."
+_SIZES = ("min_bytes", "max_bytes", "max_file_bytes", "block_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparePlan:
+    """How documents become token shards."""
+
+    splits: str | None = None
+    "Names and shares of the splits, such as train=85,val=10,test=5; default: one split, all."
+
+    split_by: str | None = None
+    "Keep groups on one side: directory (the first folder under a source), directory:2, or a field of JSONL or Parquet."
+
+    seed: int = 0
+    "Another seed assigns documents to splits differently."
+
+    dedup: Literal["exact", "none"] = "none"
+    "exact: of equal documents, keep the first in the order of the corpus."
+
+    weight: Annotated[tuple[str, ...], Parameter(name="--weight")] = ()
+    "Sampling weight of the files that match, such as 'src/**=2'; repeat the flag. The first match counts; else 1."
+
+    min_bytes: str = "0"
+    "Drop documents shorter than this."
+
+    max_bytes: str | None = None
+    "Drop documents longer than this."
+
+    eos: str = "auto"
+    "Token after each document: its text, auto (what the tokenizer declares), or none."
+
+    bos: str = "auto"
+    "Token before each document: its text, auto (if the tokenizer's own library would add one), or none."
+
+    special_in_text: Literal["plain", "parse", "stop"] = "plain"
+    "Special tokens inside documents: text like any other (plain), the tokens (parse), or an error (stop)."
+
+    shard_tokens: int = 1 << 27
+    "A shard ends after the block in which it reaches so many tokens."
+
+    workers: int | None = None
+    "Threads that encode; default: what cores and memory allow. The result does not depend on it."
+
+    memory: str = "2GiB"
+    "Memory of the whole process. The result does not depend on it."
+
+    field: str = "text"
+    "Field (JSONL) or column (Parquet, Arrow) that holds a document."
+
+    separator: str | None = None
+    "Cut text files into documents at this string; default: a file is a document."
+
+    include: tuple[str, ...] = ()
+    "Only files that match one of these globs; repeat the flag for more."
+
+    exclude: tuple[str, ...] = ()
+    "No files that match one of these globs; repeat the flag for more."
+
+    gitignore: bool = True
+    "Leave out what .gitignore files leave out."
+
+    hidden: bool = False
+    "Read hidden files and folders too."
+
+    max_file_bytes: str = "64MiB"
+    "Leave out text files larger than this when walking a folder."
+
+    on_bad_document: Literal["stop", "skip"] = "stop"
+    "What to do with a document that cannot be read: stop with its place, or skip, count and list it."
+
+    block_bytes: str = "8MiB"
+    "Text in one unit of work. Shards end where a block ends, so this is part of the result."
+
+    def __post_init__(self) -> None:
+        Splits.parse(self.splits)
+        parse_weights(self.weight)
+        for name in (*_SIZES, "memory"):
+            if getattr(self, name) is not None:
+                parse_size(getattr(self, name), name)
+        if self.memory_bytes < LEAST_MEMORY:
+            raise PlanError(
+                f"memory={self.memory!r}: the interpreter and the tokenizer alone need 384MiB with a block."
+            )
+        if self.workers is not None and self.workers < 1:
+            raise PlanError(f"workers={self.workers}: expected 1 or more; leave it out for what the machine allows.")
+        if self.shard_tokens < 1:
+            raise PlanError(f"shard_tokens={self.shard_tokens}: expected 1 or more.")
+        if self.size("block_bytes") < 1:
+            raise PlanError(f"block_bytes={self.block_bytes!r}: a block needs room for at least 1 byte.")
+        if self.max_bytes is not None and self.size("max_bytes") < self.size("min_bytes"):
+            raise PlanError(f"min_bytes={self.min_bytes!r}, max_bytes={self.max_bytes!r}: no document is both.")
+        if self.split_by is not None and self.splits is None:
+            raise PlanError(f"split_by={self.split_by!r} without splits: say which, such as --splits train=90,val=10.")
+        if self.split_by == "":
+            raise PlanError("split_by='': expected directory, directory:2, or the name of a field.")
+        self.directory_levels  # noqa: B018 - checks it
+
+    def size(self, name: str) -> int:
+        """An option that is a size, as a number of bytes."""
+        return parse_size(getattr(self, name), name)
+
+    @property
+    def memory_bytes(self) -> int:
+        """`memory` as a number."""
+        return parse_size(self.memory, "memory")
+
+    @property
+    def directory_levels(self) -> int | None:
+        """How many folders keep their documents together; None if `split_by` is not `directory`."""
+        kind, colon, levels = (self.split_by or "").partition(":")
+        if kind != "directory":
+            return None
+        if colon and not (levels.isdigit() and int(levels)):
+            raise PlanError(f"split_by={self.split_by!r}: expected a number of folders of 1 or more after the colon.")
+        return int(levels) if colon else 1
+
+    @property
+    def group_field(self) -> str | None:
+        """The field that keeps its documents together; None if `split_by` is not a field."""
+        return None if self.directory_levels else self.split_by
+
+    @property
+    def cores(self) -> int:
+        """Cores this process may use."""
+        return len(os.sched_getaffinity(0))
+
+    def output(self) -> dict[str, Any]:
+        """The options that the output depends on, sizes as numbers, ready for JSON."""
+        options = {name: value for name, value in asdict(self).items() if name not in HOW}
+        for name in _SIZES:
+            options[name] = None if options[name] is None else self.size(name)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}

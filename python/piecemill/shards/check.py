@@ -1,0 +1,293 @@
+"""Is a prepared folder still what was written? Every byte is compared with something, and a problem has its place.
+
+The data of shards is vouched for by the manifests, headers by what they must say, manifests and all other files by
+stats.json, and stats.json by itself. Beyond the bytes, the meaning: ends rise, ids are below the vocabulary size,
+counts agree, and a sample of documents is decoded and compared with the hash of its text. Where a shard's checksum
+is wrong, all its documents are decoded, to say which one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from piecemill._core import Xxh3, hash_documents
+from piecemill.errors import PiecemillError, ShardError
+from piecemill.shards import folder as prepared
+from piecemill.shards import manifest
+from piecemill.shards.format import HEADER_BYTES, KINDS, Kind, dtype_of, header, token_dtype
+from piecemill.shards.manifest import ShardEntry
+
+SAMPLE = 1000
+_LISTED = 100
+_CHUNK = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong, and where: a file, and a place in it where one is known."""
+
+    file: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.what}"
+
+
+@dataclass(slots=True)
+class Findings:
+    """What `check` looked at, and what it found wrong."""
+
+    folder: str
+    problems: list[Problem] = field(default_factory=list)
+    more: int = 0
+    files: int = 0
+    bytes: int = 0
+    documents: int = 0
+    tokens: int = 0
+    decoded: int = 0
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    def add(self, file: str, what: str) -> None:
+        """One more problem; from the hundredth on they are only counted."""
+        if len(self.problems) < _LISTED:
+            self.problems.append(Problem(file, what))
+        else:
+            self.more += 1
+
+
+def check_shards(folder: str | Path, *, sample: int = SAMPLE) -> Findings:
+    """Compare everything in a complete prepared folder with what it should be; decode `sample` documents per split."""
+    path = Path(folder)
+    found = Findings(str(path))
+    present = prepared.listed(path)
+    checksums = _check_stats(path, found)
+    if checksums is None:
+        return found
+    for name, want in sorted(checksums.items()):
+        _check_sealed(path, name, want, found)
+    expected = {prepared.STATS, prepared.LOCK, prepared.TIMING, prepared.CHANGED, *checksums}
+    try:
+        plan = prepared.read_plan(path)
+        sources = prepared.source_files(path)
+    except (ShardError, OSError):
+        return found  # said above: both are sealed
+    for split in plan["splits"]:
+        _Split(path, split, plan, sources, found).check(expected, sample)
+    for name in sorted(present - expected):
+        found.add(
+            name, "should not be here. Delete it if it is yours; if it is a .part or .journal, run prepare again."
+        )
+    return found
+
+
+def _check_stats(path: Path, found: Findings) -> dict[str, str] | None:
+    """What stats.json vouches for; None if it is not there or not to be believed."""
+    try:
+        content = (path / prepared.STATS).read_bytes()
+        stats = prepared.read_stats(path) or {}
+        checksums = stats["checksums"]
+        rendered = prepared.render_stats(stats)
+    except FileNotFoundError:
+        found.add(prepared.STATS, "is missing, so the folder is not complete. Run the same `piecemill prepare` again.")
+        return None
+    except (ShardError, KeyError, ValueError) as error:
+        found.add(prepared.STATS, f"was changed: {error}")
+        return None
+    if content != rendered:
+        found.add(prepared.STATS, f"was changed: byte {_first_difference(content, rendered):,} is not as written.")
+    if not isinstance(checksums, dict):
+        found.add(prepared.STATS, "was changed: checksums is not an object.")
+        return None
+    return checksums
+
+
+def _check_sealed(path: Path, name: str, want: str, found: Findings) -> None:
+    try:
+        size, have = (path / name).stat().st_size, prepared.hash_file(path / name)
+    except OSError as error:
+        found.add(name, f"is listed in {prepared.STATS} and cannot be read: {error.strerror}.")
+        return
+    found.files += 1
+    found.bytes += size
+    if have != want:
+        found.add(name, f"was changed: xxh3 {have}, {prepared.STATS} says {want}.")
+
+
+class _Split:
+    """The shards of one split, compared one after another."""
+
+    def __init__(self, folder: Path, split: str, plan: dict[str, Any], sources: int, found: Findings) -> None:
+        self.folder, self.split, self.plan, self.sources, self.found = folder, split, plan, sources, found
+        self.dtype = token_dtype(plan["vocab_size"])
+        self._tokenizer: Any = None
+
+    def check(self, expected: set[str], sample: int) -> None:
+        try:
+            entries = manifest.read_manifest(self.folder / self.split)
+        except ShardError as error:
+            self.found.add(f"{self.split}/{manifest.NAME}", str(error))
+            return
+        total = sum(entry.documents for entry in entries)
+        chosen = np.unique(np.linspace(0, total - 1, min(sample, total)).astype(np.int64)) if total else np.zeros(0)
+        first = 0
+        for entry in entries:
+            expected.update(f"{self.split}/{file.name}" for file in entry.files.values())
+            mine = chosen[(chosen >= first) & (chosen < first + entry.documents)] - first
+            self._check_shard(entry, mine.astype(np.int64))
+            first += entry.documents
+
+    def _check_shard(self, entry: ShardEntry, sample: NDArray[np.int64]) -> None:
+        self.found.documents += entry.documents
+        self.found.tokens += entry.tokens
+        # A list, so that every file is looked at whatever is wrong with another.
+        whole = [self._check_file(entry, kind) for kind in KINDS]
+        if None in whole:
+            return  # of another size: there is nothing to compare documents by
+        tokens, ends, documents = (self._data(entry, kind) for kind in KINDS)
+        name = f"{self.split}/{entry.files['ends'].name}"
+        falls = np.flatnonzero(np.diff(ends, prepend=0) < 0)
+        if len(falls):
+            at = int(falls[0])
+            self.found.add(name, f"end {at:,} is {ends[at]:,}, less than the one before; expected rising ends.")
+        elif entry.documents and int(ends[-1]) != entry.tokens:
+            self.found.add(name, f"the last end is {ends[-1]:,}; the shard has {entry.tokens:,} tokens.")
+        else:
+            self._check_records(entry, documents)
+            self._decode(entry, sample if all(whole) else np.arange(entry.documents), tokens, ends, documents)
+
+    def _check_file(self, entry: ShardEntry, kind: Kind) -> bool | None:
+        """Whether the data has the checksum of the manifest; None if the size is another."""
+        file = entry.files[kind]
+        name = f"{self.split}/{file.name}"
+        dtype = dtype_of(kind, self.dtype)
+        count = entry.tokens if kind == "tokens" else entry.documents
+        try:
+            size = (self.folder / name).stat().st_size
+        except OSError as error:
+            self.found.add(name, f"is listed in the manifest and cannot be read: {error.strerror}.")
+            return None
+        self.found.files += 1
+        self.found.bytes += size
+        if size != file.bytes or size != HEADER_BYTES[kind] + count * dtype.itemsize:
+            self.found.add(
+                name, f"has {size:,} bytes; the manifest says {file.bytes:,} bytes with {count:,} items of {dtype}."
+            )
+            return None
+        want = header(kind, dtype, count)
+        with open(self.folder / name, "rb") as opened:
+            have = opened.read(len(want))
+        if have != want:
+            self.found.add(name, f"byte {_first_difference(have, want)} of the header is not as written.")
+        hash, largest = Xxh3(), (-1, -1)
+        for start, chunk in self._chunks(entry, kind):
+            hash.update(chunk.view(np.uint8))
+            if kind == "tokens" and int(chunk.max()) > largest[0]:
+                largest = int(chunk.max()), start + int(chunk.argmax())
+        if hash.hexdigest() != file.xxh3:
+            self.found.add(name, f"was changed: xxh3 {hash.hexdigest()}, the manifest says {file.xxh3}.")
+        if largest[0] >= self.plan["vocab_size"]:
+            self.found.add(
+                name, f"token {largest[1]:,} is {largest[0]:,}; the vocabulary has {self.plan['vocab_size']:,} tokens."
+            )
+        return hash.hexdigest() == file.xxh3
+
+    def _chunks(self, entry: ShardEntry, kind: Kind) -> Iterator[tuple[int, NDArray[Any]]]:
+        data = self._data(entry, kind)
+        for start in range(0, len(data), _CHUNK // data.itemsize):
+            # A copy, so that what is hashed is what is looked at.
+            yield start, np.array(data[start : start + _CHUNK // data.itemsize])
+
+    def _data(self, entry: ShardEntry, kind: Kind) -> NDArray[Any]:
+        """The items behind the header, whatever the header says."""
+        dtype = dtype_of(kind, self.dtype)
+        count = entry.tokens if kind == "tokens" else entry.documents
+        path = self.folder / self.split / entry.files[kind].name
+        return np.memmap(path, dtype, "r", HEADER_BYTES[kind], (count,)).view(np.ndarray)
+
+    def _check_records(self, entry: ShardEntry, documents: NDArray[np.void]) -> None:
+        name = f"{self.split}/{entry.files['documents'].name}"
+        text_bytes = int(documents["bytes"].sum())
+        if text_bytes != entry.text_bytes:
+            self.found.add(name, f"documents add up to {text_bytes:,} bytes; the manifest says {entry.text_bytes:,}.")
+        outside = np.flatnonzero((documents["file"] < 0) | (documents["file"] >= self.sources))
+        if len(outside):
+            at = int(outside[0])
+            self.found.add(
+                name,
+                f"document {at:,} is from file {documents['file'][at]}; {prepared.FILES} lists {self.sources:,} files.",
+            )
+
+    def _decode(
+        self,
+        entry: ShardEntry,
+        sample: NDArray[np.int64],
+        tokens: NDArray[Any],
+        ends: NDArray[np.int64],
+        documents: NDArray[np.void],
+    ) -> None:
+        """Decode some documents and compare each with its record."""
+        name = f"{self.split}/{entry.files['tokens'].name}"
+        for at in sample.tolist():
+            start, end = int(ends[at - 1]) if at else 0, int(ends[at])
+            place = f"document {at:,} (tokens {start:,} to {end:,})"
+            try:
+                text = self._text(tokens[start:end])
+            except PiecemillError as error:
+                self.found.add(name, f"{place} cannot be decoded: {error}")
+                continue
+            self.found.decoded += 1
+            data = np.frombuffer(text, np.uint8)
+            low, high = hash_documents(data, np.array([len(data)]))[0].tolist()
+            record = documents[at]
+            if (low, high, len(data)) != (int(record["hash_low"]), int(record["hash_high"]), int(record["bytes"])):
+                self.found.add(name, f"{place} does not decode to the text that its record was made from.")
+
+    def _text(self, ids: NDArray[Any]) -> bytes:
+        """The text of a document's ids, without the bos and eos that the plan put around it."""
+        if self._tokenizer is None:
+            from piecemill.tokenizers import load_tokenizer
+
+            self._tokenizer = load_tokenizer(self.folder / prepared.TOKENIZER)
+        bos, eos = self.plan["bos"], self.plan["eos"]
+        if len(ids) < (bos is not None) + (eos is not None):
+            raise ShardError(f"{len(ids)} tokens; expected bos and eos at least.")
+        if bos is not None:
+            if ids[0] != bos:
+                raise ShardError(f"it begins with {ids[0]}, not with bos, {bos}.")
+            ids = ids[1:]
+        if eos is not None:
+            if ids[-1] != eos:
+                raise ShardError(f"it ends with {ids[-1]}, not with eos, {eos}.")
+            ids = ids[:-1]
+        text: bytes = self._tokenizer.decode_bytes(ids)
+        return text
+
+
+def _first_difference(one: bytes, other: bytes) -> int:
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def as_json(found: Findings) -> dict[str, Any]:
+    """The findings, ready for JSON."""
+    problems = [{"file": problem.file, "what": problem.what} for problem in found.problems]
+    counts = {key: getattr(found, key) for key in ("files", "bytes", "documents", "tokens", "decoded")}
+    return {"folder": found.folder, "sound": found.sound, **counts, "problems": problems, "more_problems": found.more}
+
+
+def as_text(found: Findings) -> str:
+    """The findings for people: one line a problem, or one that says what was looked at."""
+    if found.sound:
+        return (
+            f"{found.folder} is sound: {found.files:,} files, {found.documents:,} documents, {found.tokens:,} tokens; "
+            f"{found.decoded:,} documents decoded and compared"
+        )
+    more = [f"... and {found.more:,} more"] if found.more else []
+    return "\n".join([f"{found.folder}/{problem}" for problem in found.problems] + more)

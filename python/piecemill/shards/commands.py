@@ -1,0 +1,90 @@
+"""The commands of this room: parse, call one verb, print one result."""
+
+import json as json_format
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from piecemill.shards.export import ExportPlan
+
+
+def show(folder: Path, *, json: bool = False) -> None:
+    """Say what FOLDER is: prepared shards, or a saved tokenizer.
+
+    Parameters
+    ----------
+    folder
+        A folder written by `piecemill prepare` or `piecemill train`.
+    json
+        Print everything as JSON.
+    """
+    from piecemill.shards.show import as_text, describe
+
+    found = describe(folder)
+    _print(found if json else as_text(found))
+
+
+def check(folder: Path, *, sample: int = 1000, json: bool = False) -> None:
+    """Compare every byte of prepared FOLDER with what was written; exit 1 and say where if it differs.
+
+    Parameters
+    ----------
+    folder
+        A folder written by `piecemill prepare`.
+    sample
+        Documents of each split to decode and compare with the hash of their text.
+    json
+        Print the findings as JSON.
+    """
+    from piecemill.shards.check import as_json, as_text, check_shards
+
+    found = check_shards(folder, sample=sample)
+    _print(as_json(found) if json else as_text(found))
+    if not found.sound:
+        sys.exit(1)
+
+
+def export(
+    folder: Path,
+    *,
+    out: Path,
+    quiet: bool = False,
+    json: bool = False,
+    plan: Annotated[ExportPlan, Parameter(name="*")] = ExportPlan(),  # noqa: B008 - frozen, and cyclopts reads it
+) -> None:
+    """Write prepared FOLDER as rows for other loaders under OUT. Run it again to make what is missing.
+
+    Parameters
+    ----------
+    folder
+        A folder written by `piecemill prepare`.
+    out
+        Folder for the rows; new, or that of the same export.
+    quiet
+        No progress on stderr.
+    json
+        Print the result as JSON.
+    """
+    from piecemill.shards.export import export as export_shards
+    from piecemill.sizes import show_bytes, show_count
+
+    def tell(part: Any, done: int, parts: int) -> None:
+        if not quiet:
+            sys.stderr.write(f"export  {done:,}/{parts:,} parts   {part.name}   {part.windows:,} rows\n")
+
+    done = export_shards(folder, out, plan, on_part=tell)
+    dropped = f", {done.dropped:,} tokens in dropped tails" if done.dropped else ""
+    rows = "documents" if plan.to == "megatron" else "rows"
+    _print(
+        asdict(done)
+        if json
+        else f"{done.windows:,} {rows}, {show_count(done.tokens)} tokens{dropped}; {show_bytes(done.bytes)} in "
+        f"{done.parts:,} parts ({done.made:,} made now) in {done.out}"
+    )
+
+
+def _print(result: dict[str, Any] | str) -> None:
+    sys.stdout.write((result if isinstance(result, str) else json_format.dumps(result)) + "\n")

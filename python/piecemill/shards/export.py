@@ -1,0 +1,319 @@
+"""Exporting a prepared folder: rows for other people's loaders.
+
+An export is cut into parts, one file for each shard (one pair for each split with Megatron), and what is in a part
+depends only on the folder and the plan. So a part that is there under its final name is done, and the same command
+after a stop makes the missing ones. How many windows there will be is known before the first is written.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from piecemill.errors import PlanError, ShardError
+from piecemill.shards import folder as prepared
+from piecemill.shards.manifest import read_json, replace_file, sync_folder
+from piecemill.shards.reader import Shards, open_shards
+from piecemill.shards.windows import Cut, Ints, Tail, gather
+
+CLAIM = "export.json"
+_BATCH_TOKENS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportPlan:
+    """How shards become rows."""
+
+    to: Literal["parquet", "jsonl", "megatron"] = "parquet"
+    "What to write."
+
+    window: int = 2048
+    "Tokens in one row."
+
+    overlap: int = 0
+    "Tokens that a row shares with the one before it in the same document."
+
+    tail: Tail = "keep"
+    "What to do with the tokens after the last full row: keep them as a shorter one, pad it, or drop them."
+
+    pack: bool = False
+    "Cut rows from the documents of a split laid end to end, rather than from each document."
+
+    pad_id: int | None = None
+    "The id that fills a padded row; default: eos, or 0 without one. The attention mask says where it is."
+
+    split: str | None = None
+    "Only this split; default: each, under its own name. No row has tokens of two splits."
+
+    zst: bool = False
+    "Compress JSON lines with zstd."
+
+    def __post_init__(self) -> None:
+        if self.to == "megatron":
+            if (self.window, self.overlap, self.tail, self.pack, self.pad_id) != (2048, 0, "keep", False, None):
+                raise PlanError(
+                    "to='megatron': Megatron cuts documents itself; leave out window, overlap, tail and pack."
+                )
+        elif self.window < 1:
+            raise PlanError(f"window={self.window}: a row has at least 1 token.")
+        elif not 0 <= self.overlap < self.window:
+            raise PlanError(
+                f"overlap={self.overlap}: expected 0 to {self.window - 1}, less than the window, or rows never advance."
+            )
+        if self.zst and self.to != "jsonl":
+            raise PlanError(f"zst goes with to='jsonl'; {self.to} has its own compression.")
+        if self.pad_id is not None and (self.tail != "pad" or self.pad_id < 0):
+            raise PlanError(f"pad_id={self.pad_id}: expected an id, 0 or more, together with tail='pad'.")
+
+    @property
+    def cut(self) -> Cut:
+        """Where rows begin and end."""
+        return Cut(self.window, self.overlap, self.tail)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Windows on their way to a file: their ids one after another (`length` real ones each), and where they are from.
+
+    `document` is the number in the split of the document in which a row begins, `start` the place in that document.
+    With padding, every row has `width` ids.
+    """
+
+    ids: NDArray[Any]
+    document: Ints
+    start: Ints
+    length: Ints
+    width: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One output file: which shard it is made from, and what will be in it."""
+
+    name: str
+    split: str
+    shard: int
+    windows: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What an export wrote, this time and before."""
+
+    out: str
+    windows: int
+    tokens: int
+    dropped: int
+    parts: int
+    made: int
+    bytes: int
+
+
+def predict(shards: Shards, plan: ExportPlan) -> tuple[list[Part], int]:
+    """The parts of one split with the windows each will have, and how many tokens a dropped tail leaves out."""
+    parts, dropped = [], 0
+    suffix = {"parquet": "parquet", "jsonl": "jsonl.zst" if plan.zst else "jsonl"}[plan.to]
+    for number in range(len(shards.entries)):
+        pieces = _Pieces(shards, plan, number)
+        windows, tokens = pieces.windows, pieces.tokens()
+        if windows:
+            parts.append(Part(f"{shards.split}/{number:05}.{suffix}", shards.split, number, windows, tokens))
+        dropped += 0 if plan.pack else int(plan.cut.dropped(pieces.lengths).sum())
+    if plan.pack:
+        dropped = int(plan.cut.dropped(np.array([shards.tokens])).sum())
+    return parts, dropped
+
+
+def export(
+    folder: str | Path,
+    out: str | Path,
+    plan: ExportPlan,
+    *,
+    on_part: Callable[[Part, int, int], None] | None = None,
+) -> Exported:
+    """Write a complete prepared folder as rows under `out`; called again after a stop, it makes the missing parts.
+
+    `on_part` is told of each part that is done: the part, how many are done, and of how many.
+    """
+    source, target = Path(folder), Path(out)
+    names = [plan.split] if plan.split is not None else list(prepared.read_plan(source)["splits"])
+    splits = {name: open_shards(source, name) for name in names}
+    for shards in splits.values():
+        if plan.pad_id is not None and plan.pad_id >= shards.vocab_size:
+            raise PlanError(f"pad_id={plan.pad_id}: the vocabulary has {shards.vocab_size:,} ids.")
+    parts, dropped = _all_parts(splits, plan)
+    _claim(source, target, plan, parts)
+    made = 0
+    for done, part in enumerate(parts, 1):
+        if not (target / part.name).exists():
+            _write_part(target, splits[part.split], plan, part)
+            made += 1
+        if on_part is not None:
+            on_part(part, done, len(parts))
+    files = [path for path in target.rglob("*") if path.is_file() and path.name != CLAIM]
+    return Exported(
+        str(target),
+        sum(part.windows for part in parts),
+        sum(part.tokens for part in parts),
+        dropped,
+        len(parts),
+        made,
+        sum(path.stat().st_size for path in files),
+    )
+
+
+def _all_parts(splits: dict[str, Shards], plan: ExportPlan) -> tuple[list[Part], int]:
+    if plan.to == "megatron":
+        return [Part(f"{n}.idx", n, -1, len(shards), shards.tokens) for n, shards in splits.items() if len(shards)], 0
+    predicted = [predict(shards, plan) for shards in splits.values()]
+    return [part for parts, _ in predicted for part in parts], sum(dropped for _, dropped in predicted)
+
+
+def _claim(source: Path, out: Path, plan: ExportPlan, parts: list[Part]) -> None:
+    """Make `out` the folder of this export; an error if it is that of another, or of something else."""
+    seal = (prepared.read_stats(source) or {}).get("xxh3")
+    record = {"source": seal, "plan": asdict(plan), "parts": {part.name: part.windows for part in parts}}
+    if (out / CLAIM).exists():
+        before = read_json(out / CLAIM, "Choose another --out.")
+        if before == record:
+            return
+        for key, new in asdict(plan).items():
+            old = before.get("plan", {}).get(key)
+            if old != new:
+                raise ShardError(
+                    f"{out}: exported with {key}={old!r}, asked for {key}={new!r}. "
+                    f"Going on needs the same plan: choose another --out, or pass --{key.replace('_', '-')} {old}."
+                )
+        raise ShardError(
+            f"{out}: exported from other shards than those in {source}. Choose another --out, or delete it first."
+        )
+    if out.exists() and any(out.iterdir()):
+        raise ShardError(f"{out} is not empty and holds no {CLAIM}. Choose another --out; nothing there is replaced.")
+    out.mkdir(parents=True, exist_ok=True)
+    replace_file(out / CLAIM, (json.dumps(record, indent=2) + "\n").encode())
+
+
+def _write_part(out: Path, shards: Shards, plan: ExportPlan, part: Part) -> None:
+    """Write a part under a temporary name, compare it with the prediction, sync it and give it its name."""
+    target = out / part.name
+    target.parent.mkdir(exist_ok=True)
+    if plan.to == "megatron":
+        from piecemill.shards.export_megatron import write
+
+        write(target, shards)
+        return
+    temporary = target.with_name(f".{target.name}.part")
+    rows = rows_of(shards, plan, part.shard)
+    with open(temporary, "wb") as file:
+        if plan.to == "parquet":
+            from piecemill.shards.export_parquet import write_parquet
+
+            written = write_parquet(file, rows, padded=plan.tail == "pad")
+        else:
+            from piecemill.shards.export_jsonl import write_jsonl
+
+            written = write_jsonl(file, rows, shards.vocab_size, compress=plan.zst)
+        file.flush()
+        os.fsync(file.fileno())
+    if written != part.windows:
+        raise ShardError(
+            f"{target}: {written:,} windows were written and {part.windows:,} predicted. The shards were "
+            f"changed meanwhile, or this is a fault of Piecemill: run `piecemill check {shards.folder}`."
+        )
+    os.replace(temporary, target)
+    sync_folder(target.parent)
+
+
+def rows_of(shards: Shards, plan: ExportPlan, shard: int) -> Iterator[Rows]:
+    """The windows that begin in one shard, in batches of about a million tokens."""
+    pieces = _Pieces(shards, plan, shard)
+    batch = max(1, _BATCH_TOKENS // plan.window)
+    for first in range(0, pieces.windows, batch):
+        yield pieces.rows(first, min(first + batch, pieces.windows))
+
+
+class _Pieces:
+    """The windows that begin in one shard.
+
+    Without packing, the rows to cut are the shard's documents. With it there is one row, the whole split; a shard
+    has the windows that begin in it and borrows their ends from the shards after it.
+    """
+
+    def __init__(self, shards: Shards, plan: ExportPlan, shard: int) -> None:
+        self.shards, self.plan, self.shard = shards, plan, shard
+        self.ends = shards.shard(shard).ends
+        self.base = int(shards.token_ends[shard]) - shards.entries[shard].tokens
+        self.first = 0
+        if plan.pack:
+            step = plan.window - plan.overlap
+            self.lengths = np.array([shards.tokens])
+            self.counted = plan.cut.count(self.lengths)
+            self.first = min(-(-self.base // step), int(self.counted[0]))
+            last = min(-(-int(shards.token_ends[shard]) // step), int(self.counted[0]))
+            self.windows = last - self.first
+        else:
+            self.lengths = np.diff(self.ends, prepend=0)
+            self.counted = np.cumsum(plan.cut.count(self.lengths))
+            self.windows = int(self.counted[-1]) if len(self.counted) else 0
+
+    def tokens(self) -> int:
+        """Real tokens in all windows."""
+        if not self.windows:
+            return 0
+        # All windows are full but the last of a row, and that only where the tail is kept.
+        total = self.windows * self.plan.window
+        if self.plan.tail == "drop":
+            return total
+        step = self.plan.window - self.plan.overlap
+        counts = self.plan.cut.count(self.lengths)
+        if self.plan.pack and self.first + self.windows < int(counts[0]):
+            return total
+        some = counts > 0
+        missing = (counts[some] - 1) * step + self.plan.window - self.lengths[some]
+        return total - int(missing.sum())
+
+    def rows(self, first: int, last: int) -> Rows:
+        """Windows `first` to `last` of this shard, gathered."""
+        cut = self.plan.cut
+        items, starts, lengths = cut.spans(self.lengths, self.counted, self.first + first, self.first + last)
+        document_base = int(self.shards.document_ends[self.shard]) - len(self.ends)
+        if self.plan.pack:
+            stream = self._stream(int(starts[0]), int(starts[-1] + lengths[-1]))
+            ids = gather(stream, starts - int(starts[0]), lengths)
+            at = starts - self.base
+            items = np.searchsorted(self.ends, at, side="right")
+            starts = at - self._document_starts(items)
+        else:
+            ids = gather(self.shards.shard(self.shard).tokens, self._document_starts(items) + starts, lengths)
+        width = self.plan.window if self.plan.tail == "pad" else None
+        if width is not None:
+            ids = self._padded(ids, lengths, width)
+        return Rows(ids, items + document_base, starts, lengths, width)
+
+    def _document_starts(self, items: Ints) -> Ints:
+        return np.where(items > 0, self.ends[np.maximum(items, 1) - 1], 0)
+
+    def _stream(self, start: int, end: int) -> NDArray[Any]:
+        """Tokens `start` to `end` of the split, from as many shards as they are in."""
+        found = []
+        number = self.shard
+        while start < end:
+            base = int(self.shards.token_ends[number]) - self.shards.entries[number].tokens
+            found.append(self.shards.shard(number).tokens[start - base : end - base])
+            start += len(found[-1])
+            number += 1
+        return np.concatenate(found)
+
+    def _padded(self, ids: NDArray[Any], lengths: Ints, width: int) -> NDArray[Any]:
+        pad = self.plan.pad_id
+        if pad is None:
+            pad = self.shards.plan["eos"] or 0
+        rows = np.full((len(lengths), width), pad, ids.dtype)
+        rows[np.arange(width) < lengths[:, None]] = ids
+        return rows.reshape(-1)

@@ -1,0 +1,73 @@
+"""Documents as Megatron-LM's indexed dataset: NAME.bin and NAME.idx.
+
+The `.bin` file is every token one after another, which is what our shards hold, so it is copied, not encoded. The
+`.idx` file, all little-endian: `MMIDIDX\\0\\0`, version (u64, 1), type code (u8), how many sequences (u64) and document
+indices (u64), then the length of each sequence (i32), where it begins in the `.bin` in bytes (i64), and the sequence
+with which each document begins, with one more for the end (i64). One of our documents is one sequence.
+"""
+
+import os
+import struct
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from piecemill.errors import ShardError
+from piecemill.shards.format import HEADER_BYTES
+from piecemill.shards.manifest import sync_folder
+from piecemill.shards.reader import Shards
+
+_CHUNK = 1 << 22
+# Megatron has no uint32, but ids are far below 2**31, where int32 has the same bytes.
+_TYPE_CODES = {np.dtype("<u2"): 8, np.dtype("<u4"): 4}
+
+
+def write(index: Path, shards: Shards) -> None:
+    """Write a split as `index` and the `.bin` beside it. The index gets its name last: where it is, both are whole."""
+    data = index.with_suffix(".bin")
+    parts = {path: path.with_name(f".{path.name}.part") for path in (data, index)}
+    with open(parts[data], "wb") as file:
+        for entry in shards.entries:
+            with open(shards.folder / shards.split / entry.files["tokens"].name, "rb") as source:
+                source.seek(HEADER_BYTES["tokens"])
+                while chunk := source.read(_CHUNK):
+                    file.write(chunk)
+        _sync(file)
+        size = file.tell()
+    if size != shards.tokens * shards.dtype.itemsize:
+        raise ShardError(
+            f"{data}: {size:,} bytes for {shards.tokens:,} tokens of {shards.dtype}. The shards are not what "
+            f"the manifest says: run `piecemill check {shards.folder}`."
+        )
+    with open(parts[index], "wb") as file:
+        _write_index(file, shards)
+        _sync(file)
+    os.replace(parts[data], data)
+    os.replace(parts[index], index)
+    sync_folder(index.parent)
+
+
+def _write_index(file: IO[bytes], shards: Shards) -> None:
+    """Stream the index, one pass over the ends for each column, so that memory does not grow with the split."""
+    count = len(shards)
+    file.write(b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, _TYPE_CODES[shards.dtype], count, count + 1))
+    for number in range(len(shards.entries)):
+        lengths = np.diff(shards.shard(number).ends, prepend=0)
+        if len(lengths) and int(lengths.max()) >= 1 << 31:
+            raise ShardError(
+                f"{shards.folder / shards.split}, shard {number}: a document of {int(lengths.max()):,} tokens; "
+                "Megatron takes fewer than 2**31. Export to parquet or jsonl with a window instead."
+            )
+        file.write(lengths.astype("<i4").tobytes())
+    for number, entry in enumerate(shards.entries):
+        ends = np.asarray(shards.shard(number).ends)
+        starts = np.concatenate([np.zeros(1, np.int64), ends])[:-1] + int(shards.token_ends[number]) - entry.tokens
+        file.write((starts * shards.dtype.itemsize).astype("<i8").tobytes())
+    for first in range(0, count + 1, _CHUNK):
+        file.write(np.arange(first, min(first + _CHUNK, count + 1), dtype="<i8").tobytes())
+
+
+def _sync(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())

@@ -1,0 +1,60 @@
+"""The bytes on disk: names, types and headers of the three files of a shard. Nothing here opens a file.
+
+A header has one length for its kind of file, whatever the count in it, so that data can be appended behind a
+blank one and the header be filled in when the count is known.
+"""
+
+from typing import Any, Literal
+
+import numpy as np
+
+VERSION = 1
+"Of the format; plan.json names the one it was written in."
+
+Kind = Literal["tokens", "ends", "documents"]
+KINDS: tuple[Kind, ...] = ("tokens", "ends", "documents")
+
+ENDS = np.dtype("<i8")
+RECORD = np.dtype(
+    [("hash_low", "<u8"), ("hash_high", "<u8"), ("bytes", "<i8"), ("file", "<i4"), ("place", "<i8"), ("group", "<i4")]
+)
+"What is kept of a document: xxh3-128 and length of its UTF-8, the file it came from, its place there, its group."
+
+# Six named fields do not fit in 128 bytes. Both are multiples of 64, as numpy's own headers are.
+HEADER_BYTES: dict[Kind, int] = {"tokens": 128, "ends": 128, "documents": 256}
+
+
+def token_dtype(vocab_size: int) -> np.dtype[Any]:
+    """The narrowest type for the ids of a vocabulary.
+
+    >>> token_dtype(65_536), token_dtype(65_537)
+    (dtype('uint16'), dtype('uint32'))
+    """
+    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
+
+
+def dtype_of(kind: Kind, tokens: np.dtype[Any]) -> np.dtype[Any]:
+    """The type of one item in a file of this kind, where ids have the type `tokens`."""
+    return {"tokens": tokens, "ends": ENDS, "documents": RECORD}[kind]
+
+
+def file_name(shard: int, kind: Kind) -> str:
+    """The name of a finished file.
+
+    >>> file_name(7, "ends")
+    '00007.ends.npy'
+    """
+    return f"{shard:05}.{kind}.npy"
+
+
+def part_name(shard: int, kind: Kind) -> str:
+    """The name while the file is being written."""
+    return f".{file_name(shard, kind)}.part"
+
+
+def header(kind: Kind, dtype: np.dtype[Any], count: int) -> bytes:
+    """The `.npy` header (version 1.0) of `count` items in a row, of exactly the length for this kind."""
+    descr = np.lib.format.dtype_to_descr(dtype.newbyteorder("<"))
+    text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': ({count},), }}".encode("latin-1")
+    size = HEADER_BYTES[kind]
+    return b"\x93NUMPY\x01\x00" + (size - 10).to_bytes(2, "little") + text.ljust(size - 11) + b"\n"

@@ -1,0 +1,196 @@
+"""What a folder is: a prepared one or a saved tokenizer, in figures and in a page for people.
+
+Memory is bounded for any number of documents: lengths are counted, and content hashes compared one share of all
+possible hashes at a time.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from piecemill.errors import ShardError
+from piecemill.shards import folder as prepared
+from piecemill.shards.reader import Shards, open_shards
+from piecemill.sizes import show_bytes, show_count
+
+PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
+_EXACT_LENGTHS = 1 << 20  # a count for each length up to here takes 8 MB; longer documents are few and kept as they are
+_HASHES_AT_ONCE = 16_000_000
+_ROWS, _ROW_TOKENS = 3, 64
+
+
+def describe(folder: str | Path) -> dict[str, Any]:
+    """Everything `show` prints about a folder, ready for JSON."""
+    path = Path(folder)
+    if (path / prepared.PLAN).exists():
+        return _describe_shards(path)
+    if (path / "tokenizer.json").exists():
+        return _describe_tokenizer(path)
+    raise ShardError(
+        f"{path} has neither {prepared.PLAN} nor tokenizer.json. "
+        "Name a folder written by `piecemill prepare` or `piecemill train`."
+    )
+
+
+def _describe_shards(path: Path) -> dict[str, Any]:
+    plan = prepared.read_plan(path)
+    splits = {name: open_shards(path, name, unfinished=True) for name in plan["splits"]}
+    documents, tokens = sum(map(len, splits.values())), sum(shards.tokens for shards in splits.values())
+    stats = prepared.read_stats(path)
+    told = {key: value for key, value in (stats or {}).items() if key not in ("checksums", "xxh3")}
+    return {
+        "kind": "shards",
+        "folder": str(path),
+        "complete": stats is not None,
+        "documents": documents,
+        "tokens": tokens,
+        **_duplicates(list(splits.values())),
+        "splits": {name: _describe_split(shards, documents, tokens) for name, shards in splits.items()},
+        "plan": plan,
+        "stats": told,
+    }
+
+
+def _describe_split(shards: Shards, documents: int, tokens: int) -> dict[str, Any]:
+    return {
+        "shards": len(shards.entries),
+        "documents": len(shards),
+        "tokens": shards.tokens,
+        "text_bytes": shards.text_bytes,
+        "bytes_per_token": shards.text_bytes / shards.tokens if shards.tokens else None,
+        "share_of_documents": len(shards) / documents if documents else None,
+        "share_of_tokens": shards.tokens / tokens if tokens else None,
+        "lengths": length_percentiles(shards),
+        "rows": _first_rows(shards),
+    }
+
+
+def length_percentiles(shards: Shards) -> dict[str, int]:
+    """Tokens per document: for each percentile the least length that so many documents do not exceed, and the most."""
+    counts = np.zeros(_EXACT_LENGTHS, np.int64)
+    longer: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+    for number in range(len(shards.entries)):
+        lengths = np.diff(shards.shard(number).ends, prepend=0)
+        short = lengths < _EXACT_LENGTHS
+        counts += np.bincount(lengths[short], minlength=_EXACT_LENGTHS)
+        longer.append(lengths[~short])
+    if not len(shards):
+        return {}
+    rest = np.sort(np.concatenate(longer))
+    reached = np.cumsum(counts)
+
+    def rank(at: int) -> int:
+        short = int(reached[-1])
+        return int(np.searchsorted(reached, at + 1)) if at < short else int(rest[at - short])
+
+    last = len(shards) - 1
+    ranks = {f"p{p}": rank(max(0, -(-p * len(shards) // 100) - 1)) for p in PERCENTILES}
+    return {**ranks, "max": rank(last)}
+
+
+def _duplicates(splits: list[Shards]) -> dict[str, int]:
+    """Documents whose text came before, and distinct texts that stand in more than one split."""
+    total = sum(map(len, splits))
+    passes = -(-total // _HASHES_AT_ONCE) or 1
+    repeated = shared = 0
+    for part in range(passes):
+        hashes, owners = [np.zeros((0, 2), np.uint64)], [np.zeros(0, np.int16)]
+        for owner, shards in enumerate(splits):
+            for number in range(len(shards.entries)):
+                records = shards.shard(number).documents
+                mine = records["hash_low"] % np.uint64(passes) == part
+                hashes.append(np.stack([records["hash_low"][mine], records["hash_high"][mine]], axis=1))
+                owners.append(np.full(len(hashes[-1]), owner, np.int16))
+        low, high = np.concatenate(hashes).T
+        owner_of = np.concatenate(owners)
+        order = np.lexsort((owner_of, high, low))
+        low, high, owner_of = low[order], high[order], owner_of[order]
+        same = (low[1:] == low[:-1]) & (high[1:] == high[:-1])
+        repeated += int(same.sum())
+        text = np.concatenate([np.zeros(1, np.int64), np.cumsum(~same)])
+        shared += len(np.unique(text[1:][same & (owner_of[1:] != owner_of[:-1])]))
+    return {"duplicates": repeated, "texts_in_several_splits": shared}
+
+
+def _first_rows(shards: Shards) -> list[str]:
+    if not len(shards):
+        return []
+    tokenizer = shards.tokenizer()
+    return [tokenizer.decode(shards.document(i)[:_ROW_TOKENS]) for i in range(min(_ROWS, len(shards)))]
+
+
+def _describe_tokenizer(path: Path) -> dict[str, Any]:
+    from piecemill.tokenizers import load_tokenizer
+
+    tokenizer = load_tokenizer(path)
+    step = max(1, (tokenizer.vocab_size - 1) // 15)
+    sample = range(tokenizer.vocab_size - 1, -1, -step)
+    return {
+        "kind": "tokenizer",
+        "folder": str(path),
+        "vocab_size": tokenizer.vocab_size,
+        "split": tokenizer.split,
+        "engine": tokenizer.engine.name,
+        "why": tokenizer.engine.why,
+        "special_tokens": tokenizer.special_tokens,
+        "sample": {str(i): tokenizer.bytes_of(i).decode("utf-8", "backslashreplace") for i in reversed(sample)},
+        "training": tokenizer.training,
+    }
+
+
+def as_text(found: dict[str, Any]) -> str:
+    """The page for people."""
+    lines = _tokenizer_lines(found) if found["kind"] == "tokenizer" else _shard_lines(found)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _shard_lines(found: dict[str, Any]) -> list[str]:
+    state = "complete" if found["complete"] else "not complete: run the same prepare again to go on"
+    lines = [
+        f"{found['folder']}: {found['documents']:,} documents, {show_count(found['tokens'])} tokens; {state}",
+        f"duplicates  {found['duplicates']:,} documents repeat an earlier text; "
+        f"{found['texts_in_several_splits']:,} texts are in more than one split",
+        "",
+        f"{'split':<8}{'asked':>8}{'documents':>16}{'share':>8}{'tokens':>12}{'share':>8}{'text':>11}{'bytes/token':>13}"
+        f"{'shards':>8}",
+    ]
+    asked = found["plan"]["splits"]
+    for name, split in found["splits"].items():
+        lines.append(
+            f"{name:<8}{asked[name]:>8}{split['documents']:>16,}{_percent(split['share_of_documents']):>8}"
+            f"{show_count(split['tokens']):>12}{_percent(split['share_of_tokens']):>8}{show_bytes(split['text_bytes']):>11}"
+            f"{split['bytes_per_token'] or 0:>13.2f}{split['shards']:>8,}"
+        )
+    lines += [
+        "",
+        "tokens per document",
+        f"{'split':<8}" + "".join(f"{f'p{p}':>9}" for p in PERCENTILES) + f"{'max':>12}",
+    ]
+    for name, split in found["splits"].items():
+        lengths = split["lengths"]
+        if lengths:
+            row = "".join(f"{lengths[f'p{p}']:>9,}" for p in PERCENTILES)
+            lines.append(f"{name:<8}{row}{lengths['max']:>12,}")
+    lines += ["", "first rows"]
+    width = max(40, shutil.get_terminal_size().columns - 10)
+    lines += [f"{name:<8}{row!r:.{width}}" for name, split in found["splits"].items() for row in split["rows"]]
+    lines += ["", "plan"]
+    lines += [f"  {key:<20}{value!r:.{width}}" for key, value in found["plan"].items()]
+    return lines
+
+
+def _tokenizer_lines(found: dict[str, Any]) -> list[str]:
+    return [
+        f"{found['folder']}: a tokenizer of {found['vocab_size']:,} tokens",
+        f"split    {found['split']}",
+        f"engine   {found['engine']}: {found['why']}",
+        f"special  {', '.join(f'{text} = {i}' for text, i in found['special_tokens'].items()) or 'none'}",
+        "tokens   " + "  ".join(f"{i} {text!r}" for i, text in found["sample"].items()),
+    ]
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.2%}"

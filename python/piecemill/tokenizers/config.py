@@ -1,0 +1,69 @@
+"""The files that stand beside a vocabulary: what they say about the start and the end of a text."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from piecemill.errors import TokenizerError
+from piecemill.tokenizers.engine import Declared
+
+END_OF_TEXT = "<|endoftext|>"
+"The one special token whose name alone says what it is for."
+
+BESIDE = ("tokenizer_config.json", "special_tokens_map.json")
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A JSON object from `file`."""
+    try:
+        data = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise TokenizerError(
+            f"{file}: no such file; expected a folder saved with Tokenizer.save, or a tokenizer.json."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise TokenizerError(f"{file}: could not be read as JSON ({error}).") from error
+    if not isinstance(data, dict):
+        raise TokenizerError(f"{file}: holds a JSON {type(data).__name__}; expected an object.")
+    return data
+
+
+def files_beside(vocabulary: Path) -> dict[str, bytes]:
+    """The content of the files beside `vocabulary` that `transformers` would read."""
+    found = {name: vocabulary.parent / name for name in BESIDE}
+    for file in found.values():
+        if file.exists():
+            read_json(file)  # so that a broken one is an error here, where its path is known
+    return {name: file.read_bytes() for name, file in found.items() if file.exists()}
+
+
+def declared(beside: Mapping[str, bytes], special_tokens: Mapping[str, int], post_processor: Any = None) -> Declared:
+    """Start and end as the files say; without a word about the end, `<|endoftext|>` if there is such a token."""
+    config: dict[str, Any] = {}
+    for name in reversed(BESIDE):  # tokenizer_config.json has the last word, as in `transformers`
+        config |= json.loads(beside[name]) if name in beside else {}
+    eos, bos = _token(config.get("eos_token")), _token(config.get("bos_token"))
+    if eos is None and END_OF_TEXT in special_tokens:
+        eos = END_OF_TEXT
+    adds = config.get("add_bos_token")
+    if adds is None:
+        adds = bos is not None and bos == _first_of_template(post_processor)
+    return Declared(eos, bos, bool(adds) and bos is not None)
+
+
+def _token(given: Any) -> str | None:
+    """A token as a config writes it: its text, or an object with it."""
+    content = given.get("content") if isinstance(given, dict) else given
+    return content if isinstance(content, str) and content else None
+
+
+def _first_of_template(post_processor: Any) -> str | None:
+    """The special token that a tokenizer.json puts before a single text."""
+    if not isinstance(post_processor, dict):
+        return None
+    for step in post_processor.get("processors") or [post_processor]:
+        if step.get("type") == "TemplateProcessing" and step.get("single"):
+            first = step["single"][0].get("SpecialToken") or {}
+            return _token(first.get("id"))
+    return None

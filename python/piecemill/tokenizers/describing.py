@@ -1,0 +1,42 @@
+"""A tokenizer in a few lines: what it is, who encodes and why, and what stands between documents."""
+
+from typing import Any
+
+from piecemill.errors import PlanError
+from piecemill.tokenizers.special import resolve_bos, resolve_eos
+from piecemill.tokenizers.tokenizer import Tokenizer
+
+
+def describe(tokenizer: Tokenizer) -> dict[str, Any]:
+    """What `piecemill show` prints, as JSON."""
+    names = {i: text for text, i in tokenizer.special_tokens.items()}
+    try:
+        eos = resolve_eos(tokenizer)
+    except PlanError:
+        eos = None
+    bos = resolve_bos(tokenizer)
+    return {
+        "kind": tokenizer.kind,
+        "vocab_size": tokenizer.vocab_size,
+        "special_tokens": len(names),
+        "eos": None if eos is None else names[eos],
+        "bos": None if bos is None else names[bos],
+        "engine": tokenizer.engine.name,
+        "engine_version": tokenizer.engine.version,
+        "why": tokenizer.engine.why,
+        "home": tokenizer.model.home,
+        "identity": tokenizer.identity,
+    }
+
+
+def as_text(description: dict[str, Any]) -> str:
+    """The same for people."""
+    said = description
+    return "\n".join(
+        [
+            f"{said['kind']}, {said['vocab_size']:,} tokens, {said['special_tokens']:,} of them special",
+            f"engine     {said['engine']} {said['engine_version']}: {said['why']} (ids are those of {said['home']})",
+            f"documents  begin with {said['bos'] or 'nothing'}, end with {said['eos'] or 'nothing it declares'}",
+            f"identity   {said['identity']}",
+        ]
+    )

@@ -1,0 +1,68 @@
+"""A Hugging Face hub id as a folder: the files of its tokenizer in the standard HF cache, fetched once.
+
+What is in the cache is not asked for again, so a name keeps meaning the same on this machine; `NAME@REVISION` pins it
+everywhere. HF_HUB_OFFLINE, HF_HOME and the token are huggingface_hub's own and respected.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from piecemill.errors import TokenizerError
+from piecemill.tokenizers.config import BESIDE
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?(@[\w./-]+)?")
+
+# Only tokenizer.model numbers its ids as the model does; spiece.model and sentencepiece.bpe.model are shifted.
+_VOCABULARIES = ("tokenizer.json", "tokenizer.model")
+
+
+def looks_like_hub_id(spec: str) -> bool:
+    """Whether `spec` can only be meant as NAME or ORGANISATION/NAME, perhaps with @REVISION."""
+    return bool(_HUB_ID.fullmatch(spec)) and not spec.endswith((".json", ".model", ".tiktoken"))
+
+
+def fetch(spec: str) -> Path:
+    """The vocabulary file of hub id `spec`, in the folder of the cache that also holds the files beside it."""
+    name, _, revision = spec.partition("@")
+    errors: list[str] = []
+    for file in _VOCABULARIES:
+        found = _file(name, file, revision or None, errors)
+        if found is not None:
+            for beside in BESIDE:
+                _file(name, beside, revision or None, [])
+            return found
+    if errors:
+        raise TokenizerError(
+            f"{spec}: no such file or folder here, and as a Hugging Face hub id it could not be fetched: {errors[0]} "
+            "Check the name; offline (HF_HUB_OFFLINE=1), fetch it once on a machine with network "
+            f"(hf download {name} tokenizer.json tokenizer_config.json) and bring the cache, or give a local path."
+        )
+    raise TokenizerError(
+        f"{spec}: the hub has no {' or '.join(_VOCABULARIES)} for it. Save one with transformers "
+        f"(AutoTokenizer.from_pretrained({name!r}).save_pretrained('tok')) and load that folder."
+    )
+
+
+def _file(name: str, file: str, revision: str | None, errors: list[str]) -> Path | None:
+    import huggingface_hub as hub
+    from huggingface_hub import errors as hub_errors
+
+    cached: Any = hub.try_to_load_from_cache(name, file, revision=revision)
+    if isinstance(cached, str):
+        return Path(cached)
+    if cached is not None:
+        return None  # the cache remembers that there is no such file
+    try:
+        return Path(hub.hf_hub_download(name, file, revision=revision))
+    except (hub_errors.LocalEntryNotFoundError, hub_errors.OfflineModeIsEnabled) as error:
+        errors.append(f"it is not in the cache, and the hub cannot be reached ({_first_line(error)}).")
+    except hub_errors.EntryNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        errors.append(f"{_first_line(error)}.")
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0].rstrip(".")

@@ -1,0 +1,219 @@
+"""A `.tiktoken` file: tokens and their ranks. The split and the special tokens are not in it and belong to the caller.
+
+For the files OpenAI publishes both are known by the file's hash.
+"""
+
+import hashlib
+import json
+from binascii import Error as Base64Error
+from binascii import a2b_base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from piecemill.errors import TokenizerError
+from piecemill.tokenizers import tiktoken
+from piecemill.tokenizers.byte_level import characters_of
+from piecemill.tokenizers.config import END_OF_TEXT
+from piecemill.tokenizers.engine import Declared, Engine
+from piecemill.tokenizers.gigatoken import GigatokenEngine, refusal
+from piecemill.tokenizers.hf import HFEngine
+from piecemill.tokenizers.splits import PATTERNS, WHOLE_DOCUMENT, pattern_of
+from piecemill.tokenizers.tokenizer_json import added_token, pre_tokenizer
+
+_FIM = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
+_END_OF_PROMPT = "<|endofprompt|>"
+
+
+class Published(NamedTuple):
+    """What one of OpenAI's files does not say itself."""
+
+    split: str
+    special_tokens: dict[str, int]
+
+
+PUBLISHED = {
+    "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930": Published("gpt2", {END_OF_TEXT: 50256}),
+    "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7": Published(
+        "cl100k",
+        {END_OF_TEXT: 100257, **{name: 100258 + i for i, name in enumerate(_FIM)}, _END_OF_PROMPT: 100276},
+    ),
+    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d": Published(
+        "o200k", {END_OF_TEXT: 199999, _END_OF_PROMPT: 200018}
+    ),
+}
+"By the SHA-256 of the file, the one tiktoken checks: r50k_base, cl100k_base, o200k_base."
+
+_SCHEMES = {"gpt2": "gpt2", "cl100k": "gpt4", "o200k": "o200k"}
+"gigatoken's names for the splits."
+
+
+@dataclass(frozen=True, eq=False)
+class TiktokenRanks:
+    """A `.tiktoken` file with its split and special tokens."""
+
+    content: bytes
+    file: Path
+    "Where it came from, for messages."
+    split: str
+    special_tokens: Mapping[str, int]
+
+    kind = "tiktoken file"
+    engines = ("gigatoken", "tiktoken", "tokenizers")
+
+    def __post_init__(self) -> None:
+        _ = self.ranks  # so that a broken line is an error when loading
+        for text, i in self.special_tokens.items():
+            if not text or i < 0 or i in self._ids_of_ranks:
+                raise TokenizerError(
+                    f"{self.file}: special token {text!r} with id {i}: expected a text, and an id that no rank has "
+                    f"({max(self._ids_of_ranks) + 1:,} and up are free)."
+                )
+
+    @property
+    def pattern(self) -> str | None:
+        return pattern_of(self.split, None)
+
+    @property
+    def home(self) -> str:
+        return "tiktoken" if tiktoken.missing() is None else "tokenizers"
+
+    @cached_property
+    def ranks(self) -> dict[bytes, int]:
+        """The rank, which is the id, of each token."""
+        ranks: dict[bytes, int] = {}
+        for number, line in enumerate(self.content.splitlines(), 1):
+            if not line:
+                continue
+            try:
+                token, rank = line.split()
+                ranks[a2b_base64(token, strict_mode=True)] = int(rank)
+            except (ValueError, Base64Error):
+                raise TokenizerError(
+                    f"{self.file}: line {number} is {line[:40]!r}; expected a token in base64, a space and its rank."
+                ) from None
+        missing = next((byte for byte in range(256) if bytes([byte]) not in ranks), None)
+        if missing is not None:
+            raise TokenizerError(f"{self.file}: no rank for byte 0x{missing:02x}; expected all 256.")
+        if len(set(ranks.values())) != len(ranks):
+            raise TokenizerError(f"{self.file}: two tokens have the same rank; expected each rank once.")
+        return ranks
+
+    @property
+    def vocab_size(self) -> int:
+        return max(*self._ids_of_ranks, *self.special_tokens.values()) + 1
+
+    @property
+    def declared(self) -> Declared:
+        return Declared(END_OF_TEXT if END_OF_TEXT in self.special_tokens else None)
+
+    def why_not(self, engine: str) -> str | None:
+        if engine == "tokenizers":
+            return None
+        if engine == "tiktoken":
+            return tiktoken.missing()
+        if self.split not in _SCHEMES:
+            return "gigatoken does not have this split"
+        return refusal(lambda: self._gigatoken(False))
+
+    def start(self, engine: str, why: str) -> Engine:
+        if engine == "gigatoken":
+            return GigatokenEngine(self._gigatoken, why)
+        if engine == "tiktoken":
+            pattern = self.pattern or WHOLE_DOCUMENT
+            return tiktoken.TiktokenEngine(self.ranks, pattern, dict(self.special_tokens), why)
+        return HFEngine(self._tokenizer_json, why, pattern=self.pattern)
+
+    def parse_refused(self) -> str | None:
+        return None
+
+    def identity(self) -> str:
+        # By the pattern, not the name: "cl100k" and its regex are the same tokenizer.
+        said = {"pattern": self.pattern, "special_tokens": dict(sorted(self.special_tokens.items()))}
+        return hashlib.sha256(self.content + json.dumps(said).encode()).hexdigest()
+
+    def files(self) -> dict[str, bytes]:
+        said = {"split": self.split, "pattern": self.pattern, "special_tokens": dict(self.special_tokens)}
+        text = json.dumps(said, ensure_ascii=False, indent=2)
+        return {"ranks.tiktoken": self.content, "encoding.json": f"{text}\n".encode()}
+
+    def id_of(self, token: str | bytes) -> int | None:
+        if isinstance(token, str) and token in self.special_tokens:
+            return self.special_tokens[token]
+        return self.ranks.get(token.encode("utf-8", "surrogatepass") if isinstance(token, str) else token)
+
+    def decode(self, ids: NDArray[Any]) -> str:
+        return self.decode_bytes(ids).decode("utf-8", "replace")
+
+    def decode_bytes(self, ids: NDArray[Any]) -> bytes:
+        tokens = self._tokens
+        try:
+            return b"".join([tokens[i] for i in ids.tolist()])
+        except KeyError as error:
+            raise TokenizerError(f"decode: id {error} has no token; this vocabulary has gaps.") from None
+
+    @cached_property
+    def _ids_of_ranks(self) -> frozenset[int]:
+        return frozenset(self.ranks.values())
+
+    @cached_property
+    def _tokens(self) -> dict[int, bytes]:
+        special = {i: text.encode() for text, i in self.special_tokens.items()}
+        return {**{rank: token for token, rank in self.ranks.items()}, **special}
+
+    def _gigatoken(self, parse: bool) -> Any:
+        import gigatoken
+
+        special = dict(self.special_tokens) if parse else {}
+        # gigatoken reads ranks from a path only, and ours may be gone, changed, or on another machine.
+        with TemporaryDirectory(prefix="piecemill-") as folder:
+            path = Path(folder) / "ranks.tiktoken"
+            path.write_bytes(self.content)
+            return gigatoken.Tokenizer.from_tiktoken(path, _SCHEMES[self.split], special)
+
+    def _tokenizer_json(self, parse: bool) -> str:
+        special = self.special_tokens if parse else {}
+        merges = sorted(
+            (rank, *_halves(token, rank, self.ranks)) for token, rank in self.ranks.items() if len(token) > 1
+        )
+        model = {
+            "type": "BPE",
+            # tiktoken looks a whole pretoken up before it merges.
+            "ignore_merges": True,
+            # Special tokens too: HF numbers an added token that is not in the vocabulary as it likes.
+            "vocab": {**{characters_of(token): rank for token, rank in self.ranks.items()}, **special},
+            "merges": [[characters_of(left), characters_of(right)] for _, left, right in merges if left],
+        }
+        return json.dumps(
+            {
+                "version": "1.0",
+                "added_tokens": [added_token(text, i) for text, i in special.items()],
+                "pre_tokenizer": pre_tokenizer(self.pattern),
+                "model": model,
+            },
+            ensure_ascii=False,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: self.__dict__[name] for name in ("content", "file", "split", "special_tokens")}
+
+
+def _halves(token: bytes, rank: int, ranks: Mapping[bytes, int]) -> tuple[bytes, bytes]:
+    """The two tokens whose merge makes `token`: what merging by all smaller ranks leaves of it; empty if not two."""
+    parts = [token[i : i + 1] for i in range(len(token))]
+    while len(parts) > 2:
+        best, at = min((ranks.get(parts[i] + parts[i + 1], rank), i) for i in range(len(parts) - 1))
+        if best >= rank:
+            return b"", b""
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+    return parts[0], parts[1]
+
+
+def known_split(split: str) -> str:
+    """`split` under the name gigatoken's schemes are listed by, where it is the regex of one."""
+    return next((name for name, pattern in PATTERNS.items() if pattern == split), split)

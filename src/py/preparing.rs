@@ -1,0 +1,108 @@
+//! The loops of `piecemill.preparing`: choosing documents, laying out tokens, knowing what was seen before.
+
+use super::arrays::documents;
+use super::to_py;
+use crate::arrays;
+use crate::dedup::Seen;
+use crate::sources::walk;
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadonlyArray2};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+/// `chosen`, once every number in it is known to be a document's.
+fn numbers<'a>(chosen: &'a PyReadonlyArray1<'_, i64>, count: usize) -> PyResult<&'a [i64]> {
+    let chosen = chosen.as_slice()?;
+    match chosen.iter().find(|&&n| n < 0 || n as usize >= count) {
+        Some(n) => Err(PyValueError::new_err(format!("chosen: {n}; expected numbers of the {count} documents"))),
+        None => Ok(chosen),
+    }
+}
+
+/// The chosen documents, one after another, and where each ends.
+#[pyfunction]
+#[allow(clippy::type_complexity)]
+fn gather_documents<'py>(
+    py: Python<'py>,
+    data: PyReadonlyArray1<'py, u8>,
+    ends: PyReadonlyArray1<'py, i64>,
+    chosen: PyReadonlyArray1<'py, i64>,
+) -> PyResult<(Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<i64>>)> {
+    let (data, ends) = documents(&data, &ends)?;
+    let chosen = numbers(&chosen, ends.len())?;
+    let (data, ends) = py.detach(|| arrays::gather_documents(data, ends, chosen));
+    Ok((data.into_pyarray(py), ends.into_pyarray(py)))
+}
+
+/// The ids of the chosen documents, each between `bos` and `eos`, as uint16 if `narrow`; and where each ends.
+#[pyfunction]
+#[pyo3(signature = (ids, ends, chosen, *, bos, eos, narrow))]
+fn gather_tokens<'py>(
+    py: Python<'py>,
+    ids: PyReadonlyArray1<'py, u32>,
+    ends: PyReadonlyArray1<'py, i64>,
+    chosen: PyReadonlyArray1<'py, i64>,
+    bos: Option<u32>,
+    eos: Option<u32>,
+    narrow: bool,
+) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyArray1<i64>>)> {
+    let (ids, ends) = (ids.as_slice()?, ends.as_slice()?);
+    if !arrays::ends_fit(ids.len(), ends) {
+        return Err(PyValueError::new_err(format!("ends: expected rising ends that finish at {} ids", ids.len())));
+    }
+    let chosen = numbers(&chosen, ends.len())?;
+    let too_large = |id| PyValueError::new_err(format!("id {id} does not fit in 16 bits"));
+    if narrow {
+        let out = py.detach(|| arrays::gather_tokens::<u16>(ids, ends, chosen, bos, eos));
+        let (ids, ends) = out.map_err(too_large)?;
+        Ok((ids.into_pyarray(py).into_any(), ends.into_pyarray(py)))
+    } else {
+        let out = py.detach(|| arrays::gather_tokens::<u32>(ids, ends, chosen, bos, eos));
+        let (ids, ends) = out.map_err(too_large)?;
+        Ok((ids.into_pyarray(py).into_any(), ends.into_pyarray(py)))
+    }
+}
+
+/// For each path (from its folder), the number of the first pattern that matches it; -1 for none.
+#[pyfunction]
+fn first_match<'py>(
+    py: Python<'py>,
+    patterns: Vec<String>,
+    paths: Vec<PathBuf>,
+) -> PyResult<Bound<'py, PyArray1<i32>>> {
+    let found = py.detach(|| walk::first_match(&patterns, &paths)).map_err(to_py)?;
+    Ok(found.into_pyarray(py))
+}
+
+/// The hashes of documents seen so far.
+#[pyclass(name = "SeenDocuments", frozen, module = "piecemill._core")]
+pub struct PySeen(Mutex<Seen>);
+
+#[pymethods]
+impl PySeen {
+    #[new]
+    fn new(most: usize, folder: PathBuf) -> Self {
+        PySeen(Mutex::new(Seen::new(most, folder)))
+    }
+
+    /// For each row of hashes (low, high), whether it was seen neither before nor earlier in this call.
+    fn admit<'py>(&self, py: Python<'py>, hashes: PyReadonlyArray2<'py, u64>) -> PyResult<Bound<'py, PyArray1<bool>>> {
+        let halves = hashes.as_slice()?;
+        let new = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).admit(halves))?;
+        Ok(new.into_pyarray(py))
+    }
+
+    /// Documents seen, and how many of their hashes are on disk.
+    #[getter]
+    fn counts(&self) -> (u64, u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(gather_documents, module)?)?;
+    module.add_function(wrap_pyfunction!(gather_tokens, module)?)?;
+    module.add_function(wrap_pyfunction!(first_match, module)?)?;
+    module.add_class::<PySeen>()
+}

@@ -1,0 +1,87 @@
+"""Small corpora and a small tokenizer for the tests of `prepare`, and how to read a prepared folder without it."""
+
+import json
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+
+from piecemill.tokenizers import Tokenizer
+
+WORDS = ["the", "a", "of", "to", "in", "def", "return", "self", "for", "not", "import", "class", "None", "x", "data"]
+OUTSIDE = ("timing.json", ".sources.npy")
+"Files that are no part of the promise: times of this machine."
+
+
+def small_tokenizer() -> Tokenizer:
+    """Bytes, a few merges, and an end of text."""
+    from piecemill.training import train_bpe
+
+    return train_bpe([" ".join(WORDS) * 3], vocab_size=300, split="gpt2")
+
+
+def texts(count: int, seed: int = 1, copies: float = 0.1) -> list[str]:
+    """Texts of a few words to a few hundred, of which some are copies of earlier ones."""
+    rng = random.Random(seed)
+    made: list[str] = []
+    for number in range(count):
+        if made and rng.random() < copies:
+            made.append(rng.choice(made))
+        else:
+            words = rng.choices(WORDS, k=rng.choice([1, 5, 30, 200]))
+            made.append(f"{number} " + " ".join(words) + rng.choice(["", "\n", " é 😀"]))
+    return made
+
+
+def write_jsonl(path: Path, documents: list[str], **fields: list[object]) -> Path:
+    """One line per document, with further fields."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        for number, text in enumerate(documents):
+            extra = {name: values[number] for name, values in fields.items()}
+            file.write(json.dumps({**extra, "text": text}) + "\n")
+    return path
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Every file of a prepared folder that the promise covers."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in OUTSIDE
+    }
+
+
+def split_documents(folder: Path, split: str) -> tuple[list[list[int]], np.ndarray]:
+    """The ids of each document of a split, and the records; with numpy alone."""
+    ids: list[list[int]] = []
+    records = []
+    for tokens in sorted((folder / split).glob("*.tokens.npy")):
+        flat = np.load(tokens)
+        ends = np.load(str(tokens).replace(".tokens.", ".ends."))
+        ids += [part.tolist() for part in np.split(flat, ends[:-1])]
+        records.append(np.load(str(tokens).replace(".tokens.", ".documents.")))
+    return ids, np.concatenate(records) if records else np.empty(0)
+
+
+def split_texts(folder: Path, split: str, tokenizer: Tokenizer) -> list[str]:
+    """The texts of a split, decoded; each must end with the end of text, which is taken off."""
+    end = tokenizer.id_of("<|endoftext|>")
+    found = []
+    for ids in split_documents(folder, split)[0]:
+        assert ids[-1] == end
+        found.append(tokenizer.decode(ids[:-1]))
+    return found
+
+
+def journal(folder: Path) -> list[dict]:
+    """The records of a run that is not finished."""
+    return [json.loads(line)["record"] for line in (folder / ".journal.jsonl").read_text().splitlines()]
+
+
+def change_keeping_time(path: Path, data: bytes) -> None:
+    """Other content, same time of change."""
+    times = path.stat()
+    path.write_bytes(data)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))

@@ -1,0 +1,269 @@
+"""`check` finds whatever happened to a folder, and says where; `show` says what a folder is."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from piecemill.errors import ShardError
+from piecemill.shards import ShardWriter, token_dtype, write_stats
+from piecemill.shards.check import as_json, as_text, check_shards
+from piecemill.shards.folder import listed, render_stats
+from piecemill.shards.reader import open_shards
+from piecemill.shards.show import as_text as show_text
+from piecemill.shards.show import describe, length_percentiles
+from piecemill.tokenizers import Tokenizer
+from prepared import block, prepare_folder
+from vocabularies import NASTY, tokenizer
+
+TEXTS = [text for text in NASTY if text]
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A tokenizer whose files are small enough to flip many of their bytes."""
+    return Tokenizer.from_merges(np.array([[65, 66], [257, 67]]), split="gpt2", special_tokens=["<|endoftext|>"])
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory, small):
+    folder = tmp_path_factory.mktemp("check") / "shards"
+    texts = ["abc", "de", "the first of May", "abcabc", "öäü", "x" * 40]
+    return prepare_folder(folder, {"train": texts, "val": ["abc"]}, small, shard_tokens=20, block_documents=2)
+
+
+@pytest.fixture
+def copy(sound, tmp_path):
+    return shutil.copytree(sound, tmp_path / "copy")
+
+
+def files_of(found):
+    return {problem.file for problem in found.problems}
+
+
+def test_a_sound_folder_is_sound(sound):
+    found = check_shards(sound)
+    assert found.problems == []
+    assert (found.documents, found.decoded) == (7, 7)
+    assert as_text(found).startswith(f"{sound} is sound")
+    (sound / ".lock").touch()  # which prepare leaves
+    assert check_shards(sound).sound
+    (sound / ".lock").unlink()
+
+
+@pytest.mark.parametrize(("bos", "eos"), [(None, None), (0, None), (None, 0), (0, 0)])
+def test_a_folder_with_real_texts_is_sound_whatever_stands_around_documents(tmp_path, bos, eos):
+    folder = prepare_folder(tmp_path / "a", {"train": TEXTS, "none": []}, tokenizer("gpt2"), bos=bos, eos=eos)
+    found = check_shards(folder)
+    assert found.problems == []
+    assert found.decoded == len(TEXTS)
+
+
+def test_any_flipped_byte_is_found_in_its_file(copy):
+    rng = np.random.default_rng(7)
+    tried = 0
+    for name in sorted(listed(copy)):
+        path = copy / name
+        data = path.read_bytes()
+        # Every byte of one shard's tokens, header and all; of other files the first, the last and some between.
+        some = {0, len(data) - 1, *rng.integers(0, len(data), 40 if name == "stats.json" else 8).tolist()}
+        places = range(len(data)) if name == "train/00000.tokens.npy" else sorted(some)
+        for at in places:
+            changed = bytearray(data)
+            changed[at] ^= 1 << int(rng.integers(0, 8))
+            path.write_bytes(changed)
+            found = check_shards(copy, sample=2)
+            assert name in files_of(found), f"byte {at} of {name}"
+            tried += 1
+        path.write_bytes(data)
+    assert check_shards(copy).sound
+    assert tried > 300
+
+
+def test_a_changed_token_is_found_with_its_document(copy):
+    path = copy / "train" / "00000.tokens.npy"
+    data = bytearray(path.read_bytes())
+    data[128 + 2 * 3] ^= 1  # token 3
+    path.write_bytes(data)
+    ends = np.load(copy / "train" / "00000.ends.npy").tolist()
+    document = next(i for i, end in enumerate(ends) if end > 3)
+    start = ends[document - 1] if document else 0
+    what = [problem.what for problem in check_shards(copy, sample=0).problems]
+    assert any(text.startswith("was changed: xxh3") for text in what)
+    assert any(text.startswith(f"document {document} (tokens {start} to {ends[document]})") for text in what)
+    assert len(what) == 2
+
+
+def reseal(folder):
+    stats = json.loads((folder / "stats.json").read_text())
+    write_stats(folder, {key: value for key, value in stats.items() if key not in ("checksums", "xxh3")})
+
+
+def rewrite(folder, split, change):
+    """Write a split anew with other data and right checksums: only the meaning is wrong."""
+    shards = open_shards(folder, split)
+    mapped = [shards.shard(number) for number in range(len(shards.entries))]
+    blocks = [[np.array(each) for each in (shard.tokens, shard.ends, shard.documents)] for shard in mapped]
+    shutil.rmtree(folder / split)
+    writer = ShardWriter(folder / split, dtype=shards.dtype, shard_tokens=1)
+    for each in blocks:
+        change(*each)
+        writer.append(*each)
+    writer.finish()
+    reseal(folder)
+
+
+def test_ids_beyond_the_vocabulary_are_found_where_they_are(copy):
+    rewrite(copy, "val", lambda tokens, ends, records: tokens.__setitem__(0, 300))
+    (first, *_) = check_shards(copy).problems
+    assert str(first) == "val/00000.tokens.npy: token 0 is 300; the vocabulary has 259 tokens."
+
+
+def test_a_wrong_text_is_found_though_every_checksum_is_right(copy):
+    rewrite(copy, "val", lambda tokens, ends, records: records["hash_high"].__setitem__(0, 1))
+    (problem,) = check_shards(copy).problems
+    assert "document 0 (tokens 0 to 2) does not decode to the text" in problem.what
+    assert check_shards(copy, sample=0).sound  # by checksums alone it is
+
+
+def test_a_missing_eos_is_found(copy):
+    rewrite(copy, "val", lambda tokens, ends, records: tokens.__setitem__(-1, 98))
+    (problem,) = check_shards(copy).problems
+    assert "it ends with 98, not with eos, 0" in problem.what
+
+
+def test_a_file_number_beyond_the_list_is_found(copy):
+    rewrite(copy, "val", lambda tokens, ends, records: records["file"].__setitem__(0, 1))
+    (problem,) = check_shards(copy).problems
+    assert problem.what == "document 0 is from file 1; files.jsonl lists 1 files."
+
+
+def test_ends_that_fall_are_found_where_they_do(copy):
+    path = copy / "train" / "00000.ends.npy"
+    ends = np.load(path)
+    ends[0] = ends[-1] + 1
+    path.write_bytes(path.read_bytes()[:128] + ends.tobytes())
+    what = [problem.what for problem in check_shards(copy).problems]
+    assert f"end 1 is {ends[1]}, less than the one before; expected rising ends." in what
+
+
+@pytest.mark.parametrize("cut", [1, 2, 50, None])
+def test_truncated_and_missing_files_are_found(copy, cut):
+    for name in sorted(listed(copy)):
+        path = copy / name
+        data = path.read_bytes()
+        path.unlink()
+        if cut is not None:
+            path.write_bytes(data[:-cut])
+        assert name in files_of(check_shards(copy)), name
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "train/b.npy", "train/.00003.tokens.npy.part", "tokenizer/c", "d/e", ".journal.jsonl"]
+)
+def test_extra_files_are_found(copy, name):
+    (copy / name).parent.mkdir(exist_ok=True)
+    (copy / name).write_bytes(b"")
+    assert files_of(check_shards(copy)) == {name}
+
+
+def test_swapped_files_are_found(copy):
+    one, other = copy / "train" / "00000.tokens.npy", copy / "train" / "00001.tokens.npy"
+    content = one.read_bytes(), other.read_bytes()
+    one.write_bytes(content[1])
+    other.write_bytes(content[0])
+    assert {"train/00000.tokens.npy", "train/00001.tokens.npy"} <= files_of(check_shards(copy))
+
+
+def test_swapped_splits_are_found(copy):
+    shutil.move(copy / "val", copy / "aside")
+    shutil.move(copy / "train", copy / "val")
+    shutil.move(copy / "aside", copy / "train")
+    assert {"train/manifest.jsonl", "val/manifest.jsonl"} <= files_of(check_shards(copy))
+
+
+def test_a_folder_that_is_not_complete_is_not_sound(copy):
+    (copy / "stats.json").unlink()
+    (problem,) = check_shards(copy).problems
+    assert "Run the same `piecemill prepare` again" in problem.what
+
+
+def test_stats_have_one_form_and_vouch_for_themselves():
+    rendered = render_stats({"b": 1.5, "a": "ä", "checksums": {}})
+    assert render_stats(json.loads(rendered)) == rendered
+    assert render_stats({**json.loads(rendered), "b": 1.25}) != rendered
+
+
+def test_many_problems_are_counted_not_listed(tmp_path, small):
+    folder = prepare_folder(tmp_path / "a", {"all": ["abc"] * 300}, small, shard_tokens=10**6)
+    rewrite(folder, "all", lambda tokens, ends, records: records["hash_low"].__setitem__(slice(None), 1))
+    found = check_shards(folder)
+    assert (len(found.problems), found.more, as_json(found)["more_problems"]) == (100, 200, 200)
+    assert as_text(found).endswith("and 200 more")
+
+
+# show
+
+
+def test_show_gives_the_figures_of_a_folder(sound, small):
+    found = describe(sound)
+    train = found["splits"]["train"]
+    assert (found["documents"], found["complete"], found["kind"]) == (7, True, "shards")
+    assert (train["documents"], train["text_bytes"]) == (6, 3 + 2 + 16 + 6 + 6 + 40)
+    assert train["bytes_per_token"] == pytest.approx(73 / train["tokens"])
+    assert train["share_of_documents"] == pytest.approx(6 / 7)
+    # "abc" is in train and in val
+    assert (found["duplicates"], found["texts_in_several_splits"]) == (1, 1)
+    assert train["rows"][0] == "abc<|endoftext|>"
+    text = show_text(found)
+    assert "85.71%" in text
+    assert "'the first of May<|endoftext|>'" in text
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_duplicates_are_the_same_however_many_passes_it_takes(tmp_path, small, monkeypatch):
+    texts = ["a", "b", "a", "c", "a", "b"]
+    folder = prepare_folder(tmp_path / "a", {"x": texts, "y": ["b", "b", "d"], "z": ["b"]}, small, shard_tokens=3)
+    for at_once in (100, 4, 1):
+        monkeypatch.setattr("piecemill.shards.show._HASHES_AT_ONCE", at_once)
+        found = describe(folder)
+        assert (found["duplicates"], found["texts_in_several_splits"]) == (6, 1)
+
+
+def test_percentiles_equal_those_of_the_sorted_lengths(tmp_path, small, monkeypatch):
+    monkeypatch.setattr("piecemill.shards.show._EXACT_LENGTHS", 40)  # so that some are beyond it
+    lengths = np.random.default_rng(1).integers(1, 60, 137)
+    folder = prepare_folder(tmp_path / "a", {"all": ["ö" * int(n) for n in lengths]}, small, eos=None, shard_tokens=500)
+    tokens = np.sort(lengths * 2)
+    found = length_percentiles(open_shards(folder))
+    for p in (1, 5, 25, 50, 75, 95, 99):
+        assert found[f"p{p}"] == np.percentile(tokens, p, method="inverted_cdf"), p
+    assert found["max"] == tokens[-1]
+
+
+def test_show_of_an_unfinished_or_empty_folder(tmp_path, small):
+    folder = prepare_folder(tmp_path / "a", {"train": ["abc"], "test": []}, small)
+    (folder / "stats.json").unlink()
+    found = describe(folder)
+    assert not found["complete"]
+    assert found["splits"]["test"]["lengths"] == {}
+    assert "not complete" in show_text(found)
+
+
+def test_show_of_a_tokenizer_and_of_nothing(tmp_path, small):
+    small.save(tmp_path / "tok")
+    found = describe(tmp_path / "tok")
+    assert (found["vocab_size"], found["split"], found["special_tokens"]) == (259, "gpt2", {"<|endoftext|>": 0})
+    assert found["engine"] == small.engine.name
+    assert found["sample"]["258"] == "abc"
+    assert "engine   " in show_text(found)
+    with pytest.raises(ShardError, match=r"has neither plan\.json nor tokenizer\.json"):
+        describe(tmp_path)
+
+
+def test_blocks_are_what_the_folder_holds(sound, small):
+    ids, _, _ = block(["abc"], small, eos=0)
+    assert open_shards(sound, "val").document(0).tolist() == ids.tolist()
+    assert ids.dtype == token_dtype(small.vocab_size)

@@ -1,0 +1,467 @@
+"""Loading any tokenizer: the ids are those of the library it comes from, whichever engine encodes."""
+
+import hashlib
+import json
+import os
+import pickle
+import subprocess
+import sys
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import sentencepiece
+import tiktoken
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiktoken.load import load_tiktoken_bpe
+
+import models
+from models import AS_IT_IS, TEXTS
+from piecemill.errors import PlanError, TokenizerError
+from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve_eos, verify
+from piecemill.tokenizers.sentencepiece_file import read, without_control
+from piecemill.tokenizers.splits import PATTERNS
+from vocabularies import END, rows, tokenizer
+
+SENTENCEPIECE = {
+    "bpe": AS_IT_IS,
+    "bpe-spaces": AS_IT_IS | {"remove_extra_whitespaces": True},
+    "bpe-symbols": AS_IT_IS | {"user_defined_symbols": "<sep>,===", "control_symbols": "<ctl>"},
+    "bpe-nfkc": {},
+    "unigram": {},
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A file for every kind."""
+    folder = tmp_path_factory.mktemp("made")
+    for name, options in SENTENCEPIECE.items():
+        (folder / f"{name}.model").write_bytes(models.sentencepiece_model(name.partition("-")[0], **options))
+    for name in ("word_piece", "unigram", "bpe_with_digits"):
+        (folder / name).mkdir()
+        getattr(models, name)().save(str(folder / name / "tokenizer.json"))
+    tokenizer("cl100k").save(folder / "trained")
+    ranks = (folder / "trained" / "ranks.tiktoken").read_bytes()
+    (folder / "small.tiktoken").write_bytes(ranks)
+    return folder
+
+
+def load(folder, name, **options):
+    if name == "small.tiktoken":
+        options = {"split": "cl100k", "special_tokens": {END: 5000}} | options
+    return load_tokenizer(folder / name, **options)
+
+
+KINDS = {
+    "bpe.model": ("SentencePiece BPE model", "gigatoken"),
+    "bpe-spaces.model": ("SentencePiece BPE model", "sentencepiece"),
+    "bpe-symbols.model": ("SentencePiece BPE model", "gigatoken"),
+    "bpe-nfkc.model": ("SentencePiece BPE model", "sentencepiece"),
+    "unigram.model": ("SentencePiece Unigram model", "sentencepiece"),
+    "word_piece": ("tokenizer.json (WordPiece)", "tokenizers"),
+    "unigram": ("tokenizer.json (Unigram)", "tokenizers"),
+    "bpe_with_digits": ("tokenizer.json (BPE)", "tokenizers"),
+    "trained": ("byte-level BPE", "gigatoken"),
+    "small.tiktoken": ("tiktoken file", "gigatoken"),
+}
+SPECIAL = ("<s>", "</s>", "<unk>")
+# HF's Unigram finds these in any text by itself, so there is nobody to compare with; see the tests of special tokens.
+PLAIN = [text for text in TEXTS if not any(token in text for token in SPECIAL)] + ["<pad> <mask>"]
+EXACT = ("trained", "small.tiktoken", "bpe_with_digits")
+
+
+def upstream(folder, name):
+    """Plain ids of PLAIN from the library that owns the format, asked directly."""
+    if name.endswith(".model"):
+        theirs = sentencepiece.SentencePieceProcessor(model_file=str(folder / name))
+        return theirs.encode(PLAIN, out_type=int)
+    if name.endswith(".tiktoken"):
+        ranks = load_tiktoken_bpe(str(folder / name))
+        encoding = tiktoken.Encoding("x", pat_str=PATTERNS["cl100k"], mergeable_ranks=ranks, special_tokens={})
+        return [encoding.encode_ordinary(text) for text in PLAIN]
+    hf = tokenizers.Tokenizer.from_file(str(folder / name / "tokenizer.json"))
+    hf.encode_special_tokens = True
+    hf.no_truncation()
+    return [hf.encode(text, add_special_tokens=False).ids for text in PLAIN]
+
+
+# Every kind, every engine
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_ids_are_upstreams_in_every_form_of_asking(made, name):
+    tok, want = load(made, name), upstream(made, name)
+    assert (tok.kind, tok.engine.name) == KINDS[name]
+    assert rows(tok.encode_batch(PLAIN)) == want
+    assert rows(tok.encode_batch(pa.array(PLAIN), parallel=False)) == want
+    assert [tok.encode(text).tolist() for text in PLAIN] == want
+    data = np.frombuffer("".join(PLAIN).encode(), np.uint8)
+    ends = np.cumsum([len(text.encode()) for text in PLAIN])
+    ids, id_ends = tok.encode_flat(data, ends, parallel=True)
+    assert (ids.dtype, id_ends.dtype) == (np.uint32, np.int64)
+    assert rows((ids, id_ends)) == want
+    assert max(map(max, filter(None, want))) < tok.vocab_size
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_engine_that_can_be_asked_for_gives_the_same_ids(made, name):
+    want = upstream(made, name)
+    for engine in load(made, name).model.engines:
+        if KINDS[name][1] != "gigatoken" and engine == "gigatoken":
+            with pytest.raises(TokenizerError, match="engine='gigatoken': gigatoken"):
+                load(made, name, engine=engine)
+            continue
+        tok = load(made, name, engine=engine)
+        assert (tok.engine.name, tok.engine.why) == (engine, "asked for")
+        assert rows(tok.encode_batch(PLAIN)) == want
+        assert rows(tok.encode_batch(PLAIN, parallel=False)) == want
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_saved_loaded_and_pickled_it_is_the_same_tokenizer(made, name, tmp_path):
+    tok = load(made, name)
+    tok.save(tmp_path / "tok")
+    for again in (load_tokenizer(tmp_path / "tok"), pickle.loads(pickle.dumps(tok))):
+        assert (again.identity, again.vocab_size, again.special_tokens, again.kind) == (
+            tok.identity,
+            tok.vocab_size,
+            tok.special_tokens,
+            tok.kind,
+        )
+        assert (again.engine.name, again.engine.why) == (tok.engine.name, tok.engine.why)
+        assert rows(again.encode_batch(PLAIN)) == rows(tok.encode_batch(PLAIN))
+    tok.save(tmp_path / "tok", force=True)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_decoding_is_exact_or_as_upstream_does_it(made, name):
+    tok = load(made, name)
+    if name in EXACT:
+        for text in PLAIN:
+            assert tok.decode_bytes(tok.encode(text)) == text.encode()
+            assert tok.decode(tok.encode(text)) == text
+    elif name.endswith(".model"):
+        theirs = sentencepiece.SentencePieceProcessor(model_file=str(made / name))
+        for text in PLAIN:
+            ids = tok.encode(text)
+            assert tok.decode(ids) == theirs.decode(ids.tolist())
+    else:
+        hf = tokenizers.Tokenizer.from_file(str(made / name / "tokenizer.json"))
+        ids = tok.encode(PLAIN[-2])
+        assert tok.decode(ids) == hf.decode(ids.tolist(), skip_special_tokens=False)
+        with pytest.raises(TokenizerError, match="decode_bytes: its tokens are not bytes"):
+            tok.decode_bytes(ids)
+
+
+def test_identities_differ_where_ids_would(made):
+    assert len({load(made, name).identity for name in KINDS}) == len(KINDS)
+    other = load(made, "small.tiktoken", split="gpt2")
+    assert other.identity != load(made, "small.tiktoken").identity
+    assert load(made, "small.tiktoken", split=PATTERNS["gpt2"]).identity == other.identity
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=st.text(alphabet="aeét =-_\n▁<s>/x0A漢", max_size=40))
+def test_sentencepiece_and_gigatoken_agree_on_ties_and_runs(made, text):
+    assert loaded(made, "gigatoken").encode(text).tolist() == loaded(made, "sentencepiece").encode(text).tolist()
+
+
+@cache
+def loaded(folder, engine):
+    return load(folder, "bpe.model", engine=engine)
+
+
+# Real vocabularies
+
+
+def real(shared, name, **options):
+    return load_tokenizer(shared / "vocabs" / name, **options)
+
+
+def test_cl100k_and_o200k_have_tiktokens_ids(shared, stdlib_texts):
+    texts = [*TEXTS, *stdlib_texts[:25]]
+    for name, pattern in (("cl100k_base", models.TIKTOKEN_CL100K), ("o200k_base", PATTERNS["o200k"])):
+        tok = real(shared, f"{name}.tiktoken")
+        ranks = load_tiktoken_bpe(str(shared / "vocabs" / f"{name}.tiktoken"))
+        encoding = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+        assert tok.engine.name == "gigatoken"
+        assert rows(tok.encode_batch(texts)) == encoding.encode_ordinary_batch(texts)
+        assert tok.id_of(END) == resolve_eos(tok) == {"cl100k_base": 100257, "o200k_base": 199999}[name]
+        assert tok.encode(END, special="parse").tolist() == [tok.id_of(END)]
+
+
+def test_gpt2_has_hfs_ids_and_no_config_is_needed_for_its_eos(shared, stdlib_texts):
+    tok = real(shared, "gpt2")
+    hf = tokenizers.Tokenizer.from_file(str(shared / "vocabs" / "gpt2" / "tokenizer.json"))
+    hf.encode_special_tokens = True
+    texts = [*TEXTS, *stdlib_texts[:25]]
+    assert rows(tok.encode_batch(texts)) == [one.ids for one in hf.encode_batch_fast(texts)]
+    assert (resolve_eos(tok), resolve_bos(tok), tok.vocab_size) == (50256, None, 50257)
+
+
+def test_mistral_has_sentencepieces_ids_also_where_a_text_says_s(shared, stdlib_texts):
+    tok = real(shared, "mistral_v1.model")
+    theirs = sentencepiece.SentencePieceProcessor(model_file=str(shared / "vocabs" / "mistral_v1.model"))
+    texts = [*TEXTS, *stdlib_texts[:10]]
+    assert tok.engine.name == "gigatoken"
+    assert rows(tok.encode_batch(texts)) == theirs.encode(texts, out_type=int)
+    assert (resolve_eos(tok), resolve_eos(tok, "<s>"), resolve_bos(tok)) == (2, 1, None)
+    assert verify(tok, texts)["documents"] == len(texts[:200])
+
+
+# Special tokens
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_stop_names_the_document_and_the_token(made, name):
+    tok = load(made, name)
+    token = next(iter(tok.special_tokens))
+    texts = ["fine", "é", f"a {token} b"]
+    with pytest.raises(TokenizerError, match=r"texts\[2\]: byte 2 begins .* special='stop'"):
+        tok.encode_batch(texts, special="stop")
+    with pytest.raises(TokenizerError, match="text: byte 0 begins"):
+        tok.encode(token, special="stop")
+    # across a border it is in neither text
+    assert rows(tok.encode_batch([token[:2], token[2:]], special="stop")) == rows(
+        tok.encode_batch([token[:2], token[2:]])
+    )
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_parse_makes_the_token_or_says_why_not(made, name):
+    tok = load(made, name)
+    token, i = next(iter(tok.special_tokens.items()))
+    assert i not in tok.encode(f"a{token}b")
+    if name.endswith(".model"):
+        with pytest.raises(TokenizerError, match="sentencepiece has no way to find control tokens"):
+            tok.encode(token, special="parse")
+        return
+    for engine in [name for name in tok.model.engines if tok.model.why_not(name) is None]:
+        again = load(made, name, engine=engine)
+        assert again.encode(f"a{token}b", special="parse").tolist().count(i) == 1
+        assert rows(again.encode_batch([f"a{token}b"], special="parse"))[0].count(i) == 1
+
+
+def test_control_pieces_are_renamed_and_nothing_else(made):
+    content = (made / "bpe-symbols.model").read_bytes()
+    before, after = read(content), read(without_control(content))
+    changed = [i for i, (one, two) in enumerate(zip(before.pieces, after.pieces, strict=True)) if one != two]
+    assert [before.pieces[i].text for i in changed] == ["<s>", "</s>", "<ctl>"]
+    assert (before.eos, before.model_type, before.byte_fallback) == ("</s>", "BPE", True)
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=content)
+    assert [piece.text for piece in before.pieces] == [theirs.id_to_piece(i) for i in range(theirs.vocab_size())]
+
+
+# The start and the end of a document
+
+
+def with_config(folder, made, name, **config):
+    load(made, name).save(folder)
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return load_tokenizer(folder)
+
+
+def test_the_declared_end_is_taken_and_survives_saving(made, tmp_path):
+    tok = with_config(tmp_path / "a", made, "word_piece", eos_token={"content": "[SEP]"}, bos_token="[CLS]")
+    # the template of this tokenizer.json begins with [CLS]
+    assert (resolve_eos(tok), resolve_bos(tok)) == (tok.id_of("[SEP]"), tok.id_of("[CLS]"))
+    tok.save(tmp_path / "b")
+    again = load_tokenizer(tmp_path / "b")
+    assert (resolve_eos(again), resolve_bos(again)) == (resolve_eos(tok), resolve_bos(tok))
+
+
+def test_bos_is_added_only_where_the_tokenizer_itself_would(made, tmp_path):
+    never = with_config(tmp_path / "a", made, "word_piece", bos_token="[CLS]", add_bos_token=False)
+    assert resolve_bos(never) is None
+    assert resolve_bos(never, "[CLS]") == never.id_of("[CLS]")
+    always = with_config(tmp_path / "b", made, "trained", bos_token=END, add_bos_token=True)
+    assert resolve_bos(always) == resolve_eos(always) == 0
+    assert resolve_bos(always, "none") is None
+    model = with_config(tmp_path / "c", made, "bpe.model", add_bos_token=True, bos_token="<s>")
+    assert (resolve_bos(model), resolve_eos(model)) == (1, 2)
+    always.save(tmp_path / "d")
+    assert resolve_bos(load_tokenizer(tmp_path / "d")) == 0
+
+
+def test_no_end_is_an_error_that_names_the_choices(made):
+    with pytest.raises(PlanError, match=r"eos='auto': .* does not declare.*'none'.*'\[PAD\]', '\[UNK\]', '\[CLS\]'"):
+        resolve_eos(load(made, "word_piece"))
+    with pytest.raises(PlanError, match=r"eos='\[EOS\]': not a special token"):
+        resolve_eos(load(made, "word_piece"), "[EOS]")
+    bare = Tokenizer.from_merges(np.empty((0, 2)), split="gpt2")
+    with pytest.raises(PlanError, match="it has none"):
+        resolve_eos(bare)
+    assert resolve_eos(bare, "none") is None
+
+
+# What texts may come as
+
+
+class Capsule:
+    """Something of another library, with nothing but the Arrow interface."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return pa.chunked_array(self.array).__arrow_c_stream__(requested_schema)
+
+
+class OneChunk:
+    def __init__(self, array):
+        self.array = array
+
+    def __arrow_c_array__(self, requested_schema=None):
+        return self.array.__arrow_c_array__(requested_schema)
+
+
+def test_arrow_of_every_width_and_cut_gives_the_ids_of_the_list():
+    tok = tokenizer("cl100k")
+    want = rows(tok.encode_batch(TEXTS))
+    array = pa.array(TEXTS)
+    given = [
+        array,
+        array.cast(pa.large_string()),
+        array.cast(pa.large_binary()),
+        array.cast(pa.string_view()),
+        array.dictionary_encode(),
+        pa.chunked_array([array[:5], array[5:5], array[5:]]),
+        pa.array(["cut off", *TEXTS, "too"])[1:-1],
+        Capsule([array[:7], array[7:]]),
+        OneChunk(array),
+        (text for text in TEXTS),
+    ]
+    for one in given:
+        assert rows(tok.encode_batch(one)) == want
+    assert rows(tok.encode_batch(pa.array([], pa.string()))) == rows(tok.encode_batch([])) == []
+    assert rows(tok.encode_batch(pa.array(["", ""]))) == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda t: t.encode_batch(pa.array(["a", None])), r"texts\[1\] is null"),
+        (lambda t: t.encode_batch(pa.array([1, 2])), "Arrow array of int64; expected text"),
+        (lambda t: t.encode_batch(pa.array([b"ok", b"\xff"])), r"texts\[1\]: byte 0 is b'\\xff'"),
+        (lambda t: t.encode_batch(pa.table({"text": ["a"]})), "pass the column"),
+        (lambda t: t.encode_batch(7), "got int; expected a list of texts"),
+        (lambda t: t.encode_flat(np.zeros(3, np.uint8), np.array([2])), "ends at 2, the data at 3"),
+        (lambda t: t.encode_flat(np.zeros(3, np.uint8), np.array([2, 1, 3])), r"ends\[1\] is 1, before the end"),
+        (lambda t: t.encode_flat(np.zeros(3), np.array([3])), "data of type float64"),
+        (lambda t: t.encode_flat(np.frombuffer("é".encode(), np.uint8), np.array([1, 2])), r"texts\[0\]: byte 0"),
+    ],
+)
+def test_texts_that_are_none_are_named(call, message):
+    with pytest.raises(TokenizerError, match=message):
+        call(tokenizer("cl100k"))
+
+
+def test_whole_documents_survive_the_flat_form():
+    tok = tokenizer("none")
+    data = np.frombuffer("".join(TEXTS).encode(), np.uint8)
+    ends = np.cumsum([len(text.encode()) for text in TEXTS])
+    assert rows(tok.encode_flat(data, ends)) == [tok.encode(text).tolist() for text in TEXTS]
+
+
+# What cannot be loaded
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("unigram.model", {"engine": "gigatoken"}, "gigatoken has no Unigram models.*Engines of a .*sentencepiece"),
+        ("word_piece", {"engine": "gigatoken"}, "gigatoken has no WordPiece"),
+        ("bpe_with_digits", {"engine": "gigatoken"}, "gigatoken gives other ids, for example for '1234567890"),
+        ("trained", {"engine": "sentencepiece"}, "sentencepiece is no engine for this kind.*gigatoken, tokenizers"),
+        ("trained", {"split": "gpt2"}, "it has its own split"),
+        ("small.tiktoken", {"split": None}, "does not say how texts are split.*split= 'gpt2'"),
+        ("small.tiktoken", {"special_tokens": {END: 7}}, "special token '<.endoftext.>' with id 7.*2,499 and up"),
+        ("nothing.model", {}, "nothing.model: no such file; expected a folder saved"),
+    ],
+)
+def test_what_cannot_be_is_said(made, name, options, message):
+    with pytest.raises(TokenizerError, match=message):
+        load(made, name, **options)
+
+
+def test_broken_files_are_named(tmp_path):
+    (tmp_path / "a.model").write_bytes(b"\x0a\xff not a model")
+    with pytest.raises(TokenizerError, match=r"a.model: not a SentencePiece model"):
+        load_tokenizer(tmp_path / "a.model")
+    (tmp_path / "a.tiktoken").write_bytes(b"IQ== 0\n*** 1\n")
+    with pytest.raises(TokenizerError, match=r"a.tiktoken: line 2 is b'\*\*\* 1'; expected a token in base64"):
+        load_tokenizer(tmp_path / "a.tiktoken", split="gpt2")
+    (tmp_path / "b.model").write_bytes(b"")
+    with pytest.raises(TokenizerError, match=r"holds a\.model, b\.model; name the file that is meant"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "text.txt").write_text("x")
+    with pytest.raises(TokenizerError, match=r"ends in '\.txt'; expected"):
+        load_tokenizer(tmp_path / "text.txt")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(TokenizerError, match=r"holds no tokenizer\.json"):
+        load_tokenizer(tmp_path / "empty")
+
+
+# The hub
+
+
+def in_cache(home, name, files, commit="0" * 40):
+    """A cache as huggingface_hub lays it out: blobs by hash, snapshots that link to them, refs."""
+    repo = home / "hub" / f"models--{name.replace('/', '--')}"
+    snapshot = repo / "snapshots" / commit
+    for folder in (repo / "blobs", repo / "refs", snapshot):
+        folder.mkdir(parents=True)
+    (repo / "refs" / "main").write_text(commit)
+    for file, content in files.items():
+        blob = repo / "blobs" / hashlib.sha256(content).hexdigest()
+        blob.write_bytes(content)
+        (snapshot / file).symlink_to(os.path.relpath(blob, snapshot))
+
+
+def offline(home, code):
+    env = os.environ | {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_a_hub_id_comes_from_the_cache_without_network(made, tmp_path):
+    files = tokenizer("cl100k").model.files()
+    in_cache(tmp_path, "some-org/some.model-7b", {name: files[name] for name in ("tokenizer.json",)})
+    in_cache(tmp_path, "bare", {"tokenizer.model": (made / "bpe.model").read_bytes()})
+    code = """
+from piecemill.tokenizers import load_tokenizer
+for name in ("some-org/some.model-7b", "some-org/some.model-7b@main", "bare"):
+    print(load_tokenizer(name).identity)
+"""
+    trained, model = tokenizer("cl100k").identity, load(made, "bpe.model").identity
+    assert offline(tmp_path, code).split() == [trained, trained, model]
+
+
+def test_offline_and_absent_says_both_and_the_way_out(tmp_path):
+    code = """
+from piecemill.errors import TokenizerError
+from piecemill.tokenizers import load_tokenizer
+try:
+    load_tokenizer("some-org/absent")
+except TokenizerError as error:
+    print(error)
+"""
+    said = offline(tmp_path, code)
+    assert said.startswith("some-org/absent: no such file or folder here, and as a Hugging Face hub id it could not be")
+    assert "not in the cache" in said
+    assert "hf download some-org/absent tokenizer.json" in said
+
+
+def test_importing_the_room_imports_no_library():
+    code = """
+import sys
+import piecemill.tokenizers
+heavy = ("gigatoken", "tokenizers", "transformers", "tiktoken", "pyarrow", "awkward", "sentencepiece")
+heavy += ("huggingface_hub",)
+print([m for m in heavy if m in sys.modules])
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

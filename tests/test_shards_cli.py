@@ -1,0 +1,67 @@
+"""`piecemill show`, `check` and `export`: results on stdout, progress on stderr, the exit code says what happened."""
+
+import json
+
+import pytest
+
+from piecemill import cli
+from prepared import prepare_folder
+from vocabularies import tokenizer
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return prepare_folder(tmp_path / "shards", {"train": ["one two", "three"], "val": ["four"]}, tokenizer("gpt2"))
+
+
+@pytest.fixture
+def piecemill(monkeypatch, capsys):
+    app = cli.app
+
+    def run(*words):
+        monkeypatch.setattr(cli, "app", lambda: app([str(word) for word in words]))
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as ended:
+            code = ended.code or 0
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+def test_show_prints_a_page_or_json(piecemill, folder):
+    code, out, _ = piecemill("show", folder)
+    assert (code, "'one two<|endoftext|>'" in out) == (0, True)
+    code, out, _ = piecemill("show", folder, "--json")
+    assert (code, json.loads(out)["documents"]) == (0, 3)
+    assert json.loads(piecemill("show", folder / "tokenizer", "--json")[1])["kind"] == "tokenizer"
+    code, _, err = piecemill("show", folder / "train")
+    assert (code, "neither plan.json nor tokenizer.json" in err) == (1, True)
+
+
+def test_check_exits_0_when_sound_and_1_with_the_place_when_not(piecemill, folder):
+    code, out, _ = piecemill("check", folder)
+    assert (code, "is sound" in out) == (0, True)
+    path = folder / "val" / "00000.tokens.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"\x01")
+    code, out, _ = piecemill("check", folder)
+    assert (code, f"{path}: was changed" in out) == (1, True)
+    code, out, _ = piecemill("check", folder, "--json")
+    assert (code, json.loads(out)["problems"][0]["file"]) == (1, "val/00000.tokens.npy")
+
+
+def test_export_says_how_many_rows_there_are(piecemill, folder, tmp_path):
+    words = ("export", folder, "--to", "jsonl", "--window", 2, "--overlap", 1, "--out", tmp_path / "rows")
+    code, out, err = piecemill(*words, "--json")
+    done = json.loads(out)
+    lines = [line for path in (tmp_path / "rows").rglob("*.jsonl") for line in path.read_text().splitlines()]
+    assert (code, done["windows"], done["made"]) == (0, len(lines), 2)
+    assert "export  2/2 parts   val/00000.jsonl" in err
+    code, out, err = piecemill(*words, "--quiet")
+    assert (code, "0 made now" in out, err) == (0, True, "")
+    code, _, err = piecemill(*words, "--pack")
+    assert (code, "pack=False, asked for pack=True" in err) == (1, True)
+    code, _, err = piecemill("export", folder, "--window", 2, "--overlap", 2, "--out", tmp_path / "x")
+    assert (code, "overlap=2" in err) == (2, True)
