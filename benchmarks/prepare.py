@@ -26,7 +26,7 @@ import tables_prepare
 from corpus import CACHE, RECORDED
 from measure import Run, append, machine, measure, median_and_spread, read, record
 from pipelines import OURS, PEERS, PIPELINES, PYTHON, YARDSTICK, Pipeline, install, prepare_command, produced, version
-from train import FAST, PAGE, RESULTS, choose, commit
+from train import PAGE, RESULTS, choose, commit, wanted_runs
 
 HERE = Path(__file__).parent
 SCRATCH = CACHE / "runs-prepare"
@@ -88,7 +88,7 @@ def ask(question: Question, entries: list[Entry], *, repeats: int | None, time_l
             run_once(question, entry, time_limit, compare_with=wanted)
     pending = [entry for entry in entries if entry.finished]
     count = 1
-    while pending := [entry for entry in pending if count < (repeats or (5 if entry.runs[0].seconds < FAST else 3))]:
+    while pending := [entry for entry in pending if count < (repeats or wanted_runs(entry.runs[0].seconds))]:
         # Another one starts each round, so that nobody always runs after the same neighbour.
         turn = count % len(pending)
         for entry in pending[turn:] + pending[:turn]:
