@@ -1,6 +1,7 @@
 """`piecemill show`, `check` and `export`: results on stdout, progress on stderr, the exit code says what happened."""
 
 import json
+import sys
 
 import pytest
 
@@ -16,13 +17,11 @@ def folder(tmp_path):
 
 @pytest.fixture
 def piecemill(monkeypatch, capsys):
-    app = cli.app
-
     def run(*words):
-        monkeypatch.setattr(cli, "app", lambda: app([str(word) for word in words]))
+        monkeypatch.setattr(sys, "argv", ["piecemill", *map(str, words)])
         code = 0
         try:
-            cli.main()
+            cli.run()
         except SystemExit as ended:
             code = ended.code or 0
         shown = capsys.readouterr()

@@ -173,6 +173,8 @@ def test_hf_numbers_a_learned_special_token_the_same_way(split):
 def test_the_same_bytes_as_a_word_and_as_a_special_token_are_two_tokens():
     tok = of_bytes((b" ", b"a"), special_tokens=(" a",))
     assert (tok.id_of(" a"), tok.id_of(b" a")) == (0, 257)
+    # gigatoken keeps one of the two, and which one changes from run to run.
+    assert tok.engine.name == "tokenizers"
     assert tok.encode(" a").tolist() == [257]
     assert tok.encode(" a", special="parse").tolist() == [0]
 

@@ -63,9 +63,15 @@ class ByteBPE:
         """Only splits we compared count for gigatoken."""
         if engine == "tokenizers":
             return None
+        vocabulary = self.vocabulary
+        twice = next(
+            (text for text, i in vocabulary.special_tokens.items() if vocabulary.ids.get(text.encode(), i) != i), None
+        )
+        if twice is not None:
+            return f"gigatoken may take the learned token {twice!r} for the special token of the same text"
         if self.pattern is not None:
             return None if self.pattern in PATTERNS.values() else "gigatoken does not have this split"
-        learned = next((name for name in _FALLBACKS if name.encode() in self.vocabulary.ids), None)
+        learned = next((name for name in _FALLBACKS if name.encode() in vocabulary.ids), None)
         return learned and f"gigatoken would take the learned token {learned!r} for a byte"
 
     def start(self, engine: str, why: str) -> Engine:
