@@ -1,11 +1,10 @@
 """`piecemill show`, `check` and `export`: results on stdout, progress on stderr, the exit code says what happened."""
 
 import json
-import sys
 
 import pytest
 
-from piecemill import cli
+import command
 from prepared import prepare_folder
 from vocabularies import tokenizer
 
@@ -16,16 +15,10 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def piecemill(monkeypatch, capsys):
+def piecemill():
     def run(*words):
-        monkeypatch.setattr(sys, "argv", ["piecemill", *map(str, words)])
-        code = 0
-        try:
-            cli.run()
-        except SystemExit as ended:
-            code = ended.code or 0
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
+        done = command.piecemill(*words)
+        return done.returncode, done.stdout, done.stderr
 
     return run
 
