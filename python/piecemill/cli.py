@@ -83,6 +83,28 @@ def demo(*, out: Path = Path("demo"), vocab_size: int = 8192) -> None:
     run(out, vocab_size=vocab_size)
 
 
+@app.command
+def show(tokenizer: str, *, engine: str | None = None, split: str | None = None, json: bool = False) -> None:
+    """Say what TOKENIZER is, which engine encodes it and why.
+
+    Parameters
+    ----------
+    tokenizer
+        A folder, a tokenizer.json, a .model, a .tiktoken file, or a Hugging Face hub id.
+    engine
+        Force gigatoken, tokenizers, sentencepiece or tiktoken.
+    split
+        For a .tiktoken file, which does not say it: gpt2, cl100k, o200k, none, or a regex.
+    json
+        Print the result as JSON.
+    """
+    from piecemill.tokenizers.describing import as_text, describe
+    from piecemill.tokenizers.loading import load_tokenizer
+
+    description = describe(load_tokenizer(tokenizer, engine=engine, split=split))
+    _print(description, as_text(description), json)
+
+
 def _print(result: dict[str, Any], text: str, as_json: bool) -> None:
     sys.stdout.write((json.dumps(result) if as_json else text) + "\n")
 
