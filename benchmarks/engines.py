@@ -46,8 +46,16 @@ def flat(texts: list[bytes]) -> Block:
     return np.frombuffer(b"".join(texts), np.uint8), np.cumsum([len(text) for text in texts], dtype=np.int64)
 
 
-def peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def memory(field: str) -> int:
+    """Bytes this process holds now (VmRSS), or held at most since the last `forget_peak` (VmHWM). Linux."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
+
+
+def forget_peak() -> int:
+    """Count peaks from now on; what is held now."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return memory("VmRSS")
 
 
 def said(**record: object) -> None:
@@ -67,13 +75,13 @@ def one_thread(load: Callable[[], Tokenizer], folders: list[str]) -> None:
             clock = time.process_time if parallel else time.thread_time
             tok = load()
             tok.encode("load it")
-            before = peak()
+            before = forget_peak()
 
             def call(tok=tok, data=data, ends=ends, parallel=parallel) -> object:
                 return tok.encode_flat(data, ends, parallel=parallel)
 
             cold = timed(call, clock)
-            held = peak() - before
+            held = memory("VmHWM") - before
             warm = [timed(call, clock) for _ in range(RUNS)]
             wall = [timed(call, time.perf_counter) for _ in range(RUNS)]
             said(
@@ -97,7 +105,13 @@ def fresh_text(load: Callable[[], Tokenizer], folders: list[str], size: int = 8 
         if i == count:
             break
         cpu = timed(lambda data=data, ends=ends: tok.encode_flat(data, ends, parallel=False), time.thread_time)
-        said(what="fresh text", block=i, bytes=len(data), mb_per_cpu_second=round(len(data) / cpu / 1e6), peak=peak())
+        said(
+            what="fresh text",
+            block=i,
+            bytes=len(data),
+            mb_per_cpu_second=round(len(data) / cpu / 1e6),
+            held=memory("VmRSS"),
+        )
 
 
 def two_threads(load: Callable[[], Tokenizer], folders: list[str], size: int = 8 * MIB) -> None:
