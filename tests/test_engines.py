@@ -465,3 +465,20 @@ heavy += ("huggingface_hub",)
 print([m for m in heavy if m in sys.modules])
 """
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_show_says_which_engine_and_why(made):
+    code = "import sys; from piecemill.cli import main; sys.argv[0] = 'piecemill'; main()"
+
+    def show(*arguments):
+        command = [sys.executable, "-c", code, "show", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    said = show(made / "unigram.model").stdout
+    assert said.startswith("SentencePiece Unigram model, ")
+    assert "gigatoken has no Unigram models (ids are those of sentencepiece)" in said
+    assert "begin with nothing, end with </s>" in said
+    record = json.loads(show(made / "trained", "--engine", "tokenizers", "--json").stdout)
+    assert (record["engine"], record["why"], record["eos"]) == ("tokenizers", "asked for", END)
+    refused = show(made / "unigram.model", "--engine", "gigatoken")
+    assert (refused.returncode, refused.stderr.startswith("piecemill: engine='gigatoken'")) == (1, True)

@@ -3,8 +3,8 @@
 It takes the flat form as it is (an awkward array over the same buffers) and gives it back the same way, without a
 Python object per text, and lets go of the interpreter while it encodes.
 
-A gigatoken tokenizer keeps what it has seen in caches and can be asked by one thread at a time at full speed; two
-threads are best given a `Tokenizer` each (docs/tried.md has the figures).
+A gigatoken tokenizer keeps what it has seen in caches. Threads may share one, but two threads with a `Tokenizer` each
+were faster in one of two cases measured (docs/tried.md).
 """
 
 from collections.abc import Callable

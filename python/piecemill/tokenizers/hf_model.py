@@ -118,9 +118,15 @@ class HFModel:
             raise TokenizerError(
                 f"{self.file}: decode_bytes: its tokens are not bytes (the decoder is not ByteLevel); use decode."
             )
-        added = {one["id"]: one["content"].encode() for one in self._added}
-        spelled = self._hf.parsing.id_to_token
-        return b"".join([added[i] if i in added else bytes_of(spelled(i) or "") or b"" for i in ids.tolist()])
+        added = {one["content"] for one in self._added}
+        tokens = []
+        for i in ids.tolist():
+            text = self._hf.parsing.id_to_token(i)
+            if text is None:
+                raise TokenizerError(f"decode: id {i} has no token; this vocabulary has gaps.")
+            made = None if text in added else bytes_of(text)
+            tokens.append(text.encode() if made is None else made)
+        return b"".join(tokens)
 
     def _difference(self) -> str | None:
         """Where gigatoken and HF differ on nasty strings, if they do.

@@ -106,7 +106,7 @@ class TiktokenRanks:
 
     @property
     def vocab_size(self) -> int:
-        return max(*self._ids_of_ranks, *self.special_tokens.values()) + 1
+        return max([max(self._ids_of_ranks), *self.special_tokens.values()]) + 1
 
     @property
     def declared(self) -> Declared:
