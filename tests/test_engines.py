@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiktoken.load import load_tiktoken_bpe
 
+import command
 import models
 from models import AS_IT_IS, TEXTS
 from piecemill.errors import PlanError, TokenizerError
@@ -468,11 +469,8 @@ print([m for m in heavy if m in sys.modules])
 
 
 def test_show_says_which_engine_and_why(made):
-    code = "import sys; from piecemill.cli import main; sys.argv[0] = 'piecemill'; main()"
-
     def show(*arguments):
-        command = [sys.executable, "-c", code, "show", *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+        return command.piecemill("show", *arguments)
 
     said = show(made / "unigram.model").stdout
     assert said.startswith("SentencePiece Unigram model, ")

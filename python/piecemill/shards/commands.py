@@ -11,20 +11,29 @@ from cyclopts import Parameter
 from piecemill.shards.export import ExportPlan
 
 
-def show(folder: Path, *, json: bool = False) -> None:
-    """Say what FOLDER is: prepared shards, or a saved tokenizer.
+def show(what: str, *, engine: str | None = None, split: str | None = None, json: bool = False) -> None:
+    """Say what WHAT is: prepared shards, or a tokenizer, with the engine that encodes and why.
 
     Parameters
     ----------
-    folder
-        A folder written by `piecemill prepare` or `piecemill train`.
+    what
+        A folder written by `piecemill prepare` or `piecemill train`, a tokenizer file, or a Hugging Face hub id.
+    engine
+        Of a tokenizer: force gigatoken, tokenizers, sentencepiece or tiktoken.
+    split
+        Of a .tiktoken file, which does not say it: gpt2, cl100k, o200k, none, or a regex.
     json
         Print everything as JSON.
     """
     from piecemill.shards.show import as_text, describe
+    from piecemill.tokenizers import describing, load_tokenizer
 
-    found = describe(folder)
-    _print(found if json else as_text(found))
+    if Path(what).is_dir() and engine is None:
+        found = describe(what)
+        _print(found if json else as_text(found))
+    else:
+        found = describing.describe(load_tokenizer(what, engine=engine, split=split))
+        _print(found if json else describing.as_text(found))
 
 
 def check(folder: Path, *, sample: int = 1000, json: bool = False) -> None:
