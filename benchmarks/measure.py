@@ -71,6 +71,8 @@ def measure(
 
 
 def _measure_here(command: list[str], threads: int, log: str, time_limit: float, memory_limit: int, tree: bool) -> Run:
+    # Ended from outside, it must take the tool with it: that one is in a session of its own and would go on.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     if tree:
         _adopt_orphans()
     environment = os.environ | {

@@ -17,7 +17,7 @@ VENVS = HERE / "cache" / "venvs-prepare"
 OURS = "piecemill"
 YARDSTICK = "gigatoken"
 TOKENIZERS, SENTENCEPIECE = "0.23.3", "0.2.2"
-# One release of torch for all: the next ones bring gigabytes of GPU libraries that nobody here uses.
+# One release of torch for all who need it; torchvision is pinned with it, or pip takes a newer torch for its sake.
 TORCH = ("torch==2.13.0", "torchvision==0.28.0")
 
 

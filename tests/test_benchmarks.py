@@ -1,7 +1,10 @@
 """The benchmark's own arithmetic: no network, no timing, nothing measured but that measuring works."""
 
 import json
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -208,6 +211,20 @@ def test_the_memory_of_all_processes_is_added_up_and_what_is_left_behind_is_ende
     assert left.outcome == "ok"
     assert left.cpu_seconds > 0.1
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()
+
+
+def test_a_measurement_that_is_ended_from_outside_takes_the_tool_with_it(tmp_path):
+    tool = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    asked = json.dumps([[sys.executable, "-c", tool], 1, str(tmp_path / "log"), 60, 10**10, False])
+    measuring = subprocess.Popen([sys.executable, "-I", measure.__file__, asked], stdout=subprocess.DEVNULL)
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        time.sleep(0.01)
+    measuring.terminate()
+    assert measuring.wait(10) == 128 + signal.SIGTERM
+    ended = time.monotonic() + 10
+    while Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists():  # ended, and reaped by init a moment later
+        assert time.monotonic() < ended
+        time.sleep(0.01)
 
 
 def test_a_tree_of_processes_over_its_memory_is_stopped(tmp_path):
