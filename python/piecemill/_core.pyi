@@ -122,7 +122,12 @@ class FlatCorpus:
     """Whole documents, laid out for merging without any boundary inside them."""
 
     def __new__(
-        cls, vocab_size: int, min_frequency: int, max_token_bytes: int | None, special_tokens: Sequence[bytes]
+        cls,
+        vocab_size: int,
+        min_frequency: int,
+        max_token_bytes: int | None,
+        special_tokens: Sequence[bytes],
+        threads: int = 1,
     ) -> FlatCorpus: ...
     def add(self, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
         """Lay out more documents. Merges do not depend on their order."""
@@ -156,8 +161,9 @@ def train_words(
     max_token_bytes: int | None,
     special_tokens: Sequence[bytes],
     progress: Progress,
+    threads: int = 1,
 ) -> Learned:
-    """Learn merges from counted words."""
+    """Learn merges from counted words. The result is the same for any number of threads."""
 
 _Listed: TypeAlias = tuple[list[tuple[int, str]], int]
 _Documents: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], int, _Listed]

@@ -57,6 +57,13 @@ pub struct Run {
     pub weight: u64,
 }
 
+/// Deals words out over `parts`, to the shortest each time.
+pub fn deal<S: Slot>(parts: &mut [Corpus<S>], word: &[u8], weight: u64) {
+    if let Some(part) = parts.iter_mut().min_by_key(|part| part.slots.len()) {
+        part.push(word, weight);
+    }
+}
+
 /// Words laid out in slots, heaviest first.
 pub struct Corpus<S> {
     /// `END word END word ... END`
@@ -70,11 +77,6 @@ impl<S: Slot> Corpus<S> {
     /// An empty corpus whose bytes will have the ids that `plan` gives them.
     pub fn new(plan: &Plan) -> Self {
         Corpus { slots: vec![S::END], runs: Vec::new(), ids: plan.byte_ids() }
-    }
-
-    /// Asks for room for `bytes` of words in `words` pieces, so that growing does not copy.
-    pub fn reserve(&mut self, bytes: usize, words: usize) {
-        self.slots.reserve(bytes + words);
     }
 
     /// Lays out one more word. Words must come by falling weight; one without a pair in it is left out.
@@ -95,8 +97,16 @@ impl<S: Slot> Corpus<S> {
         self.runs.iter().all(|run| run.weight == 1)
     }
 
-    /// Gives every token one slot, drops words that have become one token, and sets all `spans` to 1.
-    pub fn compact(&mut self, spans: &mut [u32]) {
+    /// Slots, each as often as its word occurred.
+    pub fn weighted_slots(&self) -> u64 {
+        let starts = std::iter::once(0).chain(self.runs.iter().map(|run| run.end));
+        let slots = starts.zip(&self.runs).map(|(start, run)| run.weight.saturating_mul((run.end - start) as u64));
+        slots.fold(0, u64::saturating_add)
+    }
+
+    /// Gives every token, which spans as many slots as `spans` says, one slot, and drops words that have become one
+    /// token.
+    pub fn compact(&mut self, spans: &[u32]) {
         let slots = &mut self.slots;
         let (mut read, mut write) = (1, 1);
         for run in &mut self.runs {
@@ -120,6 +130,5 @@ impl<S: Slot> Corpus<S> {
         slots.truncate(write);
         slots.shrink_to_fit();
         self.runs.dedup_by(|next, kept| next.end == kept.end);
-        spans.fill(1);
     }
 }

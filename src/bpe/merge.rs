@@ -10,146 +10,91 @@
 //! Most pairs are rare and never merged. They wait: a round lists only pairs that occur at least `floor` times.
 //! All pairs at or above the floor are in the queue (counts fall, never rise), so the queue's best is the true
 //! best until it drops below the floor. Then the corpus is compacted and a round with a lower floor begins.
+//!
+//! The places are kept by the [`super::part`]s of the corpus, one for each thread. Frequent pairs are merged in all
+//! parts side by side; for rare ones waking a thread would cost more than the work, so one thread goes through the parts.
 
 use super::corpus::{Corpus, Slot};
 use super::pair::{Pair, PairMap, pair, split};
+use super::part::{Neighbours, Part, Place, Rule, Tally};
 use super::queue::Queue;
 use super::{Ended, Learned, Plan, Stats};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::progress::Progress;
+use rayon::prelude::*;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
-
-/// A position in the slots: 32 bits while they suffice, else 64.
-pub trait Place: Copy + Send + Sync + 'static {
-    /// The place of slot `index`.
-    fn of(index: usize) -> Self;
-    /// The slot's index.
-    fn index(self) -> usize;
-}
-
-impl Place for u32 {
-    fn of(index: usize) -> Self {
-        index as u32
-    }
-    fn index(self) -> usize {
-        self as usize
-    }
-}
-
-impl Place for u64 {
-    fn of(index: usize) -> Self {
-        index as u64
-    }
-    fn index(self) -> usize {
-        self as usize
-    }
-}
 
 /// Marks a free entry; never a real pair, as ids stay far below 2^32.
 const NO_PAIR: Pair = Pair::MAX;
 
-/// How far ahead of the walk slots are fetched: places of a rare pair are cache misses, one each.
-const AHEAD: usize = 12;
+/// Pairs with fewer places than this are merged by one thread: about 0.1 ms of work.
+#[cfg(not(test))]
+const SIDE_BY_SIDE: usize = 1 << 14;
+#[cfg(test)]
+const SIDE_BY_SIDE: usize = 4;
 
 /// A pair that is frequent enough to be queued.
-pub(super) struct Listed<P> {
+pub(super) struct Listed {
     pub(super) pair: Pair,
     pub(super) count: u64,
-    pub(super) places: Places<P>,
 }
 
-/// Where a pair begins, ascending; may name places where it no longer is.
-///
-/// Lists made at the start of a round lie one after another in one array: filling them is then a store and an
-/// increment for each position of the corpus, with no branch to mispredict.
-pub(super) enum Places<P> {
-    Shared(std::ops::Range<usize>),
-    Own(Vec<P>),
-}
-
-impl<P> Places<P> {
-    fn len(&self) -> usize {
-        match self {
-            Places::Shared(range) => range.len(),
-            Places::Own(places) => places.len(),
-        }
-    }
-}
-
-/// What one merge did to the pairs with one neighbour.
-#[derive(Clone, Copy, Default)]
-struct Tally {
-    weight: u64,
-    /// Which list takes the new pair's places, plus 1; 0 if it is too rare for one.
-    list: u32,
-}
-
-/// Learns merges from `corpus` until the plan is met or no pair is left.
-pub fn train<S: Slot>(corpus: Corpus<S>, plan: &Plan, progress: &Progress) -> Result<Learned> {
+/// Learns merges from a corpus in `parts`, a thread for each, until the plan is met or no pair is left.
+pub fn train<S: Slot>(parts: Vec<Corpus<S>>, plan: &Plan, progress: &Progress) -> Result<Learned> {
     plan.check()?;
-    match (corpus.slots.len() <= u32::MAX as usize, corpus.is_unweighted()) {
-        (true, true) => Merger::<S, u32, false>::new(corpus, plan, progress).run(),
-        (true, false) => Merger::<S, u32, true>::new(corpus, plan, progress).run(),
-        (false, true) => Merger::<S, u64, false>::new(corpus, plan, progress).run(),
-        (false, false) => Merger::<S, u64, true>::new(corpus, plan, progress).run(),
+    let weighted = parts.iter().any(|part| !part.is_unweighted());
+    let longest = parts.iter().map(|part| part.slots.len()).max().unwrap_or(0);
+    match (longest <= u32::MAX as usize, weighted) {
+        (true, false) => Merger::<S, u32, false>::new(parts, plan, progress).start(),
+        (true, true) => Merger::<S, u32, true>::new(parts, plan, progress).start(),
+        (false, false) => Merger::<S, u64, false>::new(parts, plan, progress).start(),
+        (false, true) => Merger::<S, u64, true>::new(parts, plan, progress).start(),
     }
 }
 
 /// The state of the merge loop.
 pub(super) struct Merger<'a, S, P, const WEIGHTED: bool> {
-    pub(super) corpus: Corpus<S>,
+    pub(super) parts: Vec<Part<S, P>>,
     pub(super) plan: &'a Plan,
     pub(super) progress: &'a Progress,
     /// Bytes of each token, by id.
     pub(super) strings: Vec<Vec<u8>>,
     /// Slots that each token spans, by id.
     pub(super) spans: Vec<u32>,
-    pub(super) listed: Vec<Listed<P>>,
-    /// The lists of the pairs that were there when the round began.
-    pub(super) shared: Vec<P>,
+    pub(super) listed: Vec<Listed>,
     pub(super) free: Vec<u32>,
     /// Pairs at or above the floor, and where they are in `listed`.
     pub(super) find: PairMap<u32>,
     pub(super) queue: Queue<u64, (Pair, u32)>,
     pub(super) floor: u64,
-    /// Neighbours of the present merge, by id, and which of them to reset.
-    left: Vec<Tally>,
-    right: Vec<Tally>,
-    left_seen: Vec<u32>,
-    right_seen: Vec<u32>,
-    pub(super) places: u64,
+    /// Neighbours of the present merge.
+    found: Neighbours,
     pub(super) learned: Learned,
 }
 
 impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
-    fn new(corpus: Corpus<S>, plan: &'a Plan, progress: &'a Progress) -> Self {
+    fn new(parts: Vec<Corpus<S>>, plan: &'a Plan, progress: &'a Progress) -> Self {
         let mut strings = plan.special_tokens.clone();
         strings.extend(super::byte_order().map(|byte| vec![byte]));
         let vocab_size = plan.first_merge_id();
         // No pair can occur more often than there are slots, each as often as its word.
-        let starts = std::iter::once(0).chain(corpus.runs.iter().map(|run| run.end));
-        let slots = starts.zip(&corpus.runs).map(|(start, run)| run.weight.saturating_mul((run.end - start) as u64));
-        let floor = slots.fold(1, u64::saturating_add);
+        let floor = parts.iter().map(Corpus::weighted_slots).fold(1, u64::saturating_add);
         // A merge uses up at least one slot, so there are never more ids than this, whatever was asked for.
-        let most_ids = (plan.vocab_size as usize).min(vocab_size as usize + corpus.slots.len());
+        let slots: usize = parts.iter().map(|part| part.slots.len()).sum();
+        let most_ids = (plan.vocab_size as usize).min(vocab_size as usize + slots);
         Merger {
-            corpus,
+            parts: parts.into_iter().map(|corpus| Part::new(corpus, most_ids)).collect(),
             plan,
             progress,
             strings,
             spans: vec![1; vocab_size as usize],
             listed: Vec::new(),
-            shared: Vec::new(),
             free: Vec::new(),
             find: PairMap::default(),
             queue: Queue::new(std::iter::empty()),
             floor,
-            left: vec![Tally::default(); most_ids],
-            right: vec![Tally::default(); most_ids],
-            left_seen: Vec::new(),
-            right_seen: Vec::new(),
-            places: 0,
+            found: Neighbours::new(most_ids),
             learned: Learned {
                 merges: Vec::new(),
                 counts: Vec::new(),
@@ -158,6 +103,18 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
                 stats: Stats::default(),
             },
         }
+    }
+
+    /// Runs with a thread for each part.
+    fn start(self) -> Result<Learned> {
+        if self.parts.len() < 2 {
+            return self.run();
+        }
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(self.parts.len()).build();
+        let pool = pool.map_err(|error| {
+            Error::Training(format!("{} threads for merging: {error}; ask for fewer", self.parts.len()))
+        })?;
+        pool.install(|| self.run())
     }
 
     fn run(mut self) -> Result<Learned> {
@@ -195,7 +152,7 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
         let stats = &mut self.learned.stats;
         stats.peak_live_pairs = stats.peak_live_pairs.max(self.find.len() as u64);
         stats.peak_queue = stats.peak_queue.max(self.queue.len() as u64);
-        stats.peak_places = stats.peak_places.max(self.places);
+        stats.peak_places = stats.peak_places.max(self.parts.iter().map(|part| part.held).sum());
         let progress = self.progress;
         progress.merges.store(self.learned.merges.len() as u64, Relaxed);
         progress.occurrences.store(stats.occurrences, Relaxed);
@@ -213,16 +170,11 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
 
     /// Merges the pair listed at `at`, wherever it still is.
     fn merge(&mut self, at: u32, count: u64) {
-        let entry = &mut self.listed[at as usize];
-        let merged = entry.pair;
-        let mut places = std::mem::replace(&mut entry.places, Places::Shared(0..0));
-        self.places -= places.len() as u64;
+        let merged = self.listed[at as usize].pair;
+        let places: usize = self.parts.iter().map(|part| part.listed(at)).sum();
+        let side_by_side = self.parts.len() > 1 && places >= SIDE_BY_SIDE;
+        self.parts.iter_mut().for_each(|part| part.take(at));
         self.forget(at);
-        let mut shared = std::mem::take(&mut self.shared);
-        let places = match &mut places {
-            Places::Shared(range) => &mut shared[range.clone()],
-            Places::Own(places) => &mut places[..],
-        };
 
         let (a, b) = split(merged);
         let n = self.new_token(a, b);
@@ -230,43 +182,58 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
         self.learned.counts.push(count);
         self.progress.pair.store(merged, Relaxed);
 
-        let (kept, both) = self.rewrite(places, a, b, n);
-        self.learned.stats.occurrences += kept as u64;
-
-        // What was lost: (x, a) and (b, y). The merged pair itself is gone already.
-        for i in 0..self.left_seen.len() {
-            let x = self.left_seen[i];
-            self.lower(pair(x, a), self.left[x as usize].weight);
+        let (a_span, b_span) = (self.spans[a as usize] as usize, self.spans[b as usize] as usize);
+        let rule = Rule { a, b, n, a_span, b_span };
+        if side_by_side {
+            self.parts.par_iter_mut().for_each(|part| part.rewrite_alone::<WEIGHTED>(rule));
+            self.parts.iter_mut().for_each(|part| self.found.absorb(&mut part.found));
+        } else {
+            self.parts.iter_mut().for_each(|part| part.rewrite::<WEIGHTED>(rule, &mut self.found));
         }
-        for i in 0..self.right_seen.len() {
-            let y = self.right_seen[i];
-            self.lower(pair(b, y), self.right[y as usize].weight);
+        self.learned.stats.occurrences += self.found.merged;
+
+        let mut found = std::mem::replace(&mut self.found, Neighbours::new(0));
+        if self.relist(rule, &mut found) {
+            let spans = &self.spans[..];
+            if side_by_side {
+                self.parts.par_iter_mut().for_each(|part| part.fill(rule, &found, spans));
+            } else {
+                self.parts.iter_mut().for_each(|part| part.fill(rule, &found, spans));
+            }
+        }
+        self.parts.iter_mut().for_each(Part::done);
+        found.right.tallies[n as usize] = Tally::default();
+        found.reset();
+        self.found = found;
+    }
+
+    /// Lowers the counts of the pairs that lost places to `rule` and opens lists for those that came with it.
+    /// Says if there are any.
+    fn relist(&mut self, rule: Rule, found: &mut Neighbours) -> bool {
+        let Rule { a, b, n, .. } = rule;
+        let (left, right) = (&mut found.left, &mut found.right);
+        // What was lost: (x, a) and (b, y). The merged pair itself is gone already.
+        for &x in &left.seen {
+            self.lower(pair(x, a), left.tallies[x as usize].weight);
+        }
+        for &y in &right.seen {
+            self.lower(pair(b, y), right.tallies[y as usize].weight);
         }
         // What came: (x, n), (n, y) and (n, n). Where n follows n, the first n saw its neighbour as `a`.
-        if both > 0 {
-            self.right[a as usize].weight -= both;
+        if found.both > 0 {
+            right.tallies[a as usize].weight -= found.both;
         }
         let mut any = false;
-        for i in 0..self.left_seen.len() {
-            let x = self.left_seen[i];
-            self.left[x as usize].list = self.list_new(pair(x, n), self.left[x as usize].weight, &mut any);
+        for &x in &left.seen {
+            let tally = &mut left.tallies[x as usize];
+            tally.list = self.list_new(pair(x, n), tally.weight, &mut any);
         }
-        for i in 0..self.right_seen.len() {
-            let y = self.right_seen[i];
-            self.right[y as usize].list = self.list_new(pair(n, y), self.right[y as usize].weight, &mut any);
+        for &y in &right.seen {
+            let tally = &mut right.tallies[y as usize];
+            tally.list = self.list_new(pair(n, y), tally.weight, &mut any);
         }
-        self.right[n as usize].list = self.list_new(pair(n, n), both, &mut any);
-        if any {
-            self.fill_new_lists(&places[..kept], n);
-        }
-        self.shared = shared;
-        self.right[n as usize] = Tally::default();
-        for x in self.left_seen.drain(..) {
-            self.left[x as usize] = Tally::default();
-        }
-        for y in self.right_seen.drain(..) {
-            self.right[y as usize] = Tally::default();
-        }
+        right.tallies[n as usize].list = self.list_new(pair(n, n), found.both, &mut any);
+        any
     }
 
     /// The id for a new token `ab`: a special token's, if it is the same string, else the next free one.
@@ -286,64 +253,13 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
         self.learned.vocab_size - 1
     }
 
-    /// Writes `n` over every (a, b) in `places`, moves the places where it was to the front, and tallies the
-    /// neighbours. Returns how many places those are, and the weight of (n, n).
-    fn rewrite(&mut self, places: &mut [P], a: u32, b: u32, n: u32) -> (usize, u64) {
-        let slots = &mut self.corpus.slots[..];
-        let (left, right) = (&mut self.left[..], &mut self.right[..]);
-        let (a_span, b_span) = (self.spans[a as usize] as usize, self.spans[b as usize] as usize);
-        let span = a_span + b_span;
-        let (a, b, n) = (S::of(a), S::of(b), S::of(n));
-        let runs = &self.corpus.runs[..];
-        let (mut run, mut weight, mut both, mut kept) = (0, 1, 0, 0);
-        for i in 0..places.len() {
-            if let Some(ahead) = places.get(i + AHEAD) {
-                prefetch(slots, ahead.index());
-            }
-            let place = places[i].index();
-            if slots[place] != a || slots[place + a_span] != b {
-                continue;
-            }
-            if WEIGHTED {
-                while runs[run].end <= place {
-                    run += 1;
-                }
-                weight = runs[run].weight;
-            }
-            let (x, y) = (slots[place - 1], slots[place + span]);
-            slots[place + a_span - 1] = S::DEAD;
-            slots[place + a_span] = S::DEAD;
-            slots[place] = n;
-            slots[place + span - 1] = n;
-            places[kept] = P::of(place);
-            kept += 1;
-            if x == n {
-                both += weight;
-            } else if x != S::END {
-                let tally = &mut left[x.id() as usize];
-                if tally.weight == 0 {
-                    self.left_seen.push(x.id());
-                }
-                tally.weight += weight;
-            }
-            if y != S::END {
-                let tally = &mut right[y.id() as usize];
-                if tally.weight == 0 {
-                    self.right_seen.push(y.id());
-                }
-                tally.weight += weight;
-            }
-        }
-        (kept, both)
-    }
-
     /// Lowers the count of a pair; below the floor it is forgotten until the next round.
     fn lower(&mut self, pair: Pair, by: u64) {
         if let Some(&at) = self.find.get(&pair) {
             let entry = &mut self.listed[at as usize];
             entry.count -= by;
             if entry.count < self.floor {
-                self.places -= entry.places.len() as u64;
+                self.parts.iter_mut().for_each(|part| part.forget(at));
                 self.forget(at);
             }
         }
@@ -354,7 +270,6 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
         let entry = &mut self.listed[at as usize];
         self.find.remove(&entry.pair);
         entry.pair = NO_PAIR;
-        entry.places = Places::Shared(0..0);
         self.free.push(at);
     }
 
@@ -364,8 +279,7 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
             return 0;
         }
         *any = true;
-        let places = Vec::with_capacity(if WEIGHTED { 0 } else { count as usize });
-        let entry = Listed { pair, count, places: Places::Own(places) };
+        let entry = Listed { pair, count };
         let at = match self.free.pop() {
             Some(at) => {
                 self.listed[at as usize] = entry;
@@ -376,54 +290,11 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
                 self.listed.len() as u32 - 1
             }
         };
+        // Without weights the count is the number of places; parts have about as many each.
+        let room = if WEIGHTED { 0 } else { count as usize / self.parts.len() };
+        self.parts.iter_mut().for_each(|part| part.open(at, room));
         self.find.insert(pair, at);
         self.queue.push(count, (pair, at));
         at + 1
     }
-
-    /// Adds a place to the list of a new pair.
-    fn append(&mut self, list: u32, place: usize) {
-        if let Places::Own(places) = &mut self.listed[list as usize - 1].places {
-            places.push(P::of(place));
-            self.places += 1;
-        }
-    }
-
-    /// Writes the places of the pairs that came with `n`.
-    fn fill_new_lists(&mut self, places: &[P], n: u32) {
-        let span = self.spans[n as usize] as usize;
-        let token = S::of(n);
-        for (i, place) in places.iter().enumerate() {
-            if let Some(ahead) = places.get(i + AHEAD) {
-                prefetch(&self.corpus.slots, ahead.index());
-            }
-            let place = place.index();
-            let (x, y) = (self.corpus.slots[place - 1], self.corpus.slots[place + span]);
-            if x != S::END && x != token {
-                let list = self.left[x.id() as usize].list;
-                if list != 0 {
-                    let x_span = self.spans[x.id() as usize] as usize;
-                    self.append(list, place - x_span);
-                }
-            }
-            if y != S::END {
-                let list = self.right[y.id() as usize].list;
-                if list != 0 {
-                    self.append(list, place);
-                }
-            }
-        }
-    }
-}
-
-/// Asks for a slot that will be read soon.
-#[inline]
-fn prefetch<S>(slots: &[S], index: usize) {
-    #[cfg(target_arch = "x86_64")]
-    if let Some(slot) = slots.get(index) {
-        // SAFETY: a prefetch of a valid reference; it reads nothing the program can see.
-        unsafe { std::arch::x86_64::_mm_prefetch((slot as *const S).cast(), std::arch::x86_64::_MM_HINT_T0) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (slots, index);
 }

@@ -5,12 +5,13 @@
 //! (left id, right id), so the result depends neither on threads nor on the order in which words arrived.
 //! The plain version this must equal is `reference/bpe.py`.
 //!
-//! [`corpus`] lays words out in slots, [`round`] lists the pairs worth listing, [`merge`] works through them, and
-//! [`queue`] says which is next.
+//! [`corpus`] lays words out in slots, a [`part`] for each thread, [`round`] lists the pairs worth listing, [`merge`]
+//! works through them, and [`queue`] says which is next.
 
 pub mod corpus;
 pub mod merge;
 mod pair;
+mod part;
 pub mod queue;
 mod round;
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::progress::PyProgress;
 use super::to_py;
-use crate::bpe::corpus::{Corpus, Slot};
+use crate::bpe::corpus::{Corpus, Slot, deal};
 use crate::bpe::{Ended, Learned, Plan, merge};
 use crate::count::{Counter, WordCounts, pieces};
 use crate::error::{Error, Result};
@@ -93,6 +93,12 @@ impl PyWordCounts {
     }
 }
 
+/// More threads than this wait for each other more than they merge.
+const MOST_PARTS: usize = 8;
+
+/// Fewer bytes of words than this are merged by one thread.
+const WORTH_THREADS: usize = 16 << 20;
+
 /// Whole documents, laid out for merging without any boundary inside them.
 #[pyclass(name = "FlatCorpus", frozen, module = "piecemill._core")]
 pub struct PyFlatCorpus {
@@ -100,39 +106,33 @@ pub struct PyFlatCorpus {
     corpus: Mutex<Option<AnyCorpus>>,
 }
 
-/// A corpus in the narrowest slots that hold the vocabulary.
+/// A corpus in the narrowest slots that hold the vocabulary, in a part for each thread.
 enum AnyCorpus {
-    Narrow(Corpus<u16>),
-    Wide(Corpus<u32>),
+    Narrow(Vec<Corpus<u16>>),
+    Wide(Vec<Corpus<u32>>),
 }
 
 impl AnyCorpus {
-    fn new(plan: &Plan) -> Self {
+    fn new(plan: &Plan, threads: usize) -> Self {
+        let parts = threads.clamp(1, MOST_PARTS);
         if plan.vocab_size <= u16::LARGEST {
-            AnyCorpus::Narrow(Corpus::new(plan))
+            AnyCorpus::Narrow((0..parts).map(|_| Corpus::new(plan)).collect())
         } else {
-            AnyCorpus::Wide(Corpus::new(plan))
-        }
-    }
-
-    fn reserve(&mut self, bytes: usize, words: usize) {
-        match self {
-            AnyCorpus::Narrow(corpus) => corpus.reserve(bytes, words),
-            AnyCorpus::Wide(corpus) => corpus.reserve(bytes, words),
+            AnyCorpus::Wide((0..parts).map(|_| Corpus::new(plan)).collect())
         }
     }
 
     fn push(&mut self, word: &[u8], weight: u64) {
         match self {
-            AnyCorpus::Narrow(corpus) => corpus.push(word, weight),
-            AnyCorpus::Wide(corpus) => corpus.push(word, weight),
+            AnyCorpus::Narrow(parts) => deal(parts, word, weight),
+            AnyCorpus::Wide(parts) => deal(parts, word, weight),
         }
     }
 
     fn train(self, plan: &Plan, progress: &Progress) -> Result<Learned> {
         match self {
-            AnyCorpus::Narrow(corpus) => merge::train(corpus, plan, progress),
-            AnyCorpus::Wide(corpus) => merge::train(corpus, plan, progress),
+            AnyCorpus::Narrow(parts) => merge::train(parts, plan, progress),
+            AnyCorpus::Wide(parts) => merge::train(parts, plan, progress),
         }
     }
 }
@@ -140,16 +140,17 @@ impl AnyCorpus {
 #[pymethods]
 impl PyFlatCorpus {
     #[new]
-    #[pyo3(signature = (vocab_size, min_frequency, max_token_bytes, special_tokens))]
+    #[pyo3(signature = (vocab_size, min_frequency, max_token_bytes, special_tokens, threads=1))]
     fn new(
         vocab_size: u32,
         min_frequency: u64,
         max_token_bytes: Option<u32>,
         special_tokens: Vec<Vec<u8>>,
+        threads: usize,
     ) -> PyResult<Self> {
         let plan = Plan { vocab_size, min_frequency, max_token_bytes, special_tokens };
         plan.check().map_err(to_py)?;
-        let corpus = Mutex::new(Some(AnyCorpus::new(&plan)));
+        let corpus = Mutex::new(Some(AnyCorpus::new(&plan, threads)));
         Ok(PyFlatCorpus { plan, corpus })
     }
 
@@ -181,7 +182,8 @@ fn used_up() -> Error {
 
 /// Learn merges from counted words.
 #[pyfunction]
-#[pyo3(signature = (counts, vocab_size, min_frequency, max_token_bytes, special_tokens, progress))]
+#[pyo3(signature = (counts, vocab_size, min_frequency, max_token_bytes, special_tokens, progress, threads=1))]
+#[expect(clippy::too_many_arguments, reason = "one for each option of the plan")]
 fn train_words(
     py: Python<'_>,
     counts: &PyWordCounts,
@@ -190,12 +192,13 @@ fn train_words(
     max_token_bytes: Option<u32>,
     special_tokens: Vec<Vec<u8>>,
     progress: &PyProgress,
+    threads: usize,
 ) -> PyResult<PyLearned> {
     let plan = Plan { vocab_size, min_frequency, max_token_bytes, special_tokens };
     let train = || {
         plan.check()?;
-        let mut corpus = AnyCorpus::new(&plan);
-        corpus.reserve(counts.0.data.len(), counts.0.counts.len() + 1);
+        let threads = if counts.0.data.len() < WORTH_THREADS { 1 } else { threads };
+        let mut corpus = AnyCorpus::new(&plan, threads);
         counts.0.sorted(false).iter().for_each(|(word, count)| corpus.push(word, count));
         corpus.train(&plan, &progress.0)
     };

@@ -108,13 +108,13 @@ class _Run:
         specials = [token.encode() for token in plan.special_tokens]
         limits = (plan.vocab_size, plan.min_frequency, plan.max_token_bytes, specials)
         if plan.split == "none" and not plan.from_counts and plan.save_counts is None:
-            flat = _core.FlatCorpus(*limits)
+            flat = _core.FlatCorpus(*limits, threads=plan.workers)
             with self.stages.stage("read"):
                 self._read(source, flat.add, lambda: 0, "read")
             learned = self._merge(lambda: flat.train(self.progress))
         else:
             counts = self.count(source)
-            learned = self._merge(lambda: _core.train_words(counts, *limits, self.progress))
+            learned = self._merge(lambda: _core.train_words(counts, *limits, self.progress, plan.workers))
         return Tokenizer.from_merges(
             learned.merges,
             split=plan.split,
