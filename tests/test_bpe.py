@@ -26,8 +26,10 @@ def train_counted(words, vocab_size, *, special_tokens=(), min_frequency=0, max_
     return train_words(counter.finish(), vocab_size, min_frequency, max_token_bytes, special_tokens, Progress())
 
 
-def train_flat(documents, vocab_size, *, special_tokens=(), min_frequency=0, max_token_bytes=None) -> Learned:
-    corpus = FlatCorpus(vocab_size, min_frequency, max_token_bytes, special_tokens)
+def train_flat(
+    documents, vocab_size, *, special_tokens=(), min_frequency=0, max_token_bytes=None, threads=1
+) -> Learned:
+    corpus = FlatCorpus(vocab_size, min_frequency, max_token_bytes, special_tokens, threads)
     corpus.add(*flat(documents))
     return corpus.train(Progress())
 
@@ -145,6 +147,18 @@ def test_many_rounds_give_the_same_merges_as_the_reference(seed):
     assert learned.stats["rounds"] > 1
     assert pairs(learned) == want
     assert pairs(train_flat(list(words.elements()), 256 + 500)) == want
+
+
+def test_threads_do_not_change_the_merges(stdlib_texts):
+    # Large enough that frequent pairs are merged side by side; the rare ones are not.
+    documents = [text.encode() for text in stdlib_texts]
+    alone = train_flat(documents, 4_000)
+    assert alone.counts.max() > 100_000
+    assert alone.counts.min() < 5_000
+    for threads in (2, 3):
+        beside = train_flat(documents, 4_000, threads=threads)
+        assert np.array_equal(beside.merges, alone.merges)
+        assert np.array_equal(beside.counts, alone.counts)
 
 
 def test_rounds_with_hashed_pairs_give_the_same_merges_as_the_reference():
