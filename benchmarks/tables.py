@@ -1,7 +1,7 @@
 """Records to tables: the page `docs/benchmarks.md` between its markers, and the bars with pass or fail.
 
-Only complete sessions count (every tool, every repeat); of each question the last one. A bar compares figures
-of one session only, never the luck of two days. Start with `page`.
+Only sessions with every repeat count; of each question and tool the last one. Peers that take many minutes need not run
+each time we do: a row from another session than ours says so. Start with `page`.
 """
 
 from collections.abc import Sequence
@@ -26,16 +26,15 @@ class Bar:
 
 
 def latest(records: Sequence[dict]) -> dict[Key, list[dict]]:
-    """The records of the last complete session of each question, fastest first."""
-    found: dict[Key, list[dict]] = {}
+    """Of each question the last record of every tool, fastest first."""
+    found: dict[Key, dict[str, dict]] = {}
     for record in records:
         if record["complete"]:
             key = (record["question"], record["corpus"], record["threads"])
-            group = found.setdefault(key, [])
-            if group and group[0]["session"] != record["session"]:
-                group.clear()
-            group.append(record)
-    return {key: sorted(group, key=lambda record: seconds(record) or float("inf")) for key, group in found.items()}
+            found.setdefault(key, {})[record["tool"]] = record
+    return {
+        key: sorted(group.values(), key=lambda record: seconds(record) or float("inf")) for key, group in found.items()
+    }
 
 
 def seconds(record: dict) -> float | None:
@@ -76,13 +75,13 @@ def render(records: Sequence[dict]) -> str:
 
 def table(group: Sequence[dict]) -> str:
     """One question: median (lowest-highest) of each tool, and how many times our time it took."""
-    first = group[0]
+    first = next((record for record in group if record["tool"] == OURS), group[0])
     machine = first["machine"]
-    ours = next((seconds(record) for record in group if record["tool"] == OURS), None)
+    ours = seconds(first) if first["tool"] == OURS else None
     lines = [
         f"\n## {first['question']}: {first['corpus']}, split `{first['split']}`, vocabulary {first['vocab']:,}, "
         f"{first['threads']} {'thread' if first['threads'] == 1 else 'threads'}\n\n"
-        f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gb']} GB; {first['session'][:10]}; "
+        f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gb']} GB; {moment(first)}; "
         f"input {first['input'][:16]}\n\n"
         "| tool | wall s | x ours | CPU s | peak MB | runs | merges |\n|---|---|---|---|---|---|---|\n"
     ]
@@ -96,9 +95,15 @@ def table(group: Sequence[dict]) -> str:
             cpu = spread(runs, "cpu_seconds")
             peak = spread(runs, "peak_bytes", 1e6)
         name = f"**{OURS}**" if record["tool"] == OURS else record["tool"]
-        cells = [f"{name} {record['version']}", wall, ratio, cpu, peak, str(len(runs)), record["agreement"]]
+        other = f" (session of {moment(record)})" if record["session"] != first["session"] else ""
+        cells = [f"{name} {record['version']}{other}", wall, ratio, cpu, peak, str(len(runs)), record["agreement"]]
         lines.append(f"| {' | '.join(cells)} |\n")
     return "".join(lines)
+
+
+def moment(record: dict) -> str:
+    """When a session began."""
+    return record["session"][:16].replace("T", " ")
 
 
 def spread(runs: Sequence[dict], field: str, unit: float = 1) -> str:

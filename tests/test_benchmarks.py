@@ -95,10 +95,23 @@ def test_the_median_is_shown_with_all_of_its_spread():
     assert tables.spread([run(1, 1_234e6)], "peak_bytes", 1e6) == "1,234 (1,234-1,234)"
 
 
-def test_only_the_last_complete_session_of_a_question_counts():
+def test_only_the_last_session_with_every_repeat_counts():
     old, new = line("piecemill", 9.0), line("piecemill", 1.0, session="2026-01-02T00:00:00")
     partial = line("piecemill", 0.1, session="2026-01-03T00:00:00", complete=False)
     assert list(tables.latest([old, new, partial]).values()) == [[new]]
+
+
+def test_a_peer_from_another_session_stays_in_the_table_and_says_so():
+    theirs = line("tokenizers", 20.0, session="2026-01-01T10:30:00")
+    ours, both = (
+        line("piecemill", 1.0, session="2026-01-02T00:00:00"),
+        line("ffbpe", 4.0, session="2026-01-02T00:00:00"),
+    )
+    (group,) = tables.latest([line("piecemill", 9.0), theirs, ours, both]).values()
+    assert group == [ours, both, theirs]
+    text = tables.table(group)
+    assert "tokenizers 1.0 (session of 2026-01-01 10:30)" in text
+    assert text.count("session of") == 1
 
 
 def test_the_bars_compare_with_the_fastest_peer_that_finished():
