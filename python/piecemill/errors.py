@@ -29,5 +29,13 @@ class ShardError(PiecemillError):
     """A prepared folder, or a file in it, that is not what it should be."""
 
 
+class PretrainError(PiecemillError):
+    """A pretraining run that cannot begin or go on."""
+
+
+class Diverged(PretrainError):
+    """A pretraining run whose loss left the road; says at which step and how it was seen."""
+
+
 class Stopped(KeyboardInterrupt):
     """Ctrl-C during work that can be taken up again; says how."""
