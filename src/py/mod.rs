@@ -1,6 +1,7 @@
 //! The binding: extract, let go of the interpreter, call, translate the error. No decision lives here.
 
 mod arrays;
+mod loading;
 mod preparing;
 mod pretoken;
 mod progress;
@@ -35,6 +36,7 @@ fn to_py(error: Error) -> PyErr {
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     arrays::register(module)?;
+    loading::register(module)?;
     preparing::register(module)?;
     pretoken::register(module)?;
     progress::register(module)?;

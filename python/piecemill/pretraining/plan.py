@@ -31,7 +31,7 @@ class Defaults:
 
 DEFAULTS: dict[Size, Defaults] = {
     # About a minute on two cores of 2026 with a vocabulary of 8,192.
-    "tiny": Defaults(window=128, batch_size=8, tokens=400 * 8 * 128, lr=3e-3),
+    "tiny": Defaults(window=128, batch_size=8, tokens=320 * 8 * 128, lr=3e-3),
     "124m": Defaults(window=1024, batch_size=32, tokens=100_000_000, lr=6e-4),
     "370m": Defaults(window=2048, batch_size=32, tokens=100_000_000, lr=3e-4),
 }
