@@ -116,7 +116,7 @@ class Bench:
         self.rows = open_shards(args.shards, "train")
         self.device = torch.device(args.device)
         gpu = self.device.type == "cuda"
-        shape = config(args.size, vocab_size=self.rows.vocab_size, eos=self.rows.plan["eos"], window=args.window)
+        shape = config(args.size, vocab_size=self.rows.vocab_size, eos=self.rows.eos, window=args.window)
         model = build(shape, seed=0).to(self.device)
         optimizer = build_optimizer(model, weight_decay=0.1, fused=gpu)
         self.step = Step(model, optimizer, vocab_size=self.rows.vocab_size, compiled=gpu)
@@ -167,7 +167,7 @@ class Bench:
 
         torch, args = self.torch, self.args
         tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(args.shards / "tokenizer" / "tokenizer.json"))
-        eos = self.rows.plan["eos"]
+        eos = self.rows.eos
         documents = texts(args.jsonl)
         held: list[int] = []
 

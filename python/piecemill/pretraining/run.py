@@ -168,7 +168,7 @@ def _model(resolved: Resolved, rows: Shards) -> "LlamaForCausalLM":
 
     plan = resolved.plan
     if plan.init is None:
-        shape = config(plan.size or "tiny", vocab_size=rows.vocab_size, eos=rows.plan["eos"], window=resolved.window)
+        shape = config(plan.size or "tiny", vocab_size=rows.vocab_size, eos=rows.eos, window=resolved.window)
         return build(shape, seed=plan.seed)
     opened = checkpoint.open_checkpoint(plan.init)
     if opened.config.vocab_size < rows.vocab_size:

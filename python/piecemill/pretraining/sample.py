@@ -27,7 +27,7 @@ def generate(step: Step, prompt: list[int], *, tokens: int, eos: int | None, see
 
 def sample_text(step: Step, shards: Shards, *, tokens: int, seed: int) -> tuple[str, str]:
     """A prompt from the first document of `shards` that is long enough, and its continuation."""
-    eos = shards.plan["eos"]
+    eos = shards.eos
     prompt = [int(shards.document(0)[0])]
     for index in range(min(len(shards), 1000)):
         if len(document := shards.document(index)) > 2 * PROMPT_TOKENS:
