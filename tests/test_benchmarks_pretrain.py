@@ -25,20 +25,7 @@ def records(tmp_path_factory):
     jsonl = write_jsonl(place / "sample.jsonl", texts(50))
     pretrain(shards, out=place / "run", steps=12, eval_every=4, **SMALL)
     script, out = str(HOUSE / "benchmarks/pretrain.py"), str(place / "records")
-    small = [
-        "--size",
-        "tiny",
-        "--window",
-        "16",
-        "--batch-size",
-        "4",
-        "--segment",
-        "3",
-        "--rounds",
-        "2",
-        "--device",
-        "cpu",
-    ]
+    small = "--size tiny --window 16 --batch-size 4 --segment 3 --rounds 2 --device cpu".split()
     for given in ([str(shards), "--jsonl", str(jsonl), *small], ["--run", str(place / "run")]):
         command = [sys.executable, script, *given, "--out", out, "--commit", "abc"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,13 @@ from command import PIECEMILL, start
 from piecemill.errors import Diverged, PlanError, PretrainError
 from piecemill.pretraining import pretrain
 from piecemill.shards import open_shards
-from pretraining import SMALL, flags, losses, records, small_shards, validations
+from pretraining import ONE_THREAD, SMALL, flags, losses, one_thread, records, small_shards, validations
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +118,12 @@ def test_accumulating_over_small_batches_is_one_large_batch(shards, tmp_path, un
     assert norm == pytest.approx(wanted_norm, rel=1e-4)
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile on a CPU needs g++")
+def test_compiled_layers_have_the_same_losses(shards, tmp_path, unbroken):
+    pretrain(shards, out=tmp_path / "run", steps=60, minutes=1e-9, compile=True, **SMALL)  # one step
+    assert losses(tmp_path / "run")[0][1:] == pytest.approx(losses(unbroken[0])[0][1:], rel=1e-4)
+
+
 # The guard
 
 
@@ -146,14 +159,14 @@ def test_killed_and_stopped_and_taken_up_it_has_the_same_losses_as_unbroken(shar
     plan = {"steps": 60, "eval_every": 20, "checkpoint_every": 15, **SMALL}
     command = [PIECEMILL, "pretrain", shards, "--out", out, "--quiet", *flags(plan)]
 
-    running = start(*command)
+    running = start(*command, **ONE_THREAD)
     wait_for((out / "checkpoints/step-00000015").exists, running)
     running.send_signal(signal.SIGKILL)
     running.communicate()
     assert running.returncode == -signal.SIGKILL
     assert len(losses(out)) < 60
 
-    running = start(*command)
+    running = start(*command, **ONE_THREAD)
     before = (out / "metrics.jsonl").stat().st_mtime_ns
     newest = int(max((out / "checkpoints").glob("step-*")).name.removeprefix("step-"))
     wait_for(lambda: (out / "metrics.jsonl").stat().st_mtime_ns != before, running)  # records are taken back to there

@@ -6,16 +6,17 @@ import torch
 from piecemill.pretraining import pretrain
 from piecemill.pretraining.loss import IGNORED, chunked_loss, plain_loss
 from piecemill.pretraining.readings import Readings
-from pretraining import SMALL, losses, small_shards
+from pretraining import SMALL, id_shards, losses
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
+SMALL = {**SMALL, "sample_tokens": 0}
 GPU = {**SMALL, "device": "cuda"}
 
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory):
-    return small_shards(tmp_path_factory.mktemp("pretraining") / "shards")
+    return id_shards(tmp_path_factory.mktemp("pretraining") / "shards")
 
 
 @pytest.mark.parametrize("compiled", [False, True])

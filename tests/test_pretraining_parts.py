@@ -233,6 +233,8 @@ def tiny(seed=0):
 
 def test_our_way_through_the_layers_is_the_library_s():
     model = tiny()
+    assert model.config._attn_implementation == "sdpa"
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     ids = torch.randint(0, 300, (3, 32))
     with torch.no_grad():
         theirs = model(input_ids=ids).logits

@@ -100,7 +100,7 @@ def open_checkpoint(folder: Path) -> Opened:
     kind = json.loads((folder / CONFIG).read_bytes()).get("model_type")
     if kind != "llama":
         raise PretrainError(f"{folder / CONFIG}: a {kind!r}; only 'llama' can be trained here. Name such a checkpoint.")
-    return Opened(folder, LlamaConfig.from_pretrained(folder))
+    return Opened(folder, LlamaConfig.from_pretrained(folder, attn_implementation="sdpa"))
 
 
 def _tensors(path: Path) -> dict[str, torch.Tensor]:

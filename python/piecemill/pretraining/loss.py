@@ -37,7 +37,9 @@ def chunked_loss(
     Columns from `vocab_size` on are padding and take no part.
     """
     if chunk is None:
-        chunk = max(256, CHUNK_BYTES[states.device.type] // (4 * weight.shape[0]) // 256 * 256)
+        # A power of two, as batches are: chunks of one length are compiled once.
+        most = CHUNK_BYTES[states.device.type] // (4 * weight.shape[0])
+        chunk = 1 << max(8, most.bit_length() - 1)
     return _ChunkedLoss.apply(states, weight, labels, vocab_size, compiled, chunk)
 
 

@@ -52,6 +52,7 @@ def config(size: Size, *, vocab_size: int, eos: int | None, window: int) -> Llam
         bos_token_id=None,
         eos_token_id=eos,
         use_cache=False,
+        attn_implementation="sdpa",
     )
 
 
@@ -64,7 +65,7 @@ def build(shape: LlamaConfig, *, seed: int) -> LlamaForCausalLM:
     """A model with random weights that depend on `shape` and `seed` alone, in fp32 on the CPU."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = LlamaForCausalLM._from_config(shape, attn_implementation="sdpa", dtype=torch.float32)
+        model = LlamaForCausalLM(shape)
     return model.train()
 
 

@@ -121,8 +121,8 @@ class Readings:
     def _take(self, groups: list[_Group]) -> list[Reading]:
         found = []
         for group in groups:
-            if self._gpu:
-                group.end.synchronize()  # recorded behind the copy, a whole group ago: nothing is left to wait for
+            if self._gpu and not group.end.query():
+                group.end.synchronize()  # recorded behind the copy, a whole group ago: hardly ever left to wait for
             values = group.copied if group.copied is not None else torch.empty((0, 2))
             losses, norms = values.double().T.tolist()
             found.append(
