@@ -12,12 +12,15 @@ from piecemill._core import __version__
 
 if TYPE_CHECKING:
     from piecemill.preparing import PreparePlan, Summary, prepare
+    from piecemill.pretraining import PretrainPlan, PretrainSummary, pretrain
     from piecemill.shards import Shards, open_shards
     from piecemill.tokenizers import Tokenizer, load_tokenizer
     from piecemill.training import TrainPlan, count_words, train_bpe
 
 __all__ = [
     "PreparePlan",
+    "PretrainPlan",
+    "PretrainSummary",
     "Shards",
     "Summary",
     "Tokenizer",
@@ -27,6 +30,7 @@ __all__ = [
     "load_tokenizer",
     "open_shards",
     "prepare",
+    "pretrain",
     "train_bpe",
 ]
 
@@ -37,6 +41,9 @@ _ROOMS = {
     "PreparePlan": "piecemill.preparing",
     "Summary": "piecemill.preparing",
     "prepare": "piecemill.preparing",
+    "PretrainPlan": "piecemill.pretraining",
+    "PretrainSummary": "piecemill.pretraining",
+    "pretrain": "piecemill.pretraining",
     "Tokenizer": "piecemill.tokenizers",
     "load_tokenizer": "piecemill.tokenizers",
     "TrainPlan": "piecemill.training",

@@ -16,6 +16,7 @@ from cyclopts.config import Dict
 from piecemill._core import __version__
 from piecemill.errors import PiecemillError, PlanError, SplitError
 from piecemill.preparing.plan import PreparePlan
+from piecemill.pretraining import commands as pretraining
 from piecemill.shards import commands as shards
 from piecemill.training.plan import TrainPlan
 
@@ -130,8 +131,8 @@ def prepare(
 
 
 @app.command
-def demo(*, out: Path = Path("demo"), vocab_size: int = 8192) -> None:
-    """Learn a vocabulary from this interpreter's own standard library, make shards of it, and show both.
+def demo(*, out: Path = Path("demo"), vocab_size: int = 8192, pretrain: bool = True) -> None:
+    """Learn a vocabulary from this interpreter's own standard library, make shards of it, and train a model on them.
 
     Parameters
     ----------
@@ -139,15 +140,18 @@ def demo(*, out: Path = Path("demo"), vocab_size: int = 8192) -> None:
         Folder for what the demo makes; replaced if it is there.
     vocab_size
         Entries in the vocabulary.
+    pretrain
+        Train the model too, which takes about a minute on two cores.
     """
     from piecemill.demo import run
 
-    run(out, vocab_size=vocab_size)
+    run(out, vocab_size=vocab_size, pretrain=pretrain)
 
 
 app.command(shards.show)
 app.command(shards.check)
 app.command(shards.export)
+app.command(pretraining.pretrain)
 
 
 def paths(sources: tuple[str, ...]) -> list[str | Path]:

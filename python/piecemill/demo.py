@@ -1,4 +1,4 @@
-"""The demo: a vocabulary and shards from the interpreter's own standard library, a real corpus on every machine."""
+"""The demo: vocabulary, shards and model from the interpreter's own standard library, which every machine has."""
 
 import shutil
 import sys
@@ -21,7 +21,7 @@ from piecemill.training.progress import show_token
 _HELD_OUT = 20
 
 
-def run(out: Path, *, vocab_size: int) -> None:
+def run(out: Path, *, vocab_size: int, pretrain: bool = True) -> None:
     """Train on the standard library, save under `out`, and print what was learned."""
     library = Path(sysconfig.get_path("stdlib"))
     held_out: list[Path] = []
@@ -42,6 +42,8 @@ def run(out: Path, *, vocab_size: int) -> None:
     gpt2_like = train_bpe(training, plan=plan, split="gpt2")
     _tell(tokenizer, gpt2_like, held_out, out)
     _prepare(training + held_out, tokenizer, out / "shards")
+    if pretrain:
+        _pretrain(out / "shards", out / "run")
     _say(
         f"\nNext: piecemill train YOUR_FOLDER --out tok; piecemill prepare YOUR_FOLDER --tokenizer tok --out shards\n"
         f"transformers, tokenizers, tiktoken and gigatoken read {out / 'tokenizer'} as it is.\n"
@@ -58,6 +60,28 @@ def _prepare(files: list[Path], tokenizer: Tokenizer, out: Path) -> None:
         summary = prepare(sorted(files), tokenizer, out=out, plan=plan, on_progress=display)
     _say(f"{summary.as_text()}\n\n$ piecemill show {out}\n{show(describe(out))}\n\n$ piecemill check {out}\n")
     _say(f"{as_text(check_shards(out))}\n")
+
+
+def _pretrain(shards: Path, out: Path) -> None:
+    """A small model on the shards: proven once it is better than knowing how frequent each token is."""
+    from piecemill.pretraining import PretrainPlan, pretrain
+
+    _say(
+        "\nA small model learns from them, for about a minute on two cores:\n\n"
+        f"$ piecemill pretrain {shards} --size tiny --out {out}\n"
+    )
+    if out.exists():
+        shutil.rmtree(out)
+    plan = PretrainPlan(size="tiny", device="cpu")
+    with Display() as display:
+        summary = pretrain(shards, out=out, plan=plan, on_progress=display)
+    _say(f"{summary.as_text()}\n\n")
+    last = summary.validation[-1][1]
+    better = "below" if last < summary.unigram_entropy else "NOT below"
+    _say(
+        f"Validation ended at {last:.2f} nats per token, {better} the {summary.unigram_entropy:.2f} of the best model "
+        f"that sees no context. The curve: {out / 'curve.png'}\n"
+    )
 
 
 def _tell(tokenizer: Tokenizer, gpt2_like: Tokenizer, held_out: list[Path], out: Path) -> None:

@@ -33,5 +33,13 @@ class LoadError(PiecemillError):
     """Batches that cannot be made: of this data, with this plan, or from this state."""
 
 
+class PretrainError(PiecemillError):
+    """A pretraining run that cannot begin or go on."""
+
+
+class Diverged(PretrainError):
+    """A pretraining run whose loss left the road; says at which step and how it was seen."""
+
+
 class Stopped(KeyboardInterrupt):
     """Ctrl-C during work that can be taken up again; says how."""

@@ -1,0 +1,323 @@
+"""What feeding costs a training step on a GPU, and what it cost before: one call on a machine with one.
+
+    python benchmarks/pretrain.py SHARDS --jsonl sample.jsonl.xz --out records/     measures, writes records/*.json
+    python benchmarks/pretrain.py --run RUN --out records/                          a run of `piecemill pretrain`
+    python benchmarks/pretrain.py --take records/                                   keeps them, rewrites the page
+
+Three ways to the same step, taking turns in segments of some steps, after a warm-up that compiles everything:
+
+    feeder     `piecemill.loading.torch.batches`, shuffled windows from shards
+    resident   one batch that lies on the GPU already: the step alone
+    naive      a line of JSONL, HF's tokenizer, one document at a time, a blocking copy, and a look at every loss
+
+Times come from events on the GPU, as in `piecemill.pretraining.readings`. Then the feeder's loop runs once more with
+torch set to raise whenever the host waits for the GPU. Nothing but torch, transformers and numpy is needed there.
+"""
+
+import argparse
+import datetime
+import gzip
+import json
+import lzma
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from measure import append, machine, read
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results.jsonl"
+PAGE = HERE.parent / "docs" / "benchmarks.md"
+PYTHON = HERE.parent / "python"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("shards", nargs="?", type=Path, help="a folder written by `piecemill prepare`")
+    parser.add_argument("--jsonl", type=Path, help="documents for the naive loop: .jsonl, .jsonl.gz or .jsonl.xz")
+    parser.add_argument("--out", type=Path, help="folder for the records")
+    parser.add_argument("--size", default="370m", help="of the model (default: 370m)")
+    parser.add_argument("--window", type=int, default=2048, help="tokens in a row (default: 2048)")
+    parser.add_argument("--batch-size", type=int, default=32, help="rows in a step (default: 32)")
+    parser.add_argument("--attention", default="auto,cudnn", help="kernels to try; the fastest is used (auto,cudnn)")
+    parser.add_argument("--segment", type=int, default=12, help="steps in a segment (default: 12)")
+    parser.add_argument("--rounds", type=int, default=7, help="segments of each kind (default: 7)")
+    parser.add_argument("--device", default="cuda", help="default: cuda")
+    parser.add_argument("--commit", default="", help="what is being measured, where there is no git")
+    parser.add_argument("--run", type=Path, help="a run of `piecemill pretrain`, to be written as a record")
+    parser.add_argument(
+        "--take", type=Path, help="append the records of this folder to results.jsonl; rewrite the page"
+    )
+    parser.add_argument("--table", action="store_true", help="rewrite the page from results.jsonl")
+    args = parser.parse_args()
+    if args.take or args.table:
+        take(args.take)
+        return
+    if args.out is None or (args.run is None and (args.shards is None or args.jsonl is None)):
+        parser.error("name SHARDS, --jsonl and --out; or --run and --out; or --take")
+    args.out.mkdir(parents=True, exist_ok=True)
+    if args.run is not None:
+        keep(args.out, training_record(args.run, args.commit))
+        return
+    keep(args.out, feeding_record(args))
+
+
+def take(folder: Path | None) -> None:
+    """Keep what another machine measured, and show all of it."""
+    import tables_pretrain
+
+    for path in sorted(folder.glob("pretrain-*.json")) if folder is not None else []:
+        append(RESULTS, json.loads(path.read_text(encoding="utf-8")))
+        print(f"kept {path}")
+    tables_pretrain.page(read(RESULTS), PAGE)
+    print(f"the table in {PAGE} is rewritten")
+
+
+def keep(folder: Path, record: dict) -> None:
+    path = folder / f"pretrain-{record['question']}.json"
+    path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    print(json.dumps({name: value for name, value in record.items() if name not in ("segments", "curve")}, indent=1))
+    print(f"wrote {path}")
+
+
+def header(question: str, commit: str, device: str) -> dict:
+    """What every record begins with. `runs` is empty: nothing here is a process of its own."""
+    import torch
+
+    return {
+        "benchmark": "pretrain",
+        "question": question,
+        "tool": "piecemill",
+        "session": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "complete": True,
+        "commit": commit,
+        "machine": machine() | {"device": device, "torch": torch.__version__, "cuda": torch.version.cuda},
+        "runs": [],
+    }
+
+
+# The three ways
+
+
+class Bench:
+    """One model, one step, and the ways to feed it."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        import torch
+
+        from piecemill.loading.torch import batches
+        from piecemill.pretraining.model import build, config, flops_per_token, parameter_count, peak_flops
+        from piecemill.pretraining.optimizer import build_optimizer
+        from piecemill.pretraining.step import Step
+        from piecemill.shards import open_shards
+
+        self.args, self.torch = args, torch
+        self.rows = open_shards(args.shards, "train")
+        self.device = torch.device(args.device)
+        gpu = self.device.type == "cuda"
+        shape = config(args.size, vocab_size=self.rows.vocab_size, eos=self.rows.eos, window=args.window)
+        model = build(shape, seed=0).to(self.device)
+        optimizer = build_optimizer(model, weight_decay=0.1, fused=gpu)
+        self.step = Step(model, optimizer, vocab_size=self.rows.vocab_size, compiled=gpu)
+        self.parameters, self.flops = parameter_count(model), flops_per_token(model, args.window)
+        self.device_name = torch.cuda.get_device_name(self.device) if gpu else "cpu"
+        self.peak = peak_flops(self.device_name)
+        self.tokens = args.window * args.batch_size
+        self.feed = batches(
+            self.rows, window=args.window, batch_size=args.batch_size, seed=1, epochs=None, device=args.device
+        )
+        self.resident = {name: tensor.clone() for name, tensor in next(self.feed).items()}
+
+    def segment(self, next_batch: Callable[[], dict], *, look: bool = False, steps: int | None = None) -> dict:
+        """Some steps in a row; seconds, waiting and processor time of them. `look` reads every loss at once."""
+        from piecemill.pretraining.readings import Readings
+
+        steps = steps or self.args.segment
+        readings = Readings(self.device, steps)
+        cpu = float(self.feed.stats.cpu)
+        readings.start(1)
+        for _ in range(steps):
+            # A rate as at the end of a warm-up would be; what is learned does not matter, that it stays finite does.
+            loss, norm = self.step(lambda: readings.waiting(next_batch), 1e-4)
+            readings.put(loss, norm)
+            if look:
+                loss.item()
+        (reading,) = readings.drain()
+        if not all(map(_finite, reading.losses)):
+            raise SystemExit(f"losses are not numbers: {reading.losses}; no time is reported")
+        return {
+            "steps": steps,
+            "seconds": reading.seconds,
+            "waited": reading.waited,
+            "process_cpu": reading.process_cpu,
+            "main_cpu": reading.main_cpu,
+            "feeder_cpu": float(self.feed.stats.cpu) - cpu,
+        }
+
+    def from_feeder(self) -> dict:
+        return next(self.feed)
+
+    def from_memory(self) -> dict:
+        return self.resident
+
+    def naive(self) -> Callable[[], dict]:
+        """Tokenize in the loop, as many scripts do."""
+        from transformers import PreTrainedTokenizerFast
+
+        torch, args = self.torch, self.args
+        tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(args.shards / "tokenizer" / "tokenizer.json"))
+        eos = self.rows.eos
+        documents = texts(args.jsonl)
+        held: list[int] = []
+
+        def next_batch() -> dict:
+            while len(held) < self.tokens + 1:
+                held.extend(tokenizer(next(documents))["input_ids"])
+                if eos is not None:
+                    held.append(eos)
+            flat = torch.tensor(held[: self.tokens + 1])
+            del held[: self.tokens]
+            shape = (args.batch_size, args.window)
+            return {
+                "input_ids": flat[:-1].reshape(shape).to(self.device),
+                "labels": flat[1:].reshape(shape).to(self.device),
+            }
+
+        return next_batch
+
+    def choose_attention(self) -> dict[str, float]:
+        """Milliseconds of a step with each kernel; the fastest stays."""
+        found = {}
+        for name in self.args.attention.split(",") if self.device.type == "cuda" else ["auto"]:
+            self.step.attention = name
+            self.torch._dynamo.reset()  # what was compiled for one kernel would be kept for the other
+            self.segment(self.from_memory, steps=3)
+            found[name] = 1e3 * statistics.median(per_step(self.segment(self.from_memory, steps=6)) for _ in range(3))
+            say(f"attention {name}: {found[name]:.2f} ms a step")
+        self.step.attention = min(found, key=lambda name: found[name])
+        self.torch._dynamo.reset()
+        return found
+
+    def without_waiting(self, steps: int = 20) -> int:
+        """Steps that ran with torch set to raise at each wait of the host for the GPU; 0 where there is none."""
+        if self.device.type != "cuda":
+            return 0
+        self.torch.cuda.set_sync_debug_mode("error")
+        try:
+            for _ in range(steps):
+                self.step(self.from_feeder, 1e-4)
+        finally:
+            self.torch.cuda.set_sync_debug_mode("default")
+        self.torch.cuda.synchronize()
+        return steps
+
+
+def feeding_record(args: argparse.Namespace) -> dict:
+    bench = Bench(args)
+    try:
+        attention = bench.choose_attention()
+        ways = {"feeder": bench.from_feeder, "resident": bench.from_memory}
+        for way in ways.values():
+            bench.segment(way, steps=5)
+        segments: dict[str, list[dict]] = {name: [] for name in (*ways, "naive")}
+        for number in range(args.rounds):
+            # Turn about, so that a drift of clocks or heat hits both.
+            for name in sorted(ways, reverse=number % 2 == 1):
+                segments[name].append(bench.segment(ways[name]))
+            last = {name: 1e3 * per_step(found[-1]) for name, found in segments.items() if found}
+            say(f"round {number + 1}: " + ", ".join(f"{name} {ms:.2f} ms" for name, ms in last.items()))
+        quiet = bench.without_waiting()
+        naive = bench.naive()
+        bench.segment(naive, look=True, steps=2)
+        segments["naive"] = [bench.segment(naive, look=True, steps=6) for _ in range(3)]
+    finally:
+        bench.feed.close()
+    seconds = {name: statistics.median(map(per_step, found)) for name, found in segments.items()}
+    ratios = [
+        per_step(fed) / per_step(alone) for fed, alone in zip(segments["feeder"], segments["resident"], strict=True)
+    ]
+    fed, alone = total(segments["feeder"]), total(segments["resident"])
+    extra = {
+        name: (fed[name] / fed["seconds"] - alone[name] / alone["seconds"]) for name in ("process_cpu", "main_cpu")
+    }
+    return header("feeding", args.commit, bench.device_name) | {
+        "size": args.size,
+        "parameters": bench.parameters,
+        "vocab": bench.rows.vocab_size,
+        "input": bench.rows.identity,
+        "window": args.window,
+        "batch_size": args.batch_size,
+        "attention_ms": attention,
+        "attention": bench.step.attention,
+        "step_ms": {name: 1e3 * value for name, value in seconds.items()},
+        "ratio": seconds["feeder"] / seconds["resident"],
+        "ratio_by_round": ratios,
+        "waited_share": {name: total(found)["waited"] / total(found)["seconds"] for name, found in segments.items()},
+        "extra_cpu_cores": extra["process_cpu"],
+        "extra_cpu_cores_of_the_loop": extra["main_cpu"],
+        "feeder_cpu_cores": fed["feeder_cpu"] / fed["seconds"],
+        "process_cpu_cores": {name: total(s)["process_cpu"] / total(s)["seconds"] for name, s in segments.items()},
+        "flops_per_token": bench.flops,
+        "peak_flops": bench.peak,
+        "utilisation": {
+            name: None if bench.peak is None else bench.tokens * bench.flops / value / bench.peak
+            for name, value in seconds.items()
+        },
+        "tokens_per_second": {name: bench.tokens / value for name, value in seconds.items()},
+        "steps_that_never_waited": quiet,
+        "segments": segments,
+    }
+
+
+def per_step(segment: dict) -> float:
+    return segment["seconds"] / segment["steps"]
+
+
+def total(segments: list[dict]) -> dict[str, float]:
+    return {name: sum(segment[name] for segment in segments) for name in segments[0]}
+
+
+def texts(path: Path) -> Iterator[str]:
+    """The documents of a JSONL file, over and over."""
+    opened = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
+    while True:
+        with opened(path, "rb") as lines:
+            for line in lines:
+                yield json.loads(line)["text"]
+
+
+def _finite(value: float) -> bool:
+    return value == value and abs(value) != float("inf")
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+# A run of the command
+
+
+def training_record(run: Path, commit: str) -> dict:
+    """A run as `piecemill pretrain` left it, with its validations and a thinned curve."""
+    result = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    plan = json.loads((run / "plan.json").read_text(encoding="utf-8"))
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    losses = [(record["tokens"], record["loss"]) for record in metrics if record["kind"] == "train"]
+    every = max(1, len(losses) // 200)
+    kept = {name: value for name, value in result.items() if name not in ("out", "flops_per_token")}
+    return header("training", commit, result["device"]) | {
+        "size": plan["options"]["size"],
+        "vocab": plan["data"]["vocab_size"],
+        "input": plan["data"]["identity"],
+        "train_tokens": plan["data"]["tokens"],
+        "options": plan["options"],
+        "curve": losses[::every],
+        **kept,
+    }
+
+
+if __name__ == "__main__":
+    # The package as it lies here: on a lent machine it is not installed.
+    sys.path.insert(0, str(PYTHON))
+    main()

@@ -1,0 +1,113 @@
+"""Checkpoints: a folder each, whole or not at all, the newest and the one before it.
+
+`model.safetensors` and `config.json` are what `transformers` opens; `optimizer.safetensors` holds AdamW's moments by
+the names of the parameters, and `state.json` the step, the loader's state and the guard's. Files are synced before the
+folder gets its name, and older folders go only after that.
+"""
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from piecemill.errors import PretrainError
+from piecemill.pretraining.folder import CHECKPOINTS, checkpoints
+from piecemill.pretraining.optimizer import load_optimizer, optimizer_tensors
+from piecemill.shards.manifest import sync_folder
+
+MODEL, OPTIMIZER, STATE, CONFIG = "model.safetensors", "optimizer.safetensors", "state.json", "config.json"
+KEEP = 2
+_TIED = "lm_head.weight"
+
+
+def save(out: Path, step: int, model: LlamaForCausalLM, optimizer: torch.optim.AdamW, state: dict[str, Any]) -> Path:
+    """Write the checkpoint after `step` steps under `out`, and drop all but the last two."""
+    folder = out / CHECKPOINTS
+    folder.mkdir(exist_ok=True)
+    part = folder / f".step-{step:08}.part"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    save_file(weights(model), part / MODEL, {"format": "pt"})
+    save_file(optimizer_tensors(model, optimizer), part / OPTIMIZER)
+    (part / STATE).write_text(json.dumps({"step": step, **state}) + "\n", encoding="utf-8")
+    model.config.architectures = [type(model).__name__]
+    model.config.save_pretrained(part)
+    for path in part.iterdir():
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+    sync_folder(part)
+    target = folder / f"step-{step:08}"
+    shutil.rmtree(target, ignore_errors=True)
+    os.rename(part, target)
+    sync_folder(folder)
+    for old in checkpoints(out)[:-KEEP]:
+        shutil.rmtree(old)
+    return target
+
+
+def weights(model: LlamaForCausalLM) -> dict[str, torch.Tensor]:
+    """The weights by name, a tied one once."""
+    found = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    if model.config.tie_word_embeddings:
+        found.pop(_TIED, None)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A folder with a model in it."""
+
+    folder: Path
+    config: LlamaConfig
+
+    def load_model(self, model: LlamaForCausalLM) -> None:
+        """Put the weights into `model`, which has this config."""
+        found = _tensors(self.folder / MODEL)
+        missing, unknown = model.load_state_dict(found, strict=False)
+        if unknown or set(missing) - ({_TIED} if self.config.tie_word_embeddings else set()):
+            raise PretrainError(
+                f"{self.folder / MODEL}: {len(missing)} weights are missing and {len(unknown)} unknown, the first "
+                f"{(*missing, *unknown)[0]!r}. Expected those of the Llama in {CONFIG} beside it."
+            )
+
+    def load_optimizer(self, model: LlamaForCausalLM, optimizer: torch.optim.AdamW) -> None:
+        """Put AdamW's moments back."""
+        load_optimizer(model, optimizer, _tensors(self.folder / OPTIMIZER), self.state()["step"])
+
+    def state(self) -> dict[str, Any]:
+        """state.json."""
+        state: dict[str, Any] = json.loads((self.folder / STATE).read_bytes())
+        return state
+
+
+def open_checkpoint(folder: Path) -> Opened:
+    """The model in `folder`: a checkpoint, any folder with a Llama of `transformers`, or the newest one of a run."""
+    if checkpoints(folder):
+        folder = checkpoints(folder)[-1]
+    for name in (CONFIG, MODEL):
+        if not (folder / name).is_file():
+            raise PretrainError(
+                f"{folder}: there is no {name}. Name a run of `piecemill pretrain`, one of its checkpoints, or a "
+                f"folder with {CONFIG} and {MODEL}."
+            )
+    kind = json.loads((folder / CONFIG).read_bytes()).get("model_type")
+    if kind != "llama":
+        raise PretrainError(f"{folder / CONFIG}: a {kind!r}; only 'llama' can be trained here. Name such a checkpoint.")
+    return Opened(folder, LlamaConfig.from_pretrained(folder, attn_implementation="sdpa"))
+
+
+def _tensors(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        tensors: dict[str, torch.Tensor] = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise PretrainError(
+            f"{path}: cannot be read ({error}). Delete that checkpoint to go on from the one before it."
+        ) from error
+    return tensors

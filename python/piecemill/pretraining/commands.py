@@ -1,0 +1,42 @@
+"""The command of this room: parse, call one verb, print one result."""
+
+import json as json_format
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from piecemill.pretraining.plan import PretrainPlan
+
+
+def pretrain(
+    shards: Path,
+    *,
+    out: Path = Path("run"),
+    quiet: bool = False,
+    json: bool = False,
+    plan: Annotated[PretrainPlan, Parameter(name="*")] = PretrainPlan(),  # noqa: B008 - frozen, and cyclopts reads it
+) -> None:
+    """Train a small model on prepared SHARDS, to prove them. Run the same command again to go on.
+
+    Parameters
+    ----------
+    shards
+        A folder written by `piecemill prepare`, with a split to learn from and one for validation.
+    out
+        Folder for the curve, figures and checkpoints: new, empty, or of an earlier run of the same command.
+    quiet
+        No plan and no progress on stderr.
+    json
+        Print the result as JSON.
+    """
+    from piecemill.pretraining.run import pretrain as run
+    from piecemill.progress import Display
+
+    if not quiet:
+        sys.stderr.write("".join(f"plan    {line}\n" for line in plan.resolved().lines()))
+        sys.stderr.flush()
+    with Display(quiet=quiet) as display:
+        summary = run(shards, out=out, plan=plan, on_progress=display)
+    sys.stdout.write((json_format.dumps(summary.as_json()) if json else summary.as_text()) + "\n")

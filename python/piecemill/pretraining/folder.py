@@ -1,0 +1,116 @@
+"""The folder of a run: whose it is, what it was asked, and what has been written down so far.
+
+```
+plan.json  metrics.jsonl  result.json  sample.txt  curve.png  curve.svg  checkpoints/step-00000200/
+```
+
+Start with `RunFolder`; nothing here imports torch.
+"""
+
+import fcntl
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from piecemill.errors import PlanError, PretrainError
+from piecemill.shards.manifest import replace_file
+
+PLAN, METRICS, RESULT, SAMPLE, CHECKPOINTS = "plan.json", "metrics.jsonl", "result.json", "sample.txt", "checkpoints"
+LOCK = ".lock"
+FORMAT = 1
+
+
+class RunFolder:
+    """One run's folder, held by one process at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if path.exists() and not path.is_dir():
+            raise PretrainError(f"{path} is a file; expected a folder for the run. Name another --out.")
+        mine = {PLAN, LOCK}
+        if path.is_dir() and (there := {entry.name for entry in path.iterdir()}) and not there & mine:
+            raise PretrainError(
+                f"{path} holds other things ({min(there)}, ...) and no run. Name a new or empty folder as --out."
+            )
+        path.mkdir(parents=True, exist_ok=True)
+        self._lock = open(path / LOCK, "ab")  # noqa: SIM115 - held until `release`
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.close()
+            raise PretrainError(f"{path}: another run is training there. Wait for it, or name another --out.") from None
+        self._metrics: Any = None
+
+    def begin(self, plan: dict[str, Any]) -> bool:
+        """Store `plan`, or compare it with the one that is stored; true if the run was begun before."""
+        path = self.path / PLAN
+        if not path.exists():
+            replace_file(path, (json.dumps({"format": FORMAT, **plan}, indent=2) + "\n").encode())
+            return False
+        stored = json.loads(path.read_bytes())
+        for name, value in plan["options"].items():
+            old = stored["options"].get(name)
+            if old != value:
+                flag = f"--{name.replace('_', '-')}"
+                raise PlanError(
+                    f"{self.path}: begun with {name}={old!r}, asked for {name}={value!r}. Going on needs the same "
+                    f"plan: choose another --out, or pass {flag} {old}."
+                )
+        for name, value in plan["data"].items():
+            old = stored["data"].get(name)
+            if old != value:
+                raise PretrainError(
+                    f"{self.path}: begun on shards with {name} {old!r}, these have {value!r}. Name the same shards, or "
+                    "another --out."
+                )
+        return True
+
+    def plan(self) -> dict[str, Any]:
+        """plan.json."""
+        plan: dict[str, Any] = json.loads((self.path / PLAN).read_bytes())
+        return plan
+
+    def rewind(self, step: int) -> None:
+        """Keep the records up to `step`, which is where the training goes on; and open the file for more."""
+        path = self.path / METRICS
+        kept = [json.dumps(record) + "\n" for record in read_metrics(self.path) if record["step"] <= step]
+        replace_file(path, "".join(kept).encode())
+        self._metrics = open(path, "a", encoding="utf-8")  # noqa: SIM115 - until `release`
+
+    def write(self, kind: str, step: int, **values: Any) -> None:
+        """One line of metrics.jsonl."""
+        plain = {name: _plain(value) for name, value in values.items()}
+        self._metrics.write(json.dumps({"kind": kind, "step": step, **plain}) + "\n")
+        self._metrics.flush()
+
+    def result(self, result: dict[str, Any]) -> None:
+        """Write result.json."""
+        replace_file(self.path / RESULT, (json.dumps(result, indent=2) + "\n").encode())
+
+    def release(self) -> None:
+        """Close what is open, and let others in."""
+        if self._metrics is not None:
+            self._metrics.close()
+        self._lock.close()
+
+
+def checkpoints(run: Path) -> list[Path]:
+    """The whole checkpoints of a run, oldest first."""
+    return sorted((run / CHECKPOINTS).glob("step-*"))
+
+
+def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
+    """The records of a run, in order; a line that a crash cut short does not count."""
+    try:
+        content = (run / METRICS).read_bytes()
+    except FileNotFoundError:
+        return
+    for line in content.split(b"\n")[:-1]:
+        yield json.loads(line)
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no infinity and no NaN."""
+    return repr(value) if isinstance(value, float) and not math.isfinite(value) else value

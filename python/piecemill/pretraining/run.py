@@ -1,0 +1,229 @@
+"""`pretrain`: shards -> a model, a curve and figures, in one call or in several.
+
+Here is the order of things: what is checked before anything is written, where a run takes up an earlier one, and what
+is made at the end. The work itself is in `trainer`.
+"""
+
+import difflib
+import math
+from collections.abc import Callable
+from dataclasses import fields, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from piecemill._core import __version__
+from piecemill.errors import Diverged, PlanError, PretrainError
+from piecemill.pretraining.curve import draw, require_matplotlib
+from piecemill.pretraining.entropy import unigram_entropy
+from piecemill.pretraining.folder import SAMPLE, RunFolder, read_metrics
+from piecemill.pretraining.plan import PretrainPlan, Resolved
+from piecemill.pretraining.progress import PretrainProgress
+from piecemill.pretraining.result import PretrainSummary
+from piecemill.shards import Shards, open_shards
+from piecemill.shards.manifest import replace_file
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import LlamaForCausalLM
+
+    from piecemill.pretraining.trainer import Trainer
+
+OnProgress = Callable[[PretrainProgress], None]
+_LAST = 50
+
+
+def pretrain(
+    shards: str | PathLike[str],
+    *,
+    out: str | PathLike[str],
+    plan: PretrainPlan | None = None,
+    on_progress: OnProgress | None = None,
+    **options: Any,
+) -> PretrainSummary:
+    """Train a Llama-style decoder on prepared `shards` under `out`; called again after a stop, it goes on where it was.
+
+    Options are the fields of `PretrainPlan` (`size`, `tokens`, `lr`, `device`, ...). Raises `Diverged` when the loss
+    leaves the road, with the curve drawn and the last good checkpoint kept. `docs/pretraining.md` has the rules.
+    """
+    plan = _with_options(plan or PretrainPlan(), options)
+    _require_libraries(plan)
+    resolved = plan.resolved()
+    rows, validation_rows = _open(Path(shards), resolved)
+    device = _device(plan.device)
+    folder = RunFolder(Path(out))
+    try:
+        return _run(resolved, rows, validation_rows, folder, device, on_progress or (lambda _: None))
+    finally:
+        folder.release()
+
+
+def _run(
+    resolved: Resolved,
+    rows: Shards,
+    validation_rows: Shards | None,
+    folder: RunFolder,
+    device: "torch.device",
+    on_progress: OnProgress,
+) -> PretrainSummary:
+    from piecemill.pretraining.model import parameter_count
+    from piecemill.pretraining.trainer import Trainer
+
+    model = _model(resolved, rows)
+    folder.begin(
+        {
+            "piecemill": __version__,
+            "options": resolved.output(),
+            "data": {"identity": rows.identity, "vocab_size": rows.vocab_size, "tokens": rows.tokens},
+            "model": {"parameters": parameter_count(model), "config": model.config.to_diff_dict()},
+            "chance": math.log(rows.vocab_size),
+            "unigram_entropy": unigram_entropy(rows),
+        }
+    )
+    trainer = Trainer(resolved, model, rows, validation_rows, folder, device, on_progress)
+    before = trainer.done
+    try:
+        trainer.run()
+    except Diverged:
+        if resolved.plan.curve:
+            draw(folder.path)
+        raise
+    sample = _sample(trainer, validation_rows or rows) if trainer.done > before else None
+    summary = _summary(trainer, sample, complete_before=trainer.done == before)
+    if resolved.plan.curve:
+        draw(folder.path)
+    if not summary.complete_before:
+        folder.result(summary.as_json())
+    return summary
+
+
+def _sample(trainer: "Trainer", shards: Shards) -> tuple[str, str] | None:
+    from piecemill.pretraining.sample import sample_text
+
+    plan = trainer.plan
+    if not plan.sample_tokens or trainer.done < trainer.resolved.steps:
+        return None
+    prompt, made = sample_text(trainer.step, shards, tokens=plan.sample_tokens, seed=plan.seed)
+    replace_file(trainer.folder.path / SAMPLE, f"{prompt}\n--- and the model goes on:\n{made}\n".encode())
+    return prompt, made
+
+
+def _summary(trainer: "Trainer", sample: tuple[str, str] | None, *, complete_before: bool) -> PretrainSummary:
+    stored = trainer.folder.plan()
+    records = list(read_metrics(trainer.folder.path))
+    losses = [record["loss"] for record in records if record["kind"] == "train"][-_LAST:]
+    pace = trainer.pace()
+    return PretrainSummary(
+        out=trainer.folder.path,
+        steps=trainer.done,
+        steps_wanted=trainer.resolved.steps,
+        tokens=trainer.done * trainer.resolved.step_tokens,
+        seconds=sum(record["seconds"] for record in records if record["kind"] == "pace"),
+        train_loss=sum(losses) / len(losses) if losses else None,
+        validation=tuple((record["step"], record["loss"]) for record in records if record["kind"] == "val"),
+        chance=stored["chance"],
+        unigram_entropy=stored["unigram_entropy"],
+        parameters=stored["model"]["parameters"],
+        flops_per_token=trainer.flops_per_token,
+        device=trainer.device_name,
+        peak_flops=trainer.peak,
+        tokens_per_second=pace.tokens_per_second,
+        utilisation=pace.utilisation(trainer.flops_per_token, trainer.peak),
+        waited_share=pace.waited_share,
+        process_cores=pace.cores("process"),
+        main_cores=pace.cores("main"),
+        feeder_cores=pace.cores("feeder"),
+        resumed=trainer.resumed,
+        complete_before=complete_before,
+        sample=sample,
+    )
+
+
+def _open(path: Path, resolved: Resolved) -> tuple[Shards, Shards | None]:
+    plan = resolved.plan
+    rows = open_shards(path, plan.split)
+    if rows.tokens <= resolved.window:
+        raise PlanError(
+            f"{path}: split {plan.split!r} has {rows.tokens:,} tokens, too few for a row of --window {resolved.window}."
+        )
+    if plan.val_split == "none":
+        return rows, None
+    if plan.val_split not in rows.splits:
+        raise PlanError(
+            f"{path}: there is no split {plan.val_split!r}, only {', '.join(rows.splits)}. Prepare with "
+            "--splits train=90,val=10, name another --val-split, or pass --val-split none to train without validation."
+        )
+    validation = open_shards(path, plan.val_split)
+    if validation.tokens <= resolved.window:
+        raise PlanError(
+            f"{path}: split {plan.val_split!r} has {validation.tokens:,} tokens, too few for a row of --window "
+            f"{resolved.window}. Choose a smaller --window, or --val-split none."
+        )
+    return rows, validation
+
+
+def _model(resolved: Resolved, rows: Shards) -> "LlamaForCausalLM":
+    from piecemill.pretraining import checkpoint
+    from piecemill.pretraining.model import build, config
+
+    plan = resolved.plan
+    if plan.init is None:
+        shape = config(plan.size or "tiny", vocab_size=rows.vocab_size, eos=rows.eos, window=resolved.window)
+        return build(shape, seed=plan.seed)
+    opened = checkpoint.open_checkpoint(plan.init)
+    if opened.config.vocab_size < rows.vocab_size:
+        raise PretrainError(
+            f"{opened.folder} has {opened.config.vocab_size:,} tokens, the shards {rows.vocab_size:,}: not the same "
+            "tokenizer. Prepare shards with the one that the checkpoint was trained with."
+        )
+    if opened.config.max_position_embeddings < resolved.window:
+        raise PlanError(
+            f"window={resolved.window}: {opened.folder} was made for {opened.config.max_position_embeddings:,} "
+            "positions. Choose a smaller --window."
+        )
+    model = build(opened.config, seed=plan.seed)
+    opened.load_model(model)
+    return model
+
+
+def _require_libraries(plan: PretrainPlan) -> None:
+    missing = []
+    for name in ("torch", "transformers", "safetensors"):
+        try:
+            __import__(name)
+        except ImportError:
+            missing.append(name)
+    if missing:
+        raise PretrainError(f"pretraining needs {', '.join(missing)}: pip install 'piecemill[pretrain]'.")
+    if plan.curve:
+        require_matplotlib()
+
+
+def _device(name: str) -> "torch.device":
+    import torch
+
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise PlanError(f"device={name!r}: expected auto, cpu, cuda or cuda:N.") from None
+    if device.type not in ("cpu", "cuda"):
+        raise PlanError(f"device={name!r}: expected auto, cpu, cuda or cuda:N.")
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise PlanError(f"device={name!r}: torch sees no CUDA device here. Pass --device cpu, or mend the driver.")
+        torch.cuda.set_device(device)
+        if not torch.cuda.is_bf16_supported():
+            raise PlanError(f"device={name!r}: this GPU has no bf16, which training on a GPU uses. Pass --device cpu.")
+    return device
+
+
+def _with_options(plan: PretrainPlan, options: dict[str, Any]) -> PretrainPlan:
+    known = [field.name for field in fields(PretrainPlan)]
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {known}."
+            raise PlanError(f"unknown option {name!r}; {hint}")
+    return replace(plan, **options)

@@ -1,0 +1,325 @@
+"""Pretraining runs: they learn, are guarded against chance, and go on exactly where they were."""
+
+import json
+import math
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from itertools import islice
+
+import pytest
+import torch
+
+from command import PIECEMILL, start
+from piecemill.errors import Diverged, PlanError, PretrainError
+from piecemill.pretraining import pretrain
+from piecemill.shards import open_shards
+from pretraining import ONE_THREAD, SMALL, flags, losses, one_thread, records, small_shards, validations
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    with one_thread():
+        yield
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    return small_shards(tmp_path_factory.mktemp("pretraining") / "shards")
+
+
+@pytest.fixture(scope="module")
+def unbroken(shards, tmp_path_factory):
+    """A run that nothing interrupted: others must have its losses."""
+    out = tmp_path_factory.mktemp("unbroken") / "run"
+    summary = pretrain(shards, out=out, steps=60, eval_every=20, checkpoint_every=15, **{**SMALL, "curve": True})
+    return out, summary
+
+
+# Learning
+
+
+def test_a_tiny_model_learns_more_than_how_frequent_each_token_is(unbroken):
+    out, summary = unbroken
+    assert summary.chance == pytest.approx(math.log(300))
+    assert summary.validation[0][1] == pytest.approx(summary.chance, abs=0.3)
+    assert summary.validation[-1][1] < summary.unigram_entropy < summary.chance
+    assert summary.complete
+    assert (summary.steps, summary.tokens) == (60, 60 * 64)
+    assert [step for step, _ in validations(out)] == [0, 20, 40, 60]
+    assert [step for step, *_ in losses(out)] == list(range(1, 61))
+
+
+def test_what_is_written_down_says_what_was_trained_and_how(unbroken):
+    out, summary = unbroken
+    plan = json.loads((out / "plan.json").read_text())
+    assert plan["options"]["lr"] == 3e-3
+    assert plan["options"]["warmup"] == 10
+    assert plan["data"]["vocab_size"] == 300
+    assert plan["chance"] == pytest.approx(math.log(300))
+    assert plan["model"]["parameters"] == summary.parameters
+    result = json.loads((out / "result.json").read_text())
+    assert result["validation"][-1] == [60, summary.validation[-1][1]]
+    assert result["utilisation"] is None
+    assert "not known: no figure for 'cpu'" in summary.as_text()
+    paces = records(out, "pace")
+    assert sum(pace["tokens"] for pace in paces) == summary.tokens
+    assert [pace["first"] for pace in paces] == [True] + [False] * (len(paces) - 1)
+    assert summary.tokens_per_second > 0
+    assert 0 <= summary.waited_share <= 1
+
+
+def test_the_curve_has_the_lines_that_say_what_a_loss_is_worth(unbroken):
+    out, summary = unbroken
+    assert (out / "curve.png").read_bytes().startswith(b"\x89PNG")
+    svg = (out / "curve.svg").read_text()
+    assert f"ln(V) = {summary.chance:.2f}" in svg
+    assert f"entropy of unigrams = {summary.unigram_entropy:.2f}" in svg
+    assert f"validation, last {summary.validation[-1][1]:.3f}" in svg
+    drawn = (out / "curve.svg").read_bytes(), (out / "curve.png").read_bytes()
+    subprocess.run([sys.executable, "-m", "piecemill.pretraining.curve", str(out)], check=True, capture_output=True)
+    assert ((out / "curve.svg").read_bytes(), (out / "curve.png").read_bytes()) == drawn
+
+
+def test_a_sample_goes_on_from_a_document_that_was_held_out(unbroken, shards):
+    out, summary = unbroken
+    prompt, made = summary.sample
+    val = open_shards(shards, "val")
+    assert any(val.tokenizer().decode(val.document(i)).startswith(prompt) for i in range(len(val)))
+    assert made
+    assert (out / "sample.txt").read_text() == f"{prompt}\n--- and the model goes on:\n{made}\n"
+
+
+def test_transformers_opens_a_checkpoint_and_finds_the_validation_loss(unbroken, shards):
+    from transformers import AutoModelForCausalLM
+
+    from piecemill.loading.torch import batches
+
+    out, summary = unbroken
+    assert [path.name for path in sorted((out / "checkpoints").iterdir())] == ["step-00000045", "step-00000060"]
+    model = AutoModelForCausalLM.from_pretrained(out / "checkpoints/step-00000060").eval()
+    total = count = 0
+    for batch in islice(batches(open_shards(shards, "val"), window=16, batch_size=4, seed=0, epochs=1), 16):
+        with torch.no_grad():
+            logits = model(input_ids=batch["input_ids"]).logits[..., :300].float()
+        labels = batch["labels"]
+        each = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
+        total, count = total + float(each), count + int((labels != -100).sum())
+    assert total / count == pytest.approx(summary.validation[-1][1], abs=1e-4)
+
+
+def test_accumulating_over_small_batches_is_one_large_batch(shards, tmp_path, unbroken):
+    several = {**SMALL, "batch_size": 2, "grad_accumulation": 2}
+    pretrain(shards, out=tmp_path / "run", steps=60, minutes=1e-9, **several)  # one step
+    (_, loss, norm), (_, wanted, wanted_norm) = losses(tmp_path / "run")[0], losses(unbroken[0])[0]
+    assert loss == pytest.approx(wanted, rel=1e-5)
+    assert norm == pytest.approx(wanted_norm, rel=1e-4)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile on a CPU needs g++")
+def test_compiled_layers_have_the_same_losses(shards, tmp_path, unbroken):
+    pretrain(shards, out=tmp_path / "run", steps=60, minutes=1e-9, compile=True, **SMALL)  # one step
+    assert losses(tmp_path / "run")[0][1:] == pytest.approx(losses(unbroken[0])[0][1:], rel=1e-4)
+
+
+# The guard
+
+
+def test_a_model_that_does_not_learn_is_not_ended(shards, tmp_path):
+    summary = pretrain(shards, out=tmp_path / "run", steps=40, lr=1e-12, warmup=0, eval_every=10, **SMALL)
+    assert summary.complete
+    assert summary.validation[-1][1] == pytest.approx(summary.chance, abs=0.3)
+
+
+def test_a_learning_rate_of_10_is_caught_within_a_few_dozen_steps(shards, tmp_path):
+    out = tmp_path / "run"
+    with pytest.raises(Diverged, match="lower --lr") as ended:
+        pretrain(shards, out=out, steps=1000, lr=10.0, checkpoint_every=100, **{**SMALL, "curve": True})
+    assert losses(out)[-1][0] <= 36
+    assert not (out / "checkpoints").exists()
+    assert (out / "curve.png").exists()
+    assert "step" in str(ended.value)
+
+
+# Going on
+
+
+def wait_for(condition, running):
+    until = time.monotonic() + 100
+    while not condition():
+        assert running.poll() is None, running.stderr.read()
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_killed_and_stopped_and_taken_up_it_has_the_same_losses_as_unbroken(shards, tmp_path, unbroken):
+    out = tmp_path / "run"
+    plan = {"steps": 60, "eval_every": 20, "checkpoint_every": 15, **SMALL}
+    command = [PIECEMILL, "pretrain", shards, "--out", out, "--quiet", *flags(plan)]
+
+    running = start(*command, **ONE_THREAD)
+    wait_for((out / "checkpoints/step-00000015").exists, running)
+    running.send_signal(signal.SIGKILL)
+    running.communicate()
+    assert running.returncode == -signal.SIGKILL
+    assert len(losses(out)) < 60
+
+    running = start(*command, **ONE_THREAD)
+    before = (out / "metrics.jsonl").stat().st_mtime_ns
+    newest = int(max((out / "checkpoints").glob("step-*")).name.removeprefix("step-"))
+    wait_for(lambda: (out / "metrics.jsonl").stat().st_mtime_ns != before, running)  # records are taken back to there
+    wait_for(lambda: len(losses(out)) > newest, running)  # and its own ones come
+    running.send_signal(signal.SIGINT)
+    _, says = running.communicate(timeout=100)
+    assert "Traceback" not in says
+    if running.returncode:  # else it was done before it heard
+        assert running.returncode == 130
+        assert says.splitlines()[-1].startswith("piecemill: stopped after step ")
+        assert "run the same command again" in says
+        step = len(losses(out))
+        assert (out / f"checkpoints/step-{step:08}").exists()
+
+    summary = pretrain(shards, out=out, **plan)
+    assert summary.complete
+    assert losses(out) == losses(unbroken[0])
+    assert validations(out) == validations(unbroken[0])
+    assert [path.name for path in sorted((out / "checkpoints").iterdir())] == ["step-00000045", "step-00000060"]
+
+
+def test_a_limit_of_time_ends_a_call_and_not_the_run(shards, tmp_path, unbroken):
+    plan = {"steps": 60, "eval_every": 20, "checkpoint_every": 15, **SMALL}
+    first = pretrain(shards, out=tmp_path / "run", minutes=1e-9, **plan)
+    assert (first.steps, first.complete, first.sample) == (1, False, None)
+    assert "1 steps" in first.as_text()
+    assert "run the same command again to go on" in first.as_text()
+    second = pretrain(shards, out=tmp_path / "run", minutes=1e-9, **plan)
+    assert (second.steps, second.resumed) == (2, True)
+    assert losses(tmp_path / "run") == losses(unbroken[0])[:2]
+
+
+def test_a_complete_run_is_left_as_it_is(shards, unbroken):
+    out, summary = unbroken
+    before = (out / "metrics.jsonl").read_bytes()
+    again = pretrain(shards, out=out, steps=60, eval_every=20, checkpoint_every=15, **SMALL)
+    assert again.complete_before
+    assert "is complete" in again.as_text()
+    assert again.validation == summary.validation
+    assert (out / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_checkpoint_cut_short_is_never_taken_for_one(shards, tmp_path, unbroken):
+    out = tmp_path / "run"
+    plan = {"steps": 60, "eval_every": 20, "checkpoint_every": 15, **SMALL}
+    pretrain(shards, out=out, minutes=1e-9, **plan)
+    torn = out / "checkpoints/.step-00000015.part"
+    torn.mkdir()
+    (torn / "model.safetensors").write_bytes(b"half")
+    pretrain(shards, out=out, **plan)
+    assert losses(out) == losses(unbroken[0])
+    assert not torn.exists()
+
+
+# Fine-tuning
+
+
+def test_fine_tuning_begins_where_the_other_run_ended(shards, tmp_path, unbroken):
+    out, scratch = unbroken
+    plan = {name: value for name, value in SMALL.items() if name != "size"}
+    tuned = pretrain(shards, out=tmp_path / "run", mode="finetune", init=out, steps=10, **plan)
+    assert tuned.validation[0][1] == pytest.approx(scratch.validation[-1][1], abs=1e-4)
+    assert json.loads((tmp_path / "run/plan.json").read_text())["options"]["lr"] == 5e-5
+
+
+def test_weights_that_do_not_fit_are_refused(shards, tmp_path, unbroken):
+    plan = {name: value for name, value in SMALL.items() if name != "size"}
+    with pytest.raises(PretrainError, match=r"there is no config.json"):
+        pretrain(shards, out=tmp_path / "a", mode="finetune", init=tmp_path, **plan)
+    with pytest.raises(PlanError, match="was made for 16 positions"):
+        pretrain(shards, out=tmp_path / "b", mode="finetune", init=unbroken[0], **{**plan, "window": 32})
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/config.json").write_text('{"model_type": "gpt2"}')
+    (tmp_path / "other/model.safetensors").write_bytes(b"")
+    with pytest.raises(PretrainError, match="only 'llama'"):
+        pretrain(shards, out=tmp_path / "c", mode="finetune", init=tmp_path / "other", **plan)
+
+
+# What is refused
+
+
+def test_another_plan_or_other_shards_are_refused_with_what_differs(shards, tmp_path, unbroken):
+    out, _ = unbroken
+    plan = {"eval_every": 20, **SMALL}
+    with pytest.raises(PlanError, match=r"begun with steps=60, asked for steps=61.*or pass --steps 60"):
+        pretrain(shards, out=out, steps=61, **plan)
+    with pytest.raises(PlanError, match=r"begun with seed=0, asked for seed=1"):
+        pretrain(shards, out=out, steps=60, seed=1, **plan)
+    other = small_shards(tmp_path / "other", seed=9)
+    with pytest.raises(PretrainError, match="begun on shards with "):
+        pretrain(other, out=out, steps=60, **plan)
+
+
+def test_a_folder_that_is_not_ours_or_in_use_is_refused(shards, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").write_text("precious")
+    with pytest.raises(PretrainError, match=r"holds other things \(thesis.txt"):
+        pretrain(shards, out=tmp_path / "mine", **SMALL)
+
+    def again(_):
+        with pytest.raises(PretrainError, match="another run is training there"):
+            pretrain(shards, out=tmp_path / "run", steps=2, **SMALL)
+
+    assert pretrain(shards, out=tmp_path / "run", steps=2, on_progress=again, **SMALL).complete
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"val_split": "test"}, "there is no split 'test', only train, val"),
+        ({"window": 100_000}, "too few for a row of --window 100000"),
+        ({"device": "tpu"}, "expected auto, cpu, cuda"),
+        ({"learning_rate": 1.0}, "unknown option 'learning_rate'"),
+        ({"batchsize": 1}, "did you mean 'batch_size'"),
+    ],
+)
+def test_what_cannot_work_says_so_before_anything_is_written(shards, tmp_path, options, says):
+    with pytest.raises(PlanError, match=says):
+        pretrain(shards, out=tmp_path / "run", **{**SMALL, **options})
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_said_to_be_missing(shards, tmp_path):
+    with pytest.raises(PlanError, match="torch sees no CUDA device"):
+        pretrain(shards, out=tmp_path / "run", **{**SMALL, "device": "cuda"})
+
+
+def test_without_matplotlib_it_is_said_before_the_training(shards, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(PlanError, match="--no-curve"):
+        pretrain(shards, out=tmp_path / "run", **{**SMALL, "curve": True})
+
+
+def test_without_validation_there_is_none(shards, tmp_path):
+    summary = pretrain(shards, out=tmp_path / "run", steps=2, val_split="none", **SMALL)
+    assert summary.validation == ()
+    assert "validation (first" not in summary.as_text()
+
+
+# What is imported
+
+
+def test_the_command_line_costs_no_torch_and_training_no_arrow():
+    code = (
+        "import sys, piecemill.pretraining\n"
+        "assert 'cyclopts' not in sys.modules\n"
+        "import piecemill.cli\n"
+        "heavy = {'torch', 'transformers', 'matplotlib', 'pyarrow', 'gigatoken'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "import piecemill.pretraining.trainer, piecemill.pretraining.sample\n"
+        "heavy = {'pyarrow', 'gigatoken'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
