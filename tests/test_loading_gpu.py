@@ -16,6 +16,7 @@ if not torch.cuda.is_available():
 from piecemill.loading.torch import batches  # noqa: E402
 
 WINDOW = 1024
+pytestmark = pytest.mark.filterwarnings("default")  # torch's own, of the mode that finds waits
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,10 @@ from piecemill.pretraining.loss import IGNORED, chunked_loss, plain_loss
 from piecemill.pretraining.readings import Readings
 from pretraining import SMALL, id_shards, losses
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("default"),  # torch's own, of its compiler and of the mode that finds waits
+]
 
 SMALL = {**SMALL, "sample_tokens": 0}
 GPU = {**SMALL, "device": "cuda"}
@@ -78,7 +81,7 @@ def test_the_chunked_loss_in_bf16_is_the_plain_one_in_fp32(compiled):
     labels[::17] = IGNORED
     found = []
     for dtype, loss in ((torch.float32, plain_loss), (torch.bfloat16, chunked_loss)):
-        rows, matrix = states.to(dtype).requires_grad_(), weight.clone().requires_grad_()
+        rows, matrix = states.detach().to(dtype).requires_grad_(), weight.clone().requires_grad_()
         options = {"compiled": compiled, "chunk": 512} if loss is chunked_loss else {}
         value = loss(rows, matrix, labels, 5000, **options)
         value.backward()

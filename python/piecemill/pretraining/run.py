@@ -213,6 +213,8 @@ def _device(name: str) -> "torch.device":
     if device.type == "cuda":
         if not torch.cuda.is_available():
             raise PlanError(f"device={name!r}: torch sees no CUDA device here. Pass --device cpu, or mend the driver.")
+        if device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
         torch.cuda.set_device(device)
         if not torch.cuda.is_bf16_supported():
             raise PlanError(f"device={name!r}: this GPU has no bf16, which training on a GPU uses. Pass --device cpu.")
