@@ -121,7 +121,7 @@ def whole_rows(args: argparse.Namespace) -> Any:
     return tokens[: count * (args.window + 1)].reshape(count, args.window + 1)
 
 
-def torch_loader(dataset: Any, batch: int, workers: int, **more: Any) -> Any:
+def torch_loader(dataset: Any, batch: int | None, workers: int, **more: Any) -> Any:
     """torch's DataLoader, as its users call it; workers are kept from epoch to epoch."""
     from torch.utils.data import DataLoader
 
