@@ -131,6 +131,15 @@ def test_stored_weights_say_how_often_a_group_is_drawn(tmp_path):
     assert {[0, 1, 2, 1][starts[first] % 4] for first in firsts(given, len(given))} == {2}
 
 
+def test_a_state_knows_the_weights_it_was_taken_with(tmp_path):
+    rows = grouped(tmp_path / "a", [1, 2, 1])
+    options = {"window": 7, "pack": False}
+    state = batches(rows, **options).state_dict()
+    batches(rows, weights=[1, 2, 1], **options).load_state_dict(state)
+    with pytest.raises(LoadError, match="with the same weights"):
+        batches(rows, weights=[2, 1.5, 1], **options).load_state_dict(state)  # as many draws in an epoch
+
+
 def test_weights_of_one_leave_a_folder_in_one_piece(tmp_path):
     rows = grouped(tmp_path / "a", [1, 1, 1])
     assert len(batches(rows, window=7).parts.windows) == 1

@@ -90,6 +90,28 @@ def test_a_device_that_is_none_is_refused(rows):
         batches(rows, device="meta", **OPTIONS)
 
 
+@pytest.mark.parametrize("threads", [0, 1, 3])
+def test_a_failure_on_the_way_to_a_device_can_be_gone_on_from(rows, monkeypatch, threads):
+    want = [listed(batch) for batch in plain(rows, **OPTIONS)]
+    real = Windows.pieces
+
+    def broken(self, numbers):
+        raise OSError(5, "the disk is gone")
+
+    fed = through_slots(rows, threads=threads, **OPTIONS)
+    assert listed(next(fed)) == want[0]
+    for _ in range(5):
+        state = fed.state_dict()
+        monkeypatch.setattr(Windows, "pieces", broken)
+        with pytest.raises(OSError, match="the disk is gone"):
+            list(fed)
+        monkeypatch.setattr(Windows, "pieces", real)
+        given = state["samples"] // 3
+        fed.load_state_dict(state)
+        assert listed(next(fed)) == want[given]
+    fed.close()
+
+
 def test_closing_lets_go_of_the_slots_and_the_threads(rows):
     fed = through_slots(rows, threads=2, **OPTIONS)
     next(fed)

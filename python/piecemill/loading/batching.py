@@ -24,6 +24,7 @@ from piecemill.loading.feeding import Feeder
 from piecemill.loading.mixing import Draws, Mixture, Parts, Weights, parts_of
 from piecemill.loading.order import Ints, Local, Named
 from piecemill.loading.windows import Gathered, Rows, gather
+from piecemill.shards.folder import hash_bytes
 
 STATE_FORMAT = 1
 # A chunk has about so many tokens: enough that handing one over costs nothing beside gathering it, and small enough
@@ -99,8 +100,8 @@ class Place(Protocol[Sent, Given]):
     single: bool
     "Whether a chunk is always one batch."
 
-    def room(self, rows: int, window: int, dtype: str) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """Arrays for inputs and labels; None to have them made."""
+    def room(self, rows: int, window: int, dtype: str) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Arrays for inputs and labels."""
 
     def send(self, chunk: Chunk) -> Sent:
         """Bring a gathered chunk on its way."""
@@ -110,6 +111,15 @@ class Place(Protocol[Sent, Given]):
 
     def close(self) -> None:
         """Let go of everything held."""
+
+
+def _references(arrays: list[NDArray[Any]], number: int) -> int:
+    """How often an array in a list is referred to; every array that shows a part of it counts."""
+    return sys.getrefcount(arrays[number])
+
+
+# What that is where only the list does: asked and not assumed, as interpreters differ in what a call adds.
+_UNHELD = _references([np.empty(1)], 0)
 
 
 class Numpy:
@@ -129,10 +139,9 @@ class Numpy:
         """
         shape = (2, rows, window)
         with self._lock:
-            for held in self._made:
-                # Referred to by the list, by `held` and by this call, and by no array that shows a part of it.
-                if sys.getrefcount(held) == 3 and held.shape == shape:
-                    return held[0], held[1]
+            for number in range(len(self._made)):
+                if _references(self._made, number) == _UNHELD and self._made[number].shape == shape:
+                    return self._made[number][0], self._made[number][1]
             made = np.empty(shape, dtype)
             # Whoever keeps batches keeps their memory; then this is no place to look for free ones.
             self._made = [*self._made[-_KEPT_CHUNKS + 1 :], made]
@@ -261,8 +270,14 @@ class Batches(Generic[Sent, Batch]):
             "overlap": cut.overlap,
             "pack": int(cut.pack),
             "epoch_samples": self.parts.epoch,
-            "data": self.rows.identity,
+            "data": self._data(),
         }
+
+    def _data(self) -> str:
+        """Which tokens these are; with weights, also in which shares."""
+        if len(self.parts.windows) == 1:
+            return self.rows.identity
+        return hash_bytes(f"{self.rows.identity} {self.parts.shares}".encode())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on exactly where `state` was taken, with any number of threads and any rank of any world size.
@@ -280,7 +295,7 @@ class Batches(Generic[Sent, Batch]):
             if name == "data":
                 raise LoadError(
                     f"state: taken over the data {theirs}, and {self.rows} is {mine}. "
-                    "Open the folder that it was taken over, or begin anew without the state."
+                    "Open the folder that it was taken over, with the same weights, or begin anew without the state."
                 )
             if name == "global_batch":
                 raise LoadError(

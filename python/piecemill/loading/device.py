@@ -124,6 +124,9 @@ class Device:
         return ids[0], ids[1]
 
     def _slot(self, places: int, dtype: torch.dtype) -> _Slot:
+        if hasattr(self._mine, "slot"):  # gathering into it failed
+            self._free.put(self._mine.slot)
+            del self._mine.slot
         with self._lock:
             # The first batch is never smaller than a later one, but after a resume it may be the last.
             new = self._made < self._most
