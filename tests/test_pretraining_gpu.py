@@ -8,7 +8,10 @@ from piecemill.pretraining.loss import IGNORED, chunked_loss, plain_loss
 from piecemill.pretraining.readings import Readings
 from pretraining import SMALL, id_shards, losses
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("default"),  # torch warns of itself while it compiles
+]
 
 SMALL = {**SMALL, "sample_tokens": 0}
 GPU = {**SMALL, "device": "cuda"}
