@@ -1,6 +1,7 @@
 """The GPU benchmark, tried on a processor: every part runs, and its records become the page."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from corpora import texts, write_jsonl
 from piecemill.pretraining import pretrain
-from pretraining import SMALL, small_shards
+from pretraining import ONE_THREAD, SMALL, one_thread, small_shards
 
 HOUSE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HOUSE / "benchmarks"))
@@ -23,12 +24,26 @@ def records(tmp_path_factory):
     place = tmp_path_factory.mktemp("benchmark")
     shards = small_shards(place / "shards")
     jsonl = write_jsonl(place / "sample.jsonl", texts(50))
-    pretrain(shards, out=place / "run", steps=12, eval_every=4, **SMALL)
+    with one_thread():
+        pretrain(shards, out=place / "run", steps=12, eval_every=4, **SMALL)
     script, out = str(HOUSE / "benchmarks/pretrain.py"), str(place / "records")
-    small = "--size tiny --window 16 --batch-size 4 --segment 3 --rounds 2 --device cpu".split()
+    small = [
+        "--size",
+        "tiny",
+        "--window",
+        "16",
+        "--batch-size",
+        "4",
+        "--segment",
+        "3",
+        "--rounds",
+        "2",
+        "--device",
+        "cpu",
+    ]
     for given in ([str(shards), "--jsonl", str(jsonl), *small], ["--run", str(place / "run")]):
         command = [sys.executable, script, *given, "--out", out, "--commit", "abc"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, env=os.environ | ONE_THREAD, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
     return [json.loads((place / f"records/pretrain-{name}.json").read_text()) for name in ("feeding", "training")]
 

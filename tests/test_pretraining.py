@@ -118,6 +118,7 @@ def test_accumulating_over_small_batches_is_one_large_batch(shards, tmp_path, un
     assert norm == pytest.approx(wanted_norm, rel=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore")  # torch warns of itself while it compiles
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile on a CPU needs g++")
 def test_compiled_layers_have_the_same_losses(shards, tmp_path, unbroken):
     pretrain(shards, out=tmp_path / "run", steps=60, minutes=1e-9, compile=True, **SMALL)  # one step
