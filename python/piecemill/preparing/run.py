@@ -32,7 +32,7 @@ from piecemill.preparing.splits import Splits
 from piecemill.shards.folder import TIMING, read_stats, write_stats
 from piecemill.shards.format import ENDS, RECORD, VERSION, token_dtype
 from piecemill.shards.manifest import read_manifest, replace_file
-from piecemill.sources import Source, open_source
+from piecemill.sources import LARGE, Source
 from piecemill.tokenizers import Tokenizer, load_tokenizer
 from piecemill.training.stages import Stages, memory_now
 
@@ -112,7 +112,7 @@ class _Run:
         self.stages = Stages()
 
     def prepare(self, source: object) -> Summary:
-        opened = self._open(source)
+        opened = self.plan.open_source(source, block_bytes=self.plan.size("block_bytes"), group=self.plan.group_field)
         resolved = self._resolved(opened)
         state = self.folder.state()
         if state == "new":
@@ -139,22 +139,6 @@ class _Run:
             self.stages.watch(lambda: self._work(opened, selection, commits, budget, workers), self.progress, tick)
             tick()
         return self._finish(opened, commits.totals, workers, resumed)
-
-    def _open(self, source: object) -> Source:
-        plan = self.plan
-        return open_source(
-            source,
-            field=plan.field,
-            separator=plan.separator,
-            include=plan.include,
-            exclude=plan.exclude,
-            gitignore=plan.gitignore,
-            hidden=plan.hidden,
-            max_file_bytes=plan.size("max_file_bytes"),
-            block_bytes=plan.size("block_bytes"),
-            on_bad_document=plan.on_bad_document,
-            group=plan.group_field,
-        )
 
     def _resolved(self, source: Source) -> dict[str, Any]:
         """plan.json: everything the output depends on, and nothing else."""
