@@ -94,7 +94,6 @@ class Pipeline:
         self._done: dict[int, tuple[Encoded | TaskEnd, int]] = {}
         self._read: int | None = None
         self._begun = self._committed = 0
-        self._failed: BaseException | None = None
 
     def run(self) -> None:
         """Returns when every block is committed; raises the first error, or KeyboardInterrupt after a stop."""

@@ -17,9 +17,9 @@ import numpy as np
 
 from piecemill import _core
 from piecemill.errors import PlanError, ShardError, Stopped
-from piecemill.preparing.budget import Budget
+from piecemill.preparing.budget import Budget, Room
 from piecemill.preparing.commit import Commits, Totals, kept_hashes
-from piecemill.preparing.encoding import Encoder
+from piecemill.preparing.encoding import USUAL, Encoder
 from piecemill.preparing.folder import Folder, Unchanged
 from piecemill.preparing.groups import parse_weights
 from piecemill.preparing.pipeline import Clock, Encoded, Part, Pipeline, TaskEnd
@@ -40,8 +40,10 @@ OnProgress = Callable[[PrepareProgress], None]
 
 # Beyond blocks in flight: the block being read, pages of files, and what the allocator keeps.
 _RESERVE = 96 * 2**20
-# What one more encoder can need: its block as text, ids and narrowed ids, and the one that waits for it.
-_PER_WORKER = 96 * 2**20
+# What an encoder can need: its block as text, ids and narrowed ids, and the one that waits for it.
+_BLOCKS = 96 * 2**20
+# What every encoder but the first needs besides: a tokenizer of its own, with caches that grow.
+_ENGINE = 80 * 2**20
 
 _NO_DATA, _NO_ENDS, _NO_RECORDS = np.empty(0, np.uint8), np.empty(0, ENDS), np.empty(0, RECORD)
 
@@ -170,7 +172,9 @@ class _Run:
                 f"memory={self.plan.memory!r}: the interpreter and the tokenizer hold {memory_now() / 2**20:.0f} MiB, "
                 "which leaves too little for blocks. Give more."
             )
-        workers = self.plan.workers or max(1, min(self.plan.cores, left // _PER_WORKER))
+        workers, why = _workers(self.plan, room=max(1, (left + _ENGINE) // (_BLOCKS + _ENGINE)))
+        left -= (workers - 1) * _ENGINE
+        self.on_progress(PrepareProgress(stage="start", workers=why, in_flight_most=left))
         return Budget(left, 2 * workers + 2, self.dtype.itemsize, self.progress), workers, most_seen
 
     def _work(self, source: Source, selection: Selection, commits: Commits, budget: Budget, workers: int) -> None:
@@ -183,9 +187,11 @@ class _Run:
                     for hashes in kept_hashes(self.folder.path, self.splits.names, commits):
                         selection.saw(hashes)
             unchanged = Unchanged(source.files, self.folder.changed_times())
-            reader = Reader(source, selection, totals, budget, self.clock, unchanged)
+            room = Room(budget, self.plan.memory_bytes)
+            source = replace(source, reading=replace(source.reading, make_room=room.make))
+            reader = Reader(source, selection, totals, self.clock, unchanged)
             Pipeline(
-                lambda: self._trusted(reader.items()),
+                lambda: self._trusted(reader.items(), room),
                 self._encode,
                 commits.commit,
                 workers=workers,
@@ -200,25 +206,33 @@ class _Run:
             if not done:
                 commits.close()
 
-    def _trusted(self, items: Iterator[Selected | TaskEnd]) -> Iterator[Selected | TaskEnd]:
+    def _trusted(self, items: Iterator[Selected | TaskEnd], room: Room) -> Iterator[Selected | TaskEnd]:
         """The items, after the engine was compared with the tokenizer's home library on the first documents of them."""
         while (item := next(items, None)) is not None:
             if isinstance(item, Selected):
                 self.encoder.trust(item.data, item.ends)
+                heavy = self.encoder.heavy(item.data, item.ends, self.dtype.itemsize)
+                if heavy >= USUAL:
+                    room.make(item.name, int(np.diff(item.ends, prepend=0).max()), heavy)
+                item = replace(item, heavy=heavy)
             yield item
+            del item  # its text must not stay while the next block is read
 
     def _encode(self, selected: Selected) -> Encoded:
-        if not len(selected.ends):
-            return Encoded(
-                selected, tuple(Part(np.empty(0, self.dtype), _NO_ENDS, _NO_RECORDS) for _ in selected.sides)
-            )
-        ids, ends = self.encoder.encode(selected.data, selected.ends)
-        parts = []
-        for chosen in selected.sides:
-            own, own_ends = _core.gather_tokens(
-                ids, ends, chosen, bos=self.encoder.bos, eos=self.encoder.eos, narrow=self.dtype.itemsize == 2
-            )
-            parts.append(Part(own, own_ends, selected.records[chosen]))
+        parts: list[Part] = []
+        if len(selected.ends) == 1 and len(selected.data) >= LARGE:
+            alone = self.encoder.encode_alone(selected.data, self.dtype)
+            for chosen in selected.sides:
+                own = alone[: len(alone) * len(chosen)]
+                parts.append(Part(own, np.full(len(chosen), len(own), np.int64), selected.records[chosen]))
+        elif len(selected.ends):
+            ids, ends = self.encoder.encode(selected.data, selected.ends)
+            marks = {"bos": self.encoder.bos, "eos": self.encoder.eos}
+            for chosen in selected.sides:
+                own, own_ends = _core.gather_tokens(ids, ends, chosen, **marks, narrow=self.dtype.itemsize == 2)
+                parts.append(Part(own, own_ends, selected.records[chosen]))
+        else:
+            parts += [Part(np.empty(0, self.dtype), _NO_ENDS, _NO_RECORDS) for _ in selected.sides]
         return Encoded(replace(selected, data=_NO_DATA, ends=_NO_ENDS, records=_NO_RECORDS, sides=()), tuple(parts))
 
     def _ticker(self, source: Source, commits: Commits, budget: Budget) -> Callable[[], None]:
@@ -289,6 +303,17 @@ class _Run:
         write_stats(out, stats)
         self.folder.finish()
         return from_stats(out, stats, timing=timing, resumed=resumed)
+
+
+def _workers(plan: PreparePlan, room: int) -> tuple[int, str]:
+    """How many encoders, and why, in words; the memory holds whatever was asked for."""
+    wanted = plan.workers or plan.cores
+    count = min(wanted, room)
+    encode = f"{count:,} thread{'s' if count > 1 else ''} encode"
+    asked = f"{wanted:,} asked for" if plan.workers else f"{wanted:,} cores"
+    if count < wanted:
+        return count, f"{encode}: {asked}, {plan.memory} memory has room for {room:,}"
+    return count, f"{encode}: {asked}"
 
 
 def _files_done(source: Source, ended: int) -> int:

@@ -45,6 +45,10 @@ class Selected:
     "Documents and bytes dropped, by rule."
     examples: tuple[str, ...] = ()
     "Names of dropped duplicates."
+    name: str = ""
+    "Where the largest document came from."
+    heavy: int = 0
+    "Bytes that encoding it takes beyond what is usual for its size."
 
 
 class Selection:
@@ -127,6 +131,7 @@ class Selection:
             _content(hashes),
             dropped,
             tuple(examples),
+            block.name(int(chosen[sizes[chosen].argmax()])) if len(chosen) else "",
         )
 
     def _sides(
