@@ -1,8 +1,8 @@
 """Megatron's own reader on our export: `python benchmarks/megatron.py`, about a minute once its environment is there.
 
-5 MB of Python files are prepared and exported with `--to megatron`; megatron-core's `IndexedDataset` reads every document
-back, in an environment without Piecemill, and what it read is compared with what HF `tokenizers` makes of the
-same files. A difference is an error; nothing is timed.
+5 MB of Python files are prepared and exported with `--to megatron`; megatron-core's `IndexedDataset` reads every
+document back, in an environment without Piecemill, and what it read is compared with what HF `tokenizers` makes of
+the same files. A difference is an error; nothing is timed.
 """
 
 import shutil
