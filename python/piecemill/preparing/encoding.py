@@ -4,7 +4,9 @@ A large document is encoded a piece at a time where its tokenizer allows it, so 
 tokens as they are written is ever in memory.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from queue import Empty, SimpleQueue
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -39,8 +41,8 @@ class Encoder:
         self.eos = resolve_eos(tokenizer, eos)
         self.bos = resolve_bos(tokenizer, bos)
         self.verified: dict[str, Any] = {}
-        self._verifier: Verifier | None = None
         self._left = (DOCUMENTS, BYTES)
+        self._first: SimpleQueue[tuple[NDArray[np.uint8], NDArray[np.int64], Event] | None] = SimpleQueue()
 
     @property
     def vocab_size(self) -> int:
@@ -58,13 +60,8 @@ class Encoder:
         }
 
     def warm_up(self) -> None:
-        """Load the engine now, so that its time and memory are not those of the first block, and compare it with the
-        tokenizer's home library on nasty strings.
-        """
-        # Who was compared with whom: the same for every run, where the documents of a resumed one are others.
-        self._verifier = Verifier(self.tokenizer)
-        self.verified = self._verifier.record
-        self.tokenizer.encode("")  # where the engine is the home library, nothing was compared
+        """Load the engine now, so that its time and memory are not those of the first block."""
+        self.encode(np.frombuffer(b"warm", np.uint8), np.array([4], np.int64))
 
     def encode(self, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> Ids:
         """The ids of every document, and where each document ends among them."""
@@ -131,19 +128,48 @@ class Encoder:
         # The text of a special token may have a space in it.
         return self.tokenizer.cuts_at_spaces and self.special != "parse"
 
-    def trust(self, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
-        """Compares the engine with the tokenizer's home library on the first documents a run reads; call it with each
-        block, in order. A difference ends the run.
+    # Trust but verify: the first documents go to another thread, where the tokenizer's home library encodes them too.
+
+    def trust(self, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> Event | None:
+        """Have the first documents that a run reads compared; to be called with each block, in order.
+
+        Gives what is set when those of this block were; None for a block of which none is.
         """
-        if self._verifier is None or not len(ends):
-            return
         documents, size = self._left
+        if not documents or not size or not len(ends):
+            return None
         first, first_ends = first_texts(data, ends, documents, size)
-        self._verifier.compare("document", first, first_ends)
         self._left = (documents - len(first_ends), size - len(first))
+        compared = Event()
+        self._first.put((first.copy(), first_ends, compared))
         if len(first_ends) < len(ends) or not all(self._left):
-            self._verifier = None  # with its memory: a home library may hold a hundred megabytes
-            give_back_memory()
+            self.trust_no_more()
+        return compared
+
+    def trust_no_more(self) -> None:
+        """There are no more documents to compare."""
+        self._left = (0, 0)
+        self._first.put(None)
+
+    def verify(self, over: Callable[[], bool], tell: Callable[[], None]) -> None:
+        """Compare nasty strings, then what `trust` was given, and `tell` of each; a difference is a TokenizerError."""
+        verifier = Verifier(self.tokenizer)
+        # Who was compared with whom: the same for every run, where the documents of a resumed one are others.
+        self.verified = verifier.record
+        while not over():
+            try:
+                first = self._first.get(timeout=0.1)
+            except Empty:
+                continue
+            if first is None:
+                break
+            data, ends, compared = first
+            verifier.compare("document", data, ends)
+            compared.set()
+            tell()
+        # A home library may hold a hundred megabytes, and leave as much behind.
+        del verifier
+        give_back_memory()
 
 
 def pieces_of(data: NDArray[np.uint8], size: int) -> Iterator[NDArray[np.uint8]]:

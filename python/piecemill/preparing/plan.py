@@ -16,7 +16,7 @@ from piecemill.preparing.splits import Splits
 from piecemill.sizes import parse_size
 from piecemill.sources.options import NOT_STORED, SourceOptions
 
-LEAST_MEMORY = 384 * 2**20
+LEAST_MEMORY = 512 * 2**20
 HOW = ("workers", "memory", *NOT_STORED)
 "Options that the output does not depend on."
 _SIZES = ("min_bytes", "max_bytes", "max_file_bytes", "block_bytes")
@@ -77,7 +77,7 @@ class PreparePlan(SourceOptions):
                 parse_size(getattr(self, name), name)
         if self.memory_bytes < LEAST_MEMORY:
             raise PlanError(
-                f"memory={self.memory!r}: the interpreter and the tokenizer alone need 384MiB with a block."
+                f"memory={self.memory!r}: the interpreter and the tokenizer alone need 512MiB with a block."
             )
         if self.workers is not None and self.workers < 1:
             raise PlanError(f"workers={self.workers}: expected 1 or more; leave it out for what the machine allows.")

@@ -40,10 +40,14 @@ OnProgress = Callable[[PrepareProgress], None]
 
 # Beyond blocks in flight: the block being read, pages of files, and what the allocator keeps.
 _RESERVE = 96 * 2**20
+# The library that the engine is compared with, at the start.
+_HOME = 96 * 2**20
 # What an encoder can need: its block as text, ids and narrowed ids, and the one that waits for it.
 _BLOCKS = 96 * 2**20
-# What every encoder but the first needs besides: a tokenizer of its own, with caches that grow.
+# What each needs besides: a tokenizer of its own, with caches that grow.
 _ENGINE = 80 * 2**20
+# What reading Parquet and Arrow takes besides: pages, columns, and what their own allocator keeps.
+_TABLES = 128 * 2**20
 
 _NO_DATA, _NO_ENDS, _NO_RECORDS = np.empty(0, np.uint8), np.empty(0, ENDS), np.empty(0, RECORD)
 
@@ -126,7 +130,7 @@ class _Run:
             self.folder.finish()  # a crash may have come between the last two steps
             return from_stats(self.folder.path, stats, complete_before=True)
         self.encoder.warm_up()
-        budget, workers, most_seen = self._share_memory()
+        budget, workers, most_seen = self._share_memory(opened)
         selection = Selection(self.plan, self.splits, self.groups, opened, most_seen=most_seen, spill=self.folder.path)
         commits = Commits.open(
             self.folder.path,
@@ -158,9 +162,11 @@ class _Run:
             "options": self.plan.output(),
         }
 
-    def _share_memory(self) -> tuple[Budget, int, int]:
+    def _share_memory(self, source: Source) -> tuple[Budget, int, int]:
         """What may be in flight, how many encoders, and how many hashes of documents in memory."""
-        left = self.plan.memory_bytes - memory_now() - _RESERVE
+        left = self.plan.memory_bytes - memory_now() - _RESERVE - _HOME - _ENGINE
+        if any(task.kind in ("parquet", "arrow") for task in source.tasks):
+            left -= _TABLES
         # A table of hashes doubles as it grows, with the old one beside it: 17 bytes x 3/2 at 7/8 full.
         most_seen = 0
         if self.plan.dedup == "exact":
@@ -169,10 +175,11 @@ class _Run:
             left -= share
         if left < self.plan.size("block_bytes") * 4:
             raise PlanError(
-                f"memory={self.plan.memory!r}: the interpreter and the tokenizer hold {memory_now() / 2**20:.0f} MiB, "
-                "which leaves too little for blocks. Give more."
+                f"memory={self.plan.memory!r}: the interpreter, the tokenizer and what they grow to leave "
+                f"{left / 2**20:.0f} MiB for blocks; four of them take {self.plan.size('block_bytes') / 2**18:.0f}. "
+                "Allow more."
             )
-        workers, why = _workers(self.plan, room=max(1, (left + _ENGINE) // (_BLOCKS + _ENGINE)))
+        workers, why = _workers(self.plan, room=max(1, 1 + (left - _BLOCKS) // (_BLOCKS + _ENGINE)))
         left -= (workers - 1) * _ENGINE
         self.on_progress(PrepareProgress(stage="start", workers=why, in_flight_most=left))
         return Budget(left, 2 * workers + 2, self.dtype.itemsize, self.progress), workers, most_seen
@@ -194,6 +201,7 @@ class _Run:
                 lambda: self._trusted(reader.items(), room),
                 self._encode,
                 commits.commit,
+                self.encoder.verify,
                 workers=workers,
                 budget=budget,
                 progress=self.progress,
@@ -207,16 +215,17 @@ class _Run:
                 commits.close()
 
     def _trusted(self, items: Iterator[Selected | TaskEnd], room: Room) -> Iterator[Selected | TaskEnd]:
-        """The items, after the engine was compared with the tokenizer's home library on the first documents of them."""
+        """The items, of which the first go to be compared, and for which there is room."""
         while (item := next(items, None)) is not None:
             if isinstance(item, Selected):
-                self.encoder.trust(item.data, item.ends)
+                trusted = self.encoder.trust(item.data, item.ends)
                 heavy = self.encoder.heavy(item.data, item.ends, self.dtype.itemsize)
                 if heavy >= USUAL:
                     room.make(item.name, int(np.diff(item.ends, prepend=0).max()), heavy)
-                item = replace(item, heavy=heavy)
+                item = replace(item, heavy=heavy, trusted=trusted)
             yield item
             del item  # its text must not stay while the next block is read
+        self.encoder.trust_no_more()
 
     def _encode(self, selected: Selected) -> Encoded:
         parts: list[Part] = []
@@ -309,7 +318,7 @@ def _workers(plan: PreparePlan, room: int) -> tuple[int, str]:
     """How many encoders, and why, in words; the memory holds whatever was asked for."""
     wanted = plan.workers or plan.cores
     count = min(wanted, room)
-    encode = f"{count:,} thread{'s' if count > 1 else ''} encode"
+    encode = f"{count:,} threads encode" if count > 1 else "1 thread encodes"
     asked = f"{wanted:,} asked for" if plan.workers else f"{wanted:,} cores"
     if count < wanted:
         return count, f"{encode}: {asked}, {plan.memory} memory has room for {room:,}"

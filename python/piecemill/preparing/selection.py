@@ -9,6 +9,7 @@ Start with `Selection`.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,8 @@ class Selected:
     "Where the largest document came from."
     heavy: int = 0
     "Bytes that encoding it takes beyond what is usual for its size."
+    trusted: Event | None = None
+    "Of one of the first blocks: set once the engine was compared on its documents. It is not committed before."
 
 
 class Selection:
