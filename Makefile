@@ -30,7 +30,7 @@ lint: build
 test: lint
 	$(BIN)/pytest
 
-# Kills `prepare` at 500 random places; about a quarter of an hour for each round. Less: make soak ROUNDS=1 POINTS=60
+# Kills `prepare` at 500 random places, some twice; one to three minutes for each round. Less: make soak ROUNDS=1 POINTS=60
 soak: build
 	PIECEMILL_SOAK=$(or $(ROUNDS),4) PIECEMILL_SOAK_POINTS=$(POINTS) $(BIN)/pytest tests/test_prepare_faults.py -k soak
 
