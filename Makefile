@@ -30,9 +30,9 @@ lint: build
 test: lint
 	$(BIN)/pytest
 
-# Kills `prepare` at hundreds of random places; about a quarter of an hour for each round.
+# Kills `prepare` at 500 random places, some twice; one to three minutes for each round. Less: make soak ROUNDS=1 POINTS=60
 soak: build
-	PIECEMILL_SOAK=$(or $(ROUNDS),4) $(BIN)/pytest tests/test_prepare_faults.py -k soak
+	PIECEMILL_SOAK=$(or $(ROUNDS),4) PIECEMILL_SOAK_POINTS=$(POINTS) $(BIN)/pytest tests/test_prepare_faults.py -k soak
 
 demo: build
 	$(BIN)/piecemill demo

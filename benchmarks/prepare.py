@@ -11,8 +11,6 @@ Memory is that of all processes together. Every run is appended to `results.json
 table in `docs/benchmarks.md`.
 """
 
-import argparse
-import datetime
 import hashlib
 import json
 import os
@@ -23,10 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import tables_prepare
+from asking import PAGE, RESULTS, choose, fastest_first, in_words, parser, rounds, session
 from corpus import CACHE, RECORDED
-from measure import Run, append, machine, measure, median_and_spread, read, record
+from measure import Run, append, measure, median_and_spread, read, record
 from pipelines import OURS, PEERS, PIPELINES, PYTHON, YARDSTICK, Pipeline, install, prepare_command, produced, version
-from train import PAGE, RESULTS, choose, commit, wanted_runs
 
 HERE = Path(__file__).parent
 SCRATCH = CACHE / "runs-prepare"
@@ -86,15 +84,7 @@ def ask(question: Question, entries: list[Entry], *, repeats: int | None, time_l
     for entry in entries:
         if not entry.reason:
             run_once(question, entry, time_limit, compare_with=wanted)
-    pending = [entry for entry in entries if entry.finished]
-    count = 1
-    while pending := [entry for entry in pending if count < (repeats or wanted_runs(entry.runs[0].seconds))]:
-        # Another one starts each round, so that nobody always runs after the same neighbour.
-        turn = count % len(pending)
-        for entry in pending[turn:] + pending[:turn]:
-            run_once(question, entry, time_limit)
-        pending = [entry for entry in pending if entry.finished]
-        count += 1
+    rounds(entries, lambda entry: run_once(question, entry, time_limit), repeats)
 
 
 def run_once(question: Question, entry: Entry, time_limit: float, *, compare_with: dict | None = None) -> None:
@@ -227,40 +217,18 @@ def keep(question: Question, entries: list[Entry], session: dict) -> None:
 
 def show(question: Question, entries: list[Entry]) -> None:
     print(f"\n{question}")
-    for entry in sorted(entries, key=lambda entry: (not entry.finished, entry.runs[0].seconds if entry.runs else 0)):
-        if entry.finished:
-            wall, low, high = median_and_spread([run.seconds for run in entry.runs])
-            cpu = median_and_spread([run.cpu_seconds for run in entry.runs])[0]
-            peak = median_and_spread([run.peak_bytes for run in entry.runs])[0]
-            inside = (
-                f"  encode alone {median_and_spread(entry.inside_seconds)[0]:.2f} s" if entry.inside_seconds else ""
-            )
-            text = (
-                f"{wall:8.2f} s ({low:.2f}-{high:.2f})  cpu {cpu:8.2f} s  peak {peak / 1e6:8,.0f} MB  "
-                f"wrote {entry.output_bytes / 1e6:8,.1f} MB  {entry.agreement}{inside}"
-            )
-        elif entry.runs and not entry.reason:
-            last = entry.runs[-1]
-            text = f"{last.outcome} after {last.seconds:.0f} s, {last.peak_bytes / 1e6:,.0f} MB  {last.message[-300:]}"
-        else:
-            text = entry.reason
-        print(f"  {entry.pipeline.name:18} {text}", flush=True)
+    for entry in fastest_first(entries):
+        more = f"wrote {entry.output_bytes / 1e6:8,.1f} MB  {entry.agreement}"
+        if entry.inside_seconds:
+            more += f"  encode alone {median_and_spread(entry.inside_seconds)[0]:.2f} s"
+        print(f"  {entry.pipeline.name:18} {in_words(entry, more)}", flush=True)
 
 
 def main() -> None:
     kinds = ["127mb", "2gb"]
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="5 MB, one run each, no table")
-    parser.add_argument("--only", default=",".join(kinds), help="questions, separated by commas (default: all)")
-    parser.add_argument("--peers", default=",".join(PEERS), help="peers, separated by commas (default: all)")
-    parser.add_argument(
-        "--peers-on-2gb", action="store_true", help="ask the peers about the 2 GB too (an hour or more)"
-    )
-    parser.add_argument("--repeats", type=int, help="runs of each (default: 5 if under 20 s, else 3)")
-    parser.add_argument("--cap", type=float, default=1800, help="seconds after which a peer is stopped (default: 1800)")
-    parser.add_argument("--without-ours", action="store_true", help="only the peers, to try them out")
-    parser.add_argument("--table", action="store_true", help="measure nothing, rewrite the table from the results")
-    args = parser.parse_args()
+    flags = parser(__doc__, kinds=kinds, peers=PEERS, cap=1800)
+    flags.add_argument("--peers-on-2gb", action="store_true", help="ask the peers about the 2 GB too (an hour or more)")
+    args = flags.parse_args()
     if args.table:
         tables_prepare.page(read(RESULTS), PAGE)
         return
@@ -274,13 +242,7 @@ def main() -> None:
         subprocess.run([sys.executable, str(HERE / "corpus.py"), name], check=True)
     train_tokenizer()
 
-    complete = not (args.quick or args.without_ours or args.repeats or args.cap != 1800 or set(chosen) != set(PEERS))
-    session = {
-        "session": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "complete": complete,
-        "commit": commit(),
-        "machine": machine(),
-    }
+    this = session(args, all_peers=set(chosen) == set(PEERS))
     for question in asked:
         names = [] if args.without_ours else [OURS]
         if question.memory == "2GiB":  # the limit is ours alone; the others are asked once
@@ -288,10 +250,10 @@ def main() -> None:
         entries = [Entry(PIPELINES[name], reason=failed.get(name, "")) for name in names]
         ask(question, entries, repeats=1 if args.quick else args.repeats, time_limit=args.cap)
         show(question, entries)
-        keep(question, entries, session)
-    for bar in tables_prepare.bars(tables_prepare.latest(read(RESULTS), session["session"])):
+        keep(question, entries, this)
+    for bar in tables_prepare.bars(tables_prepare.latest(read(RESULTS), this["session"])):
         print(f"{tables_prepare.WORDS[bar.passed]:12} {bar.promise}: {bar.measured}")
-    if complete:
+    if this["complete"]:
         tables_prepare.page(read(RESULTS), PAGE)
         print(f"\nthe table in {PAGE} is rewritten")
 

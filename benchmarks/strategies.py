@@ -9,8 +9,6 @@ gigatoken those of HF. Only the concatenated string may not: there is no border 
 Every run is appended to `results.jsonl`; complete sessions rewrite the table in `docs/benchmarks.md`.
 """
 
-import argparse
-import datetime
 import json
 import shutil
 import subprocess
@@ -18,8 +16,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from asking import PAGE, RESULTS, parser, session
 from corpus import CACHE, RECORDED
-from measure import Run, append, machine, measure, median_and_spread, read, record
+from measure import Run, append, measure, median_and_spread, read, record
 from pipelines import (
     HERE,
     OURS,
@@ -35,7 +34,6 @@ from pipelines import (
 )
 from prepare import SCRATCH, TOKENIZER, WORKERS, Question, reference, train_tokenizer
 from tables import rewrite, spread, why_not
-from train import PAGE, RESULTS, commit
 
 SCRIPT = HERE / "peers_prepare" / "run_strategy.py"
 MODEL = CACHE / "sentencepiece-16384.model"
@@ -186,13 +184,7 @@ def show(entries: Sequence[Entry], documents: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="5 MB, one run each, no table")
-    parser.add_argument("--repeats", type=int, default=5, help="runs of each (default: 5)")
-    parser.add_argument("--cap", type=float, default=600, help="seconds after which one is stopped (default: 600)")
-    parser.add_argument("--without-ours", action="store_true", help="only the libraries, to try them out")
-    parser.add_argument("--table", action="store_true", help="measure nothing, rewrite the table from the results")
-    args = parser.parse_args()
+    args = parser(__doc__, cap=600).parse_args()
     if args.table:
         rewrite(PAGE, "strategies", table(read(RESULTS)))
         return
@@ -209,17 +201,11 @@ def main() -> None:
         command = [str(PYTHON), str(SCRIPT), "train", "--input", str(source), "--model", str(MODEL)]
         subprocess.run(command, check=True)
 
-    complete = not (args.quick or args.without_ours or args.repeats != 5 or args.cap != 600)
-    session = {
-        "session": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "complete": complete,
-        "commit": commit(),
-        "machine": machine(),
-    }
+    this = session(args)
     entries = [Entry(library, strategy) for library in LIBRARIES for strategy in STRATEGIES]
     if not args.without_ours:
         entries.append(Entry(OURS, "prepare, from the file to shards"))
-    for count in range(1 if args.quick else args.repeats):
+    for count in range(1 if args.quick else args.repeats or 5):
         pending = [entry for entry in entries if entry.finished or (not count and not entry.reason)]
         for entry in pending:
             run_once(entry, corpus, args.cap)
@@ -227,8 +213,8 @@ def main() -> None:
             prepared = None if args.without_ours else reference(Question("strategies", corpus, "jsonl", "2GiB"))
             compare(entries, prepared)
     show(entries, RECORDED[corpus].documents)
-    keep(entries, corpus, session)
-    if complete:
+    keep(entries, corpus, this)
+    if this["complete"]:
         rewrite(PAGE, "strategies", table(read(RESULTS)))
         print(f"\nthe table in {PAGE} is rewritten")
 

@@ -11,8 +11,6 @@ Rounds go through all tools before the next begins, so that a slow minute of the
 Every run is appended to `results.jsonl`; sessions with every repeat rewrite the table in `docs/benchmarks.md`.
 """
 
-import argparse
-import datetime
 import hashlib
 import json
 import shutil
@@ -22,16 +20,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import tables
+from asking import PAGE, RESULTS, choose, fastest_first, in_words, parser, rounds, session
 from corpus import RECORDED
-from measure import Run, append, machine, measure, median_and_spread, read, record
+from measure import Run, append, measure, median_and_spread, read, record
 from tools import HF, OURS, TOOLS, Tool, install, merges, train_command, version
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results.jsonl"
-PAGE = HERE.parent / "docs" / "benchmarks.md"
 SCRATCH = HERE / "cache" / "runs"
-# Runs of a tool, by the seconds of its first: a run of minutes says enough by itself, and nine peers are waiting.
-REPEATS = ((20, 5), (60, 3), (float("inf"), 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +81,7 @@ def ask(question: Question, entries: list[Entry], *, repeats: int | None, time_l
         if not entry.reason:
             run_once(question, entry, time_limit)
     compare(question, entries)
-    pending = [entry for entry in entries if entry.finished]
-    count = 1
-    while pending := [entry for entry in pending if count < (repeats or wanted_runs(entry.runs[0].seconds))]:
-        # Another tool starts each round, so that nobody always runs after the same neighbour.
-        turn = count % len(pending)
-        for entry in pending[turn:] + pending[:turn]:
-            run_once(question, entry, time_limit, keep_merges=False)
-        pending = [entry for entry in pending if entry.finished]
-        count += 1
+    rounds(entries, lambda entry: run_once(question, entry, time_limit, keep_merges=False), repeats)
 
 
 def too_slow(question: Question, smaller: tuple[float, str] | None, cap: float) -> str:
@@ -106,10 +93,6 @@ def too_slow(question: Question, smaller: tuple[float, str] | None, cap: float) 
     if times <= 1 or seconds * times < cap:
         return ""
     return f"not run: {seconds:,.0f} s for {corpus}, so over {cap:,.0f} s here at the same pace"
-
-
-def wanted_runs(seconds: float) -> int:
-    return next(runs for limit, runs in REPEATS if seconds < limit)
 
 
 def run_once(question: Question, entry: Entry, time_limit: float, *, keep_merges: bool = True) -> None:
@@ -199,43 +182,16 @@ def keep(question: Question, entries: list[Entry], session: dict) -> None:
 
 def show(question: Question, entries: list[Entry]) -> None:
     print(f"\n{question}")
-    for entry in sorted(entries, key=lambda entry: (not entry.finished, entry.runs[0].seconds if entry.runs else 0)):
-        if entry.finished:
-            wall, low, high = median_and_spread([run.seconds for run in entry.runs])
-            cpu = median_and_spread([run.cpu_seconds for run in entry.runs])[0]
-            peak = median_and_spread([run.peak_bytes for run in entry.runs])[0]
-            text = (
-                f"{wall:8.2f} s ({low:.2f}-{high:.2f})  cpu {cpu:8.2f} s  peak {peak / 1e6:8,.0f} MB  {entry.agreement}"
-            )
-        elif entry.runs:
-            last = entry.runs[-1]
-            text = f"{last.outcome} after {last.seconds:.0f} s, {last.peak_bytes / 1e6:,.0f} MB  {last.message[-160:]}"
-        else:
-            text = entry.reason
-        print(f"  {entry.tool.name:14} {text}", flush=True)
-
-
-def choose(names: str, allowed: list[str], flag: str) -> list[str]:
-    chosen = names.split(",")
-    wrong = [name for name in chosen if name not in allowed]
-    if wrong:
-        raise SystemExit(f"{flag} {names}: there is no {', '.join(wrong)}; choose from {','.join(allowed)}")
-    return chosen
+    for entry in fastest_first(entries):
+        print(f"  {entry.tool.name:14} {in_words(entry, entry.agreement)}", flush=True)
 
 
 def main() -> None:
     kinds = ["words", "none", "functions", "multilingual"]
     peers = [name for name in TOOLS if name != OURS]
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="5 MB, one run each, no table")
-    parser.add_argument("--only", default=",".join(kinds), help="questions, separated by commas (default: all)")
-    parser.add_argument("--peers", default=",".join(peers), help="peers, separated by commas (default: all)")
-    parser.add_argument("--sizes", help="MB of the cuts: 5,20,127 (default: 127 for words and functions, all for none)")
-    parser.add_argument("--repeats", type=int, help="runs of each tool (default: 5 under 20 s, 3 under 60 s, else 1)")
-    parser.add_argument("--cap", type=float, default=600, help="seconds after which a peer is stopped (default: 600)")
-    parser.add_argument("--without-ours", action="store_true", help="only the peers, to try them out")
-    parser.add_argument("--table", action="store_true", help="measure nothing, rewrite the table from the results")
-    args = parser.parse_args()
+    flags = parser(__doc__, kinds=kinds, peers=peers, cap=600)
+    flags.add_argument("--sizes", help="MB of the cuts: 5,20,127 (default: 127 for words and functions, all for none)")
+    args = flags.parse_args()
     if args.table:
         tables.page(read(RESULTS), PAGE)
         return
@@ -253,19 +209,13 @@ def main() -> None:
         # In a process of its own, so that its memory is given back before anything is measured.
         subprocess.run([sys.executable, str(HERE / "corpus.py"), name], check=True)
 
-    complete = not (args.quick or args.without_ours or args.repeats or args.cap != 600)
-    session = {
-        "session": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "complete": complete,
-        "commit": commit(),
-        "machine": machine(),
-    }
+    this = session(args)  # a table may take slow peers from another session
     stopped: dict[tuple[str, str], str] = {}
     # Without a split time never grew slower than the text: who would be over the cap at that pace is not run.
     pace = {
         (record["question"], record["tool"]): (tables.seconds(record) or args.cap, record["corpus"])
         for record in (read(RESULTS) if RESULTS.exists() else [])
-        if record["complete"] and record["runs"]
+        if record.get("benchmark", "train") == "train" and record["complete"] and record["runs"]
     }
     for question in asked:
         entries = [Entry(TOOLS[name]) for name in ([] if args.without_ours else [OURS]) + chosen]
@@ -278,23 +228,16 @@ def main() -> None:
                 entry.reason = too_slow(question, pace.get((question.name, entry.tool.name)), args.cap)
         ask(question, entries, repeats=1 if args.quick else args.repeats, time_limit=args.cap)
         show(question, entries)
-        keep(question, entries, session)
+        keep(question, entries, this)
         for entry in entries:
             if entry.finished:
                 seconds = median_and_spread([run.seconds for run in entry.runs])[0]
                 pace[question.name, entry.tool.name] = (seconds, question.corpus)
             if entry.runs and entry.runs[-1].outcome in ("over time", "over memory"):
                 stopped[question.name, entry.tool.name] = f"not run: {entry.runs[-1].outcome} at {question.corpus}"
-    if complete:
+    if this["complete"]:
         tables.page(read(RESULTS), PAGE)
         print(f"\nthe table in {PAGE} is rewritten")
-
-
-def commit() -> str:
-    done = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -60,25 +61,36 @@ def test_a_folder_with_real_texts_is_sound_whatever_stands_around_documents(tmp_
     assert found.decoded == len(TEXTS)
 
 
+WHOLLY = ("val/00000.tokens.npy", "val/00000.ends.npy", "val/00000.documents.npy", "val/manifest.jsonl", "plan.json",
+          "files.jsonl", "stats.json")  # fmt: skip
+"One file of each kind, of which every byte is flipped, header and all; of others the first, the last and some between."
+
+
 def test_any_flipped_byte_is_found_in_its_file(copy):
     rng = np.random.default_rng(7)
-    tried = 0
-    for name in sorted(listed(copy)):
+    names = sorted(listed(copy))
+    assert set(WHOLLY) < set(names)
+    for name in names:
         path = copy / name
         data = path.read_bytes()
-        # Every byte of one shard's tokens, header and all; of other files the first, the last and some between.
-        some = {0, len(data) - 1, *rng.integers(0, len(data), 40 if name == "stats.json" else 8).tolist()}
-        places = range(len(data)) if name == "train/00000.tokens.npy" else sorted(some)
-        for at in places:
+        places = {0, len(data) - 1, *rng.integers(0, len(data), 12).tolist()}
+        for at in range(len(data)) if name in WHOLLY else sorted(places):
             changed = bytearray(data)
             changed[at] ^= 1 << int(rng.integers(0, 8))
             path.write_bytes(changed)
-            found = check_shards(copy, sample=2)
-            assert name in files_of(found), f"byte {at} of {name}"
-            tried += 1
+            assert name in files_of(check_shards(copy, sample=0)), f"byte {at} of {name}"
         path.write_bytes(data)
     assert check_shards(copy).sound
-    assert tried > 300
+
+
+def test_every_bit_of_a_byte_counts(copy):
+    for name in sorted(listed(copy)):
+        path = copy / name
+        data = path.read_bytes()
+        for value in {byte for byte in range(256) if bin(byte ^ data[-1]).count("1") <= 2} - {data[-1]}:
+            path.write_bytes(data[:-1] + bytes([value]))
+            assert name in files_of(check_shards(copy, sample=0)), f"{name} ends in {value}"
+        path.write_bytes(data)
 
 
 def test_a_changed_token_is_found_with_its_document(copy):
@@ -148,20 +160,37 @@ def test_ends_that_fall_are_found_where_they_do(copy):
     assert f"end 1 is {ends[1]}, less than the one before; expected rising ends." in what
 
 
-@pytest.mark.parametrize("cut", [1, 2, 50, None])
-def test_truncated_and_missing_files_are_found(copy, cut):
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data[:-1],
+        lambda data: data[:-50],
+        lambda data: data[: len(data) // 2],
+        lambda data: b"",
+        lambda data: data + b"\0",
+        lambda data: data + data[-8:],
+        lambda data: bytes(len(data)),
+        lambda data: None,
+    ],
+    ids=["a byte", "50 bytes", "half", "all", "a byte more", "the end twice", "zeros", "missing"],
+)
+def test_files_that_were_cut_grown_emptied_or_lost_are_found(copy, change):
     for name in sorted(listed(copy)):
         path = copy / name
         data = path.read_bytes()
         path.unlink()
-        if cut is not None:
-            path.write_bytes(data[:-cut])
+        if (changed := change(data)) is not None:
+            path.write_bytes(changed)
         assert name in files_of(check_shards(copy)), name
         path.write_bytes(data)
 
 
 @pytest.mark.parametrize(
-    "name", ["a", "train/b.npy", "train/.00003.tokens.npy.part", "tokenizer/c", "d/e", ".journal.jsonl"]
+    "name",
+    [
+        *["a", "train/b.npy", "train/.00003.tokens.npy.part", "tokenizer/c", "d/e", ".journal.jsonl"],
+        *["train/00099.tokens.npy", "train/00000.tokens.npy.bak", "val/.hidden", "train/inner/00000.tokens.npy"],
+    ],
 )
 def test_extra_files_are_found(copy, name):
     (copy / name).parent.mkdir(exist_ok=True)
@@ -169,12 +198,23 @@ def test_extra_files_are_found(copy, name):
     assert files_of(check_shards(copy)) == {name}
 
 
-def test_swapped_files_are_found(copy):
-    one, other = copy / "train" / "00000.tokens.npy", copy / "train" / "00001.tokens.npy"
-    content = one.read_bytes(), other.read_bytes()
-    one.write_bytes(content[1])
-    other.write_bytes(content[0])
-    assert {"train/00000.tokens.npy", "train/00001.tokens.npy"} <= files_of(check_shards(copy))
+INDEXES = ("stats.json", "plan.json", "files.jsonl", "train/manifest.jsonl", "val/manifest.jsonl")
+
+
+def test_any_two_files_that_were_swapped_are_found(copy):
+    names = sorted(listed(copy))
+    for one, other in combinations(names, 2):
+        content = (copy / one).read_bytes(), (copy / other).read_bytes()
+        if content[0] == content[1]:
+            continue
+        (copy / one).write_bytes(content[1])
+        (copy / other).write_bytes(content[0])
+        # Without the files that say what there should be, nothing can be said of the others: those come first.
+        want = next(({name} for name in INDEXES if name in (one, other)), {one, other})
+        assert want <= files_of(check_shards(copy, sample=0)), (one, other)
+        (copy / one).write_bytes(content[0])
+        (copy / other).write_bytes(content[1])
+    assert check_shards(copy).sound
 
 
 def test_swapped_splits_are_found(copy):

@@ -11,6 +11,8 @@ from itertools import pairwise
 import pytest
 
 from command import PIECEMILL, environment, piecemill, start
+from piecemill.preparing import PreparePlan
+from piecemill.sources.options import SourceOptions
 from piecemill.training.plan import TrainPlan
 
 TEXT = "the cat sat on the mat, and the other cat sat on the other mat.\n" * 40
@@ -48,22 +50,25 @@ def test_help_lists_the_commands():
     assert "demo" in shown.stdout
 
 
-def test_help_lists_every_field_of_the_plan_with_its_help():
+@pytest.mark.parametrize(
+    ("command", "plan", "flags"), [("train", TrainPlan, ["--force"]), ("prepare", PreparePlan, ["--tokenizer"])]
+)
+def test_help_lists_every_field_of_the_plan_with_its_help(command, plan, flags):
     import ast
     import inspect
 
-    shown = flat(piecemill("train", "--help").stdout)
-    body = ast.parse(inspect.getsource(TrainPlan)).body[0].body
+    shown = flat(piecemill(command, "--help").stdout)
     helps = {
         field.target.id: text.value.value
-        for field, text in pairwise(body)
+        for part in (plan, SourceOptions)
+        for field, text in pairwise(ast.parse(inspect.getsource(part)).body[0].body)
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
     }
-    assert set(helps) == {field.name for field in fields(TrainPlan)}
+    assert set(helps) == {field.name for field in fields(plan)}
     for name, text in helps.items():
         assert f"--{name.replace('_', '-')}" in shown
         assert " ".join(text.split()) in shown
-    for own in ("--out", "--force", "--quiet", "--json", "--config"):
+    for own in (*flags, "--out", "--quiet", "--json", "--config"):
         assert own in shown
 
 

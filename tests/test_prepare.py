@@ -311,7 +311,9 @@ def test_a_changed_source_is_refused_by_name(tok, corpus, stopped, tmp_path):
     path = corpus / "part3.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole[:-10])
-    with pytest.raises((SourceError, PlanError), match=r"source\.bytes|part3\.jsonl: changed under the run"):
+    with pytest.raises(
+        SourceError, match=r"part3\.jsonl: changed under the run: it had [\d,]+ bytes and has [\d,]+ now"
+    ):
         prepare(corpus, tok, out=stopped, **SMALL)
     path.write_bytes(whole.replace(b"the", b"THE"))
     with pytest.raises(SourceError, match=r"part3\.jsonl: changed under the run: it was written to"):

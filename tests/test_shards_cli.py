@@ -1,6 +1,8 @@
 """`piecemill show`, `check` and `export`: results on stdout, progress on stderr, the exit code says what happened."""
 
 import json
+import re
+import signal
 
 import pytest
 
@@ -57,3 +59,22 @@ def test_export_says_how_many_rows_there_are(piecemill, folder, tmp_path):
     assert (code, "pack=False, asked for pack=True" in err) == (1, True)
     code, _, err = piecemill("export", folder, "--window", 2, "--overlap", 2, "--out", tmp_path / "x")
     assert (code, "overlap=2" in err) == (2, True)
+
+
+def test_ctrl_c_during_an_export_says_what_to_do_and_the_same_command_goes_on(tmp_path):
+    texts = ["a word or two, " * 3000] * 60
+    folder = prepare_folder(tmp_path / "many", {"train": texts}, tokenizer("gpt2"), shard_tokens=1, block_documents=1)
+    words = (command.PIECEMILL, "export", folder, "--to", "jsonl", "--window", 2, "--out")
+    running = command.start(*words, tmp_path / "rows")
+    assert running.stderr.readline().startswith("export  1/60 parts")
+    running.send_signal(signal.SIGINT)
+    _, stderr = running.communicate(timeout=30)
+    assert running.returncode == 130
+    says = r"piecemill: stopped; (\d+) of 60 parts are whole: run the same command again to make the others in .*/rows"
+    found = re.fullmatch(says, stderr.splitlines()[-1])
+    whole = sorted(path.name for path in (tmp_path / "rows" / "train").iterdir())
+    assert len(whole) == int(found[1]) < 60  # and nothing that is half written
+    for out in ("rows", "straight"):
+        assert command.piecemill(*words[1:], tmp_path / out).returncode == 0
+    for path in (tmp_path / "straight").rglob("*.jsonl"):
+        assert (tmp_path / "rows" / path.relative_to(tmp_path / "straight")).read_bytes() == path.read_bytes()

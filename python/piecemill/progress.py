@@ -46,6 +46,8 @@ class Display:
             self._line(self._last, done=True)
 
     def __call__(self, moment: Moment) -> None:
+        if moment.stage == "start":  # said once, and at once
+            return self._line(moment, done=True)
         if self._last is not None and self._last.stage != moment.stage:
             self._line(self._last, done=True)
         self._last = moment

@@ -1,17 +1,23 @@
 """How much may be in flight: blocks that were read and are not yet on disk, in bytes.
 
 A block is charged when it is read, for its text and the tokens it is expected to give, and again when its tokens
-are known. One block is always let in, however large: a document is never cut.
+are known. One block is always let in, however large: a document is never cut. Whether a large one fits at all is
+for `Room` to say, by what the process really holds, before it is read and again before it is encoded.
 """
 
 import threading
 
 from piecemill._core import Progress
+from piecemill.errors import SourceError
+from piecemill.sizes import show_bytes
+from piecemill.training.stages import give_back_memory, memory_now
 
 # Per document: its end, file, place, hash and record, on the way in and on the way out.
 _DOCUMENT = 160
 # Tokens per byte before anything was seen; code and English need 0.2 to 0.35.
 _FIRST_GUESS = 0.4
+# Beside a large document: a piece of it with its ids, the start of the next block.
+_SPARE = 48 * 2**20
 
 
 class Budget:
@@ -31,13 +37,13 @@ class Budget:
         self._changed = threading.Condition()
         self._over = False
 
-    def wait_for(self, size: int) -> bool:
-        """Wait until text of so many bytes may come in as well; False if the run is over."""
-        return self._wait(self.cost(size, 1), count=False)
+    def wait_alone(self) -> bool:
+        """Wait until nothing is in flight; False if the run is over."""
+        return self._wait(self.most_bytes, count=False)
 
-    def take(self, size: int, documents: int) -> int | None:
+    def take(self, size: int, documents: int, heavy: int) -> int | None:
         """Wait until a block may come in; what it is charged, or None if the run is over."""
-        cost = self.cost(size, documents)
+        cost = self.cost(size, documents) + heavy
         return cost if self._wait(cost, count=True) else None
 
     def cost(self, size: int, documents: int) -> int:
@@ -79,3 +85,23 @@ class Budget:
         with self._changed:
             self._over = True
             self._changed.notify_all()
+
+
+class Room:
+    """Says whether a large document fits into the memory of the run, once everything else is out of the way."""
+
+    def __init__(self, budget: Budget, memory: int) -> None:
+        self._budget, self._memory = budget, memory
+
+    def make(self, name: str, size: int, besides: int) -> None:
+        """Wait until the document of `size` bytes is alone; SourceError if the memory has no room for `besides`."""
+        if not self._budget.wait_alone():
+            return  # the run is over
+        give_back_memory()
+        need = memory_now() + besides + _SPARE
+        if need > self._memory:
+            raise SourceError(
+                f"{name}: a document of {show_bytes(size)} or more, for which the run needs about "
+                f"{need / 2**30:.2f} GiB, and --memory allows {self._memory / 2**30:.2f}. Allow more, or leave the "
+                "document out: --exclude its file, or take it out of it."
+            )

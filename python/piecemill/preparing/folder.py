@@ -106,10 +106,17 @@ class Folder:
     def check_same(self, plan: dict[str, Any], source: Source) -> None:
         """Refuse another plan, tokenizer or source than the one the folder was begun with; say what differs."""
         old = read_json(self.path / PLAN, "Choose another --out.")
-        # The options first: what the user wrote says more than what follows from it.
-        for name in ("options", *sorted({*old, *plan} - {"options"})):
+        # The options first: what the user wrote says more than what follows from it. The files before their sum.
+        self._check_plan(old, plan, ("options", *sorted({*old, *plan} - {"options", "source"})))
+        self._check_files(source)
+        self._check_plan(old, plan, ("source",))
+
+    def _check_plan(self, old: dict[str, Any], plan: dict[str, Any], names: Sequence[str]) -> None:
+        for name in names:
             if json.loads(json.dumps(plan.get(name))) != old.get(name):
                 self._refuse_plan(name, old.get(name), plan.get(name))
+
+    def _check_files(self, source: Source) -> None:
         with open(self.path / FILES, encoding="ascii") as lines:
             listed = [json.loads(line) for line in lines]
         files = _files(source)

@@ -2,6 +2,7 @@
 
 ```
 one reader: read, hash, select ─▶ N encoders: whole blocks ─▶ back in order ─▶ one committer: shards, journal
+       one checker, of the first documents ─▶ no block is committed before it was checked
 ```
 
 Blocks are numbered as they are read, and committed by number, so nothing depends on which encoder was faster. The
@@ -23,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill._core import Progress
+from piecemill.crew import Crew
 from piecemill.preparing.budget import Budget
 from piecemill.preparing.selection import Selected
 
@@ -79,50 +81,32 @@ class Pipeline:
         produce: Callable[[], Iterator[Selected | TaskEnd]],
         encode: Callable[[Selected], Encoded],
         commit: Callable[[Encoded | TaskEnd], None],
+        check: Callable[[Callable[[], bool], Callable[[], None]], None],
         *,
         workers: int,
         budget: Budget,
         progress: Progress,
         clock: Clock,
     ) -> None:
-        self._produce, self._encode, self._commit = produce, encode, commit
-        self._workers, self._budget, self._progress, self._clock = workers, budget, progress, clock
-        self._changed = threading.Condition()
+        self._produce, self._encode, self._commit, self._check = produce, encode, commit, check
+        self._workers, self._budget, self._clock = workers, budget, clock
+        self._crew = Crew(progress, at_end=budget.end)
+        self._changed = self._crew.changed
         self._waiting: deque[tuple[int, Selected, int]] = deque()
         self._done: dict[int, tuple[Encoded | TaskEnd, int]] = {}
         self._read: int | None = None
         self._begun = self._committed = 0
-        self._failed: BaseException | None = None
 
     def run(self) -> None:
         """Returns when every block is committed; raises the first error, or KeyboardInterrupt after a stop."""
-        threads = [threading.Thread(target=self._guard, args=(self._reader,), daemon=True, name="piecemill-read")]
-        threads += [
-            threading.Thread(target=self._guard, args=(self._encoder,), daemon=True, name=f"piecemill-encode-{n}")
-            for n in range(self._workers)
-        ]
-        for thread in threads:
-            thread.start()
-        self._guard(self._committer)
-        self._budget.end()
-        for thread in threads:
-            thread.join()
-        if self._failed is not None:
-            raise self._failed
-        if self._progress.stopped:
-            raise KeyboardInterrupt
+        self._crew.run([self._checker, self._reader, *[self._encoder] * self._workers], here=self._committer)
 
-    def _over(self) -> bool:
-        return self._failed is not None or self._progress.stopped
-
-    def _guard(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:  # noqa: BLE001 - raised again in run()
+    def _checker(self) -> None:
+        def tell() -> None:
             with self._changed:
-                self._failed = self._failed or error
                 self._changed.notify_all()
-            self._budget.end()
+
+        self._check(lambda: self._crew.over, tell)
 
     def _reader(self) -> None:
         number = 0
@@ -132,8 +116,8 @@ class Pipeline:
                     self._done[number] = (item, 0)
                     self._changed.notify_all()
             else:
-                cost = self._budget.take(len(item.data), len(item.ends))
-                if cost is None or self._over():
+                cost = self._budget.take(len(item.data), len(item.ends), item.heavy)
+                if cost is None or self._crew.over:
                     return
                 with self._changed:
                     self._waiting.append((number, item, cost))
@@ -148,10 +132,10 @@ class Pipeline:
         while True:
             with self._changed:
                 while not self._waiting or self._begun - self._committed >= self._workers:
-                    if self._over() or (self._read is not None and not self._waiting):
+                    if self._crew.over or (self._read is not None and not self._waiting):
                         return
                     self._changed.wait(0.1)
-                if self._over():
+                if self._crew.over:
                     return
                 number, selected, cost = self._waiting.popleft()
                 self._begun += 1
@@ -170,8 +154,8 @@ class Pipeline:
         number = 0
         while True:
             with self._changed:
-                while number not in self._done:
-                    if self._over() or number == self._read:
+                while number not in self._done or not _trusted(self._done[number][0]):
+                    if self._crew.over or number == self._read:
                         return
                     self._changed.wait(0.1)
                 item, cost = self._done.pop(number)
@@ -183,3 +167,8 @@ class Pipeline:
                     self._changed.notify_all()
             del item
             number += 1
+
+
+def _trusted(item: Encoded | TaskEnd) -> bool:
+    trusted = item.selected.trusted if isinstance(item, Encoded) else None
+    return trusted is None or trusted.is_set()

@@ -14,15 +14,16 @@ from piecemill.errors import PlanError
 from piecemill.preparing.groups import parse_weights
 from piecemill.preparing.splits import Splits
 from piecemill.sizes import parse_size
+from piecemill.sources.options import NOT_STORED, SourceOptions
 
-LEAST_MEMORY = 384 * 2**20
-HOW = ("workers", "memory")
+LEAST_MEMORY = 512 * 2**20
+HOW = ("workers", "memory", *NOT_STORED)
 "Options that the output does not depend on."
 _SIZES = ("min_bytes", "max_bytes", "max_file_bytes", "block_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PreparePlan:
+class PreparePlan(SourceOptions):
     """How documents become token shards."""
 
     splits: str | None = None
@@ -64,34 +65,11 @@ class PreparePlan:
     memory: str = "2GiB"
     "Memory of the whole process. The result does not depend on it."
 
-    field: str = "text"
-    "Field (JSONL) or column (Parquet, Arrow) that holds a document."
-
-    separator: str | None = None
-    "Cut text files into documents at this string; default: a file is a document."
-
-    include: tuple[str, ...] = ()
-    "Only files that match one of these globs; repeat the flag for more."
-
-    exclude: tuple[str, ...] = ()
-    "No files that match one of these globs; repeat the flag for more."
-
-    gitignore: bool = True
-    "Leave out what .gitignore files leave out."
-
-    hidden: bool = False
-    "Read hidden files and folders too."
-
-    max_file_bytes: str = "64MiB"
-    "Leave out text files larger than this when walking a folder."
-
-    on_bad_document: Literal["stop", "skip"] = "stop"
-    "What to do with a document that cannot be read: stop with its place, or skip, count and list it."
-
     block_bytes: str = "8MiB"
     "Text in one unit of work. Shards end where a block ends, so this is part of the result."
 
     def __post_init__(self) -> None:
+        SourceOptions.__post_init__(self)  # not super(): a class with slots is made twice
         Splits.parse(self.splits)
         parse_weights(self.weight)
         for name in (*_SIZES, "memory"):
@@ -99,7 +77,7 @@ class PreparePlan:
                 parse_size(getattr(self, name), name)
         if self.memory_bytes < LEAST_MEMORY:
             raise PlanError(
-                f"memory={self.memory!r}: the interpreter and the tokenizer alone need 384MiB with a block."
+                f"memory={self.memory!r}: the interpreter and the tokenizer alone need 512MiB with a block."
             )
         if self.workers is not None and self.workers < 1:
             raise PlanError(f"workers={self.workers}: expected 1 or more; leave it out for what the machine allows.")

@@ -10,6 +10,9 @@ class PrepareProgress:
     """One moment of a run."""
 
     stage: str = "prepare"
+    "`start` once, with what was chosen for the run; then `prepare`."
+    workers: str = ""
+    "At the start: how many encode, and why so many."
     files: int = 0
     "Source files done with."
     files_total: int = 0
@@ -32,6 +35,8 @@ class PrepareProgress:
 
     def columns(self) -> tuple[str, ...]:
         """The same columns in every line."""
+        if self.stage == "start":
+            return (self.workers, f"{self.in_flight_most / 2**30:.2f} GiB for what is in flight", "")
         files = f"{self.files:,}/{self.files_total:,} files" if self.files_total else ""
         left = "" if self.seconds_left is None else f"{show_seconds(self.seconds_left)} left"
         return (

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 
 from piecemill.errors import SourceError
-from piecemill.preparing.budget import Budget
 from piecemill.preparing.commit import Totals
 from piecemill.preparing.folder import Unchanged
 from piecemill.preparing.pipeline import Clock, TaskEnd
@@ -22,9 +21,9 @@ class Reader:
     """Gives selected blocks and the ends of tasks, in the order of the corpus."""
 
     def __init__(
-        self, source: Source, selection: Selection, totals: Totals, budget: Budget, clock: Clock, unchanged: Unchanged
+        self, source: Source, selection: Selection, totals: Totals, clock: Clock, unchanged: Unchanged
     ) -> None:
-        self._source, self._selection, self._budget = source, selection, budget
+        self._source, self._selection = source, selection
         self._clock, self._unchanged = clock, unchanged
         # Copies: the committer goes on adding to the totals while this reads.
         self._ended, self._last, self._contents = totals.ended, totals.last, dict(totals.contents)
@@ -32,13 +31,8 @@ class Reader:
     def items(self) -> Iterator[Selected | TaskEnd]:
         """The rest of the source."""
         for task in self._source.tasks[self._ended + 1 :]:
-            # A file that is one document is known to be large before it is read; others wait when they are there.
-            if task.kind == "text" and not self._budget.wait_for(task.nbytes):
-                return
-            blocks = self._blocks(task)
-            # Not `for`: its variable would hold on to a block's text while the next one is read.
-            while (item := next(blocks, None)) is not None:
-                yield item
+            # No variable here: it would hold on to a block's text while the next one is read.
+            yield from self._blocks(task)
             yield TaskEnd(task.index)
 
     def _blocks(self, task: Task) -> Iterator[Selected]:

@@ -17,9 +17,9 @@ import numpy as np
 
 from piecemill import _core
 from piecemill.errors import PlanError, ShardError, Stopped
-from piecemill.preparing.budget import Budget
+from piecemill.preparing.budget import Budget, Room
 from piecemill.preparing.commit import Commits, Totals, kept_hashes
-from piecemill.preparing.encoding import Encoder
+from piecemill.preparing.encoding import USUAL, Encoder
 from piecemill.preparing.folder import Folder, Unchanged
 from piecemill.preparing.groups import parse_weights
 from piecemill.preparing.pipeline import Clock, Encoded, Part, Pipeline, TaskEnd
@@ -32,7 +32,7 @@ from piecemill.preparing.splits import Splits
 from piecemill.shards.folder import TIMING, read_stats, write_stats
 from piecemill.shards.format import ENDS, RECORD, VERSION, token_dtype
 from piecemill.shards.manifest import read_manifest, replace_file
-from piecemill.sources import Source, open_source
+from piecemill.sources import LARGE, Source
 from piecemill.tokenizers import Tokenizer, load_tokenizer
 from piecemill.training.stages import Stages, memory_now
 
@@ -40,8 +40,14 @@ OnProgress = Callable[[PrepareProgress], None]
 
 # Beyond blocks in flight: the block being read, pages of files, and what the allocator keeps.
 _RESERVE = 96 * 2**20
-# What one more encoder can need: its block as text, ids and narrowed ids, and the one that waits for it.
-_PER_WORKER = 96 * 2**20
+# The library that the engine is compared with, at the start.
+_HOME = 96 * 2**20
+# What an encoder can need: its block as text, ids and narrowed ids, and the one that waits for it.
+_BLOCKS = 96 * 2**20
+# What each needs besides: a tokenizer of its own, with caches that grow.
+_ENGINE = 80 * 2**20
+# What reading Parquet and Arrow takes besides: pages, columns, and what their own allocator keeps.
+_TABLES = 128 * 2**20
 
 _NO_DATA, _NO_ENDS, _NO_RECORDS = np.empty(0, np.uint8), np.empty(0, ENDS), np.empty(0, RECORD)
 
@@ -112,7 +118,7 @@ class _Run:
         self.stages = Stages()
 
     def prepare(self, source: object) -> Summary:
-        opened = self._open(source)
+        opened = self.plan.open_source(source, block_bytes=self.plan.size("block_bytes"), group=self.plan.group_field)
         resolved = self._resolved(opened)
         state = self.folder.state()
         if state == "new":
@@ -124,7 +130,7 @@ class _Run:
             self.folder.finish()  # a crash may have come between the last two steps
             return from_stats(self.folder.path, stats, complete_before=True)
         self.encoder.warm_up()
-        budget, workers, most_seen = self._share_memory()
+        budget, workers, most_seen = self._share_memory(opened)
         selection = Selection(self.plan, self.splits, self.groups, opened, most_seen=most_seen, spill=self.folder.path)
         commits = Commits.open(
             self.folder.path,
@@ -139,22 +145,6 @@ class _Run:
             self.stages.watch(lambda: self._work(opened, selection, commits, budget, workers), self.progress, tick)
             tick()
         return self._finish(opened, commits.totals, workers, resumed)
-
-    def _open(self, source: object) -> Source:
-        plan = self.plan
-        return open_source(
-            source,
-            field=plan.field,
-            separator=plan.separator,
-            include=plan.include,
-            exclude=plan.exclude,
-            gitignore=plan.gitignore,
-            hidden=plan.hidden,
-            max_file_bytes=plan.size("max_file_bytes"),
-            block_bytes=plan.size("block_bytes"),
-            on_bad_document=plan.on_bad_document,
-            group=plan.group_field,
-        )
 
     def _resolved(self, source: Source) -> dict[str, Any]:
         """plan.json: everything the output depends on, and nothing else."""
@@ -172,9 +162,11 @@ class _Run:
             "options": self.plan.output(),
         }
 
-    def _share_memory(self) -> tuple[Budget, int, int]:
+    def _share_memory(self, source: Source) -> tuple[Budget, int, int]:
         """What may be in flight, how many encoders, and how many hashes of documents in memory."""
-        left = self.plan.memory_bytes - memory_now() - _RESERVE
+        left = self.plan.memory_bytes - memory_now() - _RESERVE - _HOME - _ENGINE
+        if any(task.kind in ("parquet", "arrow") for task in source.tasks):
+            left -= _TABLES
         # A table of hashes doubles as it grows, with the old one beside it: 17 bytes x 3/2 at 7/8 full.
         most_seen = 0
         if self.plan.dedup == "exact":
@@ -183,10 +175,13 @@ class _Run:
             left -= share
         if left < self.plan.size("block_bytes") * 4:
             raise PlanError(
-                f"memory={self.plan.memory!r}: the interpreter and the tokenizer hold {memory_now() / 2**20:.0f} MiB, "
-                "which leaves too little for blocks. Give more."
+                f"memory={self.plan.memory!r}: the interpreter, the tokenizer and what they grow to leave "
+                f"{left / 2**20:.0f} MiB for blocks; four of them take {self.plan.size('block_bytes') / 2**18:.0f}. "
+                "Allow more."
             )
-        workers = self.plan.workers or max(1, min(self.plan.cores, left // _PER_WORKER))
+        workers, why = _workers(self.plan, room=max(1, 1 + (left - _BLOCKS) // (_BLOCKS + _ENGINE)))
+        left -= (workers - 1) * _ENGINE
+        self.on_progress(PrepareProgress(stage="start", workers=why, in_flight_most=left))
         return Budget(left, 2 * workers + 2, self.dtype.itemsize, self.progress), workers, most_seen
 
     def _work(self, source: Source, selection: Selection, commits: Commits, budget: Budget, workers: int) -> None:
@@ -199,11 +194,14 @@ class _Run:
                     for hashes in kept_hashes(self.folder.path, self.splits.names, commits):
                         selection.saw(hashes)
             unchanged = Unchanged(source.files, self.folder.changed_times())
-            reader = Reader(source, selection, totals, budget, self.clock, unchanged)
+            room = Room(budget, self.plan.memory_bytes)
+            source = replace(source, reading=replace(source.reading, make_room=room.make))
+            reader = Reader(source, selection, totals, self.clock, unchanged)
             Pipeline(
-                lambda: self._trusted(reader.items()),
+                lambda: self._trusted(reader.items(), room),
                 self._encode,
                 commits.commit,
+                self.encoder.verify,
                 workers=workers,
                 budget=budget,
                 progress=self.progress,
@@ -216,25 +214,34 @@ class _Run:
             if not done:
                 commits.close()
 
-    def _trusted(self, items: Iterator[Selected | TaskEnd]) -> Iterator[Selected | TaskEnd]:
-        """The items, after the engine was compared with the tokenizer's home library on the first documents of them."""
+    def _trusted(self, items: Iterator[Selected | TaskEnd], room: Room) -> Iterator[Selected | TaskEnd]:
+        """The items, of which the first go to be compared, and for which there is room."""
         while (item := next(items, None)) is not None:
             if isinstance(item, Selected):
-                self.encoder.trust(item.data, item.ends)
+                trusted = self.encoder.trust(item.data, item.ends)
+                heavy = self.encoder.heavy(item.data, item.ends, self.dtype.itemsize)
+                if heavy >= USUAL:
+                    room.make(item.name, int(np.diff(item.ends, prepend=0).max()), heavy)
+                item = replace(item, heavy=heavy, trusted=trusted)
             yield item
+            del item  # its text must not stay while the next block is read
+        self.encoder.trust_no_more()
 
     def _encode(self, selected: Selected) -> Encoded:
-        if not len(selected.ends):
-            return Encoded(
-                selected, tuple(Part(np.empty(0, self.dtype), _NO_ENDS, _NO_RECORDS) for _ in selected.sides)
-            )
-        ids, ends = self.encoder.encode(selected.data, selected.ends)
-        parts = []
-        for chosen in selected.sides:
-            own, own_ends = _core.gather_tokens(
-                ids, ends, chosen, bos=self.encoder.bos, eos=self.encoder.eos, narrow=self.dtype.itemsize == 2
-            )
-            parts.append(Part(own, own_ends, selected.records[chosen]))
+        parts: list[Part] = []
+        if len(selected.ends) == 1 and len(selected.data) >= LARGE:
+            alone = self.encoder.encode_alone(selected.data, self.dtype)
+            for chosen in selected.sides:
+                own = alone[: len(alone) * len(chosen)]
+                parts.append(Part(own, np.full(len(chosen), len(own), np.int64), selected.records[chosen]))
+        elif len(selected.ends):
+            ids, ends = self.encoder.encode(selected.data, selected.ends)
+            marks = {"bos": self.encoder.bos, "eos": self.encoder.eos}
+            for chosen in selected.sides:
+                own, own_ends = _core.gather_tokens(ids, ends, chosen, **marks, narrow=self.dtype.itemsize == 2)
+                parts.append(Part(own, own_ends, selected.records[chosen]))
+        else:
+            parts += [Part(np.empty(0, self.dtype), _NO_ENDS, _NO_RECORDS) for _ in selected.sides]
         return Encoded(replace(selected, data=_NO_DATA, ends=_NO_ENDS, records=_NO_RECORDS, sides=()), tuple(parts))
 
     def _ticker(self, source: Source, commits: Commits, budget: Budget) -> Callable[[], None]:
@@ -305,6 +312,17 @@ class _Run:
         write_stats(out, stats)
         self.folder.finish()
         return from_stats(out, stats, timing=timing, resumed=resumed)
+
+
+def _workers(plan: PreparePlan, room: int) -> tuple[int, str]:
+    """How many encoders, and why, in words; the memory holds whatever was asked for."""
+    wanted = plan.workers or plan.cores
+    count = min(wanted, room)
+    encode = f"{count:,} threads encode" if count > 1 else "1 thread encodes"
+    asked = f"{wanted:,} asked for" if plan.workers else f"{wanted:,} cores"
+    if count < wanted:
+        return count, f"{encode}: {asked}, {plan.memory} memory has room for {room:,}"
+    return count, f"{encode}: {asked}"
 
 
 def _files_done(source: Source, ended: int) -> int:

@@ -9,6 +9,7 @@ Start with `Selection`.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,12 @@ class Selected:
     "Documents and bytes dropped, by rule."
     examples: tuple[str, ...] = ()
     "Names of dropped duplicates."
+    name: str = ""
+    "Where the largest document came from."
+    heavy: int = 0
+    "Bytes that encoding it takes beyond what is usual for its size."
+    trusted: Event | None = None
+    "Of one of the first blocks: set once the engine was compared on its documents. It is not committed before."
 
 
 class Selection:
@@ -127,6 +134,7 @@ class Selection:
             _content(hashes),
             dropped,
             tuple(examples),
+            block.name(int(chosen[sizes[chosen].argmax()])) if len(chosen) else "",
         )
 
     def _sides(

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill.errors import PlanError, ShardError
+from piecemill.errors import PlanError, ShardError, Stopped
 from piecemill.shards import folder as prepared
 from piecemill.shards.manifest import read_json, replace_file, sync_folder
 from piecemill.shards.reader import Shards, open_shards
@@ -149,13 +149,26 @@ def export(
             raise PlanError(f"pad_id={plan.pad_id}: the vocabulary has {shards.vocab_size:,} ids.")
     parts, dropped = _all_parts(splits, plan)
     _claim(source, target, plan, parts)
-    made = 0
-    for done, part in enumerate(parts, 1):
-        if not (target / part.name).exists():
-            _write_part(target, splits[part.split], plan, part)
-            made += 1
-        if on_part is not None:
-            on_part(part, done, len(parts))
+    made = done = 0
+    try:
+        for part in parts:
+            if not (target / part.name).exists():
+                _write_part(target, splits[part.split], plan, part)
+                made += 1
+            done += 1
+            if on_part is not None:
+                on_part(part, done, len(parts))
+    except KeyboardInterrupt as stop:
+        raise Stopped(
+            f"stopped; {done:,} of {len(parts):,} parts are whole: run the same command again to make the others "
+            f"in {target}",
+            *stop.args,
+        ) from None
+    except OSError as error:
+        raise ShardError(
+            f"{error.filename or target}: {error.strerror or error}. The parts that were made are whole: make room or "
+            "mend the cause, and run the same command again to make the others."
+        ) from error
     files = [path for path in target.rglob("*") if path.is_file() and path.name != CLAIM]
     return Exported(
         str(target),
@@ -203,12 +216,21 @@ def _write_part(out: Path, shards: Shards, plan: ExportPlan, part: Part) -> None
     """Write a part under a temporary name, compare it with the prediction, sync it and give it its name."""
     target = out / part.name
     target.parent.mkdir(exist_ok=True)
+    names = [target, target.with_suffix(".bin")] if plan.to == "megatron" else [target]
+    try:
+        _write_whole(target, shards, plan, part)
+    finally:
+        for name in names:
+            _temporary(name).unlink(missing_ok=True)
+
+
+def _write_whole(target: Path, shards: Shards, plan: ExportPlan, part: Part) -> None:
     if plan.to == "megatron":
         from piecemill.shards.export_megatron import write
 
         write(target, shards)
         return
-    temporary = target.with_name(f".{target.name}.part")
+    temporary = _temporary(target)
     rows = rows_of(shards, plan, part.shard)
     with open(temporary, "wb") as file:
         if plan.to == "parquet":
@@ -228,6 +250,10 @@ def _write_part(out: Path, shards: Shards, plan: ExportPlan, part: Part) -> None
         )
     os.replace(temporary, target)
     sync_folder(target.parent)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.part")
 
 
 def rows_of(shards: Shards, plan: ExportPlan, shard: int) -> Iterator[Rows]:

@@ -12,12 +12,13 @@ Start with `open_source`. The next filters (by size, by a field) belong between 
 """
 
 from piecemill.sources.documents import LISTED_SKIPS, BlockId, Documents, Skipped, Tally
-from piecemill.sources.packing import BLOCK_BYTES, BadDocument, Reading
+from piecemill.sources.packing import BLOCK_BYTES, LARGE, BadDocument, Reading
 from piecemill.sources.source import Source, open_source, read_task
 from piecemill.sources.tasks import File, Task
 
 __all__ = [
     "BLOCK_BYTES",
+    "LARGE",
     "LISTED_SKIPS",
     "BadDocument",
     "BlockId",

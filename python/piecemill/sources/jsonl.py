@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import extract_lines
 from piecemill.sources.documents import Documents
-from piecemill.sources.packing import Packer
+from piecemill.sources.packing import Growing, Packer
 from piecemill.sources.remote import open_bytes
 from piecemill.sources.streams import CHUNK_BYTES, BrokenStream, ByteStream
 from piecemill.sources.tasks import Task
@@ -31,7 +31,7 @@ def read_jsonl(task: Task, packer: Packer) -> Iterator[Documents]:
                 # From one byte before, so that a line that starts right at the range is seen to start there.
                 file.seek(task.start - 1)
             stream = ByteStream(file, task.packing)
-            for whole in _whole_lines(stream, task, lines):
+            for whole in _whole_lines(stream, task, lines, Growing(packer.reading, besides=2)):
                 taken = lines.take(whole)
                 del whole  # a line may have hundreds of megabytes: not twice while its block is at work
                 yield from taken
@@ -73,6 +73,11 @@ class _Lines:
             self._newlines_before = self._count_before()
         return f"{self.path}:{self._newlines_before + self._newlines + line + 1}"
 
+    @property
+    def place(self) -> str:
+        """ "path@byte" of the next line: known without counting."""
+        return f"{self.path}@{self.position}"
+
     def start_at(self, position: int) -> None:
         """The first line of the range starts here."""
         self.position = self._first = position
@@ -88,8 +93,11 @@ class _Lines:
         return count
 
 
-def _whole_lines(stream: ByteStream, task: Task, lines: _Lines) -> Iterator[NDArray[np.uint8]]:
-    """The bytes of the range in parts of whole lines; sets the position at which the first one starts."""
+def _whole_lines(stream: ByteStream, task: Task, lines: _Lines, line: Growing) -> Iterator[NDArray[np.uint8]]:
+    """The bytes of the range in parts of whole lines; sets the position at which the first one starts.
+
+    Of a long line the text is there once more when it is taken out, and where it has escapes twice more.
+    """
     held: list[bytes] = []
     at = task.start - 1 if task.start else 0  # where the next chunk starts
     inside = not task.start  # whether the first line of the range was found
@@ -113,18 +121,28 @@ def _whole_lines(stream: ByteStream, task: Task, lines: _Lines) -> Iterator[NDAr
             # The line that starts last in the range ends with the first line end at or after its last byte.
             last = chunk.find(b"\n", max(0, task.stop - 1 - here))
         cut = last if last >= 0 else chunk.rfind(b"\n")
+        line.grow(len(chunk), lines.place)
         if cut < 0:
             held.append(chunk)
             continue
         # A line of many chunks is joined once, when its end has come.
         rest = chunk[cut + 1 :]
         held.append(chunk[: cut + 1])
-        yield _joined(held)
+        line.end(lines.place)
+        joined = [_joined(held)]
+        line.end(lines.place)
+        yield joined.pop()
+        line.begin()
         if last >= 0:
             return
         held.append(rest)
+        line.grow(len(rest), lines.place)
     if any(held):
-        yield _joined(held)
+        line.end(lines.place)
+        joined = [_joined(held)]
+        line.end(lines.place)
+        yield joined.pop()
+        line.begin()
 
 
 def _joined(parts: list[bytes]) -> NDArray[np.uint8]:

@@ -7,7 +7,7 @@ Start with `Packer`; each reader has one per task.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -22,6 +22,9 @@ BadDocument = Literal["stop", "skip"]
 BLOCK_BYTES = 8 * 1024 * 1024
 BLOCK_DOCUMENTS = 128 * 1024
 """At most so many documents in a block: tiny ones would weigh more by their columns than by their text."""
+
+LARGE = 16 * 1024 * 1024
+"""From so many bytes on a document is asked room for, as it may not fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,8 @@ class Reading:
     "Field or column that says which documents belong together; a hash of it comes with each document."
     storage: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     "Options for the file systems of URLs, as fsspec takes them. Not shown: there may be a key in it."
+    make_room: Callable[[str, int, int], None] | None = dataclasses.field(default=None, repr=False, compare=False)
+    "Called before a large document is read or grows on, with its name, its size so far and the bytes needed besides."
 
     def __post_init__(self) -> None:
         if self.block_bytes < 1:
@@ -56,6 +61,38 @@ class Reading:
             raise PlanError("group='': expected the name of a field or column, or None")
         if not self.field:
             raise PlanError("field='': expected the name of a field or column, such as 'text'")
+
+
+class Growing:
+    """A document that is held until its end has come: asks for room whenever it has doubled.
+
+    `besides` is how many times its size is needed once more to hand it over.
+    """
+
+    def __init__(self, reading: Reading, besides: int) -> None:
+        self._make_room, self._besides = reading.make_room, besides
+        self._next = LARGE
+        self.size = 0
+
+    def grow(self, size: int, name: str) -> None:
+        """So many bytes have come, and more may."""
+        self.size += size
+        if self.size >= self._next:
+            self._next = 2 * self.size
+            self._ask(name)
+
+    def end(self, name: str) -> None:
+        """All of it is there; to be said again once it is joined, as the parts left memory that can be given back."""
+        if self.size >= LARGE:
+            self._ask(name)
+
+    def begin(self) -> None:
+        """Another document."""
+        self.size, self._next = 0, LARGE
+
+    def _ask(self, name: str) -> None:
+        if self._make_room is not None:
+            self._make_room(name, self.size, self._besides * self.size)
 
 
 def bad_document(name: str, reason: str) -> SourceError:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from piecemill._core import hash_documents, invalid_documents
 from piecemill.errors import SourceError
 from piecemill.sources.documents import LISTED_SKIPS, Documents, Skipped
-from piecemill.sources.packing import Packer, Reading
+from piecemill.sources.packing import LARGE, Packer, Reading
 from piecemill.sources.remote import RemoteFile, Storage, is_url
 from piecemill.sources.tasks import Task, cut
 
@@ -74,8 +74,11 @@ def read_table(task: Task, packer: Packer) -> Iterator[Documents]:
     row = task.first_row
     try:
         for batch in _parquet_batches(task, packer) if task.kind == "parquet" else _ipc_batches(path, packer):
-            yield from _take_batch(batch, path, row, task.first_file, packer)
-            row += batch.num_rows
+            taken, rows = _take_batch(batch, path, row, task.first_file, packer), batch.num_rows
+            del batch  # it may be one large document: not also while the next is read
+            yield from taken
+            del taken
+            row += rows
             if task.rows:
                 packer.progress(task.nbytes * (row - task.first_row) // task.rows)
     except _NoColumn as error:
@@ -129,9 +132,29 @@ def _parquet_batches(task: Task, packer: Packer) -> Iterator[pa.RecordBatch]:
         size = sum(file.metadata.row_group(n).total_byte_size for n in groups)
         # About a block a batch, going by the mean row: of all columns, so rather too few rows than too many.
         rows = packer.reading.block_bytes * task.rows // max(size, 1)
+        _make_room(file, groups, task, packer.reading)
         yield from file.iter_batches(
             min(max(rows, 1), _MAX_BATCH_ROWS), row_groups=list(groups), columns=columns, use_threads=False
         )
+
+
+def _make_room(file: pq.ParquetFile, groups: range, task: Task, reading: Reading) -> None:
+    """Ask for room for documents that are large by the mean of a row group; which rows they are is only known when
+    they are read, and a large one among many small ones is not known at all.
+    """
+    if reading.make_room is None:
+        return
+    for number in groups:
+        group = file.metadata.row_group(number)
+        sizes = [
+            column.total_uncompressed_size
+            for column in map(group.column, range(group.num_columns))
+            if column.path_in_schema == reading.field
+        ]
+        mean = sum(sizes) // max(group.num_rows, 1)
+        if mean >= LARGE:
+            # As it lies there, unpacked, and as an array.
+            reading.make_room(f"{task.paths[0]}, row group {number}", mean, 3 * mean)
 
 
 @contextmanager
@@ -145,12 +168,13 @@ def _open_parquet(path: str, storage: Storage, **options: Any) -> Iterator[pq.Pa
 def _ipc_batches(path: str, packer: Packer) -> Iterator[pa.RecordBatch]:
     """Batches of an Arrow file, or of a stream (which Hugging Face datasets save under the same ending)."""
     storage = packer.reading.storage
-    with pa.PythonFile(RemoteFile(path, storage)) if is_url(path) else pa.memory_map(path) as memory:
+    # Not a memory map: what was read of it would count as this process's memory until all of it was read.
+    with pa.PythonFile(RemoteFile(path, storage)) if is_url(path) else pa.OSFile(path, "rb") as file:
         try:
-            reader = pa.ipc.open_file(memory)
+            reader = pa.ipc.open_file(file)
         except pa.ArrowInvalid:
-            memory.seek(0)
-            yield from pa.ipc.open_stream(memory)
+            file.seek(0)
+            yield from pa.ipc.open_stream(file)
             return
         for number in range(reader.num_record_batches):
             yield reader.get_batch(number)

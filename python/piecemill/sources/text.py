@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import cut_text, invalid_documents, read_texts
 from piecemill.sources.documents import LISTED_SKIPS, Documents
-from piecemill.sources.packing import Packer
+from piecemill.sources.packing import LARGE, Growing, Packer
 from piecemill.sources.remote import fetch, is_url, open_bytes
 from piecemill.sources.streams import BrokenStream, ByteStream
 from piecemill.sources.tasks import Task
@@ -36,6 +36,9 @@ def read_text(task: Task, packer: Packer) -> Iterator[Documents]:
 
 
 def _read_group(task: Task, packer: Packer) -> Iterator[Documents]:
+    if task.nbytes >= LARGE and packer.reading.make_room is not None:
+        # Before it is read: of a file its size is known. What was fetched is joined, so it is there twice.
+        packer.reading.make_room(task.paths[0], task.nbytes, task.nbytes * (2 if is_url(task.paths[0]) else 1))
     if is_url(task.paths[0]):
         contents = fetch(task.paths, packer.reading.storage)
         (data, ends, numbers, empty, (listed, count)), binary = _take_texts(contents, task.named)
@@ -84,21 +87,24 @@ def _invalid(text: bytes, marked: int) -> str:
 
 def _read_packed(task: Task, packer: Packer) -> Iterator[Documents]:
     """A packed file is one document, so a break anywhere spoils all of it."""
-    path, parts, size = task.paths[0], [], 0
+    path, parts = task.paths[0], []
+    whole = Growing(packer.reading, besides=1)
     try:
         with open_bytes(path, packer.reading.storage) as file:
             stream = ByteStream(file, task.packing)
             for chunk in stream:
                 parts.append(chunk)
-                size += len(chunk)
+                whole.grow(len(chunk), path)
                 if len(parts) == 1 and _is_binary(chunk):
                     return _refuse_binary(task, packer)
                 # The size on disk passed the rule; the unpacked text must pass it too.
-                if not task.named and size > packer.reading.max_file_bytes:
+                if not task.named and whole.size > packer.reading.max_file_bytes:
                     return packer.left_out("oversized")
     except (OSError, BrokenStream) as error:
         return packer.bad(path, _reason(error))
+    whole.end(path)
     joined = b"".join(parts)
+    del parts
     text = joined.removeprefix(BOM)
     if reason := _invalid(text, len(joined) - len(text)):
         packer.bad(path, reason)
@@ -114,6 +120,7 @@ def _read_pieces(task: Task, packer: Packer, separator: bytes) -> Iterator[Docum
     path, base = task.paths[0], 0
     held: list[bytes] = []
     edge = b""  # the end of what is held, where a separator may have begun
+    piece = Growing(packer.reading, besides=2)
     try:
         with open_bytes(path, packer.reading.storage) as file:
             stream = ByteStream(file, task.packing)
@@ -124,17 +131,23 @@ def _read_pieces(task: Task, packer: Packer, separator: bytes) -> Iterator[Docum
                     if _is_binary(chunk):
                         return _refuse_binary(task, packer)
                 held.append(chunk)
+                piece.grow(len(chunk), f"{path}@{base}")
                 # Joining only when there is something to cut: a piece of many chunks is joined once.
                 window = edge + chunk
                 edge = window[len(window) - len(separator) + 1 :] if len(separator) <= len(window) else window
                 if separator in window:
+                    piece.end(f"{path}@{base}")
                     text = b"".join(held)
                     done = yield from _take_pieces(task, packer, text, separator, base, last=False)
                     packer.progress(stream.consumed)
                     base, held = base + done, [text[done:]]
+                    piece.begin()
+                    piece.grow(len(held[0]), f"{path}@{base}")
+                    del text
     except (OSError, BrokenStream) as error:
         # Whole pieces before the break were handed over; the piece that is broken goes with it.
         return packer.bad(f"{path}@{base}", _reason(error))
+    piece.end(f"{path}@{base}")
     yield from _take_pieces(task, packer, b"".join(held), separator, base, last=True)
 
 

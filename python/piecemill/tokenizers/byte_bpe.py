@@ -11,6 +11,7 @@ import json
 from binascii import b2a_base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from piecemill.tokenizers.engine import Declared, Engine
 from piecemill.tokenizers.gigatoken import GigatokenEngine
 from piecemill.tokenizers.hf import HFEngine
 from piecemill.tokenizers.splits import PATTERNS
-from piecemill.tokenizers.tokenizer_json import assemble, pre_tokenizer, tokenizer_json
+from piecemill.tokenizers.tokenizer_json import assemble, body, complete, pre_tokenizer
 from piecemill.tokenizers.vocabulary import Vocabulary
 
 _FALLBACKS = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -76,7 +77,7 @@ class ByteBPE:
 
     def start(self, engine: str, why: str) -> Engine:
         if engine == "tokenizers":
-            return HFEngine(lambda parse: tokenizer_json(self.vocabulary, self.pattern), why, pattern=self.pattern)
+            return HFEngine(lambda parse: self._written, why, pattern=self.pattern)
         return GigatokenEngine(self._gigatoken, why, latin=self.pattern is None)
 
     def parse_refused(self) -> str | None:
@@ -84,7 +85,19 @@ class ByteBPE:
 
     def identity(self) -> str:
         # Of the file we would write, so a tokenizer is the same before saving and after loading.
-        return hashlib.sha256(tokenizer_json(self.vocabulary, self.pattern).encode()).hexdigest()
+        return hashlib.sha256(self._written.encode()).hexdigest()
+
+    @cached_property
+    def _body(self) -> str:
+        # Kept: a run asks for it four times (its identity, its files, and two engines), 50 ms each for 50,257 tokens.
+        return body(self.vocabulary.characters(), self.vocabulary)
+
+    @property
+    def _written(self) -> str:
+        return complete(self._body, self.special_tokens, self.pattern)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_body"}
 
     def files(self) -> dict[str, bytes]:
         """tokenizer.json as we write it, the ranks, and what stood beside it."""
@@ -102,7 +115,7 @@ class ByteBPE:
                 f"training record: {error}; expected only what JSON can hold (text, numbers, lists, objects)."
             ) from error
         return {
-            "tokenizer.json": tokenizer_json(self.vocabulary, self.pattern, self.post_processor).encode(),
+            "tokenizer.json": complete(self._body, self.special_tokens, self.pattern, self.post_processor).encode(),
             "tokenizer_config.json": _config(self.vocabulary).encode(),
             "ranks.tiktoken": _ranks(self.vocabulary),
             "training.json": f"{training}\n".encode(),
@@ -129,13 +142,7 @@ class ByteBPE:
         if self.pattern is None:
             return gigatoken.Tokenizer.from_json(_whole_documents(self.vocabulary, added))
         return gigatoken.Tokenizer.from_json(
-            assemble(
-                self.vocabulary.characters(),
-                self.vocabulary,
-                added_tokens=added,
-                pre_tokenizer=pre_tokenizer(self.pattern),
-                decoder=None,
-            )
+            assemble(self._body, added_tokens=added, pre_tokenizer=pre_tokenizer(self.pattern), decoder=None)
         )
 
 
@@ -149,7 +156,8 @@ def _whole_documents(vocabulary: Vocabulary, added_tokens: dict[str, int]) -> st
     # The loader asks for these; every byte has a token, so none is ever used.
     spelled += _FALLBACKS
     latin = {text.encode().decode("latin-1"): i for text, i in added_tokens.items()}
-    return assemble(spelled, vocabulary, added_tokens=latin, pre_tokenizer=None, decoder=None, byte_fallback=True)
+    written = body(spelled, vocabulary)
+    return assemble(written, added_tokens=latin, pre_tokenizer=None, decoder=None, byte_fallback=True)
 
 
 def _config(vocabulary: Vocabulary) -> str:

@@ -26,6 +26,8 @@ class Engine(Protocol):
 
     name: str
     why: str
+    bytes_per_token: int
+    "Memory that a call takes for each token of one text, its result included; as measured."
 
     @property
     def version(self) -> str: ...

@@ -3,12 +3,12 @@
 It takes the flat form as it is (an awkward array over the same buffers) and gives it back the same way, without a
 Python object per text, and lets go of the interpreter while it encodes.
 
-A gigatoken tokenizer keeps what it has seen in caches. Threads may share one, but two threads with a `Tokenizer` each
-were faster in one of two cases measured (docs/tried.md).
+A gigatoken tokenizer keeps what it has seen in caches, and threads that share one wait for each other: two were no
+faster than one (docs/tried.md). So every call has one to itself, and as many are loaded as there are calls at once.
 """
 
-from collections.abc import Callable
-from importlib.metadata import version
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,26 +18,30 @@ from piecemill.tokenizers.engine import Encoded
 
 
 class GigatokenEngine:
-    """Two gigatoken tokenizers, each loaded when first needed: special tokens as plain text, or as tokens.
+    """gigatoken tokenizers, loaded when needed: some take special tokens for plain text, some for tokens.
 
-    `load(parse)` makes them. With `latin`, texts are handed over as Latin-1 reads their UTF-8: one character per byte.
+    `load(parse)` makes one. With `latin`, texts are handed over as Latin-1 reads their UTF-8: one character per byte.
     """
 
     name = "gigatoken"
+    bytes_per_token = 20
 
     def __init__(self, load: Callable[[bool], Any], why: str, *, latin: bool = False) -> None:
         self._load = load
         self._latin = latin
-        self._loaded: dict[bool, Any] = {}
+        self._idle: dict[bool, list[Any]] = {False: [], True: []}
         self.why = why
 
     @property
     def version(self) -> str:
+        from importlib.metadata import version
+
         return version("gigatoken")
 
     def encode(self, text: str, *, parse: bool) -> NDArray[np.uint32]:
         given = text if not self._latin or text.isascii() else text.encode().decode("latin-1")
-        ids: NDArray[np.uint32] = self.loaded(parse).encode(given)
+        with self._one(parse) as tokenizer:
+            ids: NDArray[np.uint32] = tokenizer.encode(given)
         return ids
 
     def encode_flat(
@@ -45,16 +49,24 @@ class GigatokenEngine:
     ) -> Encoded:
         if self._latin:
             data, ends = _as_latin(data, ends)
-        layout = self.loaded(parse).encode_batch(_awkward(data, ends), parallel=parallel).layout
+        with self._one(parse) as tokenizer:
+            layout = tokenizer.encode_batch(_awkward(data, ends), parallel=parallel).layout
         offsets = np.asarray(layout.offsets.data)
         ids = np.asarray(layout.content.data)[offsets[0] : offsets[-1]]
         return ids, offsets[1:] - offsets[0]
 
-    def loaded(self, parse: bool) -> Any:
-        """gigatoken's own object; loads it."""
-        if parse not in self._loaded:
-            self._loaded[parse] = self._load(parse)
-        return self._loaded[parse]
+    @contextmanager
+    def _one(self, parse: bool) -> Iterator[Any]:
+        """gigatoken's own object, for nobody else until it is given back."""
+        idle = self._idle[parse]
+        try:
+            tokenizer = idle.pop()  # one step, so two threads never get the same
+        except IndexError:
+            tokenizer = self._load(parse)
+        try:
+            yield tokenizer
+        finally:
+            idle.append(tokenizer)
 
 
 def refusal(load: Callable[[], Any]) -> str | None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import cached_property
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +23,7 @@ class HFEngine:
     """
 
     name = "tokenizers"
+    bytes_per_token = 540
 
     def __init__(self, load: Callable[[bool], str], why: str, *, pattern: str | None = None) -> None:
         self._text = load
@@ -32,6 +32,8 @@ class HFEngine:
 
     @property
     def version(self) -> str:
+        from importlib.metadata import version
+
         return version("tokenizers")
 
     def encode(self, text: str, *, parse: bool) -> NDArray[np.uint32]:

@@ -137,7 +137,7 @@ class HFModel:
         added = [one["content"] for one in self._added[:500]]
         texts = [*NASTY, *(f"{text} {text}\n{text}s x{text}y  {text}  .{text}." for text in added)]
         data, ends = flatten(texts)
-        ours = GigatokenEngine(self._gigatoken, "").encode_flat(data, ends, parse=False, parallel=False)
+        ours = GigatokenEngine(lambda _: self._plain, "").encode_flat(data, ends, parse=False, parallel=False)
         theirs = self._hf.encode_flat(data, ends, parse=False, parallel=False)
         at = first_difference(ours, theirs)
         return None if at is None else f"gigatoken gives other ids, for example for {texts[at][:40]!r}"
@@ -150,7 +150,9 @@ class HFModel:
         return self._data.get("added_tokens") or []
 
     def _gigatoken(self, parse: bool) -> Any:
-        return self._load_gigatoken(True) if parse else self._plain
+        # The one that was loaded to see whether it loads goes to who asks first.
+        spare = None if parse else self.__dict__.pop("_plain", None)
+        return self._load_gigatoken(parse) if spare is None else spare
 
     @cached_property
     def _plain(self) -> Any:

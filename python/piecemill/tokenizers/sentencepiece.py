@@ -2,7 +2,6 @@
 
 import multiprocessing
 from functools import cached_property
-from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
@@ -25,6 +24,7 @@ class SentencePieceEngine:
     """One SentencePieceProcessor. It never turns the text of a control token into the token."""
 
     name = "sentencepiece"
+    bytes_per_token = 120
 
     def __init__(self, content: bytes, why: str) -> None:
         self._content = content
@@ -32,6 +32,8 @@ class SentencePieceEngine:
 
     @property
     def version(self) -> str:
+        from importlib.metadata import version
+
         return version("sentencepiece")
 
     def encode(self, text: str, *, parse: bool) -> NDArray[np.uint32]:

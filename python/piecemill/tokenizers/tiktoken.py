@@ -1,7 +1,6 @@
 """Encoding with tiktoken, the library a `.tiktoken` file comes from. Optional: only compared with, or asked for."""
 
 from functools import cached_property
-from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
@@ -22,6 +21,7 @@ class TiktokenEngine:
     """One `tiktoken.Encoding`, built when first needed."""
 
     name = "tiktoken"
+    bytes_per_token = 80
 
     def __init__(self, ranks: dict[bytes, int], pattern: str, special_tokens: dict[str, int], why: str) -> None:
         self._ranks = ranks
@@ -31,6 +31,8 @@ class TiktokenEngine:
 
     @property
     def version(self) -> str:
+        from importlib.metadata import version
+
         return version("tiktoken")
 
     def encode(self, text: str, *, parse: bool) -> NDArray[np.uint32]:

@@ -12,7 +12,7 @@ from piecemill.errors import TokenizerError
 from piecemill.tokenizers.byte_bpe import ByteBPE
 from piecemill.tokenizers.engine import Encoded, Engine, Model, checked_ids, choose
 from piecemill.tokenizers.special import refuse_special
-from piecemill.tokenizers.splits import pattern_of
+from piecemill.tokenizers.splits import PATTERNS, pattern_of
 from piecemill.tokenizers.texts import check_flat, check_text, flatten
 from piecemill.tokenizers.vocabulary import Vocabulary
 
@@ -143,6 +143,15 @@ class Tokenizer:
     def kind(self) -> str:
         """What it is, in words."""
         return self._model.kind
+
+    @property
+    def cuts_at_spaces(self) -> bool:
+        """Whether a text may be cut before any space that follows a visible ASCII character: the ids are the same.
+
+        True of the splits gpt2, cl100k and o200k. None of their pretokens goes on from such a character to a space, so
+        one always ends there; none looks back, and what looks ahead looks from white space.
+        """
+        return getattr(self._model, "pattern", None) in PATTERNS.values()
 
     @property
     def model(self) -> Model:

@@ -13,21 +13,34 @@ from piecemill.tokenizers.splits import PATTERNS
 from piecemill.tokenizers.vocabulary import Vocabulary
 
 
-def tokenizer_json(vocabulary: Vocabulary, pattern: str | None, post_processor: Any = None) -> str:
+def tokenizer_json(vocabulary: Vocabulary, pattern: str | None) -> str:
     """The file that HF `tokenizers`, `transformers` and gigatoken load."""
+    return complete(body(vocabulary.characters(), vocabulary), vocabulary.special_tokens, pattern)
+
+
+def complete(body: str, special_tokens: Mapping[str, int], pattern: str | None, post_processor: Any = None) -> str:
+    """The same, where the `body` is there already."""
     return assemble(
-        vocabulary.characters(),
-        vocabulary,
-        added_tokens=vocabulary.special_tokens,
+        body,
+        added_tokens=special_tokens,
         pre_tokenizer=pre_tokenizer(pattern),
         decoder=_byte_level(use_regex=True),
         post_processor=post_processor,
     )
 
 
+def body(spelled: Iterable[str], vocabulary: Vocabulary) -> str:
+    """Vocabulary and merges, each id written as `spelled` says; more strings than ids give unused ids at the end."""
+    names = list(map(quoted, spelled))
+    vocab = ",\n".join([f"{name}:{i}" for i, name in enumerate(names)])
+    merges = ",\n".join(
+        [f"[{names[left]},{names[right]}]" for left, right in zip(*vocabulary.merges.T.tolist(), strict=True)]
+    )
+    return f'"vocab": {{\n{vocab}\n}},\n"merges": [\n{merges}\n]'
+
+
 def assemble(
-    spelled: Iterable[str],
-    vocabulary: Vocabulary,
+    body: str,
     *,
     added_tokens: Mapping[str, int],
     pre_tokenizer: dict[str, Any] | None,
@@ -35,12 +48,7 @@ def assemble(
     post_processor: Any = None,
     byte_fallback: bool = False,
 ) -> str:
-    """A tokenizer.json with each id written as `spelled` says; more strings than ids give unused ids at the end."""
-    names = list(map(quoted, spelled))
-    vocab = ",\n".join([f"{name}:{i}" for i, name in enumerate(names)])
-    merges = ",\n".join(
-        [f"[{names[left]},{names[right]}]" for left, right in zip(*vocabulary.merges.T.tolist(), strict=True)]
-    )
+    """A tokenizer.json around a `body`."""
     added = [added_token(text, i) for text, i in added_tokens.items()]
     head = {
         "version": "1.0",
@@ -64,7 +72,7 @@ def assemble(
     }
     head_text = json.dumps(head, ensure_ascii=False)[:-1]
     model_text = json.dumps(model)[:-1]
-    return f'{head_text},\n"model": {model_text},\n"vocab": {{\n{vocab}\n}},\n"merges": [\n{merges}\n]}}}}\n'
+    return f'{head_text},\n"model": {model_text},\n{body}}}}}\n'
 
 
 def added_token(text: str, i: int) -> dict[str, Any]:

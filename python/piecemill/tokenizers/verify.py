@@ -22,6 +22,9 @@ DOCUMENTS = 200
 BYTES = 4 << 20
 "How many bytes of them, as home libraries take about a second for one or two MB; a longer first document is cut."
 
+_CALL = 1 << 20
+"How many bytes in one call, as HF `tokenizers` holds 90 bytes for each; of a longer document the start is compared."
+
 
 def verify(tokenizer: Tokenizer, documents: Any = ()) -> dict[str, Any]:
     """Compare the engine with the tokenizer's home library on nasty strings and the first of `documents`.
@@ -34,25 +37,43 @@ def verify(tokenizer: Tokenizer, documents: Any = ()) -> dict[str, Any]:
     >>> record["engine"], record["home"], record["documents"]
     ('gigatoken', 'tokenizers', 2)
     """
-    engine, home = tokenizer.engine, _home(tokenizer)
-    record: dict[str, Any] = {
-        "engine": engine.name,
-        "engine_version": engine.version,
-        "home": home.name,
-        "home_version": home.version,
-        "strings": 0,
-        "documents": 0,
-        "bytes": 0,
-    }
-    if engine.name == home.name:
-        return record  # the same library twice would agree with itself
-    special = "".join(f" {text} x{text}y" for text in list(tokenizer.special_tokens)[:50])
-    strings = flatten([*NASTY, special])
-    first = _first(documents)
-    for name, (data, ends) in (("nasty string", strings), ("document", first)):
-        if len(ends):
-            _compare(name, engine, home, data, ends)
-    return record | {"strings": len(strings[1]), "documents": len(first[1]), "bytes": len(first[0])}
+    verifier = Verifier(tokenizer)
+    data, ends = first_texts(*_flat(documents), DOCUMENTS, BYTES)
+    compared = verifier.compare("document", data, ends)
+    documents = len(ends) if compared else 0
+    return verifier.record | {"strings": verifier.strings, "documents": documents, "bytes": compared}
+
+
+class Verifier:
+    """Holds the engine and the home library side by side, to compare them more than once. Made, it has compared
+    nasty strings.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._engine, self._home = tokenizer.engine, _home(tokenizer)
+        self.record: dict[str, Any] = {
+            "engine": self._engine.name,
+            "engine_version": self._engine.version,
+            "home": self._home.name,
+            "home_version": self._home.version,
+        }
+        self.strings = 0
+        special = "".join(f" {text} x{text}y" for text in list(tokenizer.special_tokens)[:50])
+        strings = flatten([*NASTY, special])
+        if self.compare("nasty string", *strings):
+            self.strings = len(strings[1])
+
+    def compare(self, name: str, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> int:
+        """Raises TokenizerError at the first text that differs; gives how many bytes were compared."""
+        if self._engine.name == self._home.name:
+            return 0  # the same library twice would agree with itself
+        first = compared = 0
+        while first < len(ends):
+            base = int(ends[first - 1]) if first else 0
+            own, own_ends = first_texts(data[base:], ends[first:] - base, len(ends), _CALL)
+            _compare(name, first, self._engine, self._home, own, own_ends)
+            first, compared = first + len(own_ends), compared + len(own)
+        return compared
 
 
 def _home(tokenizer: Tokenizer) -> Engine:
@@ -66,24 +87,30 @@ def _home(tokenizer: Tokenizer) -> Engine:
     return tokenizer.model.start(name, "compared with")
 
 
-def _first(documents: Any) -> Flat:
+def _flat(documents: Any) -> Flat:
     if hasattr(documents, "slice"):  # Arrow: without making the rest flat
         documents = documents.slice(0, DOCUMENTS)
     elif isinstance(documents, Iterable) and not isinstance(documents, str | bytes):
         documents = documents if hasattr(documents, "__arrow_c_stream__") else list(islice(documents, DOCUMENTS))
-    data, ends = flatten(documents)
-    ends = ends[:DOCUMENTS]
-    if len(ends) and ends[0] > BYTES:
-        cut = BYTES
+    return flatten(documents)
+
+
+def first_texts(data: NDArray[np.uint8], ends: NDArray[np.int64], most: int, most_bytes: int) -> Flat:
+    """At most so many texts and so many bytes of them; a first one that is longer is cut. Nothing is copied."""
+    ends = ends[:most]
+    if len(ends) and ends[0] > most_bytes:
+        cut = most_bytes
         while cut and data[cut] & 0xC0 == 0x80:  # inside a character
             cut -= 1
         ends = np.array([cut], np.int64)
     else:
-        ends = ends[: int(np.searchsorted(ends, BYTES, side="right"))]
+        ends = ends[: int(np.searchsorted(ends, most_bytes, side="right"))]
     return data[: ends[-1] if len(ends) else 0], ends
 
 
-def _compare(name: str, engine: Engine, home: Engine, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+def _compare(
+    name: str, first: int, engine: Engine, home: Engine, data: NDArray[np.uint8], ends: NDArray[np.int64]
+) -> None:
     ids, id_ends = engine.encode_flat(data, ends, parse=False, parallel=None)
     wanted, wanted_ends = home.encode_flat(data, ends, parse=False, parallel=None)
     i = first_difference((ids, id_ends), (wanted, wanted_ends))
@@ -96,7 +123,7 @@ def _compare(name: str, engine: Engine, home: Engine, data: NDArray[np.uint8], e
     unequal = got[:short] != want[:short]
     at = int(unequal.argmax()) if unequal.any() else short
     raise TokenizerError(
-        f"verify: {name} {i} gets other ids from {engine.name} {engine.version} than from {home.name} "
+        f"verify: {name} {first + i} gets other ids from {engine.name} {engine.version} than from {home.name} "
         f"{home.version}, the library this tokenizer comes from. It begins {text[:60]!r}. "
         f"From id {at:,} of {len(got):,} and {len(want):,} on: "
         f"{_around(got, at)} and {_around(want, at)}. Use engine={home.name!r} (--engine {home.name})."

@@ -21,8 +21,8 @@ import numpy as np
 
 from piecemill import _core
 from piecemill.errors import PlanError, TokenizerError
-from piecemill.sizes import parse_size
-from piecemill.sources import Documents, Source, Tally, open_source
+from piecemill.sources import Documents, Source, Tally
+from piecemill.sources.options import NOT_STORED
 from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.vocabulary import check_special_tokens
 from piecemill.training.counts import NOTHING, Corpus, load_counts, new_file, write_counts
@@ -150,18 +150,7 @@ class _Run:
         if source is None:
             raise PlanError("no source was given: pass a path, a glob, a table or an iterable of strings.")
         # Finding the files of a large tree takes a while too.
-        find = partial(
-            open_source,
-            source,
-            field=plan.field,
-            separator=plan.separator,
-            include=plan.include,
-            exclude=plan.exclude,
-            gitignore=plan.gitignore,
-            hidden=plan.hidden,
-            max_file_bytes=parse_size(plan.max_file_bytes, "max_file_bytes"),
-            on_bad_document=plan.on_bad_document,
-        )
+        find = partial(plan.open_source, source)
         opened = self.stages.watch(find, self.progress, partial(self._tell_reading, stage, distinct, None))
         tallies: dict[tuple[int, int], Tally] = {}
         lock = threading.Lock()
@@ -232,7 +221,7 @@ class _Run:
 
     def _record(self, learned: _core.Learned) -> dict[str, Any]:
         """What goes into `training.json`."""
-        plan = asdict(self.plan)
+        plan = {name: value for name, value in asdict(self.plan).items() if name not in NOT_STORED}
         plan["save_counts"] = str(plan["save_counts"]) if plan["save_counts"] else None
         plan["from_counts"] = [str(path) for path in plan["from_counts"]]
         return {

@@ -5,19 +5,20 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from piecemill.errors import PlanError
 from piecemill.sizes import parse_size
+from piecemill.sources.options import SourceOptions
 
 LEAST_MEMORY = 64 * 2**20
 SPLITS = ("gpt2", "cl100k", "o200k", "none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainPlan:
+class TrainPlan(SourceOptions):
     """How documents become a vocabulary."""
 
     vocab_size: int = 32_768
@@ -49,32 +50,9 @@ class TrainPlan:
     from_counts: Annotated[tuple[Path, ...], Parameter(consume_multiple=True)] = ()
     "Train from counts saved earlier, on this machine or others, instead of documents."
 
-    field: str = "text"
-    "Field (JSONL) or column (Parquet, Arrow) that holds a document."
-
-    separator: str | None = None
-    "Cut text files into documents at this string; default: a file is a document."
-
-    include: tuple[str, ...] = ()
-    "Of a folder, only files that match one of these globs; repeat the flag for more."
-
-    exclude: tuple[str, ...] = ()
-    "Of a folder, no files that match one of these globs; repeat the flag for more."
-
-    gitignore: bool = True
-    "Leave out what .gitignore files leave out."
-
-    hidden: bool = False
-    "Read hidden files and folders too."
-
-    max_file_bytes: str = "64MiB"
-    "Leave out text files larger than this when walking a folder."
-
-    on_bad_document: Literal["stop", "skip"] = "stop"
-    "What to do with a document that cannot be read: stop with its place, or skip, count and list it."
-
     def __post_init__(self) -> None:
-        for name in ("special_tokens", "from_counts", "include", "exclude"):
+        SourceOptions.__post_init__(self)  # not super(): a class with slots is made twice
+        for name in ("special_tokens", "from_counts"):
             if not isinstance(value := getattr(self, name), tuple):
                 raise PlanError(f"{name}={value!r}: expected a list{f', such as [{str(value)!r}]' if value else ''}.")
         least = 256 + len(self.special_tokens)
@@ -101,7 +79,6 @@ class TrainPlan:
             raise PlanError(f"split={self.split!r}: expected {', '.join(SPLITS)}, or a regex.{hint}")
         if not LEAST_MEMORY <= self.memory_bytes < 2**63:
             raise PlanError(f"memory={self.memory!r}: counting needs at least 64MiB, and no more than there is.")
-        parse_size(self.max_file_bytes, "max_file_bytes")
 
     @property
     def memory_bytes(self) -> int:

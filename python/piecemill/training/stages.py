@@ -4,6 +4,8 @@ A stage runs in a thread of its own while the caller's thread watches: it reads 
 hears Ctrl-C at once, whatever the stage is doing.
 """
 
+import ctypes
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +27,19 @@ def memory_now() -> int:
 def memory_peak() -> int:
     """The most bytes of memory this process has held so far."""
     return _status("VmHWM")
+
+
+def give_back_memory() -> None:
+    """Hand memory that is free back to the system: that of the C library (glibc) and that of Arrow, if it is loaded.
+
+    Both keep it for later: 380 MiB after HF `tokenizers` had encoded 4 MiB of text, 1.1 GiB after pyarrow had read a
+    string of 500 MB.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+    if "pyarrow" in sys.modules:
+        sys.modules["pyarrow"].default_memory_pool().release_unused()
 
 
 def _status(key: str) -> int:

@@ -1,0 +1,227 @@
+"""`--memory` holds: for one large document in every kind of file, for any number of workers; or there is a refusal."""
+
+import json
+import os
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from command import PIECEMILL, piecemill
+from corpora import journal, small_tokenizer, split_documents, texts, write_jsonl
+from piecemill import prepare
+from piecemill.errors import SourceError, TokenizerError
+from piecemill.preparing.encoding import Encoder, pieces_of
+from piecemill.shards.format import token_dtype
+from piecemill.sources import LARGE
+from piecemill.tokenizers import Tokenizer
+from piecemill.tokenizers.verify import Verifier
+from piecemill.training.stages import give_back_memory, memory_now
+from vocabularies import tokenizer
+
+MIB = 2**20
+
+# Words, the pieces that splits treat by themselves, and what looks like white space to some and not to others.
+PARTS = ["word", "W", "i'll", "'s", "'", "12345", "7", " ", "  ", "\n", " \n ", "\r\n", "\t", "!?", "...\n\n", "/",
+         "é", "学", "。", "\u00a0", "\u2003", "\u3000", "\x1c", "\x7f", "e\u0301", "\u0301", "🙂", "ſ"]  # fmt: skip
+
+
+@cache
+def home(split):
+    """The library whose ids are right by definition."""
+    return tokenizer(split).model.start("tokenizers", "asked")
+
+
+@pytest.mark.parametrize("split", ["gpt2", "cl100k", "o200k"])
+@settings(deadline=None)
+@given(parts=st.lists(st.sampled_from(PARTS), max_size=40), size=st.integers(1, 12))
+def test_a_text_cut_at_spaces_has_the_ids_of_the_whole(split, parts, size):
+    tok = tokenizer(split)
+    assert tok.cuts_at_spaces
+    text = "".join(parts).encode()
+    pieces = [bytes(piece) for piece in pieces_of(np.frombuffer(text, np.uint8), size)]
+    assert b"".join(pieces) == text
+    ids = [i for piece in pieces for i in tok.encode(piece).tolist()]
+    assert ids == tok.encode(text).tolist()
+    assert [i for piece in pieces for i in home(split).encode(piece.decode(), parse=False).tolist()] == ids
+
+
+def test_only_splits_that_were_proved_are_cut():
+    assert not tokenizer("none").cuts_at_spaces
+    assert not Tokenizer.from_merges([], split=r"\w+ \w+|[\s\S]").cuts_at_spaces
+
+
+@pytest.mark.parametrize("split", ["gpt2", "none"])
+@pytest.mark.parametrize("eos", ["auto", "none"])
+def test_a_document_alone_is_encoded_as_among_others(split, eos, monkeypatch):
+    monkeypatch.setattr("piecemill.preparing.encoding._PIECE", 100)
+    tok = tokenizer(split)
+    encoder = Encoder(tok, eos=eos, bos="none", special="plain")
+    text = " ".join(texts(40)).encode()
+    data, dtype = np.frombuffer(text, np.uint8), token_dtype(tok.vocab_size)
+    want = tok.encode(text).tolist() + ([] if encoder.eos is None else [encoder.eos])
+    alone = encoder.encode_alone(data, dtype)
+    assert (alone.tolist(), alone.dtype) == (want, dtype)
+    assert len(want) * 0.8 < encoder._tokens(data) < len(want) * 1.3
+
+
+def large_text(size: int) -> str:
+    """Text with all that makes a document heavy: escapes in JSON, and characters beyond the first 256."""
+    some = "\n".join(texts(200)) + '\t"quoted" \\ 学校 🙂 \n'
+    return some * (size // len(some.encode()) + 1)
+
+
+def write(folder: Path, kind: str, text: str) -> Path:
+    path = folder / f"large.{kind}"
+    if kind == "txt":
+        path.write_text(text)
+    elif kind == "jsonl":
+        # A small one after it, so that the next line is read while the large one is at work.
+        path.write_text("".join(json.dumps({"text": one}, ensure_ascii=False) + "\n" for one in (text, "small")))
+    else:
+        pq.write_table(pa.table({"text": pa.array([text, "small"], pa.large_string())}), path, row_group_size=1)
+    return path
+
+
+@pytest.mark.parametrize(("kind", "memory"), [("txt", 576), ("jsonl", 576), ("parquet", 704)])
+def test_one_large_document_stays_within_the_memory(kind, memory, tmp_path):
+    text = large_text(64 * MIB)
+    path = write(tmp_path, kind, text)
+    small_tokenizer().save(tmp_path / "tok")
+    done = piecemill(
+        *[
+            "prepare",
+            path,
+            "--tokenizer",
+            tmp_path / "tok",
+            "--out",
+            tmp_path / "out",
+            "--memory",
+            f"{memory}MiB",
+            "--json",
+        ]
+    )
+    assert done.returncode == 0, done.stderr
+    timing = json.loads(done.stdout)["timing"]
+    assert timing["peak_memory_bytes"] < memory * MIB
+    ids, records = split_documents(tmp_path / "out", "all")
+    assert len(ids) == (1 if kind == "txt" else 2)
+    assert records["bytes"][0] == len(text.encode())
+    assert len(ids[0]) == len(small_tokenizer().encode(text)) + 1
+
+
+def test_documents_around_a_large_one_are_what_they_are_without_it(tmp_path):
+    tok = small_tokenizer()
+    around, large = texts(30), large_text(LARGE)
+    write_jsonl(tmp_path / "a.jsonl", [*around, large, *around, large])
+    options = {"workers": 2, "splits": "a=50,b=50", "block_bytes": "16KiB", "memory": str(memory_now() + 2000 * MIB)}
+    prepare(tmp_path / "a.jsonl", tok, out=tmp_path / "out", **options)
+    found = [ids for split in "ab" for ids in split_documents(tmp_path / "out", split)[0]]
+    want = [[*tok.encode(text).tolist(), tok.id_of("<|endoftext|>")] for text in [*around, *around, large, large]]
+    assert sorted(found) == sorted(want)
+
+
+@pytest.mark.parametrize("kind", ["txt", "jsonl", "parquet"])
+def test_a_document_beyond_the_memory_is_refused_before_it_is_too_late(kind, tmp_path):
+    path = tmp_path / f"huge.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.table({"text": ["x" * (300 * MIB)]}), path)  # a row of one letter is packed to nothing
+        give_back_memory()
+    else:
+        path.write_text('{"text": "' if kind == "jsonl" else "")
+        os.truncate(path, 8 * 2**30)  # a hole: nobody gets as far as to see that there is no text in it
+    allowed = memory_now() + 500 * MIB
+    with pytest.raises(
+        SourceError, match=rf"huge\.{kind}.*: a document of .* needs about .* --memory allows"
+    ) as raised:
+        prepare(path, small_tokenizer(), out=tmp_path / "out", memory=str(allowed))
+    assert "Allow more, or leave the document out" in str(raised.value)
+    assert memory_now() < allowed
+    # What there is without it can be prepared.
+    write_jsonl(tmp_path / "small.jsonl", texts(5))
+    prepare(tmp_path / "small.jsonl", small_tokenizer(), out=tmp_path / "other", memory=str(memory_now() + 500 * MIB))
+
+
+def test_as_many_encode_as_the_memory_has_room_for_and_it_is_said_at_the_start(tmp_path):
+    write_jsonl(tmp_path / "a.jsonl", texts(50))
+    said = []
+    tok = small_tokenizer()
+
+    def run(name, more, **options):
+        memory = str(memory_now() + more * MIB)
+        summary = prepare(
+            tmp_path / "a.jsonl", tok, out=tmp_path / name, memory=memory, on_progress=said.append, **options
+        )
+        first = said[0]
+        assert first.stage == "start" != said[1].stage
+        said.clear()
+        return summary.timing["workers"], first.workers
+
+    workers, why = run("few", 600, workers=16)
+    assert 1 <= workers < 16
+    assert why.endswith(f"16 asked for, {summary_memory(why)} memory has room for {workers}")
+    assert run("asked", 4000, workers=3) == (3, "3 threads encode: 3 asked for")
+    cores = len(os.sched_getaffinity(0))
+    assert run("cores", 4000 + 200 * cores)[0] == cores
+
+
+def summary_memory(why: str) -> str:
+    return why.split(", ")[1].split(" ")[0]
+
+
+def test_the_first_line_on_stderr_says_how_many_encode(tmp_path):
+    write_jsonl(tmp_path / "a.jsonl", texts(50))
+    small_tokenizer().save(tmp_path / "tok")
+    done = subprocess.run(
+        [PIECEMILL, "prepare", tmp_path / "a.jsonl", "--tokenizer", tmp_path / "tok", "--out", tmp_path / "out"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    first = done.stderr.splitlines()[0]
+    cores = len(os.sched_getaffinity(0))
+    assert first.startswith("start")
+    assert sum(line.startswith("start") for line in done.stderr.splitlines()) == 1
+    assert f": {cores} cores" in first
+    assert "GiB for what is in flight" in first
+
+
+@pytest.mark.parametrize("engine", ["gigatoken", "tokenizers"])
+def test_long_documents_among_others_are_cut_for_the_engine_and_nobody_sees_it(engine, monkeypatch):
+    tok = Tokenizer(tokenizer("gpt2").model, engine=engine)
+    documents = [text.encode() for text in ["short", *texts(20), "x" * 500, "last one"]]
+    data, ends = np.frombuffer(b"".join(documents), np.uint8), np.cumsum([len(text) for text in documents])
+    want, want_ends = tok.encode_flat(data, ends)
+    monkeypatch.setattr("piecemill.preparing.encoding._CALL", 40 * tok.engine.bytes_per_token)
+    encoder = Encoder(tok, eos="none", bos="none", special="plain")
+    assert len(encoder._cut(data, ends)) > len(ends)
+    ids, id_ends = encoder.encode(data, ends)
+    assert (ids.tolist(), id_ends.tolist()) == (want.tolist(), want_ends.tolist())
+
+
+def test_documents_that_come_a_few_at_a_time_are_compared_and_a_difference_ends_the_run(tmp_path, monkeypatch):
+    # Far fewer documents in flight than are compared: who waits for whom must come out.
+    many = texts(120, copies=0.0)
+    write_jsonl(tmp_path / "a.jsonl", many)
+    tok = small_tokenizer()
+    options = {"block_bytes": "1KiB", "workers": 1, "memory": str(memory_now() + 600 * MIB)}
+    assert prepare(tmp_path / "a.jsonl", tok, out=tmp_path / "out", **options).documents == 120
+    real, wrong = Verifier.compare, []
+
+    def compare(self, name, data, ends):
+        if name == "document":
+            wrong.append(len(ends))
+            if sum(wrong) > 60:
+                raise TokenizerError("verify: other ids")
+        return real(self, name, data, ends)
+
+    monkeypatch.setattr(Verifier, "compare", compare)
+    with pytest.raises(TokenizerError, match="other ids"):
+        prepare(tmp_path / "a.jsonl", tok, out=tmp_path / "wrong", **options)
+    assert sum(one["tally"]["documents"] for one in journal(tmp_path / "wrong") if "block" in one) <= 60
