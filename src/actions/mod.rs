@@ -7,9 +7,11 @@
 //! added up in the order of the published implementation, to the last bit.
 //! The plain version this must equal is `reference/actions.py`.
 //!
-//! [`state`] holds the sequences and rewrites them, [`pairs`] knows each pair's weight and sequences, [`queue`] says
-//! which is next, [`weight`] is the arithmetic, [`set_order`] the order of the published sums, [`train`] the loop.
+//! [`state`] holds the sequences and rewrites them, [`walk`] weighs their pairs, [`counting`] all of them at the start,
+//! [`pairs`] knows each pair's weight and sequences, [`queue`] says which is next, [`weight`] is the arithmetic,
+//! [`mod@set_order`] the order of the published sums, [`mod@train`] the loop.
 
+mod counting;
 mod pairs;
 mod queue;
 mod set_order;
@@ -18,6 +20,7 @@ mod tally;
 #[cfg(test)]
 mod tests;
 mod train;
+mod walk;
 mod weight;
 
 pub use set_order::set_order;
