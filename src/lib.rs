@@ -8,6 +8,7 @@
 //! Everything that crosses a border is a flat buffer and where each item ends. Nothing here prints or knows
 //! Python; `py` is the only module that does, and it decides nothing.
 
+pub mod actions;
 pub mod arrays;
 pub mod bpe;
 pub mod count;

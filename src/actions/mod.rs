@@ -1,0 +1,3 @@
+//! Actions: sequences of items, each a set of features.
+
+pub mod encode;
