@@ -1,0 +1,10 @@
+"""Actions: interactions and items -> vocabularies and batches for generative recommenders.
+
+An item is a set of features, one of each column; a history is the items of one user in order of time.
+
+Start with `read_interactions` and `Items`.
+"""
+
+from piecemill.actions.items import Items
+
+__all__ = ["Items"]
