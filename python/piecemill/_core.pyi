@@ -247,9 +247,7 @@ class ActionSegmenter:
     stops among these. The interpreter is let go.
     """
 
-    def __new__(
-        cls, first: int, merges: NDArray[np.uint32], priority: NDArray[np.float64]
-    ) -> ActionSegmenter: ...
+    def __new__(cls, first: int, merges: NDArray[np.uint32], priority: NDArray[np.float64]) -> ActionSegmenter: ...
     def shuffled(
         self,
         table: NDArray[np.uint32],

@@ -1,8 +1,12 @@
-"""Actions: sequences of items, each a set of features, as tokens for recommender models.
+"""Actions: interactions and items -> vocabularies and batches for generative recommenders.
 
-Start with `ActionTokenizer` and `ActionVocabulary`.
+An item is a set of features, one of each column; a history is the items of one user in order of time.
+
+Start with `read_interactions` and `Items`; then `ActionTokenizer`.
 """
 
+from piecemill.actions.items import Items
+from piecemill.actions.tokenizer import ActionTokenizer
 from piecemill.actions.vocabulary import ActionVocabulary
 
-__all__ = ["ActionVocabulary"]
+__all__ = ["ActionTokenizer", "ActionVocabulary", "Items"]

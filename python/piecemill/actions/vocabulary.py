@@ -13,7 +13,7 @@ Start with `ActionVocabulary.load`.
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,9 +50,10 @@ class ActionVocabulary:
     "Names of the categories."
     plan: dict[str, Any] | None = None
     "How it was trained, as far as known."
-    labels: tuple[tuple[str, ...] | None, ...] | None = None
-    "For each category, readable names of its values 0, 1, ..., or None where the value is its own name."
+    labels: Sequence[Sequence[Any] | None] | None = None
+    "For each category, what its values 0, 1, ... stand for; None where a value is its own name."
     _values: tuple[NDArray[np.int64], ...] = field(init=False, repr=False)
+    "The values of each category, rising."
 
     def __post_init__(self) -> None:
         initial = np.array(self.initial, np.int64).reshape(-1, 2)
@@ -157,7 +158,7 @@ class ActionVocabulary:
     def value_name(self, category: int, value: int) -> str:
         """The readable name of a value."""
         names = self.labels[category] if self.labels is not None else None
-        return names[value] if names is not None and 0 <= value < len(names) else str(value)
+        return str(names[value]) if names is not None and 0 <= value < len(names) else str(value)
 
     def published(self) -> bytes:
         """The content of the published file."""
@@ -165,11 +166,11 @@ class ActionVocabulary:
         record = dict(zip(_KEYS, (self.n_categories, self.n_init_feats, entries, list(self.priority)), strict=True))
         return json.dumps(record).encode()
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, files: Mapping[str, str] | None = None) -> None:
         """Write the published JSON file at `path` (in a folder: as `actionpiece.json`), and the rest beside it.
 
         Each file is whole or as before, and the second names the checksum of the first: after a crash between the
-        two, loading says so.
+        two, loading says so. `files` are others that belong to it, by name, with their checksums.
         """
         target = file_at(path)
         content = self.published()
@@ -177,6 +178,7 @@ class ActionVocabulary:
             "format": FORMAT,
             "vocabulary": target.name,
             "xxh3": hash_bytes(content),
+            "files": dict(files or {}),
             "columns": self.columns,
             "labels": self.labels,
             "plan": self.plan,
@@ -221,6 +223,12 @@ def sidecar_of(target: Path) -> Path:
     return target.with_name(f"{target.stem}.piecemill.json")
 
 
+def sealed(target: Path) -> dict[str, str]:
+    """Other files that were saved with the vocabulary file `target`, and their checksums."""
+    beside = sidecar_of(target)
+    return dict(json.loads(beside.read_bytes()).get("files", {})) if beside.exists() else {}
+
+
 def read_sidecar(target: Path, content: bytes) -> dict[str, Any]:
     """Columns, labels and plan of the vocabulary file `target` with this `content`; nothing if it stands alone."""
     beside = sidecar_of(target)
@@ -244,7 +252,7 @@ def read_sidecar(target: Path, content: bytes) -> dict[str, Any]:
         )
     return {
         "columns": None if columns is None else tuple(map(str, columns)),
-        "labels": None if labels is None else tuple(None if names is None else tuple(names) for names in labels),
+        "labels": None if labels is None else tuple(labels),
         "plan": plan,
     }
 

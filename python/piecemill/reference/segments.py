@@ -93,7 +93,8 @@ def segment(sequence: Sequence[Item], rules: Mapping[Pair, int], priority: Seque
     """The nodes of a sequence, sets and contexts in turn, once no rule applies; the tokens are all of them in a row.
 
     Each step looks at every pair that could be merged: inside a set of n tokens it scores 2 * priority / n, between two
-    sets of n and k tokens (a context is a set of one) priority / (n * k). The highest score is merged, the first found on ties.
+    sets of n and k tokens (a context is a set of one) priority / (n * k). The highest score is merged, the first found
+    on ties.
     """
     nodes = [Node(list(item)) for item in sequence]
     while True:
