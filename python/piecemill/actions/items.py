@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 
 from piecemill.actions.tables import (
     TEXT_FORMATS,
+    Origin,
     as_numbers,
     as_table,
     cut_list,
-    format_of,
+    find_column,
     pick,
     plain,
     read_table,
-    show_row,
 )
 from piecemill.errors import SourceError
 
@@ -96,10 +96,10 @@ class Items:
         """
         if isinstance(source, Items):
             return source
-        name, as_text = "items", False
-        if isinstance(source, str | Path):
-            name, as_text = str(source), format_of(source) in TEXT_FORMATS
-            source = read_table(source)
+        origin = Origin.of(source, None, "items")
+        name, as_text = origin.name, origin.kind in TEXT_FORMATS
+        if origin.path is not None:
+            source = read_table(origin.path)
             if isinstance(source, pa.Table) and _META in (source.schema.metadata or {}) and columns is None:
                 return _restored(source, name)
         if isinstance(source, Mapping):
@@ -116,8 +116,8 @@ class Items:
         labels: list[list[Any] | None] = []
         names: list[str] = []
         for wanted in taken:
-            for column, values in _columns(table, wanted, name):
-                filled = _without_nulls(as_numbers(values) if as_text else values, column, keys, name, missing)
+            for column, values in _columns(table, wanted, origin):
+                filled = _without_nulls(as_numbers(values) if as_text else values, column, keys, origin, missing)
                 numbers, values_of = encode(filled, f"{name}, column {column!r}")
                 names.append(column)
                 codes.append(numbers)
@@ -211,7 +211,7 @@ def as_keys(keys: Any, name: str, column: str | None) -> Any:
             raise SourceError(f"{where}: keys are not all text or all whole numbers ({error}).") from None
     if array.null_count:
         row = int(np.argmax(np.asarray(array.is_null())))
-        raise SourceError(f"{where}, {show_row(row)}: no key, expected text or a whole number.")
+        raise SourceError(f"{where}, row {row:,}: no key, expected text or a whole number.")
     if pa.types.is_integer(array.type) and not pa.types.is_uint64(array.type):
         return array.cast(pa.int64())
     if pa.types.is_large_string(array.type):
@@ -221,39 +221,25 @@ def as_keys(keys: Any, name: str, column: str | None) -> Any:
     raise SourceError(f"{where}: keys are {array.type}, expected text or whole numbers of 63 bits.")
 
 
-def find_column(table: pa.Table, usual: Sequence[str], asked: str | None, name: str, option: str) -> str:
-    """The column that was asked for, or the one with a usual name; else an error with the columns there are."""
-    known = ", ".join(map(repr, table.column_names)) or "none"
-    if asked is not None:
-        if asked not in table.column_names:
-            raise SourceError(f"{name}: no column {asked!r}; its columns are {known}.")
-        return asked
-    found = {column.lower(): column for column in table.column_names}
-    for candidate in usual:
-        if candidate in found:
-            return found[candidate]
-    raise SourceError(f"{name}: which column is the {option}? Its columns are {known}. Say {option}=....")
-
-
-def _columns(table: pa.Table, wanted: str, name: str) -> list[tuple[str, Any]]:
+def _columns(table: pa.Table, wanted: str, origin: Origin) -> list[tuple[str, Any]]:
     """The column(s) that `wanted` names: one, an element of a list, or all elements of lists of one length."""
     column, element = pick(table.column_names, wanted)
     if column is None:
         known = ", ".join(map(repr, table.column_names))
-        raise SourceError(f"{name}: no column {wanted!r}; its columns are {known}.")
+        raise SourceError(f"{origin.name}: no column {wanted!r}; its columns are {known}.")
     values = plain(table.column(column))
     if element is None and not pa.types.is_large_list(values.type):
         return [(wanted, values)]
-    return cut_list(values, column, element, name)
+    return cut_list(values, column, element, origin)
 
 
-def _without_nulls(values: Any, column: str, keys: Any, name: str, missing: str | int | None) -> Any:
+def _without_nulls(values: Any, column: str, keys: Any, origin: Origin, missing: str | int | None) -> Any:
     if not values.null_count:
         return values.cast(pa.large_string()) if pa.types.is_null(values.type) else values
     if missing is None:
         row = int(np.argmax(np.asarray(values.is_null())))
         raise SourceError(
-            f"{name}, {show_row(row)}: the item {keys[row].as_py()!r} has no {column!r} ({values.null_count:,} items "
+            f"{origin.at(row)}: the item {keys[row].as_py()!r} has no {column!r} ({values.null_count:,} items "
             f"have none). Every item needs a value in every column: fill it in, or say missing=... to give them one."
         )
     if pa.types.is_null(values.type):
@@ -262,8 +248,8 @@ def _without_nulls(values: Any, column: str, keys: Any, name: str, missing: str 
         return values.fill_null(pa.scalar(missing).cast(values.type))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise SourceError(
-            f"{name}: missing={missing!r} does not fit the column {column!r} of {values.type}; expected a value like "
-            f"the others, such as -1 for numbers."
+            f"{origin.name}: missing={missing!r} does not fit the column {column!r} of {values.type}; expected a value "
+            f"like the others, such as -1 for numbers."
         ) from None
 
 

@@ -6,10 +6,13 @@ features in which every value is a whole number as one writes it is then numbers
 Start with `read_table`.
 """
 
+import csv
 import io
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,34 @@ FORMATS = tuple(dict.fromkeys(ENDINGS.values()))
 TEXT_FORMATS = ("csv", "tsv", "recbole")
 "Formats that do not say whether a value is text or a number."
 RECBOLE_TYPES = ("token", "token_seq", "float", "float_seq")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where rows come from, to say it in an error: lines of a text file from 1, rows of a table from 0."""
+
+    name: str
+    path: Path | None = None
+    kind: str | None = None
+
+    @classmethod
+    def of(cls, source: Any, format: str | None, name: str) -> "Origin":
+        """The origin of a path, or of a table in memory by a given name."""
+        if isinstance(source, str | Path):
+            return cls(str(source), Path(source), format_of(source, format))
+        return cls(name)
+
+    def at(self, row: int) -> str:
+        """The place of a row; a text file is read again for it, as blank lines and quotes shift lines."""
+        if self.path is None or self.kind not in ("csv", "tsv", "recbole", "jsonl", "lines"):
+            return f"{self.name}, row {row:,}"
+        text = read_bytes(self.path).decode("utf-8", "replace")
+        if self.kind in ("csv", "tsv"):
+            rows = csv.reader(io.StringIO(text), delimiter="," if self.kind == "csv" else "\t")
+            lines = (rows.line_num for cells in rows if cells)
+        else:
+            lines = (number for number, line in enumerate(text.split("\n"), 1) if line.strip())
+        return f"{self.name}, line {next(islice(lines, row + (self.kind not in ('jsonl', 'lines')), None)):,}"
 
 
 def format_of(path: str | Path, asked: str | None = None) -> str:
@@ -152,12 +183,14 @@ def pick(columns: Sequence[str], wanted: str) -> tuple[str | None, int | None]:
     return None, None
 
 
-def cut_list(values: Any, column: str, element: int | None, name: str) -> list[tuple[str, Any]]:
+def cut_list(values: Any, column: str, element: int | None, origin: Origin) -> list[tuple[str, Any]]:
     """A column of lists as columns: an element of each, null where there is none; or all, of lists of one length."""
     if not pa.types.is_large_list(values.type):
-        raise SourceError(f"{name}: {column}[{element}] asks for an element, but the column is {values.type}, no list.")
+        raise SourceError(
+            f"{origin.name}: {column}[{element}] asks for an element, but the column is {values.type}, no list."
+        )
     starts = np.asarray(values.offsets)[:-1].astype(np.int64)
-    lengths = np.diff(np.asarray(values.offsets).astype(np.int64))
+    lengths: NDArray[np.int64] = np.diff(np.asarray(values.offsets)).astype(np.int64)
     lengths[np.asarray(values.is_null())] = 0
     if element is not None:
         return [(f"{column}[{element}]", _element(values, starts, lengths, element))]
@@ -165,15 +198,24 @@ def cut_list(values: Any, column: str, element: int | None, name: str) -> list[t
     if not width or (lengths != width).any():
         row = int(np.argmax(lengths != width)) if width else 0
         raise SourceError(
-            f"{name}, {show_row(row)}: {column!r} holds {lengths[row]} values, the first item {width}; an item has one "
+            f"{origin.at(row)}: {column!r} holds {lengths[row]} values, the first item {width}; an item has one "
             f"value per category. Take elements, such as {column}[0], or lists of one length."
         )
     return [(f"{column}_{number}", _element(values, starts, lengths, number)) for number in range(width)]
 
 
-def show_row(row: int) -> str:
-    """A row of a table, counted from 0 as tables are."""
-    return f"row {row:,}"
+def find_column(table: pa.Table, usual: Sequence[str], asked: str | None, name: str, option: str) -> str:
+    """The column that was asked for, or the one with a usual name; else an error with the columns there are."""
+    known = ", ".join(map(repr, table.column_names)) or "none"
+    if asked is not None:
+        if asked not in table.column_names:
+            raise SourceError(f"{name}: no column {asked!r}; its columns are {known}.")
+        return asked
+    found = {column.lower(): column for column in table.column_names}
+    for candidate in usual:
+        if candidate in found:
+            return found[candidate]
+    raise SourceError(f"{name}: which column is the {option}? Its columns are {known}. Say {option}=....")
 
 
 def _element(values: Any, starts: NDArray[np.int64], lengths: NDArray[np.int64], element: int) -> Any:
@@ -197,7 +239,7 @@ def _read_csv(data: bytes, path: str | Path, delimiter: str, *, quoted: bool) ->
     for threads in (True, False):  # with threads the reader does not know which line is bad
         try:
             return pcsv.read_csv(
-                pa.BufferReader(data),
+                io.BytesIO(data),
                 pcsv.ReadOptions(use_threads=threads),
                 parse_options=parse,
                 convert_options=convert,
@@ -210,8 +252,6 @@ def _read_csv(data: bytes, path: str | Path, delimiter: str, *, quoted: bool) ->
 
 def pcsv_rows(line: bytes, delimiter: str, quoted: bool) -> Any:
     """The cells of one line."""
-    import csv
-
     text = line.decode("utf-8", "replace").rstrip("\r")
     return csv.reader([text], delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
 
