@@ -64,7 +64,7 @@ def test_long_sequences_encode_as_the_definition_does():
     ids = random_items(rng, vocabulary, 300)
     got = ActionTokenizer(vocabulary).encode(ids, rng=7).tolist()
     assert got == segments.spr(ids.tolist(), rules_of(vocabulary), 7, 0, 0)
-    assert len(got) < 600
+    assert len(got) < 850  # of 900: rules did apply
 
 
 def test_the_number_of_threads_does_not_show():
