@@ -3,6 +3,7 @@
 //! ```text
 //! sources: files ─▶ documents
 //! documents (bytes + ends) ─▶ pretoken: spans ─▶ count: distinct pretokens ─▶ bpe: merges
+//! sequences of items (ids + ends), features of items ─▶ actions: merges
 //! ```
 //!
 //! Everything that crosses a border is a flat buffer and where each item ends. Nothing here prints or knows
