@@ -9,9 +9,11 @@
 //!
 //! [`state`] holds the sequences and rewrites them, [`walk`] weighs their pairs, [`counting`] all of them at the start,
 //! [`pairs`] knows each pair's weight and sequences, [`queue`] says which is next, [`weight`] is the arithmetic,
-//! [`mod@set_order`] the order of the published sums, [`mod@train`] the loop.
+//! [`mod@set_order`] the order of the published sums, [`mod@train`] the loop; [`encode`] turns sequences into tokens of
+//! a vocabulary.
 
 mod counting;
+pub mod encode;
 mod pairs;
 mod queue;
 mod set_order;
