@@ -10,7 +10,7 @@
 
 pub mod corpus;
 pub mod merge;
-mod pair;
+pub(crate) mod pair;
 pub mod queue;
 mod round;
 #[cfg(test)]

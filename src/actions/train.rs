@@ -1,0 +1,638 @@
+//! The loop: take the heaviest pair, rewrite the sequences listed for it, count again what changed.
+//!
+//! In: sequences of sets of tokens. Out: merges, best first. Oracle: `reference/actions.py`.
+//!
+//! A merge changes a few nodes of a sequence, and with them only the weights of pairs among them and their
+//! neighbours; these are counted as they were and as they are. By the published rule a pair that is no longer in the
+//! sequence keeps its weight, so for one that vanished here it must be known whether it is elsewhere in the sequence.
+//! Most such pairs have a token that was merged, and mostly none of it is left; only otherwise is the sequence
+//! searched. Changes are added up over all sequences of a merge, and a pair then gets one entry in the queue.
+//!
+//! In float64 a weight is the sum over the sequence from left to right. There the pairs that may have changed are
+//! added up over the whole sequence, before and after, and sequences come in the order of the published sums.
+
+use super::pairs::Pairs;
+use super::queue::Queue;
+use super::set_order::set_order;
+use super::state::{Node, Rewrite, State, set_of};
+use super::tally::Tally;
+use super::weight::{Scale, Weight, common_denominator};
+use super::{Arithmetic, Corpus, Counts, Ended, Learned, Plan, Stats, Weights};
+use crate::bpe::pair::{Pair, PairMap, pair, split};
+use crate::error::{Error, Result};
+use crate::progress::Progress;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+/// How far ahead the next sequences are asked for.
+const AHEAD: usize = 4;
+
+/// Learns merges from `corpus` until the plan is met or no pair is left.
+pub fn train(corpus: &Corpus, plan: &Plan, progress: &Progress) -> Result<Learned> {
+    if plan.vocab_size < plan.n_init {
+        return Err(Error::Plan(format!(
+            "vocab_size={}: padding and the features alone need {}; ask for more than that",
+            plan.vocab_size, plan.n_init
+        )));
+    }
+    corpus.check(plan.n_init)?;
+    if plan.arithmetic == Arithmetic::Float64 {
+        if plan.counts == Counts::Current {
+            return Err(Error::Plan("arithmetic=float64 is defined for counts=published only".into()));
+        }
+        let (learned, weights) = Trainer::<f64>::new(corpus, plan, progress, 1).run(corpus)?;
+        return Ok(Learned { weights: Weights::Float64(weights), ..learned });
+    }
+    // All weights of a sequence add up to less than (features + 2) for each item, and they only fall as sets shrink.
+    let m = corpus.n_features;
+    let bound = |common: i128| common.checked_mul(corpus.items.len() as i128)?.checked_mul(m as i128 + 2);
+    let too_large = || {
+        Error::Plan(format!(
+            "{m} features and {} items in sequences: exact weights do not fit in 128 bits; use fewer features, or \
+             arithmetic=float64",
+            corpus.items.len()
+        ))
+    };
+    let common = common_denominator(m).ok_or_else(too_large)?;
+    let bound = bound(common).filter(|&bound| bound < 1 << 126).ok_or_else(too_large)?;
+    let (learned, numerators) = if bound < 1 << 62 {
+        let (learned, weights) = Trainer::<i64>::new(corpus, plan, progress, common).run(corpus)?;
+        (learned, weights.into_iter().map(i128::from).collect())
+    } else {
+        Trainer::<i128>::new(corpus, plan, progress, common).run(corpus)?
+    };
+    Ok(Learned { weights: Weights::Exact { numerators, denominator: common }, ..learned })
+}
+
+/// The weight of a pair in a sequence, before and after a rewrite.
+#[derive(Clone, Copy, Default)]
+struct Change<W> {
+    old: W,
+    new: W,
+    /// It is in a part of the sequence that did not change.
+    elsewhere: bool,
+}
+
+/// Pairs with the token of the present merge, by their other token.
+struct Came<W> {
+    weights: Vec<W>,
+    /// How many sequences have the pair; later its number.
+    counts: Vec<u32>,
+    tokens: Vec<u32>,
+    /// Token and sequence, as they were found.
+    places: Vec<(u32, u32)>,
+}
+
+/// The state of the loop.
+struct Trainer<'a, W> {
+    plan: &'a Plan,
+    progress: &'a Progress,
+    scale: Scale<W>,
+    state: State,
+    pairs: Pairs<W>,
+    queue: Queue<W>,
+    rewrite: Rewrite,
+    /// Of one sequence.
+    changes: Tally<Change<W>>,
+    /// Of one merge: pairs of tokens that were there before it.
+    deltas: Tally<W>,
+    /// Pairs of old tokens that are new in a sequence.
+    added: Vec<(Pair, u32)>,
+    came: Came<W>,
+    marks: Marks,
+    learned: Learned,
+    weights: Vec<W>,
+}
+
+impl<'a, W: Weight> Trainer<'a, W> {
+    fn new(corpus: &Corpus, plan: &'a Plan, progress: &'a Progress, common: i128) -> Self {
+        // A merge of the published rule may change nothing, so there is no bound on ids but the one asked for.
+        let ids = plan.vocab_size as usize + 1;
+        Trainer {
+            plan,
+            progress,
+            scale: Scale::new(corpus.n_features, common),
+            state: State::new(corpus),
+            pairs: Pairs::new(),
+            queue: Queue::new(W::at_least(plan.min_pair_weight, common)),
+            rewrite: Rewrite::default(),
+            changes: Tally::new(),
+            deltas: Tally::new(),
+            added: Vec::new(),
+            came: Came { weights: vec![W::default(); ids], counts: vec![0; ids], tokens: vec![], places: vec![] },
+            marks: Marks::new(ids),
+            learned: Learned {
+                merges: Vec::new(),
+                weights: Weights::Float64(Vec::new()),
+                touched: Vec::new(),
+                ended: Ended::Full,
+                stats: Stats::default(),
+            },
+            weights: Vec::new(),
+        }
+    }
+
+    fn is_float(&self) -> bool {
+        self.plan.arithmetic == Arithmetic::Float64
+    }
+
+    fn run(mut self, corpus: &Corpus) -> Result<(Learned, Vec<W>)> {
+        let began = Instant::now();
+        self.count_all(corpus)?;
+        let counted = Instant::now();
+        let mut vocab_size = self.plan.n_init;
+        while vocab_size < self.plan.vocab_size {
+            let pairs = &self.pairs;
+            let Some((weight, merged)) = self.queue.pop(|pair| pairs.total(pair)) else {
+                self.learned.ended = Ended::NoPairs;
+                break;
+            };
+            self.merge(merged, weight, vocab_size)?;
+            vocab_size += 1;
+            self.report(weight, merged);
+        }
+        let stats = &mut self.learned.stats;
+        stats.pairs = self.pairs.len() as u64;
+        stats.queued = self.queue.made;
+        stats.peak_queue = self.queue.peak as u64;
+        stats.listed = self.pairs.lists.len() as u64;
+        stats.count_seconds = (counted - began).as_secs_f64();
+        stats.merge_seconds = counted.elapsed().as_secs_f64();
+        Ok((self.learned, self.weights))
+    }
+
+    fn report(&self, weight: W, merged: Pair) {
+        let progress = self.progress;
+        progress.pair_weight.store(weight.shown(self.scale.common).to_bits(), Relaxed);
+        progress.pair.store(merged, Relaxed);
+        progress.live_pairs.store(self.pairs.len() as u64, Relaxed);
+        progress.queue_len.store(self.queue.len() as u64, Relaxed);
+        progress.occurrences.store(self.learned.stats.touched, Relaxed);
+        progress.visited.store(self.learned.stats.visited, Relaxed);
+        progress.merges.store(self.learned.merges.len() as u64, Relaxed);
+    }
+
+    /// Weighs and lists the pairs of all sequences, and queues them.
+    fn count_all(&mut self, corpus: &Corpus) -> Result<()> {
+        // Float sums must be made in the order of the sequences.
+        let threads = if self.is_float() { 1 } else { self.plan.threads.clamp(1, 64) };
+        let parts = share(corpus.ends, threads);
+        let (state, scale, progress) = (&self.state, &self.scale, self.progress);
+        let counted: Vec<Result<Counted<W>>> = std::thread::scope(|scope| {
+            let count = |part: std::ops::Range<u32>| scope.spawn(move || Counted::of(state, scale, part, progress));
+            let threads: Vec<_> = parts.iter().cloned().map(count).collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            threads.into_iter().map(join).collect()
+        });
+        let mut counted = counted.into_iter().collect::<Result<Vec<_>>>()?;
+        for part in &mut counted {
+            for (at, &pair) in part.pairs.iter().enumerate() {
+                let number = self.pairs.number_or_add(pair);
+                let total = &mut self.pairs.totals[number as usize];
+                *total = total.plus(part.totals[at]);
+                part.numbers.push(number);
+            }
+            part.pairs = Vec::new();
+            part.find = PairMap::default();
+        }
+        let mut lengths = vec![0u32; self.pairs.len()];
+        for part in &counted {
+            for (at, &number) in part.numbers.iter().enumerate() {
+                lengths[number as usize] += part.lengths[at];
+            }
+        }
+        self.pairs.lists.reserve(0, lengths.into_iter());
+        for (part, range) in counted.iter().zip(parts) {
+            let mut places = part.places.iter();
+            for (sequence, &count) in range.zip(&part.counts) {
+                for &at in places.by_ref().take(count as usize) {
+                    self.pairs.lists.push(part.numbers[at as usize], sequence);
+                }
+            }
+        }
+        drop(counted);
+        for (pair, number) in self.pairs.all() {
+            self.queue.push(self.pairs.totals[number as usize], pair);
+        }
+        Ok(())
+    }
+
+    /// Merges `merged` into the token `n`, wherever it still is.
+    fn merge(&mut self, merged: Pair, weight: W, n: u32) -> Result<()> {
+        let (a, b) = split(merged);
+        let number = self.pairs.number_or_add(merged);
+        let mut listed = Vec::new();
+        if self.is_float() {
+            set_order(self.pairs.lists.of(number), &mut listed);
+        } else {
+            listed.extend_from_slice(self.pairs.lists.of(number));
+            listed.sort_unstable();
+            listed.dedup();
+        }
+        self.deltas.clear();
+        let mut kept = Vec::new();
+        let mut touched = 0;
+        for (at, &sequence) in listed.iter().enumerate() {
+            self.progress.check()?;
+            if let Some(&ahead) = listed.get(at + AHEAD) {
+                self.state.prefetch(ahead);
+            }
+            if self.state.rewrite(sequence, (a, b), n, &mut self.rewrite) {
+                touched += 1;
+                self.changes.clear();
+                if self.is_float() {
+                    self.count_whole(sequence);
+                } else {
+                    self.count_regions(sequence, a, b);
+                }
+                self.take_changes(sequence, n);
+                if self.changes.get(merged).is_some_and(|change| change.new > W::default()) {
+                    kept.push(sequence);
+                }
+            }
+        }
+        // Where the pair no longer is, nobody needs to look again; but by the published order it stays listed.
+        if !self.is_float() {
+            self.pairs.lists.replace(number, &kept);
+        }
+        self.learned.merges.push((a, b));
+        self.learned.touched.push(touched);
+        self.learned.stats.visited += listed.len() as u64;
+        self.learned.stats.touched += touched as u64;
+        self.weights.push(weight);
+        self.take_deltas()?;
+        self.list_new(n);
+        if self.plan.counts == Counts::Current {
+            // What is left of the merged pair can be merged again, even if it weighs what it did.
+            let left = self.pairs.totals[number as usize];
+            if left > W::default() {
+                self.queue.push(left, merged);
+            }
+            if self.queue.len() > 2 * self.pairs.len() + 1024 {
+                let pairs = &self.pairs;
+                let entries = pairs.all().map(|(pair, number)| (pairs.totals[number as usize], pair));
+                self.queue.rebuild(entries.filter(|(total, _)| *total > W::default()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Weighs the pairs around what was rewritten, before and after; exact weights only.
+    fn count_regions(&mut self, sequence: u32, a: u32, b: u32) {
+        let (width, nodes) = (self.state.width, self.state.sequence(sequence));
+        let node_at = |at: usize| nodes.get(at * width..(at + 1) * width);
+        for region in &self.rewrite.regions {
+            let before = region.new_first.checked_sub(1).and_then(node_at);
+            let after = node_at(region.new_first + region.new_len);
+            let old = self.rewrite.old_nodes(region, width).chunks_exact(width);
+            let new = nodes[region.new_first * width..][..region.new_len * width].chunks_exact(width);
+            let changes = &mut self.changes;
+            each_pair(before, old, after, &self.scale, |pair, weight| {
+                let change = changes.of(pair);
+                change.old = change.old.plus(weight);
+            });
+            each_pair(before, new, after, &self.scale, |pair, weight| {
+                let change = changes.of(pair);
+                change.new = change.new.plus(weight);
+            });
+        }
+        if self.plan.counts == Counts::Current {
+            return;
+        }
+        let leftover = self.rewrite.leftover;
+        for (pair, change) in &self.changes.entries {
+            let (x, y) = split(*pair);
+            let merged = x == a || x == b || y == a || y == b;
+            if change.new.is_nothing() && (leftover || !merged) {
+                self.marks.add(x);
+                self.marks.add(y);
+            }
+        }
+        if self.marks.any() {
+            let changes = &mut self.changes;
+            self.marks.each_pair(nodes.chunks_exact(width), &self.scale, |pair, _| {
+                if let Some(change) = changes.get(pair) {
+                    change.elsewhere = true;
+                }
+            });
+            self.marks.clear();
+        }
+    }
+
+    /// Weighs the pairs of tokens around what was rewritten over the whole sequence, left to right, before and after.
+    fn count_whole(&mut self, sequence: u32) {
+        let (width, nodes) = (self.state.width, self.state.sequence(sequence));
+        let part = |from: usize, to: usize| &nodes[from * width..to * width];
+        let len = nodes.len() / width;
+        // The sequence as it was: what is unchanged, and the regions as they were between.
+        let mut old = Vec::with_capacity(2 * self.rewrite.regions.len() + 1);
+        let mut at = 0;
+        for region in &self.rewrite.regions {
+            let end = region.new_first + region.new_len;
+            let around = part(region.new_first.saturating_sub(1), (end + 1).min(len));
+            let was = self.rewrite.old_nodes(region, width);
+            around.iter().chain(was).for_each(|&token| self.marks.add(token));
+            old.push(part(at, region.new_first));
+            old.push(was);
+            at = end;
+        }
+        old.push(part(at, len));
+        let changes = &mut self.changes;
+        let before = old.into_iter().flat_map(|part| part.chunks_exact(width));
+        self.marks.each_pair(before, &self.scale, |pair, weight| {
+            let change = changes.of(pair);
+            change.old = change.old.plus(weight);
+        });
+        self.marks.each_pair(nodes.chunks_exact(width), &self.scale, |pair, weight| {
+            let change = changes.of(pair);
+            change.new = change.new.plus(weight);
+        });
+        self.marks.clear();
+    }
+
+    /// Adds the changes of one sequence to those of the merge.
+    fn take_changes(&mut self, sequence: u32, n: u32) {
+        let current = self.plan.counts == Counts::Current;
+        for &(pair, change) in &self.changes.entries {
+            let (x, larger) = split(pair);
+            let (came, was) = (change.new > W::default(), change.old > W::default());
+            if larger == n {
+                let came = &mut self.came;
+                if came.counts[x as usize] == 0 {
+                    came.tokens.push(x);
+                }
+                came.counts[x as usize] += 1;
+                came.weights[x as usize] = came.weights[x as usize].plus(change.new);
+                came.places.push((x, sequence));
+                continue;
+            }
+            if came || change.elsewhere || current {
+                let delta = change.new.minus(change.old);
+                if delta != W::default() {
+                    let sum = self.deltas.of(pair);
+                    *sum = sum.plus(delta);
+                }
+            }
+            if came && !was {
+                self.added.push((pair, sequence));
+            }
+        }
+    }
+
+    /// Adds the changes of the merge to the weights, and queues the pairs with their new ones.
+    fn take_deltas(&mut self) -> Result<()> {
+        for (pair, sequence) in std::mem::take(&mut self.added) {
+            let number = self.pairs.number_or_add(pair);
+            // In whole numbers a sequence that is listed twice is no harm: lists are freed of doubles when used.
+            if !self.is_float() || !self.pairs.lists.of(number).contains(&sequence) {
+                self.pairs.lists.push(number, sequence);
+            }
+        }
+        for &(pair, delta) in &self.deltas.entries {
+            if delta.is_nothing() {
+                continue;
+            }
+            let number = self.pairs.number_or_add(pair);
+            let total = &mut self.pairs.totals[number as usize];
+            *total = total.checked_plus(delta).ok_or_else(|| {
+                let (a, b) = split(pair);
+                Error::Training(format!("the weight of the pair ({a}, {b}) is too large; use arithmetic=float64"))
+            })?;
+            if *total > W::default() {
+                self.queue.push(*total, pair);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists and queues the pairs that came with `n`.
+    fn list_new(&mut self, n: u32) {
+        let came = &mut self.came;
+        let first = self.pairs.len() as u32;
+        for &x in &came.tokens {
+            let number = self.pairs.number_or_add(pair(x, n));
+            self.pairs.totals[number as usize] = came.weights[x as usize];
+        }
+        self.pairs.lists.reserve(first, came.tokens.iter().map(|&x| came.counts[x as usize]));
+        for (number, &x) in (first..).zip(&came.tokens) {
+            came.counts[x as usize] = number;
+        }
+        for &(x, sequence) in &came.places {
+            self.pairs.lists.push(came.counts[x as usize], sequence);
+        }
+        for &x in &came.tokens {
+            self.queue.push(came.weights[x as usize], pair(x, n));
+            came.counts[x as usize] = 0;
+            came.weights[x as usize] = W::default();
+        }
+        came.tokens.clear();
+        came.places.clear();
+    }
+}
+
+/// Weights and places of the pairs of some sequences.
+struct Counted<W> {
+    find: PairMap<u32>,
+    pairs: Vec<Pair>,
+    totals: Vec<W>,
+    /// How many sequences have each pair.
+    lengths: Vec<u32>,
+    /// The pairs of each sequence, one after another, and how many they are.
+    places: Vec<u32>,
+    counts: Vec<u32>,
+    /// The numbers of the pairs among those of all sequences.
+    numbers: Vec<u32>,
+}
+
+impl<W: Weight> Counted<W> {
+    fn of(state: &State, scale: &Scale<W>, sequences: std::ops::Range<u32>, progress: &Progress) -> Result<Self> {
+        let mut counted = Counted {
+            find: PairMap::default(),
+            pairs: Vec::new(),
+            totals: Vec::new(),
+            lengths: Vec::new(),
+            places: Vec::new(),
+            counts: Vec::with_capacity(sequences.len()),
+            numbers: Vec::new(),
+        };
+        let mut tally = Tally::<W>::new();
+        for sequence in sequences {
+            progress.check()?;
+            tally.clear();
+            let nodes = state.sequence(sequence).chunks_exact(state.width);
+            each_pair(None, nodes, None, scale, |pair, weight| {
+                let sum = tally.of(pair);
+                *sum = sum.plus(weight);
+            });
+            for &(pair, weight) in &tally.entries {
+                let next = counted.pairs.len() as u32;
+                let number = *counted.find.entry(pair).or_insert(next);
+                if number == next {
+                    counted.pairs.push(pair);
+                    counted.totals.push(W::default());
+                    counted.lengths.push(0);
+                }
+                let total = &mut counted.totals[number as usize];
+                *total = total.plus(weight);
+                counted.lengths[number as usize] += 1;
+                counted.places.push(number);
+            }
+            counted.counts.push(tally.entries.len() as u32);
+        }
+        Ok(counted)
+    }
+}
+
+/// Runs of sequences of about as many items each.
+fn share(ends: &[u64], parts: usize) -> Vec<std::ops::Range<u32>> {
+    let items = ends.last().copied().unwrap_or(0);
+    let cut = |part: usize| ends.partition_point(|&end| end * (parts as u64) <= items * part as u64) as u32;
+    let last = ends.len() as u32;
+    (0..parts).map(|part| cut(part)..if part + 1 == parts { last } else { cut(part + 1) }).collect()
+}
+
+/// Every pair in and between `nodes`, and between them and the nodes `before` and `after`, in the published order.
+#[inline(always)]
+fn each_pair<'n, W: Weight>(
+    before: Option<Node<'n>>,
+    nodes: impl Iterator<Item = Node<'n>>,
+    after: Option<Node<'n>>,
+    scale: &Scale<W>,
+    mut found: impl FnMut(Pair, W),
+) {
+    let mut last = before;
+    for node in nodes {
+        if let Some(last) = last {
+            across(last, node, scale, &mut found);
+        }
+        let set = set_of(node);
+        let weight = scale.inside(set.len());
+        for (at, &x) in set.iter().enumerate() {
+            for &y in &set[at + 1..] {
+                found(unordered(x, y), weight);
+            }
+        }
+        last = Some(node);
+    }
+    if let (Some(last), Some(after)) = (last, after) {
+        across(last, after, scale, &mut found);
+    }
+}
+
+#[inline(always)]
+fn across<W: Weight>(left: Node<'_>, right: Node<'_>, scale: &Scale<W>, found: &mut impl FnMut(Pair, W)) {
+    let (context, left, right) = (left[0], set_of(left), set_of(right));
+    if context != 0 {
+        let weight = scale.across(left.len(), 1);
+        left.iter().for_each(|&x| found(unordered(x, context), weight));
+        let weight = scale.across(1, right.len());
+        right.iter().for_each(|&y| found(unordered(context, y), weight));
+    } else {
+        let weight = scale.across(left.len(), right.len());
+        let double = left.iter().any(|x| right.contains(x));
+        for &x in left {
+            for &y in right {
+                // Two tokens that are both in both sets meet twice; as one sum, since the block is summed first.
+                if double && x != y && left.contains(&y) && right.contains(&x) {
+                    if x < y {
+                        found(unordered(x, y), weight.plus(weight));
+                    }
+                } else {
+                    found(unordered(x, y), weight);
+                }
+            }
+        }
+    }
+}
+
+fn unordered(x: u32, y: u32) -> Pair {
+    if x < y { pair(x, y) } else { pair(y, x) }
+}
+
+/// Tokens to look for, and a walk over the pairs of such tokens.
+struct Marks {
+    marked: Vec<bool>,
+    tokens: Vec<u32>,
+    /// What is marked of one node and of the one before it, as nodes.
+    here: Vec<u32>,
+    last: Vec<u32>,
+}
+
+impl Marks {
+    fn new(ids: usize) -> Self {
+        Marks { marked: vec![false; ids], tokens: Vec::new(), here: Vec::new(), last: Vec::new() }
+    }
+
+    fn add(&mut self, token: u32) {
+        if token != 0 && !self.marked[token as usize] {
+            self.marked[token as usize] = true;
+            self.tokens.push(token);
+        }
+    }
+
+    fn any(&self) -> bool {
+        !self.tokens.is_empty()
+    }
+
+    fn clear(&mut self) {
+        for token in self.tokens.drain(..) {
+            self.marked[token as usize] = false;
+        }
+    }
+
+    /// As [`each_pair`] over a whole sequence, but only pairs of marked tokens.
+    fn each_pair<'n, W: Weight>(
+        &mut self,
+        nodes: impl Iterator<Item = Node<'n>>,
+        scale: &Scale<W>,
+        mut found: impl FnMut(Pair, W),
+    ) {
+        let (here, last) = (&mut self.here, &mut self.last);
+        let mut last_size = 0;
+        let mut last_context = 0; // 0: none; the slot is taken all the same if it has a token that is not marked
+        let mut last_open = false;
+        last.clear();
+        for node in nodes {
+            let set = set_of(node);
+            here.clear();
+            here.extend(set.iter().filter(|&&token| self.marked[token as usize]));
+            if !here.is_empty() {
+                if last_open {
+                    let weight = scale.across(last_size, set.len());
+                    let double = last.iter().any(|x| here.contains(x));
+                    for &x in last.iter() {
+                        for &y in here.iter() {
+                            if double && x != y && last.contains(&y) && here.contains(&x) {
+                                if x < y {
+                                    found(unordered(x, y), weight.plus(weight));
+                                }
+                            } else {
+                                found(unordered(x, y), weight);
+                            }
+                        }
+                    }
+                } else if last_context != 0 {
+                    let weight = scale.across(1, set.len());
+                    here.iter().for_each(|&y| found(unordered(last_context, y), weight));
+                }
+                let weight = scale.inside(set.len());
+                for (at, &x) in here.iter().enumerate() {
+                    for &y in &here[at + 1..] {
+                        found(unordered(x, y), weight);
+                    }
+                }
+            }
+            let context = node[0];
+            last_open = context == 0;
+            last_context = if self.marked[context as usize] { context } else { 0 };
+            if last_context != 0 {
+                let weight = scale.across(set.len(), 1);
+                here.iter().for_each(|&x| found(unordered(x, context), weight));
+            }
+            last_size = set.len();
+            std::mem::swap(here, last);
+        }
+    }
+}
