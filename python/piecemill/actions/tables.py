@@ -229,7 +229,7 @@ def _read_csv(data: bytes, path: str | Path, delimiter: str, *, quoted: bool) ->
     if not data.strip():
         raise SourceError(f"{path}: the file is empty, expected a line of column names.")
     data = data.removeprefix(b"\xef\xbb\xbf")
-    header = next(pcsv_rows(data.split(b"\n", 1)[0], delimiter, quoted))
+    header = next(pcsv_rows(data[: data.find(b"\n") if b"\n" in data else None], delimiter, quoted))
     if len(set(header)) < len(header):
         raise SourceError(f"{path}, line 1: a column name stands twice in {', '.join(map(repr, header))}.")
     parse = pcsv.ParseOptions(delimiter=delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted)
