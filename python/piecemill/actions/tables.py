@@ -101,9 +101,9 @@ def read_table(path: str | Path, format: str | None = None) -> Any:
     try:
         if kind == "parquet":
             return pq.read_table(path)
-        data = read_bytes(path)
-    except (pa.ArrowException, BrokenStream) as error:
-        raise SourceError(f"{path}: cannot be read as {kind}: {error}.") from error
+    except pa.ArrowException as error:
+        raise SourceError(f"{path}: cannot be read as Parquet: {error}.") from error
+    data = read_bytes(path)
     match kind:
         case "csv" | "tsv":
             return _read_csv(data, path, "," if kind == "csv" else "\t", quoted=True)
@@ -122,7 +122,10 @@ def read_table(path: str | Path, format: str | None = None) -> Any:
 def read_bytes(path: str | Path) -> bytes:
     """The unpacked bytes of a file."""
     with open(path, "rb") as file:
-        return b"".join(ByteStream(file, PACKINGS.get(Path(path).suffix.lower())))
+        try:
+            return b"".join(ByteStream(file, PACKINGS.get(Path(path).suffix.lower())))
+        except BrokenStream as error:
+            raise SourceError(f"{path}: {error}.") from None
 
 
 def as_table(source: Any, name: str) -> pa.Table:
