@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "ActionSegmenter",
     "FlatCorpus",
     "Learned",
     "Progress",
@@ -235,6 +236,51 @@ class SeenDocuments:
     @property
     def counts(self) -> tuple[int, int]:
         """Documents seen, and how many of their hashes are on disk."""
+
+_Encoded: TypeAlias = tuple[NDArray[np.uint32], NDArray[np.int64]]
+
+@final
+class ActionSegmenter:
+    """A vocabulary of actions, ready to encode.
+
+    Every way takes a table of items (a row of initial tokens each), rows of it, and where each sequence starts and
+    stops among these. The interpreter is let go.
+    """
+
+    def __new__(cls, first: int, merges: NDArray[np.uint32], priority: NDArray[np.float64]) -> ActionSegmenter: ...
+    def shuffled(
+        self,
+        table: NDArray[np.uint32],
+        items: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        stops: NDArray[np.int64],
+        *,
+        seed: int,
+        epoch: int,
+        rows: NDArray[np.int64],
+        threads: int,
+    ) -> _Encoded:
+        """The tokens of each sequence with its items in orders drawn for (seed, epoch, row), and where each ends."""
+    def given(
+        self,
+        table: NDArray[np.uint32],
+        items: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        stops: NDArray[np.int64],
+        *,
+        threads: int,
+    ) -> _Encoded:
+        """The tokens of each sequence with its items as they stand, and where each ends."""
+    def weighed(
+        self,
+        table: NDArray[np.uint32],
+        items: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        stops: NDArray[np.int64],
+        *,
+        threads: int,
+    ) -> _Encoded:
+        """The tokens of each sequence by weight, without chance, and where each ends."""
 
 @final
 class Xxh3:

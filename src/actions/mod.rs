@@ -8,8 +8,10 @@
 //! The plain version this must equal is `reference/actions.py`.
 //!
 //! [`state`] holds the sequences and rewrites them, [`pairs`] knows each pair's weight and sequences, [`queue`] says
-//! which is next, [`weight`] is the arithmetic, [`set_order`] the order of the published sums, [`train`] the loop.
+//! which is next, [`weight`] is the arithmetic, [`set_order`] the order of the published sums, [`train`] the loop;
+//! [`encode`] turns sequences into tokens of a vocabulary.
 
+pub mod encode;
 mod pairs;
 mod queue;
 mod set_order;

@@ -2,9 +2,11 @@
 
 An item is a set of features, one of each column; a history is the items of one user in order of time.
 
-Start with `read_interactions` and `Items`.
+Start with `read_interactions` and `Items`; then `ActionTokenizer`.
 """
 
 from piecemill.actions.items import Items
+from piecemill.actions.tokenizer import ActionTokenizer
+from piecemill.actions.vocabulary import ActionVocabulary
 
-__all__ = ["Items"]
+__all__ = ["ActionTokenizer", "ActionVocabulary", "Items"]
