@@ -97,33 +97,14 @@ class Items:
         if isinstance(source, Items):
             return source
         origin = Origin.of(source, None, "items")
-        name, as_text = origin.name, origin.kind in TEXT_FORMATS
         if origin.path is not None:
             source = read_table(origin.path)
             if isinstance(source, pa.Table) and _META in (source.schema.metadata or {}) and columns is None:
-                return _restored(source, name)
+                return _restored(source, origin.name)
         if isinstance(source, Mapping):
-            table = _from_mapping(source, columns, name)
-            key, columns = "", None
-        else:
-            table = as_table(source, name)
-        key = find_column(table, KEY_NAMES, key, name, "key") if key != "" else ""
-        taken = list(columns) if columns is not None else [column for column in table.column_names if column != key]
-        if not taken:
-            raise SourceError(f"{name}: no column beside the key {key!r}; expected at least one feature of the items.")
-        keys = as_keys(table.column(key), name, key)
-        codes: list[NDArray[np.int64]] = []
-        labels: list[list[Any] | None] = []
-        names: list[str] = []
-        for wanted in taken:
-            for column, values in _columns(table, wanted, origin):
-                filled = _without_nulls(as_numbers(values) if as_text else values, column, keys, origin, missing)
-                numbers, values_of = encode(filled, f"{name}, column {column!r}")
-                names.append(column)
-                codes.append(numbers)
-                labels.append(values_of)
-        made = {"source": name, "missing": missing} if missing is not None else {"source": name}
-        return cls(keys.to_pylist(), np.stack(codes, axis=1), tuple(names), tuple(labels), made)
+            return items_of(_from_mapping(source, columns, origin.name), origin, "", None, missing)
+        table = as_table(source, origin.name)
+        return items_of(table, origin, find_column(table, KEY_NAMES, key, origin.name, "key"), columns, missing)
 
     def index(self, keys: Any, *, unknown: Literal["stop", "mark"] = "stop") -> NDArray[np.int64]:
         """The row of each of `keys`; one that is not among the items is an error, or -1 with `unknown="mark"`."""
@@ -174,6 +155,27 @@ class Items:
     def load(cls, path: str | Path) -> "Items":
         """The items of a file that `save` wrote, or of any file that `Items.of` can read."""
         return cls.of(path)
+
+
+def items_of(
+    table: pa.Table, origin: Origin, key: str, columns: Sequence[str] | None, missing: str | int | None
+) -> Items:
+    """Items from the `columns` of a table with one row per item."""
+    wanted = list(columns) if columns is not None else [column for column in table.column_names if column != key]
+    if not wanted:
+        raise SourceError(f"{origin.name}: no column beside the key {key!r}; expected a feature of the items.")
+    keys = as_keys(table.column(key), origin.name, key)
+    names, codes, labels = [], [], []
+    for column, values in [one for name in wanted for one in _columns(table, name, origin)]:
+        taken = as_numbers(values) if origin.kind in TEXT_FORMATS else values
+        numbers, meaning = encode(
+            _without_nulls(taken, column, keys, origin, missing), f"{origin.name}, column {column!r}"
+        )
+        names.append(column)
+        codes.append(numbers)
+        labels.append(meaning)
+    made = {"source": origin.name, "missing": missing} if missing is not None else {"source": origin.name}
+    return Items(keys.to_pylist(), np.stack(codes, axis=1), tuple(names), tuple(labels), made)
 
 
 def encode(values: Any, where: str) -> tuple[NDArray[np.int64], list[Any] | None]:

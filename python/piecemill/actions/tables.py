@@ -101,9 +101,9 @@ def read_table(path: str | Path, format: str | None = None) -> Any:
     try:
         if kind == "parquet":
             return pq.read_table(path)
-        data = read_bytes(path)
-    except (pa.ArrowException, BrokenStream) as error:
-        raise SourceError(f"{path}: cannot be read as {kind}: {error}.") from error
+    except pa.ArrowException as error:
+        raise SourceError(f"{path}: cannot be read as Parquet: {error}.") from error
+    data = read_bytes(path)
     match kind:
         case "csv" | "tsv":
             return _read_csv(data, path, "," if kind == "csv" else "\t", quoted=True)
@@ -122,7 +122,10 @@ def read_table(path: str | Path, format: str | None = None) -> Any:
 def read_bytes(path: str | Path) -> bytes:
     """The unpacked bytes of a file."""
     with open(path, "rb") as file:
-        return b"".join(ByteStream(file, PACKINGS.get(Path(path).suffix.lower())))
+        try:
+            return b"".join(ByteStream(file, PACKINGS.get(Path(path).suffix.lower())))
+        except BrokenStream as error:
+            raise SourceError(f"{path}: {error}.") from None
 
 
 def as_table(source: Any, name: str) -> pa.Table:
@@ -229,7 +232,7 @@ def _read_csv(data: bytes, path: str | Path, delimiter: str, *, quoted: bool) ->
     if not data.strip():
         raise SourceError(f"{path}: the file is empty, expected a line of column names.")
     data = data.removeprefix(b"\xef\xbb\xbf")
-    header = next(pcsv_rows(data.split(b"\n", 1)[0], delimiter, quoted))
+    header = next(pcsv_rows(data[: data.find(b"\n") if b"\n" in data else None], delimiter, quoted))
     if len(set(header)) < len(header):
         raise SourceError(f"{path}, line 1: a column name stands twice in {', '.join(map(repr, header))}.")
     parse = pcsv.ParseOptions(delimiter=delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted)
