@@ -33,7 +33,7 @@ pub struct Progress {
     pub queue_len: AtomicU64,
     /// Weight of the pair of actions that was merged last: the bits of a float64.
     pub pair_weight: AtomicU64,
-    /// Sequences of actions looked at so far; `occurrences` are those that changed.
+    /// Sequences of actions looked at so far: first to count them, then to merge; `occurrences` are those that changed.
     pub visited: AtomicU64,
 }
 

@@ -7,10 +7,12 @@
 //! added up in the order of the published implementation, to the last bit.
 //! The plain version this must equal is `reference/actions.py`.
 //!
-//! [`state`] holds the sequences and rewrites them, [`pairs`] knows each pair's weight and sequences, [`queue`] says
-//! which is next, [`weight`] is the arithmetic, [`set_order`] the order of the published sums, [`train`] the loop;
-//! [`encode`] turns sequences into tokens of a vocabulary.
+//! [`state`] holds the sequences and rewrites them, [`walk`] weighs their pairs, [`counting`] all of them at the start,
+//! [`pairs`] knows each pair's weight and sequences, [`queue`] says which is next, [`weight`] is the arithmetic,
+//! [`mod@set_order`] the order of the published sums, [`mod@train`] the loop; [`encode`] turns sequences into tokens of
+//! a vocabulary.
 
+mod counting;
 pub mod encode;
 mod pairs;
 mod queue;
@@ -20,6 +22,7 @@ mod tally;
 #[cfg(test)]
 mod tests;
 mod train;
+mod walk;
 mod weight;
 
 pub use set_order::set_order;

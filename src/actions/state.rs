@@ -92,11 +92,6 @@ impl State {
         State { nodes, spans: spans.collect(), width }
     }
 
-    /// How many sequences there are.
-    pub fn len(&self) -> usize {
-        self.spans.len()
-    }
-
     /// The nodes of a sequence, one after another.
     #[inline(always)]
     pub fn sequence(&self, number: u32) -> &[u32] {

@@ -11,14 +11,16 @@
 //! In float64 a weight is the sum over the sequence from left to right. There the pairs that may have changed are
 //! added up over the whole sequence, before and after, and sequences come in the order of the published sums.
 
+use super::counting::{Counted, share};
 use super::pairs::Pairs;
 use super::queue::Queue;
 use super::set_order::set_order;
-use super::state::{Node, Rewrite, State, set_of};
+use super::state::{Rewrite, State};
 use super::tally::Tally;
+use super::walk::{Marks, each_pair};
 use super::weight::{Scale, Weight, common_denominator};
 use super::{Arithmetic, Corpus, Counts, Ended, Learned, Plan, Stats, Weights};
-use crate::bpe::pair::{Pair, PairMap, pair, split};
+use crate::bpe::pair::{Pair, pair, split};
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 use std::sync::atomic::Ordering::Relaxed;
@@ -138,8 +140,12 @@ impl<'a, W: Weight> Trainer<'a, W> {
 
     fn run(mut self, corpus: &Corpus) -> Result<(Learned, Vec<W>)> {
         let began = Instant::now();
+        self.progress.rounds_begun.store(1, Relaxed);
         self.count_all(corpus)?;
         let counted = Instant::now();
+        self.progress.visited.store(0, Relaxed);
+        self.progress.round_nanos.store((counted - began).as_nanos() as u64, Relaxed);
+        self.progress.rounds_ready.store(1, Relaxed);
         let mut vocab_size = self.plan.n_init;
         while vocab_size < self.plan.vocab_size {
             let pairs = &self.pairs;
@@ -177,38 +183,37 @@ impl<'a, W: Weight> Trainer<'a, W> {
         // Float sums must be made in the order of the sequences.
         let threads = if self.is_float() { 1 } else { self.plan.threads.clamp(1, 64) };
         let parts = share(corpus.ends, threads);
-        let (state, scale, progress) = (&self.state, &self.scale, self.progress);
+        let (state, scale, n_init, progress) = (&self.state, &self.scale, self.plan.n_init, self.progress);
         let counted: Vec<Result<Counted<W>>> = std::thread::scope(|scope| {
-            let count = |part: std::ops::Range<u32>| scope.spawn(move || Counted::of(state, scale, part, progress));
+            let count = |part| scope.spawn(move || Counted::of(state, scale, n_init, part, progress));
             let threads: Vec<_> = parts.iter().cloned().map(count).collect();
             let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
             threads.into_iter().map(join).collect()
         });
-        let mut counted = counted.into_iter().collect::<Result<Vec<_>>>()?;
-        for part in &mut counted {
-            for (at, &pair) in part.pairs.iter().enumerate() {
-                let number = self.pairs.number_or_add(pair);
-                let total = &mut self.pairs.totals[number as usize];
-                *total = total.plus(part.totals[at]);
-                part.numbers.push(number);
-            }
-            part.pairs = Vec::new();
-            part.find = PairMap::default();
-        }
-        let mut lengths = vec![0u32; self.pairs.len()];
+        let counted = counted.into_iter().collect::<Result<Vec<_>>>()?;
+        // Numbers of a part's pairs among those of all parts.
+        let mut numbers: Vec<Vec<u32>> = Vec::new();
+        let mut lengths = Vec::new();
         for part in &counted {
-            for (at, &number) in part.numbers.iter().enumerate() {
-                lengths[number as usize] += part.lengths[at];
+            let mut here = Vec::with_capacity(part.pairs.len());
+            for (&pair, sum) in part.pairs.iter().zip(&part.sums) {
+                let number = self.pairs.number_or_add(pair);
+                lengths.resize(self.pairs.len(), 0);
+                lengths[number as usize] += sum.sequences;
+                let total = &mut self.pairs.totals[number as usize];
+                *total = total.plus(sum.total);
+                here.push(number);
             }
+            numbers.push(here);
         }
         self.pairs.lists.reserve(0, lengths.into_iter());
-        for (part, range) in counted.iter().zip(parts) {
+        for ((part, numbers), range) in counted.iter().zip(&numbers).zip(parts) {
             let mut places = part.places.iter();
             for (sequence, &count) in range.zip(&part.counts) {
                 for &at in places.by_ref().take(count as usize) {
-                    self.pairs.lists.push(part.numbers[at as usize], sequence);
+                    self.pairs.lists.push(numbers[at as usize], sequence);
                 }
             }
         }
@@ -429,210 +434,5 @@ impl<'a, W: Weight> Trainer<'a, W> {
         }
         came.tokens.clear();
         came.places.clear();
-    }
-}
-
-/// Weights and places of the pairs of some sequences.
-struct Counted<W> {
-    find: PairMap<u32>,
-    pairs: Vec<Pair>,
-    totals: Vec<W>,
-    /// How many sequences have each pair.
-    lengths: Vec<u32>,
-    /// The pairs of each sequence, one after another, and how many they are.
-    places: Vec<u32>,
-    counts: Vec<u32>,
-    /// The numbers of the pairs among those of all sequences.
-    numbers: Vec<u32>,
-}
-
-impl<W: Weight> Counted<W> {
-    fn of(state: &State, scale: &Scale<W>, sequences: std::ops::Range<u32>, progress: &Progress) -> Result<Self> {
-        let mut counted = Counted {
-            find: PairMap::default(),
-            pairs: Vec::new(),
-            totals: Vec::new(),
-            lengths: Vec::new(),
-            places: Vec::new(),
-            counts: Vec::with_capacity(sequences.len()),
-            numbers: Vec::new(),
-        };
-        let mut tally = Tally::<W>::new();
-        for sequence in sequences {
-            progress.check()?;
-            tally.clear();
-            let nodes = state.sequence(sequence).chunks_exact(state.width);
-            each_pair(None, nodes, None, scale, |pair, weight| {
-                let sum = tally.of(pair);
-                *sum = sum.plus(weight);
-            });
-            for &(pair, weight) in &tally.entries {
-                let next = counted.pairs.len() as u32;
-                let number = *counted.find.entry(pair).or_insert(next);
-                if number == next {
-                    counted.pairs.push(pair);
-                    counted.totals.push(W::default());
-                    counted.lengths.push(0);
-                }
-                let total = &mut counted.totals[number as usize];
-                *total = total.plus(weight);
-                counted.lengths[number as usize] += 1;
-                counted.places.push(number);
-            }
-            counted.counts.push(tally.entries.len() as u32);
-        }
-        Ok(counted)
-    }
-}
-
-/// Runs of sequences of about as many items each.
-fn share(ends: &[u64], parts: usize) -> Vec<std::ops::Range<u32>> {
-    let items = ends.last().copied().unwrap_or(0);
-    let cut = |part: usize| ends.partition_point(|&end| end * (parts as u64) <= items * part as u64) as u32;
-    let last = ends.len() as u32;
-    (0..parts).map(|part| cut(part)..if part + 1 == parts { last } else { cut(part + 1) }).collect()
-}
-
-/// Every pair in and between `nodes`, and between them and the nodes `before` and `after`, in the published order.
-#[inline(always)]
-fn each_pair<'n, W: Weight>(
-    before: Option<Node<'n>>,
-    nodes: impl Iterator<Item = Node<'n>>,
-    after: Option<Node<'n>>,
-    scale: &Scale<W>,
-    mut found: impl FnMut(Pair, W),
-) {
-    let mut last = before;
-    for node in nodes {
-        if let Some(last) = last {
-            across(last, node, scale, &mut found);
-        }
-        let set = set_of(node);
-        let weight = scale.inside(set.len());
-        for (at, &x) in set.iter().enumerate() {
-            for &y in &set[at + 1..] {
-                found(unordered(x, y), weight);
-            }
-        }
-        last = Some(node);
-    }
-    if let (Some(last), Some(after)) = (last, after) {
-        across(last, after, scale, &mut found);
-    }
-}
-
-#[inline(always)]
-fn across<W: Weight>(left: Node<'_>, right: Node<'_>, scale: &Scale<W>, found: &mut impl FnMut(Pair, W)) {
-    let (context, left, right) = (left[0], set_of(left), set_of(right));
-    if context != 0 {
-        let weight = scale.across(left.len(), 1);
-        left.iter().for_each(|&x| found(unordered(x, context), weight));
-        let weight = scale.across(1, right.len());
-        right.iter().for_each(|&y| found(unordered(context, y), weight));
-    } else {
-        let weight = scale.across(left.len(), right.len());
-        let double = left.iter().any(|x| right.contains(x));
-        for &x in left {
-            for &y in right {
-                // Two tokens that are both in both sets meet twice; as one sum, since the block is summed first.
-                if double && x != y && left.contains(&y) && right.contains(&x) {
-                    if x < y {
-                        found(unordered(x, y), weight.plus(weight));
-                    }
-                } else {
-                    found(unordered(x, y), weight);
-                }
-            }
-        }
-    }
-}
-
-fn unordered(x: u32, y: u32) -> Pair {
-    if x < y { pair(x, y) } else { pair(y, x) }
-}
-
-/// Tokens to look for, and a walk over the pairs of such tokens.
-struct Marks {
-    marked: Vec<bool>,
-    tokens: Vec<u32>,
-    /// What is marked of one node and of the one before it, as nodes.
-    here: Vec<u32>,
-    last: Vec<u32>,
-}
-
-impl Marks {
-    fn new(ids: usize) -> Self {
-        Marks { marked: vec![false; ids], tokens: Vec::new(), here: Vec::new(), last: Vec::new() }
-    }
-
-    fn add(&mut self, token: u32) {
-        if token != 0 && !self.marked[token as usize] {
-            self.marked[token as usize] = true;
-            self.tokens.push(token);
-        }
-    }
-
-    fn any(&self) -> bool {
-        !self.tokens.is_empty()
-    }
-
-    fn clear(&mut self) {
-        for token in self.tokens.drain(..) {
-            self.marked[token as usize] = false;
-        }
-    }
-
-    /// As [`each_pair`] over a whole sequence, but only pairs of marked tokens.
-    fn each_pair<'n, W: Weight>(
-        &mut self,
-        nodes: impl Iterator<Item = Node<'n>>,
-        scale: &Scale<W>,
-        mut found: impl FnMut(Pair, W),
-    ) {
-        let (here, last) = (&mut self.here, &mut self.last);
-        let mut last_size = 0;
-        let mut last_context = 0; // 0: none; the slot is taken all the same if it has a token that is not marked
-        let mut last_open = false;
-        last.clear();
-        for node in nodes {
-            let set = set_of(node);
-            here.clear();
-            here.extend(set.iter().filter(|&&token| self.marked[token as usize]));
-            if !here.is_empty() {
-                if last_open {
-                    let weight = scale.across(last_size, set.len());
-                    let double = last.iter().any(|x| here.contains(x));
-                    for &x in last.iter() {
-                        for &y in here.iter() {
-                            if double && x != y && last.contains(&y) && here.contains(&x) {
-                                if x < y {
-                                    found(unordered(x, y), weight.plus(weight));
-                                }
-                            } else {
-                                found(unordered(x, y), weight);
-                            }
-                        }
-                    }
-                } else if last_context != 0 {
-                    let weight = scale.across(1, set.len());
-                    here.iter().for_each(|&y| found(unordered(last_context, y), weight));
-                }
-                let weight = scale.inside(set.len());
-                for (at, &x) in here.iter().enumerate() {
-                    for &y in &here[at + 1..] {
-                        found(unordered(x, y), weight);
-                    }
-                }
-            }
-            let context = node[0];
-            last_open = context == 0;
-            last_context = if self.marked[context as usize] { context } else { 0 };
-            if last_context != 0 {
-                let weight = scale.across(set.len(), 1);
-                here.iter().for_each(|&x| found(unordered(x, context), weight));
-            }
-            last_size = set.len();
-            std::mem::swap(here, last);
-        }
     }
 }
