@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from piecemill._core import hash_documents
 from piecemill.actions.embeddings import FAISS_SEED, check_finite, quantize, read_embeddings, whiten
 from piecemill.actions.histories import Histories
-from piecemill.actions.items import KEY_NAMES, Items, as_keys, items_of
+from piecemill.actions.items import KEY_NAMES, Items, as_keys, items_of, keys_alone
 from piecemill.actions.tables import Origin, as_table, find_column, pick, plain, read_table
 from piecemill.errors import PlanError, SourceError
 
@@ -295,8 +295,7 @@ def _embedded(
     learn_from = np.arange(len(keys))
     if train is not None:
         histories = Histories.of(train)
-        all_items = Items(keys.to_pylist(), np.zeros((len(keys), 1), np.int64), ("",), (None,))
-        learn_from = np.sort(all_items.index(histories.keys.take(pa.array(histories.used))))
+        learn_from = np.sort(keys_alone(keys).index(histories.keys.take(pa.array(histories.used))))
     if plan.pca == 0:
         white, variance = np.ascontiguousarray(vectors, dtype=np.float32), 1.0
     else:
