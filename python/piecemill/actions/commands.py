@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from piecemill.actions import commands_features
+from piecemill.actions import commands_encode, commands_features
 from piecemill.errors import PlanError
 from piecemill.training.actions_plan import ActionsPlan
 
@@ -58,3 +58,7 @@ def train(
         tokenizer = train_actions(sequences, items, plan=plan, on_progress=display)
         tokenizer.save(target)
     sys.stdout.write((json_format.dumps(as_json(tokenizer, target)) if json else as_text(tokenizer, target)) + "\n")
+
+
+app.command(commands_encode.encode)
+app.command(commands_encode.show)
