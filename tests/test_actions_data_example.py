@@ -40,7 +40,7 @@ def test_every_line_of_the_page_runs(shop):
     assert [kind for kind, _ in blocks] == ["sh", "python", "python", "sh", "sh"]
     told = [run(text, shop, "bash" if kind == "sh" else "python") for kind, text in blocks]
     assert "train.parquet, val.parquet, test.parquet in shop/parts" in told[0]
-    assert "k_core     5 k" in told[2]
+    assert "k_core     k=5, item_k=5" in told[2]
     assert "pq_0 32, pq_1 32, category 8" in told[3]
     report = json.loads((shop / "shop" / "parts" / "report.json").read_text())
     assert report["plan"]["k_core"] == 5

@@ -7,13 +7,16 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from piecemill.actions import commands_encode
+from piecemill.actions import commands_encode, commands_features
 from piecemill.errors import PlanError
 from piecemill.training.actions_plan import ActionsPlan
 
 app = App(name="actions", help="Vocabularies and tokens of recommender action sequences (ActionPiece).")
 
 Flag = Annotated[bool, Parameter(negative=())]
+
+app.command(commands_features.split)
+app.command(commands_features.features)
 
 
 @app.command

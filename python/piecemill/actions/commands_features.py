@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from piecemill.actions.features import FeaturesPlan
+from piecemill.actions.features_plan import FeaturesPlan
 from piecemill.errors import PlanError
 
 Flag = Annotated[bool, Parameter(negative=())]
