@@ -239,9 +239,9 @@ def gather_windows(
 ) -> None:
     """Fill `inputs` and `labels` (int32 or int64, a row for each window) from pieces of `tokens`.
 
-    A row of `pieces` has four numbers: the row it belongs to, its place in `tokens`, where it begins there, and how many
-    tokens it has. A label is the token after its input; the first `masked` labels of a row are -100, and so are those of
-    padding. Lets go of the interpreter; may be called from several threads, each with rows of its own.
+    A row of `pieces` has four numbers: the row it belongs to, its place in `tokens`, where it begins there, and how
+    many tokens it has. A label is the token after its input; the first `masked` labels of a row are -100, and so are
+    those of padding. Lets go of the interpreter; may be called from several threads, each with rows of its own.
     """
 
 def first_match(patterns: Sequence[str], paths: Sequence[str]) -> NDArray[np.int32]:
