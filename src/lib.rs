@@ -15,6 +15,7 @@ pub mod bpe;
 pub mod count;
 pub mod dedup;
 pub mod error;
+pub mod gather;
 pub mod pretoken;
 pub mod progress;
 #[cfg(feature = "python")]

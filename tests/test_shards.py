@@ -390,7 +390,7 @@ def test_a_document_that_is_not_there_is_an_index_error(folder, index):
 
 
 def test_many_shards_are_read_through_few_maps(folder, monkeypatch):
-    monkeypatch.setattr("piecemill.shards.reader._OPEN_SHARDS", 2)
+    monkeypatch.setattr("piecemill.shards.reader._OPEN_MAPS", 2)
     train = open_shards(folder, "train")
     first = train.document(0)
     kept = first.tolist()

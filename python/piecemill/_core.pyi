@@ -23,8 +23,10 @@ __all__ = [
     "first_match",
     "gather_documents",
     "gather_tokens",
+    "gather_windows",
     "hash_documents",
     "invalid_documents",
+    "map_file",
     "python_set_order",
     "read_texts",
     "split_pattern",
@@ -231,6 +233,25 @@ def gather_tokens(
     narrow: bool,
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """The ids of the chosen documents, each between `bos` and `eos`, as uint16 if `narrow`; and where each ends."""
+
+def map_file(path: str | PathLike[str]) -> NDArray[np.uint8]:
+    """All bytes of a file, mapped and read-only. No file descriptor stays open, so there may be many."""
+
+def gather_windows(
+    tokens: Sequence[NDArray[Any]],
+    pieces: NDArray[np.int64],
+    masked: NDArray[np.int64],
+    inputs: NDArray[Any],
+    labels: NDArray[Any],
+    *,
+    pad: int,
+) -> None:
+    """Fill `inputs` and `labels` (int32 or int64, a row for each window) from pieces of `tokens`.
+
+    A row of `pieces` has four numbers: the row it belongs to, its place in `tokens`, where it begins there, and how
+    many tokens it has. A label is the token after its input; the first `masked` labels of a row are -100, and so are
+    those of padding. Lets go of the interpreter; may be called from several threads, each with rows of its own.
+    """
 
 def first_match(patterns: Sequence[str], paths: Sequence[str]) -> NDArray[np.int32]:
     """For each path (from its folder), the number of the first pattern that matches it; -1 for none."""

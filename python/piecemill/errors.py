@@ -29,5 +29,9 @@ class ShardError(PiecemillError):
     """A prepared folder, or a file in it, that is not what it should be."""
 
 
+class LoadError(PiecemillError):
+    """Batches that cannot be made: of this data, with this plan, or from this state."""
+
+
 class Stopped(KeyboardInterrupt):
     """Ctrl-C during work that can be taken up again; says how."""

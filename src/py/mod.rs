@@ -3,6 +3,7 @@
 mod actions_encode;
 mod actions_train;
 mod arrays;
+mod loading;
 mod preparing;
 mod pretoken;
 mod progress;
@@ -39,6 +40,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     actions_encode::register(module)?;
     actions_train::register(module)?;
     arrays::register(module)?;
+    loading::register(module)?;
     preparing::register(module)?;
     pretoken::register(module)?;
     progress::register(module)?;

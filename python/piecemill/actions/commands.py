@@ -7,13 +7,16 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from piecemill.actions import commands_features
+from piecemill.actions import commands_encode, commands_features
 from piecemill.errors import PlanError
 from piecemill.training.actions_plan import ActionsPlan
 
 app = App(name="actions", help="Vocabularies and tokens of recommender action sequences (ActionPiece).")
 
 Flag = Annotated[bool, Parameter(negative=())]
+
+app.command(commands_features.split)
+app.command(commands_features.features)
 
 
 @app.command
@@ -57,5 +60,5 @@ def train(
     sys.stdout.write((json_format.dumps(as_json(tokenizer, target)) if json else as_text(tokenizer, target)) + "\n")
 
 
-app.command(commands_features.split)
-app.command(commands_features.features)
+app.command(commands_encode.encode)
+app.command(commands_encode.show)

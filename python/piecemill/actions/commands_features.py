@@ -8,8 +8,10 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from piecemill.actions.features import FeaturesPlan
+from piecemill.actions.features_plan import FeaturesPlan
 from piecemill.errors import PlanError
+
+Flag = Annotated[bool, Parameter(negative=())]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +71,8 @@ def split(
     interactions: Path,
     *,
     out: Path,
-    force: bool = False,
-    json: bool = False,
+    force: Flag = False,
+    json: Flag = False,
     plan: Annotated[SplitPlan, Parameter(name="*")] = SplitPlan(),  # noqa: B008 - frozen, and cyclopts reads it
 ) -> None:
     """Make histories of INTERACTIONS and split them: train.parquet, val.parquet and test.parquet under OUT.
@@ -88,7 +90,7 @@ def split(
     """
     from piecemill.actions.histories import k_core, leave_out, show_report
     from piecemill.actions.interactions import read_interactions
-    from piecemill.actions.items import Items
+    from piecemill.actions.items import keys_alone
 
     _check_new(out / "report.json", force)
     histories = read_interactions(
@@ -104,7 +106,7 @@ def split(
         on_bad_row=plan.on_bad_row,
     )
     if plan.items is not None:
-        histories = histories.over(Items.of(plan.items), unknown=plan.unknown)
+        histories = histories.over(keys_alone(plan.items), unknown=plan.unknown)
     if plan.k_core:
         histories = k_core(histories, plan.k_core)
     parts = leave_out(histories, plan.leave_out, max_history=plan.max_history)
@@ -125,8 +127,8 @@ def features(
     source: Path,
     *,
     out: Path,
-    force: bool = False,
-    json: bool = False,
+    force: Flag = False,
+    json: Flag = False,
     plan: Annotated[FeaturesPlan, Parameter(name="*")] = FeaturesPlan(),  # noqa: B008 - frozen, and cyclopts reads it
 ) -> None:
     """Give the items of SOURCE one code per feature, and write them to OUT, a Parquet file.

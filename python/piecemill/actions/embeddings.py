@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from piecemill.actions.features_plan import FAISS_SEED
 from piecemill.errors import PlanError, SourceError
 
 _BLOCK = 65536
 "Rows that are held in double precision at once."
-FAISS_SEED = 1234
-"The seed that faiss takes by itself."
 
 
 def read_embeddings(path: str) -> NDArray[Any]:

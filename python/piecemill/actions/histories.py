@@ -24,6 +24,8 @@ from piecemill.errors import PlanError, SourceError
 
 META = b"piecemill.histories"
 Report = Mapping[str, Mapping[str, int]]
+_SETTINGS = ("k", "item_k", "left_out", "max_history", "most")
+"What a report says beside its counts: how a step was set."
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,12 +290,16 @@ def show_report(report: Report) -> str:
 
     >>> print(show_report({"read": {"rows": 1200, "bad_rows": 0}, "k_core": {"k": 5, "users_dropped": 3}}))
     read       1,200 rows
-    k_core     5 k, 3 users dropped
+    k_core     k=5, 3 users dropped
     """
     lines = []
     for step, counts in report.items():
-        told = ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items() if count)
-        lines.append(f"{step:<10} {told}")
+        told = [
+            f"{what}={count}" if what in _SETTINGS else f"{count:,} {what.replace('_', ' ')}"
+            for what, count in counts.items()
+            if count
+        ]
+        lines.append(f"{step:<10} {', '.join(told)}")
     return "\n".join(lines)
 
 

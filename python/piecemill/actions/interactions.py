@@ -30,7 +30,7 @@ from piecemill.actions.histories import (
 )
 from piecemill.actions.items import as_keys
 from piecemill.actions.tables import Origin, as_table, find_column, plain, read_bytes, read_table
-from piecemill.errors import SourceError
+from piecemill.errors import PlanError, SourceError
 
 __all__ = ["Histories", "Split", "k_core", "leave_out", "max_items", "read_interactions", "show_report"]
 
@@ -64,6 +64,13 @@ def read_interactions(
     >>> read_interactions(table).lists()
     [[9, 7], [8]]
     """
+    for option, value, known in (
+        ("duplicates", duplicates, ("drop", "keep", "stop")),
+        ("repeats", repeats, ("keep", "first")),
+        ("on_bad_row", on_bad_row, ("stop", "skip")),
+    ):
+        if value not in known:
+            raise PlanError(f"{option}={value!r}: expected {', '.join(known[:-1])} or {known[-1]}.")
     origin = Origin.of(source, format, "interactions")
     if origin.kind == "lines":
         return _read_lines(origin, repeats)

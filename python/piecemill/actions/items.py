@@ -178,6 +178,21 @@ def items_of(
     return Items(keys.to_pylist(), np.stack(codes, axis=1), tuple(names), tuple(labels), made)
 
 
+def keys_alone(source: Any, *, key: str | None = None) -> Items:
+    """The items of a source without features, to ask which there are: one column with one value for all."""
+    origin = Origin.of(source, None, "items")
+    found = read_table(origin.path) if origin.path is not None else source
+    if isinstance(found, Mapping):
+        keys = as_keys(list(found), origin.name, None)
+    elif isinstance(found, pa.Array):
+        keys = found
+    else:
+        table = as_table(found, origin.name)
+        key = find_column(table, KEY_NAMES, key, origin.name, "key")
+        keys = as_keys(table.column(key), origin.name, key)
+    return Items(keys.to_pylist(), np.zeros((len(keys), 1), np.int64), ("",), (None,))
+
+
 def encode(values: Any, where: str) -> tuple[NDArray[np.int64], list[Any] | None]:
     """The codes of a column without nulls and what they stand for: None if they are the values."""
     kind = values.type

@@ -47,8 +47,8 @@ class ActionTokenizer:
             )
         self.vocabulary = vocabulary
         self.items = items
-        # Also the check that the vocabulary knows every item.
-        self._table = None if items is None else vocabulary.initial_ids(items.codes)
+        if items is not None:
+            self.table  # noqa: B018 - says so if there is an item that the vocabulary does not know
 
     def __repr__(self) -> str:
         known = "no items" if self.items is None else f"{len(self.items):,} items"
@@ -75,14 +75,19 @@ class ActionTokenizer:
         return self.vocabulary.size + 2
 
     @property
-    def table(self) -> Ids:
-        """The initial tokens of every item, a row each."""
-        if self._table is None:
+    def known_items(self) -> Items:
+        """The items; an error where there are none."""
+        if self.items is None:
             raise TokenizerError(
                 "this tokenizer has no items: load it from a file that was saved with them, pass items=..., or give "
                 "sequences as initial tokens, one row per item."
             )
-        return self._table
+        return self.items
+
+    @cached_property
+    def table(self) -> Ids:
+        """The initial tokens of every item, a row each."""
+        return self.vocabulary.initial_ids(self.known_items.codes)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the published vocabulary file at `path`, and beside it names, plan and items.
@@ -217,9 +222,12 @@ class ActionTokenizer:
     def labels(self, item: Any) -> Ints:
         """What a model must say for an item, by its key or initial tokens: its tokens, eos, and -100 up to m + 1."""
         row = np.asarray(item)
+        labels: Ints
         if row.ndim == 1:
-            return self.labels_of(row[np.newaxis])[0]
-        return self.label_table[self._index([item])[0]]
+            labels = self.labels_of(row[np.newaxis])[0]
+        else:
+            labels = self.label_table[self.known_items.index([item])[0]]
+        return labels
 
     def labels_of(self, ids: NDArray[Any]) -> Ints:
         """The labels of items given as rows of initial tokens: a row of m + 1 each."""
@@ -303,12 +311,8 @@ class ActionTokenizer:
 
     def _one(self, sequence: Any) -> tuple[NDArray[Any], Ints]:
         ids = np.asarray(sequence)
-        items = ids if ids.ndim == 2 else self._index(sequence)
+        items = ids if ids.ndim == 2 else self.known_items.index(list(sequence))
         return items, np.array([len(items)])
-
-    def _index(self, keys: Any) -> Ints:
-        self.table  # noqa: B018 - says that there are no items
-        return self.items.index(list(keys)) if self.items is not None else np.empty(0, np.int64)
 
     def _sequences(self, items: NDArray[Any], ends: Ints) -> tuple[Ids, Ints, Ints, Ints]:
         """`items` and `ends` as the core takes them, once they are known to fit together."""

@@ -4,6 +4,7 @@ Opening reads plan.json and the manifest and nothing else, so it costs the same 
 imported but numpy: a training loop pays for neither pyarrow nor a tokenizer.
 """
 
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,16 +15,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from piecemill._core import map_file
 from piecemill.errors import ShardError
 from piecemill.shards import folder as prepared
-from piecemill.shards.format import KINDS, Kind, dtype_of, token_dtype
+from piecemill.shards.format import HEADER_BYTES, KINDS, Kind, dtype_of, header, token_dtype
 from piecemill.shards.manifest import ShardEntry, read_manifest
 
 if TYPE_CHECKING:
     from piecemill.tokenizers import Tokenizer
 
-# A map is three entries of the process's table, which holds 65,530 on Linux; views keep their map alive beyond this.
-_OPEN_SHARDS = 256
+# A map holds no file descriptor, but is one of the 65,530 that Linux gives a process; views keep theirs beyond this.
+_OPEN_MAPS = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ class Shards:
         self.folder, self.split, self.plan, self.entries = folder, split, plan, entries
         self.document_ends = np.cumsum([0] + [entry.documents for entry in entries], dtype=np.int64)[1:]
         self.token_ends = np.cumsum([0] + [entry.tokens for entry in entries], dtype=np.int64)[1:]
-        self._open: OrderedDict[int, Shard] = OrderedDict()
+        self._open: OrderedDict[tuple[int, Kind], NDArray[Any]] = OrderedDict()
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         """Documents."""
@@ -96,6 +99,22 @@ class Shards:
         """The type of the ids."""
         return token_dtype(self.vocab_size)
 
+    @property
+    def bos(self) -> int | None:
+        """The id before each document, if there is one."""
+        return self.plan["bos"]  # type: ignore[no-any-return] # read_plan has looked
+
+    @property
+    def eos(self) -> int | None:
+        """The id after each document, if there is one."""
+        return self.plan["eos"]  # type: ignore[no-any-return]
+
+    @property
+    def identity(self) -> str:
+        """Which tokens these are, as 16 hexadecimal digits: a hash of all that the manifest says of them."""
+        told = [f"{entry.documents} {entry.files['tokens'].xxh3} {entry.files['ends'].xxh3}" for entry in self.entries]
+        return prepared.hash_bytes("\n".join([str(self.vocab_size), *told]).encode())
+
     def tokenizer(self) -> "Tokenizer":
         """The tokenizer that made the ids, from the folder itself."""
         from piecemill.tokenizers import load_tokenizer
@@ -107,54 +126,71 @@ class Shards:
         if not 0 <= index < len(self):
             raise IndexError(f"document {index} of {self.folder / self.split}, which has {len(self):,}")
         number = int(np.searchsorted(self.document_ends, index, side="right"))
-        shard = self.shard(number)
         at = index - int(self.document_ends[number - 1] if number else 0)
-        return shard.tokens[int(shard.ends[at - 1]) if at else 0 : int(shard.ends[at])]
+        ends = self.array(number, "ends")
+        return self.array(number, "tokens")[int(ends[at - 1]) if at else 0 : int(ends[at])]
+
+    def __getitem__(self, index: int) -> NDArray[Any]:
+        """As `document`; a negative number counts from the end."""
+        return self.document(index + len(self) if index < 0 else index)
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
         """The ids of every document, in order."""
         for number in range(len(self.entries)):
-            shard = self.shard(number)
-            start = 0
-            for end in shard.ends.tolist():
-                yield shard.tokens[start:end]
+            tokens, start = self.array(number, "tokens"), 0
+            for end in self.array(number, "ends").tolist():
+                yield tokens[start:end]
                 start = end
 
     def shard(self, number: int) -> Shard:
         """The arrays of one shard, mapped when first asked for."""
-        shard = self._open.get(number)
-        if shard is None:
-            shard = Shard(*(self._map(self.entries[number], kind) for kind in KINDS))
-            self._open[number] = shard
-            if len(self._open) > _OPEN_SHARDS:
-                self._open.popitem(last=False)
-        else:
-            self._open.move_to_end(number)
-        return shard
+        return Shard(*(self.array(number, kind) for kind in KINDS))
+
+    def array(self, number: int, kind: Kind) -> NDArray[Any]:
+        """One array of one shard, mapped when first asked for; from any thread."""
+        with self._lock:
+            array = self._open.get((number, kind))
+            if array is None:
+                array = self._open[number, kind] = self._map(self.entries[number], kind)
+                if len(self._open) > _OPEN_MAPS:
+                    self._open.popitem(last=False)
+            else:
+                self._open.move_to_end((number, kind))
+            return array
 
     def _map(self, entry: ShardEntry, kind: Kind) -> NDArray[Any]:
         file = entry.files[kind]
         path = self.folder / self.split / file.name
         way_out = f"Run `piecemill check {self.folder}`; then restore the file, or prepare the folder again."
         try:
-            size = path.stat().st_size
+            mapped = map_file(path)
         except FileNotFoundError:
             raise ShardError(f"{path} is missing, but the manifest lists it. {way_out}") from None
-        if size != file.bytes:
-            raise ShardError(f"{path} has {size:,} bytes; the manifest says {file.bytes:,}. {way_out}")
-        try:
-            array: NDArray[Any] = np.load(path, mmap_mode="r")
-        except ValueError as error:
-            raise ShardError(f"{path}: its header is damaged ({error}). {way_out}") from None
+        if len(mapped) != file.bytes:
+            raise ShardError(f"{path} has {len(mapped):,} bytes; the manifest says {file.bytes:,}. {way_out}")
         count = entry.tokens if kind == "tokens" else entry.documents
         want = dtype_of(kind, self.dtype)
-        if array.shape != (count,) or array.dtype != want:
-            raise ShardError(f"{path} holds {array.shape} of {array.dtype}; expected {count:,} of {want}. {way_out}")
-        return array.view(np.ndarray)
+        head = HEADER_BYTES[kind]
+        if mapped[:head].tobytes() != header(kind, want, count) or len(mapped) != head + count * want.itemsize:
+            raise ShardError(f"{path}: {_in_header(path)}; expected {count:,} of {want}. {way_out}")
+        array: NDArray[Any] = mapped[head:].view(want)
+        return array
 
     def __repr__(self) -> str:
         return f"Shards({str(self.folder)!r}, {self.split!r}: {len(self):,} documents, {self.tokens:,} tokens)"
 
     def __getstate__(self) -> dict[str, Any]:
         # Maps are opened anew in each process.
-        return {**self.__dict__, "_open": OrderedDict()}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_open", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _open=OrderedDict(), _lock=threading.Lock())
+
+
+def _in_header(path: Path) -> str:
+    """What numpy finds in a header that is not as it was written."""
+    try:
+        array = np.load(path, mmap_mode="r")
+    except ValueError as error:
+        return f"its header is damaged ({error})"
+    return f"its header says {array.shape} of {array.dtype}"

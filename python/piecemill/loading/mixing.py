@@ -1,0 +1,188 @@
+"""Mixing: which part each sample comes from, and which window of it, as a function of the sample's number alone.
+
+Parts are the windows of several folders, or of the weighted groups of one. They take turns as evenly as their shares
+allow: after every 256 samples, each part has had its share of all to within a few. Each part is gone through in its
+own order, every window once before any comes again. So a position in a mixture is one number, as it is in a single
+folder, and nothing is stored.
+
+Start with `mix` and `Draws`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from piecemill.errors import LoadError, PlanError
+from piecemill.loading.order import Ints, Local, Named, Order, Permutation, mix_key, mixed, order_of
+from piecemill.loading.windows import Rows, Windows
+from piecemill.shards.folder import hash_bytes
+
+Weights = Literal["stored"] | Sequence[float] | None
+
+# Samples are shuffled in stretches of this many before parts are dealt: else every second sample of a half-and-half
+# mixture would be of one part, and with two ranks and one row each, a rank would never see the other.
+_STRETCH = 256
+_LOW = np.uint64(32)
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Several rows and the share of each; made by `mix`."""
+
+    rows: tuple[Rows, ...]
+    shares: tuple[float, ...]
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids are below this."""
+        return self.rows[0].vocab_size
+
+    @property
+    def eos(self) -> int | None:
+        """The id after each document, if there is one."""
+        return self.rows[0].eos
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all parts."""
+        return sum(rows.tokens for rows in self.rows)
+
+    def __len__(self) -> int:
+        """Documents of all parts."""
+        return sum(map(len, self.rows))
+
+    @property
+    def identity(self) -> str:
+        """Which tokens these are, and in which shares."""
+        told = [f"{rows.identity} {share!r}" for rows, share in zip(self.rows, self.shares, strict=True)]
+        return hash_bytes("\n".join(told).encode())
+
+
+def mix(parts: Sequence[tuple[Rows, float]]) -> Mixture:
+    """Several folders as one: of each the rows and its share of all windows, which need not add up to 1.
+
+    An epoch is as many windows as all parts have together; a part with a larger share than its size comes round more
+    than once in it, one with a smaller share not quite.
+    """
+    if not parts:
+        raise PlanError("mix: no parts; expected pairs of rows and a share, such as [(code, 0.7), (text, 0.3)].")
+    for rows, share in parts:
+        if not 0 < share < float("inf"):
+            raise PlanError(f"mix: {rows} has share {share!r}; expected a number above 0. Leave it out instead of 0.")
+    first = parts[0][0]
+    for rows, _ in parts:
+        if (rows.vocab_size, rows.eos) != (first.vocab_size, first.eos):
+            raise LoadError(
+                f"mix: {rows} has {rows.vocab_size:,} ids and eos {rows.eos}, {first} has {first.vocab_size:,} and "
+                f"{first.eos}. A model reads one vocabulary: prepare both with the same tokenizer and eos."
+            )
+    return Mixture(tuple(rows for rows, _ in parts), tuple(float(share) for _, share in parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Windows to draw from, the share of each, and how many draws are an epoch."""
+
+    windows: tuple[Windows, ...]
+    shares: tuple[float, ...]
+    epoch: int
+
+
+def parts_of(source: Rows | Mixture, weights: Weights, cut: Mapping[str, Any]) -> Parts:
+    """The parts of a folder or a mixture; a folder has several if its groups have weights."""
+    if isinstance(source, Mixture):
+        if weights not in ("stored", None):
+            raise PlanError("weights: a mixture has its shares from `mix`; leave weights out.")
+        inner = [parts_of(rows, weights, cut) for rows in source.rows]
+        windows = tuple(each for parts in inner for each in parts.windows)
+        shares = [s * share / sum(p.shares) for p, share in zip(inner, source.shares, strict=True) for s in p.shares]
+        return Parts(windows, tuple(shares), sum(parts.epoch for parts in inner))
+    wanted = _group_weights(source, weights)
+    if wanted is None:
+        whole = Windows(source, **cut)
+        return Parts((whole,), (1.0,), len(whole))
+    groups = [(Windows(source, group=group, **cut), weight) for group, weight in enumerate(wanted) if weight > 0]
+    groups = [(windows, weight) for windows, weight in groups if len(windows)]
+    if not groups:
+        raise LoadError(f"{source}: no group with a weight above 0 has a window. Give other weights=[...], or None.")
+    # A window of weight 2 is drawn twice in an epoch.
+    shares = [weight * len(windows) for windows, weight in groups]
+    return Parts(tuple(windows for windows, _ in groups), tuple(shares), max(1, round(sum(shares))))
+
+
+def _group_weights(rows: Rows, weights: Weights) -> Sequence[float] | None:
+    """The weight of each group; None where there is nothing to weigh."""
+    if weights is None:
+        return None
+    stored = [float(group["weight"]) for group in getattr(rows, "plan", {}).get("groups", [])]
+    if weights == "stored":
+        return stored if any(weight != 1 for weight in stored) else None
+    given = [float(weight) for weight in weights]
+    if len(given) != len(stored) or any(not 0 <= weight < float("inf") for weight in given):
+        raise PlanError(
+            f"weights={list(weights)!r}: expected {len(stored)} numbers of 0 or more, one for each group in plan.json "
+            f"of {rows}."
+        )
+    return given
+
+
+class Draws:
+    """Sample number -> part, and window of that part."""
+
+    def __init__(self, sizes: Sequence[int], shares: Sequence[float], order: Named | Local, seed: int) -> None:
+        self._sizes, self._seed = list(sizes), seed
+        left, self._rates = float(sum(shares)), []
+        for share in shares:
+            # Of what the parts before it leave, a part takes so many in 2**32.
+            self._rates.append(min(1 << 32, round(share / left * (1 << 32))))
+            left = max(left - share, share * 1e-12)
+        self._rates[-1] = 1 << 32
+        self._stretch: Ints = Permutation(_STRETCH, seed, 1)(np.arange(_STRETCH))
+        # A few parts, each in this epoch or the next.
+        self._order = lru_cache(maxsize=4 * len(sizes))(
+            lambda part, epoch: order_of(order, self._sizes[part], self._seed, 2, part, epoch)
+        )
+        order_of(order, 1)  # an order that is none is refused here, and not in a thread
+
+    def __call__(self, samples: Ints) -> tuple[Ints, Ints]:
+        """The part and the window of each sample."""
+        if len(self._sizes) == 1:
+            return np.zeros(len(samples), np.int64), self._windows(0, samples)
+        parts, windows = np.empty_like(samples), np.empty_like(samples)
+        turns = self._stretched(samples)
+        left = np.arange(len(samples))
+        for part, rate in enumerate(self._rates):
+            before, after = _taken(turns, rate), _taken(turns + 1, rate)
+            mine = after > before
+            parts[left[mine]] = part
+            windows[left[mine]] = self._windows(part, before[mine])
+            left, turns = left[~mine], (turns - before)[~mine]
+        return parts, windows
+
+    def _stretched(self, samples: Ints) -> Ints:
+        stretch, inside = np.divmod(samples, _STRETCH)
+        flips = mixed(stretch.astype(np.uint64) ^ np.uint64(mix_key(self._seed, 3))).astype(np.int64) & (_STRETCH - 1)
+        turns: Ints = stretch * _STRETCH + self._stretch[inside ^ flips]
+        return turns
+
+    def _windows(self, part: int, draws: Ints) -> Ints:
+        """The window at each draw of a part, which goes through all its windows, then through all in another order."""
+        epochs, places = np.divmod(draws, self._sizes[part])
+        found = np.empty_like(places)
+        for epoch in np.unique(epochs).tolist():
+            mine = epochs == epoch
+            order: Order = self._order(part, epoch)
+            found[mine] = order(places[mine])
+        return found
+
+
+def _taken(turns: Ints, rate: int) -> Ints:
+    """How many of the first `turns` a part takes: `floor(turns * rate / 2**32)`, without overflow."""
+    numbers = turns.astype(np.uint64)
+    high, low = numbers >> _LOW, numbers & np.uint64(0xFFFFFFFF)
+    taken: NDArray[np.uint64] = high * np.uint64(rate) + ((low * np.uint64(rate)) >> _LOW)
+    return taken.astype(np.int64)

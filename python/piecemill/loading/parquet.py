@@ -1,0 +1,161 @@
+"""Rows of Parquet files as if they were shards: what `piecemill export --to parquet` writes, or anybody else.
+
+A row is a document here, its ids in a list column. Files are read whole when first asked for, and the last few are
+kept; so `order="local"` or `"sequential"` suits many files better than a shuffle over all of them.
+
+Start with `open_parquet`.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from piecemill.errors import LoadError
+from piecemill.shards.folder import hash_bytes
+from piecemill.shards.format import ENDS, RECORD
+
+_OPEN_FILES = 8
+
+
+def open_parquet(
+    paths: str | PathLike[str] | Sequence[str | PathLike[str]],
+    *,
+    vocab_size: int,
+    eos: int | None = None,
+    column: str = "input_ids",
+    open_files: int = _OPEN_FILES,
+) -> "ParquetRows":
+    """The rows of Parquet files (a folder, a file, or a list of them), for `batches` and `Windows`.
+
+    Parquet does not say how large the vocabulary is, so it must be told. Rows that were padded count up to their
+    `length`, where there is such a column. Opening reads how long rows are, from that column if it is there.
+    """
+    given = [paths] if isinstance(paths, str | PathLike) else list(paths)
+    files = [
+        found for path in map(Path, given) for found in (sorted(path.glob("*.parquet")) if path.is_dir() else [path])
+    ]
+    if not files:
+        raise LoadError(f"{paths}: no .parquet file. Name a folder that has some, or files.")
+    return ParquetRows(files, vocab_size, eos, column, open_files)
+
+
+class ParquetRows:
+    """Documents in Parquet files. Made by `open_parquet`."""
+
+    def __init__(self, files: Sequence[Path], vocab_size: int, eos: int | None, column: str, open_files: int) -> None:
+        self.files, self.column = list(files), column
+        self._vocab_size, self._eos, self._most = vocab_size, eos, open_files
+        self._ends = [self._read_ends(path) for path in self.files]
+        self.document_ends = np.cumsum([len(ends) for ends in self._ends], dtype=np.int64)
+        self.token_ends = np.cumsum([int(ends[-1]) if len(ends) else 0 for ends in self._ends], dtype=np.int64)
+        self._open: OrderedDict[int, NDArray[Any]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """Rows of all files."""
+        return int(self.document_ends[-1])
+
+    @property
+    def tokens(self) -> int:
+        """Ids in all rows, padding not counted."""
+        return int(self.token_ends[-1])
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids are below this."""
+        return self._vocab_size
+
+    @property
+    def eos(self) -> int | None:
+        """What stands behind padded rows, if it was told."""
+        return self._eos
+
+    @property
+    def identity(self) -> str:
+        """Which rows these are: a hash of the names, sizes and row lengths of all files."""
+        lengths = hash_bytes(np.concatenate(self._ends).tobytes())
+        told = [f"{path.name} {path.stat().st_size}" for path in self.files]
+        return hash_bytes("\n".join([str(self._vocab_size), lengths, *told]).encode())
+
+    def __getitem__(self, index: int) -> NDArray[Any]:
+        """The ids of one row."""
+        index += len(self) if index < 0 else 0
+        if not 0 <= index < len(self):
+            raise IndexError(f"row {index} of {self}, which has {len(self):,}")
+        number = int(np.searchsorted(self.document_ends, index, side="right"))
+        at = index - (int(self.document_ends[number - 1]) if number else 0)
+        ends = self._ends[number]
+        return self.array(number, "tokens")[int(ends[at - 1]) if at else 0 : int(ends[at])]
+
+    def array(self, number: int, kind: Literal["tokens", "ends", "documents"], /) -> NDArray[Any]:
+        """One array of one file, as `Shards` has them; from any thread."""
+        if kind == "ends":
+            return self._ends[number]
+        if kind == "documents":
+            return np.zeros(len(self._ends[number]), RECORD)
+        with self._lock:
+            array = self._open.get(number)
+            if array is None:
+                array = self._open[number] = self._read_ids(number)
+                if len(self._open) > self._most:
+                    self._open.popitem(last=False)
+            else:
+                self._open.move_to_end(number)
+            return array
+
+    def _read_ends(self, path: Path) -> NDArray[np.int64]:
+        names = self._schema(path).names
+        if self.column not in names:
+            raise LoadError(
+                f"{path}: no column {self.column!r}; it has {', '.join(names)}. Name one: column={names[0]!r}."
+            )
+        if "length" in names:
+            lengths = pq.read_table(path, columns=["length"]).column(0).to_numpy()
+        else:
+            lengths = pc.list_value_length(pq.read_table(path, columns=[self.column]).column(0)).to_numpy()
+        return np.cumsum(lengths, dtype=ENDS)
+
+    def _schema(self, path: Path) -> pa.Schema:
+        try:
+            return pq.read_schema(path)
+        except FileNotFoundError:
+            raise LoadError(f"{path} is missing. Name a folder of .parquet files, or files.") from None
+        except pa.ArrowInvalid as error:
+            raise LoadError(f"{path}: not Parquet ({error}).") from None
+
+    def _read_ids(self, number: int) -> NDArray[Any]:
+        path, ends = self.files[number], self._ends[number]
+        lists = pq.read_table(path, columns=[self.column]).column(0).combine_chunks()
+        values = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
+        lengths = np.diff(ends, prepend=0)
+        kept = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
+        if len(kept) != len(lengths) or bool((kept < lengths).any()):
+            raise LoadError(f"{path}: its rows are not those it had when it was opened. Open the files again.")
+        if bool((kept > lengths).any()):  # what is behind the length is padding
+            first = np.cumsum(kept) - kept
+            values = values[np.arange(int(ends[-1])) + np.repeat(first - ends + lengths, lengths)]
+        if len(values) and not 0 <= int(values.min()) <= int(values.max()) < self._vocab_size:
+            raise LoadError(
+                f"{path}: ids from {values.min()} to {values.max()}; expected 0 to {self._vocab_size - 1}. "
+                "Pass the vocab_size of the tokenizer that made them."
+            )
+        return np.ascontiguousarray(values, np.uint32)
+
+    def __repr__(self) -> str:
+        return f"ParquetRows({str(self.files[0])!r} and {len(self.files) - 1} more: {len(self):,} rows)"
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Files are read anew in each process.
+        return {name: value for name, value in self.__dict__.items() if name not in ("_open", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _open=OrderedDict(), _lock=threading.Lock())

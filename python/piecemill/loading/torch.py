@@ -1,0 +1,98 @@
+"""Batches as torch tensors, on the processor or a device; and a dataset for torch's own DataLoader.
+
+Start with `batches`. `BatchDataset` is for loops that insist on a DataLoader: it is slower, as every DataLoader is.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from piecemill.errors import PlanError
+from piecemill.loading.batching import Batches, Chunk, Numpy, split
+from piecemill.loading.mixing import Mixture, Weights
+from piecemill.loading.windows import Rows
+
+
+class Tensors(Numpy):
+    """Batches as dicts of tensors in main memory: over the gathered arrays themselves, not copies."""
+
+    def __init__(self, *, single: bool = False) -> None:
+        super().__init__()
+        self.single = single
+
+    def take(self, sent: Chunk) -> Iterator[dict[str, Any]]:
+        """The batches of a chunk."""
+        sizes = [end - start for start, end in zip((0, *sent.ends), sent.ends, strict=False)]
+        cut = {name: torch.from_numpy(array).split(sizes) for name, array in sent.columns}
+        for batch in split(cut, sent):
+            if "cu_seqlens" in batch:
+                batch["cu_seqlens"] = torch.from_numpy(batch["cu_seqlens"])
+            yield batch
+
+
+def batches(
+    rows: Rows | Mixture, *, device: str | torch.device = "cpu", weights: Weights = "stored", **options: Any
+) -> Batches[Any, dict[str, Any]]:
+    """As `piecemill.loading.batches`, which has all options, with tensors on `device`: "cpu", "cuda" or "cuda:1".
+
+    On a device, windows are gathered into pinned memory and copied on a stream of their own, ahead of the step; nothing
+    waits for the device. `cu_seqlens` is there too; `max_seqlen` is a Python number, as attention wants it.
+    """
+    where = torch.device(device)
+    if where.type == "cpu":
+        return Batches(rows, Tensors(), weights, options)
+    if where.type != "cuda":
+        raise PlanError(f"device={str(device)!r}: expected cpu or cuda.")
+    from piecemill.loading.device import Device
+
+    return Batches(rows, Device(where, slots=int(options.get("threads", 1)) + 1), weights, options)
+
+
+class BatchDataset(IterableDataset):  # type: ignore[misc] # torch is not there when types are checked
+    """The batches as a dataset: `DataLoader(BatchDataset(rows, ...), batch_size=None, num_workers=n)`.
+
+    Workers take turns, so the batches come in the same order for any number of them. `state_dict` and `load_state_dict`
+    are those that StatefulDataLoader asks for; without workers they also serve a plain DataLoader.
+    """
+
+    def __init__(self, rows: Rows | Mixture, *, weights: Weights = "stored", **options: Any) -> None:
+        super().__init__()
+        self._rows, self._weights = rows, weights
+        # A worker is a process with one thread of its own, and may be a fork of one with many.
+        self._options = {**options, "threads": 0}
+        self._state: Mapping[str, Any] | None = None
+        self._running: Batches[Any, dict[str, Any]] | None = None
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        info = get_worker_info()
+        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        running = Batches(self._rows, Tensors(single=True), self._weights, self._options)
+        state, self._state = self._state, None
+        if state is not None:
+            running.load_state_dict(state)
+        # A state of this worker says where it goes on; one of the whole says where all of them do.
+        own = state is not None and "workers" in state
+        if own and state is not None and state["workers"] != workers:
+            raise PlanError(
+                f"num_workers={workers}: the state was taken with {state['workers']}. Use as many, or a state of "
+                "`piecemill.loading.torch.batches`, which goes on with any number."
+            )
+        running.every(workers, 0 if own else worker)
+        self._running = running
+        return running
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where this worker's next batch begins."""
+        if self._running is None:
+            return dict(self._state or {})
+        info = get_worker_info()
+        return {**self._running.state_dict(), **({} if info is None else {"workers": info.num_workers})}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state of this dataset or of `batches`, when iterated next."""
+        self._state, self._running = state or None, None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_running": None}
