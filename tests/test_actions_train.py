@@ -106,7 +106,7 @@ def test_many_features_are_exact_in_128_bits(features):
 
 def test_weights_that_fit_in_no_number_are_an_error_and_floats_the_way_out():
     sequences = [[list(range(1, 61)), list(range(1, 61))]]
-    with pytest.raises(PlanError, match="60 features and 2 items.*128 bits.*arithmetic=float64"):
+    with pytest.raises(PlanError, match=r"60 features and 2 items.*128 bits.*arithmetic=float64"):
         learn(sequences, 61, 70)
     agree(sequences, 61, 9, "published", "float64")
 

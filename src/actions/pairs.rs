@@ -1,11 +1,20 @@
 //! Every pair seen so far: its weight, and the sequences it is listed for.
+//!
+//! A merge touches some hundred pairs all over these tables, and waiting for memory is most of what that costs. So
+//! whoever has a list of pairs asks for the places of the next ones while it works on the present one.
 
 use super::weight::Weight;
-use crate::bpe::pair::{Pair, PairMap};
+use crate::bpe::pair::{Pair, hash};
+
+/// How many pairs ahead memory is asked for.
+pub const AHEAD: usize = 12;
+/// No pair: tokens begin with 1.
+const FREE: Pair = 0;
 
 /// Pairs, by number.
 pub struct Pairs<W> {
-    find: PairMap<u32>,
+    /// Where a pair is by its hash, or after that: the pair and its number. At most five eighths are taken.
+    slots: Vec<(Pair, u32)>,
     /// The weight of each.
     pub totals: Vec<W>,
     /// The sequences of each: all that have it, and some that had it.
@@ -14,38 +23,80 @@ pub struct Pairs<W> {
 
 impl<W: Weight> Pairs<W> {
     pub fn new() -> Self {
-        Pairs { find: PairMap::default(), totals: Vec::new(), lists: Lists::default() }
+        Pairs { slots: vec![(FREE, 0); 1024], totals: Vec::new(), lists: Lists::default() }
     }
 
     pub fn len(&self) -> usize {
         self.totals.len()
     }
 
-    /// The number of `pair`, if it was seen.
-    pub fn number(&self, pair: Pair) -> Option<u32> {
-        self.find.get(&pair).copied()
+    /// Asks for the place of `pair`, which will be looked up soon.
+    #[inline(always)]
+    pub fn prefetch(&self, pair: Pair) {
+        prefetch(&self.slots, hash(pair) as usize & (self.slots.len() - 1));
+    }
+
+    /// The slot of `pair`, or the free one where it belongs.
+    #[inline(always)]
+    fn slot(&self, pair: Pair) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut slot = hash(pair) as usize & mask;
+        while self.slots[slot].0 != pair && self.slots[slot].0 != FREE {
+            slot = (slot + 1) & mask;
+        }
+        slot
     }
 
     /// The number of `pair`, which is added with no weight if it was not seen.
+    #[inline(always)]
     pub fn number_or_add(&mut self, pair: Pair) -> u32 {
-        let next = self.totals.len() as u32;
-        let number = *self.find.entry(pair).or_insert(next);
-        if number == next {
-            self.totals.push(W::default());
-            self.lists.spans.push(Span::default());
+        let slot = self.slot(pair);
+        if self.slots[slot].0 == pair {
+            return self.slots[slot].1;
+        }
+        let number = self.totals.len() as u32;
+        self.slots[slot] = (pair, number);
+        self.totals.push(W::default());
+        self.lists.spans.push(Span::default());
+        if self.totals.len() * 8 > self.slots.len() * 5 {
+            self.grow();
         }
         number
     }
 
-    /// The weight of `pair`; nothing if it was never seen.
-    pub fn total(&self, pair: Pair) -> W {
-        self.number(pair).map_or(W::default(), |number| self.totals[number as usize])
+    fn grow(&mut self) {
+        let doubled = vec![(FREE, 0); self.slots.len() * 2];
+        for entry in std::mem::replace(&mut self.slots, doubled) {
+            if entry.0 != FREE {
+                let slot = self.slot(entry.0);
+                self.slots[slot] = entry;
+            }
+        }
     }
 
-    /// All pairs and their numbers, in no order.
-    pub fn all(&self) -> impl Iterator<Item = (Pair, u32)> {
-        self.find.iter().map(|(&pair, &number)| (pair, number))
+    /// The weight of `pair`; nothing if it was never seen.
+    pub fn total(&self, pair: Pair) -> W {
+        let (found, number) = self.slots[self.slot(pair)];
+        if found == pair { self.totals[number as usize] } else { W::default() }
     }
+
+    /// All pairs and their weights, in no order.
+    pub fn all(&self) -> impl Iterator<Item = (Pair, W)> {
+        let taken = self.slots.iter().filter(|(pair, _)| *pair != FREE);
+        taken.map(|&(pair, number)| (pair, self.totals[number as usize]))
+    }
+}
+
+/// Asks for an element that will be used soon.
+#[inline(always)]
+pub fn prefetch<T>(elements: &[T], at: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(element) = elements.get(at) {
+        // SAFETY: a prefetch of a valid reference; it reads nothing the program can see.
+        unsafe { std::arch::x86_64::_mm_prefetch((element as *const T).cast(), std::arch::x86_64::_MM_HINT_T0) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (elements, at);
 }
 
 /// Lists of sequences, one after another in one array. A list that outgrows its place moves to the end.
@@ -76,6 +127,12 @@ impl Lists {
     pub fn of(&self, number: u32) -> &[u32] {
         let span = self.spans[number as usize];
         &self.data[span.start..span.start + span.len as usize]
+    }
+
+    /// Asks for the end of a list that will grow soon.
+    #[inline(always)]
+    pub fn prefetch(&self, number: u32) {
+        prefetch(&self.spans, number as usize);
     }
 
     pub fn push(&mut self, number: u32, sequence: u32) {

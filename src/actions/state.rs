@@ -9,6 +9,7 @@
 //! what changed.
 
 use super::Corpus;
+use super::pairs::prefetch;
 
 /// One node: the context slot behind the set, then the set.
 pub type Node<'a> = &'a [u32];
@@ -102,14 +103,7 @@ impl State {
     /// Asks for the beginning of a sequence that will be read soon.
     #[inline(always)]
     pub fn prefetch(&self, number: u32) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            let node = &self.nodes[self.spans[number as usize].0..];
-            // SAFETY: a prefetch reads nothing the program can see.
-            unsafe { std::arch::x86_64::_mm_prefetch(node.as_ptr().cast(), std::arch::x86_64::_MM_HINT_T0) };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = number;
+        prefetch(&self.nodes, self.spans[number as usize].0);
     }
 
     /// Puts `n` for the pair (a, b) wherever it is in a sequence, left to right; false if it is nowhere.

@@ -12,7 +12,7 @@
 //! added up over the whole sequence, before and after, and sequences come in the order of the published sums.
 
 use super::counting::{Counted, share};
-use super::pairs::Pairs;
+use super::pairs::{AHEAD, Pairs, prefetch};
 use super::queue::Queue;
 use super::set_order::set_order;
 use super::state::{Rewrite, State};
@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 /// How far ahead the next sequences are asked for.
-const AHEAD: usize = 4;
+const SEQUENCES_AHEAD: usize = 4;
 
 /// Learns merges from `corpus` until the plan is met or no pair is left.
 pub fn train(corpus: &Corpus, plan: &Plan, progress: &Progress) -> Result<Learned> {
@@ -98,6 +98,8 @@ struct Trainer<'a, W> {
     changes: Tally<Change<W>>,
     /// Of one merge: pairs of tokens that were there before it.
     deltas: Tally<W>,
+    /// The numbers of these pairs.
+    numbers: Vec<u32>,
     /// Pairs of old tokens that are new in a sequence.
     added: Vec<(Pair, u32)>,
     came: Came<W>,
@@ -120,6 +122,7 @@ impl<'a, W: Weight> Trainer<'a, W> {
             rewrite: Rewrite::default(),
             changes: Tally::new(),
             deltas: Tally::new(),
+            numbers: Vec::new(),
             added: Vec::new(),
             came: Came { weights: vec![W::default(); ids], counts: vec![0; ids], tokens: vec![], places: vec![] },
             marks: Marks::new(ids),
@@ -210,17 +213,21 @@ impl<'a, W: Weight> Trainer<'a, W> {
         }
         self.pairs.lists.reserve(0, lengths.into_iter());
         for ((part, numbers), range) in counted.iter().zip(&numbers).zip(parts) {
-            let mut places = part.places.iter();
+            let mut at = 0;
             for (sequence, &count) in range.zip(&part.counts) {
                 self.progress.check()?;
-                for &at in places.by_ref().take(count as usize) {
-                    self.pairs.lists.push(numbers[at as usize], sequence);
+                for _ in 0..count {
+                    if let Some(&ahead) = part.places.get(at + AHEAD) {
+                        self.pairs.lists.prefetch(numbers[ahead as usize]);
+                    }
+                    self.pairs.lists.push(numbers[part.places[at] as usize], sequence);
+                    at += 1;
                 }
             }
         }
         drop(counted);
-        for (pair, number) in self.pairs.all() {
-            self.queue.push(self.pairs.totals[number as usize], pair);
+        for (pair, total) in self.pairs.all() {
+            self.queue.push(total, pair);
         }
         Ok(())
     }
@@ -242,7 +249,7 @@ impl<'a, W: Weight> Trainer<'a, W> {
         let mut touched = 0;
         for (at, &sequence) in listed.iter().enumerate() {
             self.progress.check()?;
-            if let Some(&ahead) = listed.get(at + AHEAD) {
+            if let Some(&ahead) = listed.get(at + SEQUENCES_AHEAD) {
                 self.state.prefetch(ahead);
             }
             if self.state.rewrite(sequence, (a, b), n, &mut self.rewrite) {
@@ -277,9 +284,8 @@ impl<'a, W: Weight> Trainer<'a, W> {
                 self.queue.push(left, merged);
             }
             if self.queue.len() > 2 * self.pairs.len() + 1024 {
-                let pairs = &self.pairs;
-                let entries = pairs.all().map(|(pair, number)| (pairs.totals[number as usize], pair));
-                self.queue.rebuild(entries.filter(|(total, _)| *total > W::default()));
+                let left = self.pairs.all().filter(|(_, total)| *total > W::default());
+                self.queue.rebuild(left.map(|(pair, total)| (total, pair)));
             }
         }
         Ok(())
@@ -396,11 +402,18 @@ impl<'a, W: Weight> Trainer<'a, W> {
                 self.pairs.lists.push(number, sequence);
             }
         }
-        for &(pair, delta) in &self.deltas.entries {
-            if delta.is_nothing() {
-                continue;
+        self.deltas.entries.retain(|(_, delta)| !delta.is_nothing());
+        let deltas = &self.deltas.entries;
+        self.numbers.clear();
+        for (at, &(pair, _)) in deltas.iter().enumerate() {
+            if let Some(ahead) = deltas.get(at + AHEAD) {
+                self.pairs.prefetch(ahead.0);
             }
             let number = self.pairs.number_or_add(pair);
+            prefetch(&self.pairs.totals, number as usize);
+            self.numbers.push(number);
+        }
+        for (&(pair, delta), &number) in deltas.iter().zip(&self.numbers) {
             let total = &mut self.pairs.totals[number as usize];
             *total = total.checked_plus(delta).ok_or_else(|| {
                 let (a, b) = split(pair);
@@ -417,7 +430,10 @@ impl<'a, W: Weight> Trainer<'a, W> {
     fn list_new(&mut self, n: u32) {
         let came = &mut self.came;
         let first = self.pairs.len() as u32;
-        for &x in &came.tokens {
+        for (at, &x) in came.tokens.iter().enumerate() {
+            if let Some(&ahead) = came.tokens.get(at + AHEAD) {
+                self.pairs.prefetch(pair(ahead, n));
+            }
             let number = self.pairs.number_or_add(pair(x, n));
             self.pairs.totals[number as usize] = came.weights[x as usize];
         }

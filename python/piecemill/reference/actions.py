@@ -10,7 +10,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, pairwise
 from math import lcm
 from typing import Any, Literal, NamedTuple
 
@@ -95,7 +95,7 @@ def tidied(nodes: list[Node]) -> list[Node]:
     """An empty set takes the context before it, and a node with nothing in it goes, until nothing changes."""
     while True:
         before = [[list(here), context] for here, context in nodes]
-        for left, node in zip(nodes, nodes[1:], strict=False):
+        for left, node in pairwise(nodes):
             if not node[0] and left[1] is not None:
                 node[0], left[1] = [left[1]], None
         last = len(nodes) - 1

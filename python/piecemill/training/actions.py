@@ -27,9 +27,9 @@ from piecemill.training.actions_plan import ActionsPlan
 from piecemill.training.remaining import Moment, Remaining
 from piecemill.training.stages import Stages, memory_now
 
-# What a merge costs beside its work, in units of work: see `_work`.
-_MERGE_COST = 10.0
-# What a sequence that changed costs, in sequences that were only looked at.
+# Work is counted in sequences that are looked at. What a merge costs beside them, and what one that changes costs;
+# from recorded runs (`benchmarks/actions.py --traces`).
+MERGE_COST = 10.0
 _CHANGED_COST = 20.0
 
 
@@ -205,7 +205,7 @@ def _learn(
 ) -> _core.LearnedActions:
     progress = _core.Progress()
     wanted = plan.vocab_size - n_init
-    remaining = Remaining(wanted, merge_cost=_MERGE_COST)
+    remaining = Remaining(wanted, merge_cost=MERGE_COST)
     started = time.perf_counter()
 
     def work() -> _core.LearnedActions:
@@ -273,9 +273,9 @@ def as_text(tokenizer: ActionTokenizer, out: Path) -> str:
     vocabulary, record = tokenizer.vocabulary, tokenizer.vocabulary.plan or {}
     corpus, stage = record["corpus"], record["stages"][-1]
     lines = [
-        f"{vocabulary.size:,} tokens ({vocabulary.n_init_feats:,} padding and features, {record['merges']:,} merges) from "
-        f"{corpus['sequences']:,} sequences of {corpus['actions']:,} actions, in {show_seconds(stage['seconds'])} with "
-        f"{stage['peak_memory_bytes'] / 2**30:.2f} GiB: {out}"
+        f"{vocabulary.size:,} tokens ({vocabulary.n_init_feats:,} padding and features, {record['merges']:,} merges) "
+        f"from {corpus['sequences']:,} sequences of {corpus['actions']:,} actions, in "
+        f"{show_seconds(stage['seconds'])} with {stage['peak_memory_bytes'] / 2**30:.2f} GiB: {out}"
     ]
     if record["ended"] != "vocabulary full":
         lines.append(
