@@ -21,6 +21,8 @@ from piecemill.training.actions import ActionsProgress
 from piecemill.training.remaining import Moment, Remaining
 
 FEATURES = {"shirt": ["cotton", "blue"], "socks": ["cotton", "red"], "hat": ["wool", "red"]}
+# An error that nobody who reads a progress line minds, in runs of 6 to 16 s.
+UNSEEN_SECONDS = 0.5
 SEQUENCES = [["shirt", "socks"], ["shirt", "socks", "hat"], ["hat"]]
 
 
@@ -238,7 +240,7 @@ def test_the_time_left_holds_within_a_factor_of_two_from_a_fifth_of_the_merges_o
             estimate, left = remaining.seconds(), last - moment.seconds
             if moment.merges >= 0.2 * record["merges"]:
                 assert estimate is not None
-                assert abs(estimate - left) <= 0.25 or left / 2 <= estimate <= left * 2, (
+                assert abs(estimate - left) <= UNSEEN_SECONDS or left / 2 <= estimate <= left * 2, (
                     record["run"],
                     moment,
                     estimate,
@@ -246,6 +248,6 @@ def test_the_time_left_holds_within_a_factor_of_two_from_a_fifth_of_the_merges_o
                 checked += 1
             if moment.merges:
                 line = moment.seconds * (record["merges"] - moment.merges) / moment.merges
-                wrong_line += abs(line - left) > 0.25 and not left / 2 <= line <= left * 2
+                wrong_line += abs(line - left) > UNSEEN_SECONDS and not left / 2 <= line <= left * 2
         assert checked > 3
         assert wrong_line > 3, "a straight line would do"
