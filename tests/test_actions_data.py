@@ -83,6 +83,23 @@ def test_pandas_and_columns_in_a_dict_are_tables_too():
     assert told(Histories.of(table().to_pydict())) == HISTORIES
 
 
+def test_a_mapping_of_users_is_histories_in_memory_and_as_json(tmp_path):
+    assert told(Histories.of(HISTORIES)) == HISTORIES
+    (tmp_path / "h.json").write_text(json.dumps({**HISTORIES, "eve": []}))
+    histories = read_interactions(tmp_path / "h.json")
+    assert (told(histories), histories.report["read"]["empty_histories"]) == (HISTORIES, 1)
+
+
+def test_a_folder_of_parquet_parts_is_one_table_and_other_columns_are_passed_over(tmp_path):
+    rows = table().append_column("text", pa.array(["long"] * 5))
+    for number in range(2):
+        pq.write_table(rows.slice(number * 3, 3), tmp_path / f"part-{number}.parquet")
+    assert told(read_interactions(tmp_path)) == HISTORIES
+    wide = [f'{user},{item},{time},"a\nb"' for user, item, time in ROWS]
+    (tmp_path / "wide.csv").write_text("\n".join(["user,item,time,text", *wide]))
+    assert told(read_interactions(tmp_path / "wide.csv")) == HISTORIES
+
+
 def test_at_one_time_the_order_of_the_file_decides_and_is_counted():
     histories = read_interactions(table([("u", "b", 1), ("u", "a", 1), ("u", "c", 0), ("u", "d", 1)]))
     assert told(histories) == {"u": ["c", "b", "a", "d"]}
@@ -233,7 +250,9 @@ def test_a_report_names_only_what_happened():
         ("a.txt", "u a\nv b\nu c\n", r"a\.txt, line 3: user 'u' had a history in .*a\.txt, line 1"),
         ("a.txt", "u\n", r"a\.txt: no interaction in it"),
         ("a.xyz", "", r"a\.xyz: cannot tell the format by the name"),
-        ("a.json", "{}", r"a\.json: a JSON mapping; expected interactions"),
+        ("a.json", "{}", r"a\.json: no interaction in it"),
+        ("a.json", '{"u": "ab"}', r"a\.json: user 'u' has 'ab', expected a list of items"),
+        ("a.csv", "user,item,note\nu,a,x\n", r"which column is the time\? Its columns are 'user', 'item'\. Say"),
         (
             "a.inter",
             "user_id:token\titem_id_list:token_seq\titem_id:token\nu\ta b\tc\n",

@@ -63,7 +63,9 @@ def test_numbers_of_0_and_more_stay_and_others_are_numbered_in_ascending_order()
 
 def test_text_in_a_csv_is_numbers_only_where_every_value_is_written_as_one(tmp_path):
     (tmp_path / "i.csv").write_text("item,a,b,c\nx,10,10,1\ny,9,09,1.5\n")
-    items = Items.of(tmp_path / "i.csv")
+    with pytest.raises(SourceError, match=r"column 'c': found numbers such as 1\.5, .* \(bins=c=8\), or name"):
+        Items.of(tmp_path / "i.csv")
+    items = Items.of(tmp_path / "i.csv", columns=["a", "b", "c"])
     assert items.codes.tolist() == [[10, 1, 0], [9, 0, 1]]
     assert items.labels == (None, ["09", "10"], ["1", "1.5"])
 
@@ -90,6 +92,14 @@ def test_lists_of_one_length_are_columns_and_an_element_can_be_taken():
     with pytest.raises(SourceError, match=r"row 1: the item 'y' has no 'tags\[1\]'"):
         Items.of(table, columns=["tags[1]"])
     assert Items.of(table, columns=["tags[1]"], missing="none").labels == (["b", "none"],)
+
+
+def test_sequences_of_an_atomic_file_are_lists(tmp_path):
+    text = "item_id:token\tcategories:token_seq\tprice:float\na\tbeauty lips\t2.5\nb\tbeauty\t3.0\n"
+    (tmp_path / "shop.item").write_text(text)
+    items = Items.of(tmp_path / "shop.item", columns=["categories[0]", "categories[1]"], missing="none")
+    assert (list(items.keys), items.labels) == (["a", "b"], (["beauty"], ["lips", "none"]))
+    assert items.codes.tolist() == [[0, 0], [0, 1]]
 
 
 def test_saved_items_come_back_and_are_readable(tmp_path):

@@ -45,7 +45,7 @@ def make_items(source: Any, *, plan: FeaturesPlan | None = None, train: Any = No
     if isinstance(source, Items | Mapping) or origin.kind == "json":
         return _finished(_of_mapping(source, plan, origin), plan, {})
     table = read_table(source) if origin.path is not None else as_table(source, origin.name)
-    key = find_column(table, KEY_NAMES, plan.key, origin.name, "key")
+    key = find_column(table.column_names, KEY_NAMES, plan.key, origin.name, "key")
     keys = as_keys(table.column(key), origin.name, key)
     table, made = _row_per_item(table, keys, key, plan, origin)
     if made:
@@ -59,9 +59,11 @@ def make_items(source: Any, *, plan: FeaturesPlan | None = None, train: Any = No
     if plan.semantic_ids is not None:
         parts.append(_semantic_ids(plan.semantic_ids, len(keys)))
     special = {pick(table.column_names, parse_bin(one)[0])[0] for one in plan.bins} | {key, plan.embeddings}
-    columns = list(plan.columns) or ([] if parts else [name for name in table.column_names if name not in special])
-    if columns:
-        taken = items_of(table, origin, key, columns, plan.missing)
+    others = [] if parts else [name for name in table.column_names if name not in special]
+    if plan.columns or others:
+        # By name a column is what it is called; all there are must be fit to be taken.
+        rest = table.select([key, *others]) if not plan.columns else table
+        taken = items_of(rest, origin, key, plan.columns or None, plan.missing)
         parts.append((list(taken.columns), taken.codes, list(taken.labels)))
     parts += [_binned(table, one, keys, plan.missing, origin) for one in plan.bins]
     if not parts:

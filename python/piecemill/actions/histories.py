@@ -82,7 +82,7 @@ class Histories:
 
     @classmethod
     def of(cls, source: Any) -> "Histories":
-        """Histories from lists of item keys (users are numbered from 0), a table, or a file of interactions.
+        """Histories from lists of item keys (users are numbered from 0), a mapping user -> items, a table, or a file.
 
         Empty histories are left out and counted.
 
@@ -92,7 +92,9 @@ class Histories:
         """
         if isinstance(source, Histories):
             return source
-        if isinstance(source, str | Path | dict | pa.Table | pa.RecordBatch) or hasattr(source, "__arrow_c_stream__"):
+        if isinstance(source, str | Path | Mapping | pa.Table | pa.RecordBatch) or hasattr(
+            source, "__arrow_c_stream__"
+        ):
             from piecemill.actions.interactions import read_interactions
 
             return read_interactions(source)

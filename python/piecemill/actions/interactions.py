@@ -10,8 +10,9 @@ Users and items are numbered by their first row.
 Start with `read_interactions`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -56,9 +57,10 @@ def read_interactions(
     """The histories in a file or table of interactions.
 
     `source` is a path (Parquet, Arrow, CSV, TSV, JSON lines, RecBole `.inter`, or `user item item ...` lines in order
-    of time as .txt; packed or not) or a table of Arrow, pandas or polars. `user`, `item` and `time` name the columns
-    where they have no usual name; `time="none"` says that the order of the file is the order of time. A table with a
-    list of items in each row holds histories already. `min_rating` leaves out rows rated lower.
+    of time as .txt; packed or not), a table of Arrow, pandas or polars, or a mapping user -> items (also as .json).
+    `user`, `item` and `time` name the columns where they have no usual name; `time="none"` says that the order of the
+    file is the order of time. A table with a list of items in each row holds histories already. `min_rating` leaves
+    out rows rated lower.
 
     >>> table = pa.table({"user": ["u", "v", "u"], "item": [7, 8, 9], "time": [2, 1, 1]})
     >>> read_interactions(table).lists()
@@ -74,16 +76,13 @@ def read_interactions(
     origin = Origin.of(source, format, "interactions")
     if origin.kind == "lines":
         return _read_lines(origin, repeats)
-    table = read_table(source, format) if origin.path is not None else as_table(source, origin.name)
-    if not isinstance(table, pa.Table):
-        raise SourceError(f"{origin.name}: a JSON mapping; expected interactions, or one object per line as .jsonl.")
-    user = find_column(table, USERS, user, origin.name, "user")
-    item = find_column(table, ITEMS, item, origin.name, "item")
-    if "item_id_list" in table.column_names:
-        raise SourceError(
-            f"{origin.name}: 'item_id_list' holds training prefixes, one per row. Give the plain interactions instead: "
-            f"prefixes are made when batches are."
-        )
+    found = _Columns(origin.name, user, item, time, rating, min_rating is not None)
+    table = read_table(source, format, found.choose) if origin.path is not None else source
+    if isinstance(table, Mapping) and not found.are_in(table):
+        return _of_mapping(table, origin, repeats)
+    table = as_table(table, origin.name)
+    found.choose(table.column_names)
+    user, item = found.names["user"], found.names["item"]
     users, items = plain(table.column(user)), plain(table.column(item))
     if pa.types.is_large_list(items.type):
         return _read_list_column(users, items, user, item, origin, repeats)
@@ -91,12 +90,12 @@ def read_interactions(
     keep: NDArray[np.bool_] = np.ones(len(items), bool)
     times = None
     if time != "none":
-        times = _times(table, _time_column(table, time, origin.name), origin, on_bad_row)
+        times = _times(table, found.time_of(table.column_names), origin, on_bad_row)
     for name, values in ((user, users), (item, items), *([] if times is None else [times])):
         _drop_nulls(name, values, keep, origin, on_bad_row)
     counts["bad_rows"] = int((~keep).sum())
     if min_rating is not None:
-        rated = _ratings(table, find_column(table, RATINGS, rating, origin.name, "rating"), origin)
+        rated = _ratings(table, found.names["rating"], origin)
         low = keep & ~(rated >= min_rating)
         counts["rated_lower"] = int(low.sum())
         keep &= ~low
@@ -104,6 +103,57 @@ def read_interactions(
     users, items = as_keys(users.filter(kept), origin.name, user), as_keys(items.filter(kept), origin.name, item)
     when = None if times is None else np.asarray(times[1])[keep]
     return _in_order(users, items, when, np.flatnonzero(keep), origin, counts, duplicates, repeats)
+
+
+class _Columns:
+    """Which columns are which: those that were named, else those with usual names."""
+
+    def __init__(
+        self, name: str, user: str | None, item: str | None, time: str | None, rating: str | None, rated: bool
+    ) -> None:
+        self._name, self._time = name, time
+        self._asked = [("user", USERS, user), ("item", ITEMS, item)]
+        if rated:
+            self._asked.append(("rating", RATINGS, rating))
+        self.names: dict[str, str] = {}
+
+    def choose(self, columns: list[str]) -> list[str]:
+        """The columns that are needed, of all there are; which those are is then in `names`."""
+        if "item_id_list" in columns:
+            raise SourceError(
+                f"{self._name}: 'item_id_list' holds training prefixes, one per row. Give the plain interactions "
+                f"instead: prefixes are made when batches are."
+            )
+        self.names = {kind: find_column(columns, usual, asked, self._name, kind) for kind, usual, asked in self._asked}
+        # Whether there must be times is known once the items are seen: lists of items have none.
+        times = {column for column in columns if column == self._time or column.lower() in TIMES}
+        return [column for column in columns if column in {*self.names.values(), *times}]
+
+    def are_in(self, table: Mapping[Any, Any]) -> bool:
+        """Whether a mapping is one of columns; else it is one of users."""
+        known = {str(name).lower() for name in table}
+        return all(asked in table or known & set(usual) for _, usual, asked in self._asked)
+
+    def time_of(self, columns: list[str]) -> str:
+        """The column of the time."""
+        if self._time is None and not {column.lower() for column in columns} & set(TIMES):
+            known = ", ".join(map(repr, columns))
+            raise SourceError(
+                f"{self._name}: which column is the time? Its columns are {known}. Say time=..., or time='none' if the "
+                f"rows of each user are in order of time already."
+            )
+        return find_column(columns, TIMES, self._time, self._name, "time")
+
+
+def _of_mapping(source: Mapping[Any, Any], origin: Origin, repeats: str) -> Histories:
+    """Histories from a mapping user -> items in order of time."""
+    for user, items in source.items():
+        if isinstance(items, str) or not hasattr(items, "__len__"):
+            raise SourceError(f"{origin.name}: user {user!r} has {items!r}, expected a list of items in order of time.")
+    flat = as_keys(list(chain.from_iterable(source.values())), origin.name, None)
+    ends = np.cumsum(np.fromiter(map(len, source.values()), np.int64, len(source)))
+    built = from_lists(as_keys(list(source), origin.name, None), flat, ends, origin.name, {"rows": len(source)})
+    return _repeats(built, repeats, {key: built.report["read"][key] for key in ("rows", "empty_histories")})
 
 
 def _in_order(
@@ -167,16 +217,6 @@ def _repeats(built: Histories, repeats: str, counts: dict[str, int]) -> Historie
     if repeats == "first":
         built = built.where(~before)
     return replace(built, report={"read": {**counts, **built.counts}})
-
-
-def _time_column(table: pa.Table, asked: str | None, name: str) -> str:
-    if asked is None and not {column.lower() for column in table.column_names} & set(TIMES):
-        known = ", ".join(map(repr, table.column_names))
-        raise SourceError(
-            f"{name}: which column is the time? Its columns are {known}. Say time=..., or time='none' if the rows of "
-            f"each user are in order of time already."
-        )
-    return find_column(table, TIMES, asked, name, "time")
 
 
 def _times(table: pa.Table, column: str, origin: Origin, on_bad_row: str) -> tuple[str, Any]:

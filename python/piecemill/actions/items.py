@@ -27,6 +27,7 @@ from piecemill.actions.tables import (
     as_table,
     cut_list,
     find_column,
+    fraction_in,
     pick,
     plain,
     read_table,
@@ -104,7 +105,9 @@ class Items:
         if isinstance(source, Mapping):
             return items_of(_from_mapping(source, columns, origin.name), origin, "", None, missing)
         table = as_table(source, origin.name)
-        return items_of(table, origin, find_column(table, KEY_NAMES, key, origin.name, "key"), columns, missing)
+        return items_of(
+            table, origin, find_column(table.column_names, KEY_NAMES, key, origin.name, "key"), columns, missing
+        )
 
     def index(self, keys: Any, *, unknown: Literal["stop", "mark"] = "stop") -> NDArray[np.int64]:
         """The row of each of `keys`; one that is not among the items is an error, or -1 with `unknown="mark"`."""
@@ -168,6 +171,12 @@ def items_of(
     names, codes, labels = [], [], []
     for column, values in [one for name in wanted for one in _columns(table, name, origin)]:
         taken = as_numbers(values) if origin.kind in TEXT_FORMATS else values
+        # Every other kind of file would say that these are no whole numbers; a column asked for by name is text.
+        if origin.kind in TEXT_FORMATS and columns is None and (found := fraction_in(taken)) is not None:
+            raise SourceError(
+                f"{origin.name}, column {column!r}: found numbers such as {found}, expected text or whole numbers. Put "
+                f"them into bins (bins={column}=8), or name the columns to take."
+            )
         numbers, meaning = encode(
             _without_nulls(taken, column, keys, origin, missing), f"{origin.name}, column {column!r}"
         )
@@ -188,7 +197,7 @@ def keys_alone(source: Any, *, key: str | None = None) -> Items:
         keys = found
     else:
         table = as_table(found, origin.name)
-        key = find_column(table, KEY_NAMES, key, origin.name, "key")
+        key = find_column(table.column_names, KEY_NAMES, key, origin.name, "key")
         keys = as_keys(table.column(key), origin.name, key)
     return Items(keys.to_pylist(), np.zeros((len(keys), 1), np.int64), ("",), (None,))
 
@@ -229,13 +238,16 @@ def as_keys(keys: Any, name: str, column: str | None) -> Any:
     if array.null_count:
         row = int(np.argmax(np.asarray(array.is_null())))
         raise SourceError(f"{where}, row {row:,}: no key, expected text or a whole number.")
-    if pa.types.is_integer(array.type) and not pa.types.is_uint64(array.type):
-        return array.cast(pa.int64())
+    if pa.types.is_integer(array.type):
+        try:
+            return array.cast(pa.int64())
+        except pa.ArrowInvalid:
+            raise SourceError(f"{where}: a key does not fit 63 bits; give keys as text.") from None
     if pa.types.is_large_string(array.type):
         return array
     if pa.types.is_null(array.type):
         return array.cast(pa.int64())
-    raise SourceError(f"{where}: keys are {array.type}, expected text or whole numbers of 63 bits.")
+    raise SourceError(f"{where}: keys are {array.type}, expected text or whole numbers.")
 
 
 def _columns(table: pa.Table, wanted: str, origin: Origin) -> list[tuple[str, Any]]:

@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -45,6 +45,7 @@ ENDINGS = {
 FORMATS = tuple(dict.fromkeys(ENDINGS.values()))
 TEXT_FORMATS = ("csv", "tsv", "recbole")
 "Formats that do not say whether a value is text or a number."
+Choose = Callable[[list[str]], list[str]]
 RECBOLE_TYPES = ("token", "token_seq", "float", "float_seq")
 
 
@@ -82,6 +83,8 @@ def format_of(path: str | Path, asked: str | None = None) -> str:
         if asked not in FORMATS:
             raise SourceError(f"format={asked!r}: expected auto, {', '.join(FORMATS)}.")
         return asked
+    if Path(path).is_dir() and any(Path(path).rglob("*.parquet")):
+        return "parquet"  # a folder of parts, as Spark and others write it
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     if suffixes and suffixes[-1] in PACKINGS:
         suffixes.pop()
@@ -92,21 +95,23 @@ def format_of(path: str | Path, asked: str | None = None) -> str:
     return ENDINGS[suffixes[-1]]
 
 
-def read_table(path: str | Path, format: str | None = None) -> Any:
+def read_table(path: str | Path, format: str | None = None, choose: Choose | None = None) -> Any:
     """The table of a file; of `.json`, the mapping in it. Columns of a text file are text.
 
+    `choose` says which of the columns are wanted; where others can be passed over without reading them, they are.
     Lines `user item item ...` are no table: `interactions.read_interactions` reads them.
     """
     kind = format_of(path, format)
     try:
         if kind == "parquet":
-            return pq.read_table(path)
+            parts = pq.ParquetDataset(path)
+            return parts.read(None if choose is None else choose(parts.schema.names))
     except pa.ArrowException as error:
         raise SourceError(f"{path}: cannot be read as Parquet: {error}.") from error
     data = read_bytes(path)
     match kind:
         case "csv" | "tsv":
-            return _read_csv(data, path, "," if kind == "csv" else "\t", quoted=True)
+            return _read_csv(data, path, "," if kind == "csv" else "\t", quoted=True, choose=choose)
         case "recbole":
             return _atomic(_read_csv(data, path, "\t", quoted=False), path)
         case "jsonl":
@@ -172,6 +177,21 @@ def as_numbers(values: Any) -> Any:
     return numbers if numbers.cast(pa.large_string()).equals(values) else values
 
 
+def fraction_in(values: Any) -> str | None:
+    """The first value of text that is all numbers, and not all whole ones; None of any other text.
+
+    >>> fraction_in(plain(pa.array(["3", "1.50", None]))), fraction_in(plain(pa.array(["3", "1.5a"])))
+    ('1.50', None)
+    """
+    if not pa.types.is_large_string(values.type) or values.null_count == len(values):
+        return None
+    try:
+        numbers = np.asarray(values.drop_null().cast(pa.float64()))
+    except pa.ArrowInvalid:
+        return None
+    return None if (numbers % 1 == 0).all() else str(values.drop_null()[int(np.argmax(numbers % 1 != 0))])
+
+
 def pick(columns: Sequence[str], wanted: str) -> tuple[str | None, int | None]:
     """The column of a name, and the element of its lists that `name[2]` or `name[-1]` asks for.
 
@@ -207,14 +227,14 @@ def cut_list(values: Any, column: str, element: int | None, origin: Origin) -> l
     return [(f"{column}_{number}", _element(values, starts, lengths, number)) for number in range(width)]
 
 
-def find_column(table: pa.Table, usual: Sequence[str], asked: str | None, name: str, option: str) -> str:
+def find_column(columns: Sequence[str], usual: Sequence[str], asked: str | None, name: str, option: str) -> str:
     """The column that was asked for, or the one with a usual name; else an error with the columns there are."""
-    known = ", ".join(map(repr, table.column_names)) or "none"
+    known = ", ".join(map(repr, columns)) or "none"
     if asked is not None:
-        if asked not in table.column_names:
+        if asked not in columns:
             raise SourceError(f"{name}: no column {asked!r}; its columns are {known}.")
         return asked
-    found = {column.lower(): column for column in table.column_names}
+    found = {column.lower(): column for column in columns}
     for candidate in usual:
         if candidate in found:
             return found[candidate]
@@ -228,7 +248,7 @@ def _element(values: Any, starts: NDArray[np.int64], lengths: NDArray[np.int64],
     return plain(values.values.take(rows))
 
 
-def _read_csv(data: bytes, path: str | Path, delimiter: str, *, quoted: bool) -> pa.Table:
+def _read_csv(data: bytes, path: str | Path, delimiter: str, *, quoted: bool, choose: Choose | None = None) -> pa.Table:
     if not data.strip():
         raise SourceError(f"{path}: the file is empty, expected a line of column names.")
     data = data.removeprefix(b"\xef\xbb\xbf")
@@ -239,6 +259,7 @@ def _read_csv(data: bytes, path: str | Path, delimiter: str, *, quoted: bool) ->
     convert = pcsv.ConvertOptions(
         column_types={name: pa.large_string() for name in header}, null_values=[""], strings_can_be_null=True
     )
+    convert.include_columns = [] if choose is None else choose(header)
     for threads in (True, False):  # with threads the reader does not know which line is bad
         try:
             return pcsv.read_csv(
