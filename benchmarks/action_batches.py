@@ -17,8 +17,8 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from measure import machine
 
+from measure import machine
 from piecemill.actions import ActionTokenizer, Items, leave_out, max_items, read_interactions
 from piecemill.actions.batches import action_batches
 from piecemill.actions.shards import write_action_shards

@@ -20,7 +20,7 @@ def write_rows(
     groups: Sequence[int] | None = None,
     weights: Sequence[float] = (1.0,),
 ):
-    """Write documents of ids as a prepared folder of one split, and open it; `groups` has the group of each document."""
+    """Write documents of ids as a prepared folder of one split, and open it; `groups` has the group of each."""
     folder.mkdir(parents=True)
     stored = [{"pattern": None if n == 0 else f"{n}/**", "weight": weight} for n, weight in enumerate(weights)]
     plan = {"format": 1, "vocab_size": vocab_size, "splits": {"all": 1}, "bos": None, "eos": eos, "groups": stored}

@@ -80,7 +80,10 @@ def test_tensors_kept_and_freed_under_load_are_never_overwritten(rows):
             sums.append(batch["input_ids"].sum() * 3 + batch["labels"].sum())
             kept = [*kept[-5:], batch]
     with plain(rows, **options) as want:
-        expected = [int(batch["input_ids"].sum() * 3 + batch["labels"].sum()) for batch, _ in zip(want, range(300))]
+        expected = [
+            int(batch["input_ids"].sum() * 3 + batch["labels"].sum())
+            for batch, _ in zip(want, range(300), strict=False)
+        ]
     assert [int(value) for value in sums] == expected
 
 

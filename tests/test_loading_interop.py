@@ -58,7 +58,7 @@ def test_parquet_that_cannot_be_loaded_says_why(tmp_path):
     assert open_parquet(tmp_path, vocab_size=10, column="ids")[0].tolist() == [1, 2]
     with pytest.raises(LoadError, match="ids from 1 to 3; expected 0 to 2"):
         open_parquet(tmp_path / "a.parquet", vocab_size=3, column="ids")[0]
-    with pytest.raises(LoadError, match="no .parquet file"):
+    with pytest.raises(LoadError, match=r"no \.parquet file"):
         open_parquet([], vocab_size=3)
     with pytest.raises(LoadError, match="is missing"):
         open_parquet(tmp_path / "b.parquet", vocab_size=3)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +58,7 @@ def test_every_token_but_the_first_is_a_label_exactly_once(tmp_path, overlap, pa
     # ids that say where they are from
     lengths = [0, 1, 2, 30, 8, 9, 10, 0, 17]
     ends = np.cumsum([0, *lengths])
-    documents = [list(range(a, b)) for a, b in zip(ends, ends[1:], strict=False)]
+    documents = [list(range(a, b)) for a, b in pairwise(ends)]
     rows = write_rows(tmp_path / "a", documents)
     view = Windows(rows, window=8, overlap=overlap, pack=pack)
     labels = Counter(label for n in range(len(view)) for label in view[n]["labels"].tolist() if label != IGNORED)
@@ -94,21 +95,21 @@ def test_cu_seqlens_tell_where_documents_begin_in_the_batch(tmp_path):
 
 @pytest.mark.parametrize("options", [{"window": 0}, {"window": 4, "overlap": 4}, {"window": 4, "overlap": -1}])
 def test_a_cut_that_never_advances_is_refused(options):
-    with pytest.raises(PlanError, match="window|overlap"):
+    with pytest.raises(PlanError, match=r"window|overlap"):
         Cut(**options)
 
 
 def test_windows_larger_than_the_data_say_so(tmp_path):
     rows = write_rows(tmp_path / "a", [[1, 2, 3], [4, 5]])
     assert len(Windows(rows, window=4)) == 1
-    with pytest.raises(LoadError, match="window=5 needs 6 tokens.*there are 5.*smaller window"):
+    with pytest.raises(LoadError, match=r"window=5 needs 6 tokens.*there are 5.*smaller window"):
         Windows(rows, window=5)
     assert Windows(rows, window=5, pack=False)[0]["labels"].tolist() == [2, 3] + [IGNORED] * 3
     with pytest.raises(LoadError, match="no document has 2 tokens"):
         Windows(write_rows(tmp_path / "b", [[1], [2], [3]]), window=2, pack=False)
     with pytest.raises(PlanError, match="pad_id=1000: the vocabulary has 1,000 ids"):
         Windows(rows, window=2, pad_id=1000)
-    with pytest.raises(IndexError, match="window 1 of .* which has 1"):
+    with pytest.raises(IndexError, match=r"window 1 of .* which has 1"):
         Windows(rows, window=4)[1]
 
 

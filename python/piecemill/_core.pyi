@@ -11,6 +11,7 @@ __all__ = [
     "ActionSegmenter",
     "FlatCorpus",
     "Learned",
+    "LearnedActions",
     "Progress",
     "SeenDocuments",
     "WordCounter",
@@ -26,10 +27,12 @@ __all__ = [
     "hash_documents",
     "invalid_documents",
     "map_file",
+    "python_set_order",
     "read_texts",
     "split_pattern",
     "split_text",
     "split_text_reference",
+    "train_actions",
     "train_words",
     "walk_folder",
     "walk_listing",
@@ -87,6 +90,12 @@ class Progress:
         """Seconds it took to make them."""
     @property
     def queue_len(self) -> int: ...
+    @property
+    def pair_weight(self) -> float:
+        """Weight of the pair of actions that was merged last."""
+    @property
+    def visited(self) -> int:
+        """Sequences of actions looked at so far; `occurrences` are those that changed."""
 
 @final
 class WordCounter:
@@ -239,9 +248,9 @@ def gather_windows(
 ) -> None:
     """Fill `inputs` and `labels` (int32 or int64, a row for each window) from pieces of `tokens`.
 
-    A row of `pieces` has four numbers: the row it belongs to, its place in `tokens`, where it begins there, and how many
-    tokens it has. A label is the token after its input; the first `masked` labels of a row are -100, and so are those of
-    padding. Lets go of the interpreter; may be called from several threads, each with rows of its own.
+    A row of `pieces` has four numbers: the row it belongs to, its place in `tokens`, where it begins there, and how
+    many tokens it has. A label is the token after its input; the first `masked` labels of a row are -100, and so are
+    those of padding. Lets go of the interpreter; may be called from several threads, each with rows of its own.
     """
 
 def first_match(patterns: Sequence[str], paths: Sequence[str]) -> NDArray[np.int32]:
@@ -257,6 +266,51 @@ class SeenDocuments:
     @property
     def counts(self) -> tuple[int, int]:
         """Documents seen, and how many of their hashes are on disk."""
+
+def train_actions(
+    features: NDArray[np.uint32],
+    items: NDArray[np.uint32],
+    ends: NDArray[np.uint64],
+    n_init: int,
+    vocab_size: int,
+    counts: str,
+    arithmetic: str,
+    min_pair_weight: float,
+    threads: int,
+    progress: Progress,
+) -> LearnedActions:
+    """Learn merges from sequences of items until the vocabulary has `vocab_size` entries or no pair is left.
+
+    `features` has a row of tokens from 1 to `n_init` - 1 for each item, `items` the rows of all sequences one after
+    another, `ends` where each sequence ends. `counts` is "published" or "current", `arithmetic` "exact" or "float64".
+    Lets go of the interpreter.
+    """
+
+def python_set_order(inserted: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """The numbers `inserted` as Python iterates over a copy of the set they were added to, one by one."""
+
+@final
+class LearnedActions:
+    """What was learned, and what it cost."""
+
+    @property
+    def merges(self) -> NDArray[np.uint32]:
+        """Merged pairs of ids, best first, the smaller id first: an array of n x 2."""
+    @property
+    def weights(self) -> list[int] | list[float]:
+        """The weight of each pair when it was merged: whole numbers over `denominator`, or floats."""
+    @property
+    def denominator(self) -> int | None:
+        """Of exact weights; None of floats."""
+    @property
+    def touched(self) -> NDArray[np.uint32]:
+        """How many sequences each merge changed."""
+    @property
+    def full(self) -> bool:
+        """Whether the vocabulary has the size that was asked for; if not, no pair was left to merge."""
+    @property
+    def stats(self) -> dict[str, float]:
+        """How it went: visited, touched, pairs, queued, peak_queue, listed, count_seconds, merge_seconds."""
 
 _Encoded: TypeAlias = tuple[NDArray[np.uint32], NDArray[np.int64]]
 

@@ -212,6 +212,7 @@ impl<'a, W: Weight> Trainer<'a, W> {
         for ((part, numbers), range) in counted.iter().zip(&numbers).zip(parts) {
             let mut places = part.places.iter();
             for (sequence, &count) in range.zip(&part.counts) {
+                self.progress.check()?;
                 for &at in places.by_ref().take(count as usize) {
                     self.pairs.lists.push(numbers[at as usize], sequence);
                 }

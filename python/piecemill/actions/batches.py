@@ -290,14 +290,15 @@ class _Maker:
             parts = []
             for epoch in np.unique(epochs).tolist():
                 mine = epochs == epoch
-                chance = {"seed": plan.seed, "epoch": epoch * plan.ensemble + member, "rows": numbers[mine]}
                 ids, cut = shards.tokenizer.encode_spans(
                     shards.table,
                     items,
                     (ends - lengths)[mine],
                     ends[mine],
+                    seed=plan.seed if plan.segmentation == "random" else None,
+                    epoch=epoch * plan.ensemble + member,
+                    rows=numbers[mine],
                     threads=1,
-                    **(chance if plan.segmentation == "random" else {}),
                 )
                 parts.append((ids, np.diff(cut, prepend=0)))
             members.append(parts[0] if len(parts) == 1 else (_joined(parts, 0), _joined(parts, 1)))

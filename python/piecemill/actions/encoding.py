@@ -126,8 +126,7 @@ def _encoded(
     tokens = 0
     for first, items, ends in chunks(histories):
         rows = np.arange(first, first + len(ends))
-        random = {} if plan.seed is None else {"seed": plan.seed, "epoch": plan.epoch, "rows": rows}
-        ids, cut = tokenizer.encode_batch(items, ends, **random)
+        ids, cut = tokenizer.encode_batch(items, ends, seed=plan.seed, epoch=plan.epoch, rows=rows)
         if plan.marks:
             bos, eos = tokenizer.bos, tokenizer.eos
             ids, cut = gather_tokens(ids, cut, np.arange(len(cut)), bos=bos, eos=eos, narrow=False)

@@ -77,8 +77,9 @@ def widths(vocabulary: ActionVocabulary) -> Ints:
 
 
 def _entry(vocabulary: ActionVocabulary, token: int, counts: NDArray[np.int64] | None) -> dict[str, Any]:
-    features, more, seen = [], 0, set()
-    repeated = False
+    features: list[list[str]] = []
+    seen: set[int] = set()
+    more, repeated = 0, False
     for category, value in features_of(vocabulary, token):
         repeated = repeated or category in seen
         seen.add(category)
@@ -161,7 +162,7 @@ def _crosses(ids: Ids, width: Ints, n_categories: int) -> NDArray[np.bool_]:
     features = np.cumsum(width[ids])
     # All sequences are of whole items, so borders are where they would be in a single one.
     first = features - width[ids]
-    return (first // n_categories) != ((features - 1) // n_categories)
+    return np.asarray((first // n_categories) != ((features - 1) // n_categories))
 
 
 def as_text(found: dict[str, Any]) -> str:

@@ -222,9 +222,12 @@ class ActionTokenizer:
     def labels(self, item: Any) -> Ints:
         """What a model must say for an item, by its key or initial tokens: its tokens, eos, and -100 up to m + 1."""
         row = np.asarray(item)
+        labels: Ints
         if row.ndim == 1:
-            return self.labels_of(row[np.newaxis])[0]
-        return self.label_table[self.known_items.index([item])[0]]
+            labels = self.labels_of(row[np.newaxis])[0]
+        else:
+            labels = self.label_table[self.known_items.index([item])[0]]
+        return labels
 
     def labels_of(self, ids: NDArray[Any]) -> Ints:
         """The labels of items given as rows of initial tokens: a row of m + 1 each."""

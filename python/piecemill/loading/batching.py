@@ -1,15 +1,17 @@
 """Batches: what a training loop iterates over, and the few numbers from which it can go on.
 
-Samples are numbered through all epochs. A global batch is the next `batch_size * world_size` of them, and a rank takes its
-`batch_size` in a row; so the position is one number, the same for every rank, and the samples of a step are the same for any world
-size that leaves the global batch as it is. Epochs follow each other without a gap: only the very last batch of the
-last epoch can be short.
+Samples are numbered through all epochs. A global batch is the next `batch_size * world_size` of them, and a rank takes
+its `batch_size` in a row; so the position is one number, the same for every rank, and the samples of a step are the
+same for any world size that leaves the global batch as it is. Epochs follow each other without a gap: only the very
+last batch of the last epoch can be short.
 
 Batches are gathered a chunk at a time (several small ones, or one large one) by feeder threads. Where they go, to
 numpy, torch or a device, is told by a `Place`. Start with `batches`.
 """
 
-from collections.abc import Iterator, Mapping
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -25,11 +27,13 @@ from piecemill.loading.windows import Gathered, Rows, gather
 
 STATE_FORMAT = 1
 # A chunk has about so many tokens: enough that handing one over costs nothing beside gathering it, and small enough
-# that its inputs and labels (2 MiB) stay in the cache until they are used.
-CHUNK_TOKENS = 1 << 17
+# that its inputs and labels (4 MiB) stay in the cache until they are used.
+CHUNK_TOKENS = 1 << 18
+_KEPT_CHUNKS = 8
 
 Batch = TypeVar("Batch")
 Sent = TypeVar("Sent")
+Given = TypeVar("Given", covariant=True)
 
 
 @dataclass(slots=True)
@@ -83,8 +87,13 @@ class Chunk:
     rows: Gathered
     ends: tuple[int, ...]
 
+    @property
+    def columns(self) -> list[tuple[str, NDArray[Any]]]:
+        """What has a row for each window."""
+        return list(self.rows.columns().items())
 
-class Place(Protocol[Sent, Batch]):
+
+class Place(Protocol[Sent, Given]):
     """Where batches go. `room` and `send` are called in feeder threads, `take` in the training loop."""
 
     single: bool
@@ -96,7 +105,7 @@ class Place(Protocol[Sent, Batch]):
     def send(self, chunk: Chunk) -> Sent:
         """Bring a gathered chunk on its way."""
 
-    def take(self, sent: Sent) -> Iterator[Batch]:
+    def take(self, sent: Sent) -> Iterator[Given]:
         """The batches of a chunk."""
 
     def close(self) -> None:
@@ -104,28 +113,48 @@ class Place(Protocol[Sent, Batch]):
 
 
 class Numpy:
-    """Batches as dicts of numpy arrays. Those of a chunk are parts of the same arrays; each may be written to."""
+    """Batches as dicts of numpy arrays. Those of a chunk are parts of one array; each may be kept and written to."""
 
     single = False
 
-    def room(self, rows: int, window: int, dtype: str) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        return np.empty((rows, window), dtype), np.empty((rows, window), dtype)
+    def __init__(self) -> None:
+        self._made: list[NDArray[Any]] = []
+        self._lock = threading.Lock()
+
+    def room(self, rows: int, window: int, dtype: str) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Memory of a chunk that nobody holds a part of any more, or new memory.
+
+        New memory costs more than gathering into it, as the kernel hands it out page by page: 8 ns a token against
+        0.4, where the allocator gives large arrays back each time.
+        """
+        shape = (2, rows, window)
+        with self._lock:
+            for held in self._made:
+                # Referred to by the list, by `held` and by this call, and by no array that shows a part of it.
+                if sys.getrefcount(held) == 3 and held.shape == shape:
+                    return held[0], held[1]
+            made = np.empty(shape, dtype)
+            # Whoever keeps batches keeps their memory; then this is no place to look for free ones.
+            self._made = [*self._made[-_KEPT_CHUNKS + 1 :], made]
+        return made[0], made[1]
 
     def send(self, chunk: Chunk) -> Chunk:
         return chunk
 
     def take(self, sent: Chunk) -> Iterator[dict[str, Any]]:
-        return split(sent.rows.columns(), sent)
+        starts = (0, *sent.ends[:-1])
+        cut = {name: [array[a:b] for a, b in zip(starts, sent.ends, strict=True)] for name, array in sent.columns}
+        return split(cut, sent)
 
     def close(self) -> None:
-        pass
+        self._made = []
 
 
-def split(columns: Mapping[str, Any], chunk: Chunk) -> Iterator[dict[str, Any]]:
-    """The batches of a chunk, whose columns are arrays or tensors, one after another."""
+def split(columns: Mapping[str, Sequence[Any]], chunk: Chunk) -> Iterator[dict[str, Any]]:
+    """The batches of a chunk, one after another, from the parts that each column was cut into."""
     start = 0
-    for end in chunk.ends:
-        batch = {name: column[start:end] for name, column in columns.items()}
+    for end, *parts in zip(chunk.ends, *columns.values(), strict=True):
+        batch: dict[str, Any] = dict(zip(columns, parts, strict=True))
         if chunk.rows.cuts is not None:
             bounds, longest = sequences(chunk.rows.cuts, start, end, chunk.rows.input_ids.shape[1])
             batch["cu_seqlens"], batch["max_seqlen"] = bounds, longest
@@ -177,7 +206,6 @@ class Batches(Generic[Sent, Batch]):
             self._next_chunk()
             batch = next(self._chunk)
         self._stats.batches += 1
-        self._stats.tokens += self._job.rows_of(self._given) * self._job.window
         self._given += self._step
         return batch
 
@@ -203,6 +231,8 @@ class Batches(Generic[Sent, Batch]):
     @property
     def stats(self) -> Stats:
         """What was given out so far, and what it cost."""
+        missing = self._job.missing_rows if self._given == self._job.batches and self._stats.batches else 0
+        self._stats.tokens = (self._stats.batches * self.plan.batch_size - missing) * self._job.window
         self._stats.cpu = self._spent + (self._feeder.cpu_seconds if self._feeder is not None else 0.0)
         return self._stats
 
@@ -255,8 +285,8 @@ class Batches(Generic[Sent, Batch]):
             if name == "global_batch":
                 raise LoadError(
                     f"state: taken with {theirs} samples a step over all ranks, asked for batch_size="
-                    f"{self.plan.batch_size} * world_size={self.plan.world_size} = {mine}. Choose batch_size so that it is "
-                    f"{theirs} again."
+                    f"{self.plan.batch_size} * world_size={self.plan.world_size} = {mine}. Choose batch_size so "
+                    f"that it is {theirs} again."
                 )
             if name == "epoch_samples":
                 raise LoadError(
@@ -322,18 +352,18 @@ class _Job(Generic[Sent]):
     def _share(self, batch: int) -> tuple[int, int]:
         """The samples of this rank in a batch, as first and count.
 
-        A short last batch is dealt evenly, so that counts differ by one at most.
+        A short last batch is dealt evenly, so that counts differ by one at most. A rank for which none is left is given
+        a row of padding, so that all ranks step alike.
         """
         plan, first = self._plan, batch * self._plan.global_batch
         left = plan.global_batch if self.samples is None else min(plan.global_batch, self.samples - first)
         each, more = divmod(left, plan.world_size)
         return first + plan.rank * each + min(plan.rank, more), each + (plan.rank < more)
 
-    def rows_of(self, batch: int) -> int:
-        """Rows of a batch on this rank. One that has no sample left for it is a row of padding: all ranks step alike."""
-        if self.samples is None:
-            return self._plan.batch_size
-        return max(1, self._share(batch)[1])
+    @property
+    def missing_rows(self) -> int:
+        """How many rows the last batch of this rank is short of."""
+        return 0 if not self.batches else self._plan.batch_size - max(1, self._share(self.batches - 1)[1])
 
     def feeder(self, first: int, step: int) -> Feeder[Sent]:
         """Makes every `step`-th batch from `first` on, ahead."""

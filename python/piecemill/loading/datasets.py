@@ -12,8 +12,8 @@ from piecemill.loading.windows import Windows, gather
 def as_dataset(windows: Windows) -> "datasets.Dataset":
     """A dataset with a row for each window: `input_ids`, `labels` (shifted already), with boundaries also the others.
 
-    `dataset[7]`, `dataset[3:9]`, `shuffle`, `select` and torch's DataLoader work as with any dataset. It holds the number of
-    each window, 8 bytes; `map` and `save_to_disk` see those numbers, until `set_transform` gives way to rows.
+    `dataset[7]`, `dataset[3:9]`, `shuffle`, `select` and torch's DataLoader work as with any dataset. It holds the
+    number of each window, 8 bytes, and that is all that `map` and `save_to_disk` see of it.
     """
 
     def rows(asked: Mapping[str, Any]) -> dict[str, Any]:

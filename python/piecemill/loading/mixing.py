@@ -1,8 +1,8 @@
 """Mixing: which part each sample comes from, and which window of it, as a function of the sample's number alone.
 
 Parts are the windows of several folders, or of the weighted groups of one. They take turns as evenly as their shares
-allow: after any number of samples, each part has had its share of them to within a few. Each part is gone through in its own
-order, every window once before any comes again. So a position in a mixture is one number, as it is in a single
+allow: after every 256 samples, each part has had its share of all to within a few. Each part is gone through in its
+own order, every window once before any comes again. So a position in a mixture is one number, as it is in a single
 folder, and nothing is stored.
 
 Start with `mix` and `Draws`.
@@ -124,8 +124,8 @@ def _group_weights(rows: Rows, weights: Weights) -> Sequence[float] | None:
     given = [float(weight) for weight in weights]
     if len(given) != len(stored) or any(not 0 <= weight < float("inf") for weight in given):
         raise PlanError(
-            f"weights={list(weights)!r}: expected {len(stored)} numbers of 0 or more, one for each group in plan.json of "
-            f"{rows}."
+            f"weights={list(weights)!r}: expected {len(stored)} numbers of 0 or more, one for each group in plan.json "
+            f"of {rows}."
         )
     return given
 
@@ -141,7 +141,7 @@ class Draws:
             self._rates.append(min(1 << 32, round(share / left * (1 << 32))))
             left = max(left - share, share * 1e-12)
         self._rates[-1] = 1 << 32
-        self._stretch = Permutation(_STRETCH, seed, 1).__call__(np.arange(_STRETCH))
+        self._stretch: Ints = Permutation(_STRETCH, seed, 1)(np.arange(_STRETCH))
         # A few parts, each in this epoch or the next.
         self._order = lru_cache(maxsize=4 * len(sizes))(
             lambda part, epoch: order_of(order, self._sizes[part], self._seed, 2, part, epoch)
@@ -166,7 +166,8 @@ class Draws:
     def _stretched(self, samples: Ints) -> Ints:
         stretch, inside = np.divmod(samples, _STRETCH)
         flips = mixed(stretch.astype(np.uint64) ^ np.uint64(mix_key(self._seed, 3))).astype(np.int64) & (_STRETCH - 1)
-        return stretch * _STRETCH + self._stretch[inside ^ flips]
+        turns: Ints = stretch * _STRETCH + self._stretch[inside ^ flips]
+        return turns
 
     def _windows(self, part: int, draws: Ints) -> Ints:
         """The window at each draw of a part, which goes through all its windows, then through all in another order."""

@@ -59,8 +59,8 @@ class Permutation:
     """A permutation of the numbers below `size`.
 
     Small ones are tables. Of large ones, a number is two digits, of base about the square root of `size`; in turn
-    each digit is moved on by a hash of the other (a Feistel network, with sums instead of exclusive ors, so that the bases
-    need not be powers of two). What lands beyond `size` goes round again; that is one in thousands.
+    each digit is moved on by a hash of the other (a Feistel network, with sums instead of exclusive ors, so that the
+    bases need not be powers of two). What lands beyond `size` goes round again; that is one in hundreds at most.
     """
 
     def __init__(self, size: int, *key: int) -> None:
@@ -96,7 +96,8 @@ class Permutation:
             moved_by = ((mixed(digits[other] ^ key) >> np.uint64(32)) * base) >> np.uint64(32)
             summed = digits[moved] + moved_by
             digits[moved] = np.where(summed >= base, summed - base, summed)
-        return digits[0] * low_base + digits[1]
+        found: NDArray[np.uint64] = digits[0] * low_base + digits[1]
+        return found
 
 
 class LocalPermutation:

@@ -36,8 +36,8 @@ def open_parquet(
 ) -> "ParquetRows":
     """The rows of Parquet files (a folder, a file, or a list of them), for `batches` and `Windows`.
 
-    Parquet does not say how large the vocabulary is, so it must be told. Rows that were padded count up to their `length`
-    where there is such a column. Opening reads how long rows are and no ids.
+    Parquet does not say how large the vocabulary is, so it must be told. Rows that were padded count up to their
+    `length`, where there is such a column. Opening reads how long rows are, from that column if it is there.
     """
     given = [paths] if isinstance(paths, str | PathLike) else list(paths)
     files = [
@@ -135,7 +135,7 @@ class ParquetRows:
     def _read_ids(self, number: int) -> NDArray[Any]:
         path, ends = self.files[number], self._ends[number]
         lists = pq.read_table(path, columns=[self.column]).column(0).combine_chunks()
-        values = lists.flatten().to_numpy(zero_copy_only=False)
+        values = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
         lengths = np.diff(ends, prepend=0)
         kept = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
         if len(kept) != len(lengths) or bool((kept < lengths).any()):
@@ -145,7 +145,8 @@ class ParquetRows:
             values = values[np.arange(int(ends[-1])) + np.repeat(first - ends + lengths, lengths)]
         if len(values) and not 0 <= int(values.min()) <= int(values.max()) < self._vocab_size:
             raise LoadError(
-                f"{path}: ids from {values.min()} to {values.max()}; expected 0 to {self._vocab_size - 1}. Is vocab_size right?"
+                f"{path}: ids from {values.min()} to {values.max()}; expected 0 to {self._vocab_size - 1}. "
+                "Pass the vocab_size of the tokenizer that made them."
             )
         return np.ascontiguousarray(values, np.uint32)
 

@@ -19,11 +19,14 @@ class Tensors(Numpy):
     """Batches as dicts of tensors in main memory: over the gathered arrays themselves, not copies."""
 
     def __init__(self, *, single: bool = False) -> None:
+        super().__init__()
         self.single = single
 
     def take(self, sent: Chunk) -> Iterator[dict[str, Any]]:
         """The batches of a chunk."""
-        for batch in split({name: torch.from_numpy(array) for name, array in sent.rows.columns().items()}, sent):
+        sizes = [end - start for start, end in zip((0, *sent.ends), sent.ends, strict=False)]
+        cut = {name: torch.from_numpy(array).split(sizes) for name, array in sent.columns}
+        for batch in split(cut, sent):
             if "cu_seqlens" in batch:
                 batch["cu_seqlens"] = torch.from_numpy(batch["cu_seqlens"])
             yield batch

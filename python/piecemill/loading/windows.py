@@ -1,12 +1,12 @@
 """Windows: a view of documents as training rows, chosen when loading and not when preparing.
 
-A stream of n tokens has n - 1 places to predict from. Windows begin every `window - overlap` tokens; the label of a place is
-the token after it, also where that is the first token of the next window. So every token but the first is a label
-exactly once: those that an overlap would bring again are masked, and the last window is filled up with
+A stream of n tokens has n - 1 places to predict from. Windows begin every `window - overlap` tokens; the label of a
+place is the token after it, also where that is the first token of the next window. So every token but the first is a
+label exactly once: those that an overlap would bring again are masked, and the last window is filled up with
 padding. The stream is all documents laid end to end (`pack`), or each document on its own.
 
-Nothing here copies tokens: a window is a list of pieces of files, and `gather` fetches the pieces of many windows in one call.
-The plain version is `piecemill.reference.windows`. Start with `Windows`.
+A window is a list of pieces of files, and `gather` fetches the pieces of many windows in one call. The plain version is
+`piecemill.reference.windows`. Start with `Windows`.
 """
 
 from collections.abc import Sequence

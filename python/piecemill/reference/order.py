@@ -8,8 +8,8 @@ _MASK = (1 << 64) - 1
 def permutation(size: int, *key: int, table: int = 1 << 16) -> list[int]:
     """All numbers below `size`, in the order of `key`.
 
-    Up to `table` numbers are sorted by their hashes. More are taken as two digits each; four times, the first is moved on
-    by a hash of the second, and the second by one of the first. What is not below `size` then goes through it again.
+    Up to `table` numbers are sorted by their hashes. More are taken as two digits each; four times, the first is moved
+    on by a hash of the second, and the second by one of the first. What is not below `size` then goes through it again.
     """
     secret = mix_key(*key)
     if size <= table:

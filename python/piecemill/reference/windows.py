@@ -1,7 +1,7 @@
 """Windows, one token at a time: the definition that `piecemill.loading` must equal.
 
-A stream is all documents laid end to end, or one document. A window begins every `window - overlap` tokens until every token
-but the first has been a label. What it holds at column c is the token at `begin + c`, and the label is the one after.
+A stream is all documents laid end to end, or one document. A window begins every `window - overlap` tokens until every
+token but the first has been a label. What it holds at column c is the token at `begin + c`; the label is the one after.
 """
 
 from collections.abc import Sequence

@@ -100,7 +100,7 @@ def train_actions(
     >>> features = {"shirt": ["cotton", "blue"], "socks": ["cotton", "red"], "hat": ["wool", "red"]}
     >>> tok = train_actions([["shirt", "socks"], ["shirt", "socks", "hat"]], features, vocab_size=8)
     >>> tok.vocabulary.merges.tolist()
-    [[1, 3], [4, 5], [4, 6]]
+    [[1, 4], [1, 3], [3, 5]]
     """
     plan = with_options(plan or ActionsPlan(), options)
     items = Items.of(item_features)
@@ -120,7 +120,9 @@ def train_actions(
             f"need {least}. Ask for more."
         )
     stages = Stages()
-    learned = _learn(plan, initial.initial_ids(items.codes), rows_of(histories, items), histories, least, stages, on_progress)
+    learned = _learn(
+        plan, initial.initial_ids(items.codes), rows_of(histories, items), histories, least, stages, on_progress
+    )
     if not len(learned.merges) and plan.vocab_size > least and not plan.min_pair_weight:
         raise TrainingError(
             f"no pair to merge: {len(histories):,} sequences of one item each, and items of one feature. Expected at "
