@@ -167,8 +167,8 @@ def test_an_ensemble_is_rows_that_follow_each_other(shards):
 def test_a_width_can_be_fixed_and_must_be_enough(shards):
     batch = next(action_batches(shards, batch_size=4, pad_to=20 * 3 + 2))
     assert batch["input_ids"].shape == batch["attention_mask"].shape == (4, 62)
-    with pytest.raises(LoadError, match=r"pad_to=3: a row has .* Expected at least 62"):
-        listed(action_batches(shards, batch_size=40, pad_to=3))
+    with pytest.raises(PlanError, match="pad_to=61: a row of history=20 items can have 62 tokens"):
+        action_batches(shards, batch_size=40, pad_to=61)
 
 
 def test_a_state_of_something_else_is_refused(shards, tmp_path):

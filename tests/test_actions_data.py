@@ -123,6 +123,12 @@ def test_the_same_user_item_and_time_is_one_event_unless_asked_otherwise():
     assert told(read_interactions(table(rows), time="none"))["u"] == ["a", "b", "a", "a"]
 
 
+def test_times_keep_their_last_digit_beside_rows_without_one():
+    first, second = 1_700_000_000_000_000_001, 1_700_000_000_000_000_002  # equal as float64
+    rows = [("u", "b", second), ("u", "a", first), ("u", "x", None)]
+    assert read_interactions(table(rows), on_bad_row="skip").lists() == [["a", "b"]]
+
+
 def test_ratings_below_the_least_are_left_out_and_counted():
     rows = [("u", "a", 1, 5.0), ("u", "b", 2, 3.0), ("u", "c", 3, None), ("u", "d", 4, 4.0)]
     histories = read_interactions(table(rows, ("user", "item", "time", "rating")), min_rating=4)
@@ -252,7 +258,11 @@ def test_a_report_names_only_what_happened():
         ("a.xyz", "", r"a\.xyz: cannot tell the format by the name"),
         ("a.json", "{}", r"a\.json: no interaction in it"),
         ("a.json", '{"u": "ab"}', r"a\.json: user 'u' has 'ab', expected a list of items"),
-        ("a.csv", "user,item,note\nu,a,x\n", r"which column is the time\? Its columns are 'user', 'item'\. Say"),
+        (
+            "a.csv",
+            "user,item,note\nu,a,x\n",
+            r"which column is the time\? Its columns are 'user', 'item', 'note'\. Say",
+        ),
         (
             "a.inter",
             "user_id:token\titem_id_list:token_seq\titem_id:token\nu\ta b\tc\n",
@@ -301,6 +311,8 @@ def test_numbers_that_cannot_work_are_refused(work, error):
         (["ab", "cd"], r"histories\[0\]: found str, expected a list"),
         ([[1, "a"]], "not all text or all whole numbers"),
         ([[1.5]], "keys are double"),
+        ({"user": [1, 2], "item": [1]}, "columns that make no table"),
+        ({"u": 7}, "user 'u' has 7, expected a list of items"),
         (7, "found int, expected lists"),
     ],
 )

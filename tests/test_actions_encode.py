@@ -58,7 +58,6 @@ def test_the_core_encodes_as_the_definition_does(number, categories, merges):
 
 
 def test_long_sequences_encode_as_the_definition_does():
-    # More than 512 tokens: a heap in place of a scan.
     rng = np.random.default_rng(5)
     vocabulary = random_vocabulary(rng, 3, values=3, merges=40)
     ids = random_items(rng, vocabulary, 300)

@@ -7,7 +7,8 @@ import pytest
 
 from command import piecemill
 from piecemill.actions import ActionTokenizer, ActionVocabulary, Items
-from piecemill.actions.encoding import EncodePlan, encode_histories
+from piecemill.actions.encoding import encode_histories
+from piecemill.actions.encoding_plan import EncodePlan
 from piecemill.actions.show import as_text, describe, features_of, widths
 from piecemill.errors import PlanError, TokenizerError
 

@@ -10,8 +10,6 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 
 const NONE: u32 = u32::MAX;
-/// Up to here a scan for the smallest rank is quicker than a heap.
-const SHORT: usize = 512;
 /// Fewer items than this per thread are done sooner than the thread is started.
 const WORTH_A_THREAD: usize = 2_000;
 
@@ -163,7 +161,7 @@ impl Segmenter {
     fn encode_run(&self, sequences: Sequences<'_>, way: Way<'_>, run: Range<usize>) -> (Vec<u32>, Vec<i64>) {
         let mut ids = Vec::new();
         let mut ends = Vec::with_capacity(run.len());
-        let (mut tokens, mut ranks, mut nodes) = (Vec::new(), Vec::new(), Nodes::default());
+        let (mut tokens, mut row, mut nodes) = (Vec::new(), Row::default(), Nodes::default());
         for n in run {
             tokens.clear();
             match way {
@@ -174,11 +172,11 @@ impl Segmenter {
                         tokens.extend_from_slice(item);
                         draw.shuffle(&mut tokens[from..]);
                     }
-                    self.merge_neighbours(&mut tokens, &mut ranks);
+                    self.merge_neighbours(&mut tokens, &mut row);
                 }
                 Way::Given => {
                     sequences.tokens(n).for_each(|item| tokens.extend_from_slice(item));
-                    self.merge_neighbours(&mut tokens, &mut ranks);
+                    self.merge_neighbours(&mut tokens, &mut row);
                 }
                 Way::Weighed => {
                     sequences.tokens(n).for_each(|item| tokens.extend_from_slice(item));
@@ -192,37 +190,27 @@ impl Segmenter {
     }
 
     /// Merges the pair of neighbours with the smallest token, leftmost first on ties, until there is none.
-    fn merge_neighbours(&self, tokens: &mut Vec<u32>, ranks: &mut Vec<u32>) {
-        ranks.clear();
-        ranks.extend(tokens.windows(2).map(|pair| self.rules.get(pair[0], pair[1])));
-        if tokens.len() > SHORT {
-            return self.merge_long(tokens, ranks);
-        }
-        // ranks[i] is the token of neighbours i and i + 1.
-        while let Some(best) = ranks.iter().copied().min().filter(|&best| best != NONE) {
-            let at = ranks.iter().position(|&rank| rank == best).unwrap_or(0);
-            tokens[at] = best;
-            tokens.remove(at + 1);
-            ranks.remove(at);
-            if at < ranks.len() {
-                ranks[at] = self.rules.get(best, tokens[at + 1]);
-            }
-            if at > 0 {
-                ranks[at - 1] = self.rules.get(tokens[at - 1], best);
-            }
-        }
-    }
-
-    /// The same with a heap, for which a sequence may be of any length.
     ///
-    /// The heap holds (rank, place) packed; an entry counts only while `ranks` at its place says the same.
-    fn merge_long(&self, tokens: &mut Vec<u32>, ranks: &mut [u32]) {
-        let entry = |rank: u32, at: usize| Reverse(u64::from(rank) << 32 | at as u64);
-        let live = ranks.iter().enumerate().filter(|&(_, &rank)| rank != NONE);
-        let mut heap: BinaryHeap<_> = live.map(|(at, &rank)| entry(rank, at)).collect();
+    /// The heap holds (rank, place) packed; an entry counts only while `ranks` at its place says the same. A scan for the
+    /// smallest rank instead is no quicker from 100 tokens on, which is 20 items; see docs/tried.md.
+    fn merge_neighbours(&self, tokens: &mut Vec<u32>, row: &mut Row) {
         let end = tokens.len();
-        let mut next: Vec<u32> = (1..=end as u32).collect();
-        let mut previous: Vec<u32> = (0..end as u32).map(|at| at.wrapping_sub(1)).collect();
+        let entry = |rank: u32, at: usize| Reverse(u64::from(rank) << 32 | at as u64);
+        // ranks[i] is the token of i and what comes next.
+        row.ranks.clear();
+        row.ranks.extend(tokens.windows(2).map(|pair| self.rules.get(pair[0], pair[1])));
+        let live = row.ranks.iter().enumerate().filter(|&(_, &rank)| rank != NONE);
+        row.heap.clear();
+        row.heap.extend(live.map(|(at, &rank)| entry(rank, at)));
+        if row.heap.is_empty() {
+            return;
+        }
+        row.next.clear();
+        row.next.extend(1..=end as u32);
+        row.previous.clear();
+        row.previous.extend((0..end as u32).map(|at| at.wrapping_sub(1)));
+        let (ranks, next, previous) = (&mut row.ranks, &mut row.next, &mut row.previous);
+        let mut heap = BinaryHeap::from(std::mem::take(&mut row.heap));
         while let Some(Reverse(packed)) = heap.pop() {
             let (rank, at) = ((packed >> 32) as u32, packed as u32 as usize);
             if ranks[at] != rank {
@@ -232,12 +220,10 @@ impl Segmenter {
             let after = next[gone] as usize;
             tokens[at] = rank;
             tokens[gone] = NONE;
-            if gone < ranks.len() {
-                ranks[gone] = NONE;
-            }
             next[at] = after as u32;
             ranks[at] = NONE;
             if after < end {
+                ranks[gone] = NONE;
                 previous[after] = at as u32;
                 ranks[at] = self.rules.get(rank, tokens[after]);
                 if ranks[at] != NONE {
@@ -252,8 +238,18 @@ impl Segmenter {
                 }
             }
         }
+        row.heap = heap.into_vec();
         tokens.retain(|&token| token != NONE);
     }
+}
+
+/// Room to merge one sequence in, used again for the next.
+#[derive(Default)]
+struct Row {
+    ranks: Vec<u32>,
+    next: Vec<u32>,
+    previous: Vec<u32>,
+    heap: Vec<Reverse<u64>>,
 }
 
 /// The numbers that belong to one row of one epoch: splitmix64, from a state that seed, epoch and row go into.
@@ -519,18 +515,23 @@ mod tests {
     }
 
     #[test]
-    fn a_heap_merges_as_a_scan_does() {
+    fn neighbours_merge_as_a_scan_for_the_smallest_says() {
         let segmenter = segmenter();
-        let mut draw = Draw::new(1, 2, 3);
+        let (mut draw, mut row) = (Draw::new(1, 2, 3), Row::default());
         for length in 0..300_usize {
             let mut tokens: Vec<u32> = (0..length).map(|at| at as u32 % 4 + 1).collect();
             draw.shuffle(&mut tokens);
-            let (mut long, mut ranks) = (tokens.clone(), Vec::new());
-            segmenter.merge_neighbours(&mut tokens, &mut ranks);
-            ranks.clear();
-            ranks.extend(long.windows(2).map(|pair| segmenter.rules.get(pair[0], pair[1])));
-            segmenter.merge_long(&mut long, &mut ranks);
-            assert_eq!(tokens, long);
+            let mut plain = tokens.clone();
+            let rank = |plain: &[u32], at: usize| segmenter.rules.get(plain[at], plain[at + 1]);
+            while let Some(at) = (0..plain.len().saturating_sub(1)).min_by_key(|&at| rank(&plain, at)) {
+                match rank(&plain, at) {
+                    NONE => break,
+                    token => plain[at] = token,
+                }
+                plain.remove(at + 1);
+            }
+            segmenter.merge_neighbours(&mut tokens, &mut row);
+            assert_eq!(tokens, plain);
         }
     }
 

@@ -43,7 +43,7 @@ class ActionBatchPlan:
     ensemble: int = 1
     "Random segmentations of each example, as rows that follow each other."
     pad_to: int | None = None
-    "Width of a batch; None: that of its longest row."
+    "Width of every batch; None: that of its longest row."
     seed: int = 0
     "With the epoch, it gives the order and the segmentations."
     epochs: int | None = None
@@ -233,6 +233,12 @@ class _Maker:
         self.examples = Examples(shards, plan.examples, plan.history)
         if not len(self.examples):
             raise LoadError(f"{shards}: no example in it; expected at least one history of 2 items or more.")
+        enough = plan.history * shards.tokenizer.vocabulary.n_categories + 2
+        if plan.pad_to is not None and plan.pad_to < enough:
+            raise PlanError(
+                f"pad_to={plan.pad_to}: a row of history={plan.history} items can have {enough} tokens with bos and "
+                "eos. Expected at least so many, or a shorter history."
+            )
         self._shards, self._plan = shards, plan
         self._labels = shards.tokenizer.label_table
         self._order: tuple[int, Any] | None = None
@@ -249,11 +255,10 @@ class _Maker:
         made = self._laid_out(self._segmented(numbers, epochs, starts, labels))
         targets = np.repeat(self._shards.items[labels].astype(np.int64), self._plan.ensemble)
         if not len(targets):  # a rank that has no example left in the last batch: all ranks step alike
-            nothing = np.full((1, self._labels.shape[1]), IGNORED, np.int64)
-            return {name: np.zeros((1, max(1, array.shape[1])), np.int64) for name, array in made.items()} | {
-                "labels": nothing,
-                "targets": np.full(1, -1),
-            }
+            rows = self._plan.ensemble
+            made = {name: np.zeros((rows, array.shape[1]), np.int64) for name, array in made.items()}
+            nothing = np.full((rows, self._labels.shape[1]), IGNORED, np.int64)
+            return {**made, "labels": nothing, "targets": np.full(rows, -1)}
         return {**made, "labels": self._labels[targets], "targets": targets}
 
     def _numbers(self, batch: int) -> tuple[Ints, Ints]:
@@ -307,13 +312,7 @@ class _Maker:
     def _laid_out(self, members: list[tuple[Ids, Ints]]) -> Batch:
         """Rows between bos and eos, filled up to one width, and the mask that says which places are real."""
         tokenizer, plan = self._shards.tokenizer, self._plan
-        longest = max(int(lengths.max(initial=0)) + 2 for _, lengths in members)
-        width = longest if plan.pad_to is None else plan.pad_to
-        if longest > width:
-            raise LoadError(
-                f"pad_to={width}: a row has {longest} tokens with bos and eos. Expected at least {self._enough}, "
-                "history * features + 2, which always is enough."
-            )
+        width = plan.pad_to or max(int(lengths.max(initial=0)) + 2 for _, lengths in members)
         shape = (len(members[0][1]), len(members), width)
         input_ids, mask = np.full(shape, tokenizer.padding, np.int64), np.zeros(shape, np.int64)
         places = np.arange(width)
@@ -328,10 +327,6 @@ class _Maker:
             rows[:, 0] = tokenizer.bos
         flat = (shape[0] * shape[1], width)
         return {"input_ids": input_ids.reshape(flat), "attention_mask": mask.reshape(flat)}
-
-    @property
-    def _enough(self) -> int:
-        return self._plan.history * self._shards.tokenizer.vocabulary.n_categories + 2
 
 
 def _joined(parts: list[tuple[Any, Any]], which: Literal[0, 1]) -> Any:

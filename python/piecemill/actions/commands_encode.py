@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from piecemill.actions.encoding import EncodePlan
+from piecemill.actions.encoding_plan import EncodePlan
 
 Flag = Annotated[bool, Parameter(negative=())]
 

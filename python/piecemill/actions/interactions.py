@@ -90,7 +90,7 @@ def read_interactions(
     keep: NDArray[np.bool_] = np.ones(len(items), bool)
     times = None
     if time != "none":
-        times = _times(table, found.time_of(table.column_names), origin, on_bad_row)
+        times = _times(table, found.time, origin, on_bad_row)
     for name, values in ((user, users), (item, items), *([] if times is None else [times])):
         _drop_nulls(name, values, keep, origin, on_bad_row)
     counts["bad_rows"] = int((~keep).sum())
@@ -101,7 +101,7 @@ def read_interactions(
         keep &= ~low
     kept = pa.array(keep)
     users, items = as_keys(users.filter(kept), origin.name, user), as_keys(items.filter(kept), origin.name, item)
-    when = None if times is None else np.asarray(times[1])[keep]
+    when = None if times is None else np.asarray(times[1].filter(kept))
     return _in_order(users, items, when, np.flatnonzero(keep), origin, counts, duplicates, repeats)
 
 
@@ -116,6 +116,7 @@ class _Columns:
         if rated:
             self._asked.append(("rating", RATINGS, rating))
         self.names: dict[str, str] = {}
+        self._all: list[str] = []
 
     def choose(self, columns: list[str]) -> list[str]:
         """The columns that are needed, of all there are; which those are is then in `names`."""
@@ -124,6 +125,7 @@ class _Columns:
                 f"{self._name}: 'item_id_list' holds training prefixes, one per row. Give the plain interactions "
                 f"instead: prefixes are made when batches are."
             )
+        self._all = self._all or columns  # before those that are not needed were passed over
         self.names = {kind: find_column(columns, usual, asked, self._name, kind) for kind, usual, asked in self._asked}
         # Whether there must be times is known once the items are seen: lists of items have none.
         times = {column for column in columns if column == self._time or column.lower() in TIMES}
@@ -134,15 +136,16 @@ class _Columns:
         known = {str(name).lower() for name in table}
         return all(asked in table or known & set(usual) for _, usual, asked in self._asked)
 
-    def time_of(self, columns: list[str]) -> str:
+    @property
+    def time(self) -> str:
         """The column of the time."""
-        if self._time is None and not {column.lower() for column in columns} & set(TIMES):
-            known = ", ".join(map(repr, columns))
+        if self._time is None and not {column.lower() for column in self._all} & set(TIMES):
+            known = ", ".join(map(repr, self._all))
             raise SourceError(
                 f"{self._name}: which column is the time? Its columns are {known}. Say time=..., or time='none' if the "
                 f"rows of each user are in order of time already."
             )
-        return find_column(columns, TIMES, self._time, self._name, "time")
+        return find_column(self._all, TIMES, self._time, self._name, "time")
 
 
 def _of_mapping(source: Mapping[Any, Any], origin: Origin, repeats: str) -> Histories:

@@ -142,7 +142,10 @@ def as_table(source: Any, name: str) -> pa.Table:
     if hasattr(source, "__arrow_c_stream__"):
         return pa.table(source)
     if isinstance(source, dict):
-        return pa.table(source)
+        try:
+            return pa.table(source)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+            raise SourceError(f"{name}: columns that make no table: {error}.") from None
     raise SourceError(
         f"{name}: found {type(source).__name__}, expected a mapping, a path, or a table of Arrow, pandas or polars."
     )

@@ -99,9 +99,9 @@ def segment(sequence: Sequence[Item], rules: Mapping[Pair, int], priority: Seque
     nodes = [Node(list(item)) for item in sequence]
     while True:
         best: tuple[float, int, str, Pair, int] | None = None
-        for score, *rest in _candidates(nodes, rules, priority):
-            if best is None or score > best[0]:
-                best = (score, *rest)
+        for candidate in _candidates(nodes, rules, priority):
+            if best is None or candidate[0] > best[0]:
+                best = candidate
         if best is None:
             return [part for node in nodes for part in (node.tokens, node.context)][:-1]
         _, at, where, (x, y), token = best
