@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from piecemill.actions import features, features_plan, histories, interactions, tables
+from piecemill.actions import features, histories, interactions, tables
 from piecemill.actions import items as items_room
 from piecemill.actions.items import Items
 from piecemill.errors import SourceError
@@ -151,9 +151,10 @@ def test_what_cannot_be_items_is_refused_with_its_place(source, options, error):
         Items.of(source, **options)
 
 
-@pytest.mark.parametrize("room", [features, features_plan, histories, interactions, items_room, tables])
+@pytest.mark.parametrize("room", [features, histories, interactions, items_room, tables])
 def test_examples_in_the_documentation_are_true(room):
-    assert doctest.testmod(room).failed == 0
+    done = doctest.testmod(room)
+    assert (done.attempted > 0, done.failed) == (True, 0)
 
 
 def test_a_missing_value_in_a_file_has_a_line(tmp_path):
