@@ -1,5 +1,6 @@
 """Items: one code per item and column, the same however the items are given."""
 
+import doctest
 import json
 
 import numpy as np
@@ -7,6 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from piecemill.actions import features, histories, interactions, tables
+from piecemill.actions import items as items_room
 from piecemill.actions.items import Items
 from piecemill.errors import SourceError
 
@@ -146,6 +149,12 @@ def test_saved_items_come_back_and_are_readable(tmp_path):
 def test_what_cannot_be_items_is_refused_with_its_place(source, options, error):
     with pytest.raises(SourceError, match=error):
         Items.of(source, **options)
+
+
+@pytest.mark.parametrize("room", [features, histories, interactions, items_room, tables])
+def test_examples_in_the_documentation_are_true(room):
+    done = doctest.testmod(room)
+    assert (done.attempted > 0, done.failed) == (True, 0)
 
 
 def test_a_missing_value_in_a_file_has_a_line(tmp_path):
