@@ -3,11 +3,13 @@
 //! ```text
 //! sources: files ─▶ documents
 //! documents (bytes + ends) ─▶ pretoken: spans ─▶ count: distinct pretokens ─▶ bpe: merges
+//! sequences of items (ids + ends), features of items ─▶ actions: merges
 //! ```
 //!
 //! Everything that crosses a border is a flat buffer and where each item ends. Nothing here prints or knows
 //! Python; `py` is the only module that does, and it decides nothing.
 
+pub mod actions;
 pub mod arrays;
 pub mod bpe;
 pub mod count;

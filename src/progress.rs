@@ -31,6 +31,10 @@ pub struct Progress {
     pub round_nanos: AtomicU64,
     /// Entries in the queue, live or stale.
     pub queue_len: AtomicU64,
+    /// Weight of the pair of actions that was merged last: the bits of a float64.
+    pub pair_weight: AtomicU64,
+    /// Sequences of actions looked at so far: first to count them, then to merge; `occurrences` are those that changed.
+    pub visited: AtomicU64,
 }
 
 impl Progress {

@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, Any
 from piecemill._core import __version__
 
 if TYPE_CHECKING:
+    from piecemill.actions.tokenizer import ActionTokenizer
     from piecemill.preparing import PreparePlan, Summary, prepare
     from piecemill.pretraining import PretrainPlan, PretrainSummary, pretrain
     from piecemill.shards import Shards, open_shards
     from piecemill.tokenizers import Tokenizer, load_tokenizer
     from piecemill.training import TrainPlan, count_words, train_bpe
+    from piecemill.training.actions import train_actions
+    from piecemill.training.actions_plan import ActionsPlan
 
 __all__ = [
+    "ActionTokenizer",
+    "ActionsPlan",
     "PreparePlan",
     "PretrainPlan",
     "PretrainSummary",
@@ -31,11 +36,15 @@ __all__ = [
     "open_shards",
     "prepare",
     "pretrain",
+    "train_actions",
     "train_bpe",
 ]
 
 # Verbs are imported when first used: `import piecemill` costs nothing, and a loader never pays for a trainer.
 _ROOMS = {
+    "ActionTokenizer": "piecemill.actions.tokenizer",
+    "ActionsPlan": "piecemill.training.actions_plan",
+    "train_actions": "piecemill.training.actions",
     "Shards": "piecemill.shards",
     "open_shards": "piecemill.shards",
     "PreparePlan": "piecemill.preparing",

@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "ActionSegmenter",
     "FlatCorpus",
     "Learned",
+    "LearnedActions",
     "Progress",
     "SeenDocuments",
     "WordCounter",
@@ -25,10 +27,12 @@ __all__ = [
     "hash_documents",
     "invalid_documents",
     "map_file",
+    "python_set_order",
     "read_texts",
     "split_pattern",
     "split_text",
     "split_text_reference",
+    "train_actions",
     "train_words",
     "walk_folder",
     "walk_listing",
@@ -86,6 +90,12 @@ class Progress:
         """Seconds it took to make them."""
     @property
     def queue_len(self) -> int: ...
+    @property
+    def pair_weight(self) -> float:
+        """Weight of the pair of actions that was merged last."""
+    @property
+    def visited(self) -> int:
+        """Sequences of actions looked at so far; `occurrences` are those that changed."""
 
 @final
 class WordCounter:
@@ -262,6 +272,96 @@ class SeenDocuments:
     @property
     def counts(self) -> tuple[int, int]:
         """Documents seen, and how many of their hashes are on disk."""
+
+def train_actions(
+    features: NDArray[np.uint32],
+    items: NDArray[np.uint32],
+    ends: NDArray[np.uint64],
+    n_init: int,
+    vocab_size: int,
+    counts: str,
+    arithmetic: str,
+    min_pair_weight: float,
+    threads: int,
+    progress: Progress,
+) -> LearnedActions:
+    """Learn merges from sequences of items until the vocabulary has `vocab_size` entries or no pair is left.
+
+    `features` has a row of tokens from 1 to `n_init` - 1 for each item, `items` the rows of all sequences one after
+    another, `ends` where each sequence ends. `counts` is "published" or "current", `arithmetic` "exact" or "float64".
+    Lets go of the interpreter.
+    """
+
+def python_set_order(inserted: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """The numbers `inserted` as Python iterates over a copy of the set they were added to, one by one."""
+
+@final
+class LearnedActions:
+    """What was learned, and what it cost."""
+
+    @property
+    def merges(self) -> NDArray[np.uint32]:
+        """Merged pairs of ids, best first, the smaller id first: an array of n x 2."""
+    @property
+    def weights(self) -> list[int] | list[float]:
+        """The weight of each pair when it was merged: whole numbers over `denominator`, or floats."""
+    @property
+    def denominator(self) -> int | None:
+        """Of exact weights; None of floats."""
+    @property
+    def touched(self) -> NDArray[np.uint32]:
+        """How many sequences each merge changed."""
+    @property
+    def full(self) -> bool:
+        """Whether the vocabulary has the size that was asked for; if not, no pair was left to merge."""
+    @property
+    def stats(self) -> dict[str, float]:
+        """How it went: visited, touched, pairs, queued, peak_queue, listed, count_seconds, merge_seconds."""
+
+_Encoded: TypeAlias = tuple[NDArray[np.uint32], NDArray[np.int64]]
+
+@final
+class ActionSegmenter:
+    """A vocabulary of actions, ready to encode.
+
+    Every way takes a table of items (a row of initial tokens each), rows of it, and where each sequence starts and
+    stops among these. The interpreter is let go.
+    """
+
+    def __new__(cls, first: int, merges: NDArray[np.uint32], priority: NDArray[np.float64]) -> ActionSegmenter: ...
+    def shuffled(
+        self,
+        table: NDArray[np.uint32],
+        items: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        stops: NDArray[np.int64],
+        *,
+        seed: int,
+        epoch: int,
+        rows: NDArray[np.int64],
+        threads: int,
+    ) -> _Encoded:
+        """The tokens of each sequence with its items in orders drawn for (seed, epoch, row), and where each ends."""
+    def given(
+        self,
+        table: NDArray[np.uint32],
+        items: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        stops: NDArray[np.int64],
+        *,
+        threads: int,
+    ) -> _Encoded:
+        """The tokens of each sequence with its items as they stand, and where each ends."""
+    def weighed(
+        self,
+        table: NDArray[np.uint32],
+        items: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        stops: NDArray[np.int64],
+        *,
+        threads: int,
+    ) -> _Encoded:
+        """The tokens of each sequence by weight, without chance, and where each ends."""
 
 @final
 class Xxh3:

@@ -14,6 +14,7 @@ from cyclopts import App, Parameter
 from cyclopts.config import Dict
 
 from piecemill._core import __version__
+from piecemill.actions import commands as actions
 from piecemill.errors import PiecemillError, PlanError, SplitError
 from piecemill.preparing.plan import PreparePlan
 from piecemill.pretraining import commands as pretraining
@@ -148,6 +149,7 @@ def demo(*, out: Path = Path("demo"), vocab_size: int = 8192, pretrain: bool = T
     run(out, vocab_size=vocab_size, pretrain=pretrain)
 
 
+app.command(actions.app)
 app.command(shards.show)
 app.command(shards.check)
 app.command(shards.export)

@@ -10,7 +10,7 @@
 
 pub mod corpus;
 pub mod merge;
-mod pair;
+pub(crate) mod pair;
 mod part;
 pub mod queue;
 mod round;

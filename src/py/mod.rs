@@ -1,5 +1,7 @@
 //! The binding: extract, let go of the interpreter, call, translate the error. No decision lives here.
 
+mod actions_encode;
+mod actions_train;
 mod arrays;
 mod loading;
 mod preparing;
@@ -35,6 +37,8 @@ fn to_py(error: Error) -> PyErr {
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    actions_encode::register(module)?;
+    actions_train::register(module)?;
     arrays::register(module)?;
     loading::register(module)?;
     preparing::register(module)?;

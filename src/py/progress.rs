@@ -87,6 +87,18 @@ impl PyProgress {
     fn queue_len(&self) -> u64 {
         self.0.queue_len.load(Relaxed)
     }
+
+    /// Weight of the pair of actions that was merged last.
+    #[getter]
+    fn pair_weight(&self) -> f64 {
+        f64::from_bits(self.0.pair_weight.load(Relaxed))
+    }
+
+    /// Sequences of actions looked at so far; `occurrences` are those that changed.
+    #[getter]
+    fn visited(&self) -> u64 {
+        self.0.visited.load(Relaxed)
+    }
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

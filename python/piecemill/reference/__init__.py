@@ -1,5 +1,5 @@
 """The definitions: slow, plain versions that every fast path must equal."""
 
-from piecemill.reference import bpe
+from piecemill.reference import actions, bpe, segments
 
-__all__ = ["bpe"]
+__all__ = ["actions", "bpe", "segments"]

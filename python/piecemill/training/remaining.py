@@ -58,8 +58,9 @@ def moment(seconds: float, progress: Progress) -> Moment:
 class Remaining:
     """Fed with moments as they come, says how many seconds are left."""
 
-    def __init__(self, merges_wanted: int) -> None:
+    def __init__(self, merges_wanted: int, *, merge_cost: float = _MERGE_COST) -> None:
         self._wanted = merges_wanted
+        self._merge_cost = merge_cost
         self._trace = [Moment(0.0, 0, 0, 0, 0, 0, 0, 0.0)]
         self._now = self._trace[0]
         self._round_cost = 0.0
@@ -93,8 +94,8 @@ class Remaining:
             return None
         times = self._wanted / now.merges
         places = recent * _growth(times, math.log2(recent / before))
-        work_done = recent + _MERGE_COST * (now.merges - half.merges)
-        work_left = places + _MERGE_COST * (self._wanted - now.merges)
+        work_done = recent + self._merge_cost * (now.merges - half.merges)
+        work_left = places + self._merge_cost * (self._wanted - now.merges)
         spent = (now.seconds - now.round_seconds) - (half.seconds - half.round_seconds)
         if now.merges < self._round_merges * _FRESH_MERGES:
             spent *= _FRESH_COST

@@ -1,0 +1,64 @@
+"""`piecemill actions`: parse, call one verb, print one result."""
+
+import json as json_format
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from piecemill.actions import commands_encode, commands_features
+from piecemill.errors import PlanError
+from piecemill.training.actions_plan import ActionsPlan
+
+app = App(name="actions", help="Vocabularies and tokens of recommender action sequences (ActionPiece).")
+
+Flag = Annotated[bool, Parameter(negative=())]
+
+app.command(commands_features.split)
+app.command(commands_features.features)
+
+
+@app.command
+def train(
+    sequences: Path,
+    *,
+    items: Path,
+    out: Path,
+    force: Flag = False,
+    quiet: Flag = False,
+    json: Flag = False,
+    plan: Annotated[ActionsPlan, Parameter(name="*")] = ActionsPlan(),  # noqa: B008 - frozen, and cyclopts reads it
+) -> None:
+    """Learn a vocabulary of actions from SEQUENCES and save it at OUT in the published format.
+
+    Parameters
+    ----------
+    sequences
+        Histories to learn from, the training part only: train.parquet of `actions split`, or any file of interactions.
+    items
+        Features of the items: the file of `actions features`, or any file with a row per item.
+    out
+        The vocabulary file, or a folder for it (as actionpiece.json); plan, names and items go beside it.
+    force
+        Replace a vocabulary that is there already.
+    quiet
+        No progress on stderr.
+    json
+        Print the result as JSON.
+    """
+    from piecemill.actions.vocabulary import file_at
+    from piecemill.progress import Display
+    from piecemill.training.actions import as_json, as_text, train_actions
+
+    target = file_at(out)
+    if target.exists() and not force:  # before the work, not after it
+        raise PlanError(f"{target} is there already: choose another --out, or pass --force to replace it.")
+    with Display(quiet=quiet) as display:
+        tokenizer = train_actions(sequences, items, plan=plan, on_progress=display)
+        tokenizer.save(target)
+    sys.stdout.write((json_format.dumps(as_json(tokenizer, target)) if json else as_text(tokenizer, target)) + "\n")
+
+
+app.command(commands_encode.encode)
+app.command(commands_encode.show)

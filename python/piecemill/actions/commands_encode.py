@@ -1,0 +1,108 @@
+"""The commands that use a vocabulary, `actions encode` and `actions show`: parse, call one verb, print one result."""
+
+import json as json_format
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from piecemill.actions.encoding_plan import EncodePlan
+
+Flag = Annotated[bool, Parameter(negative=())]
+
+
+def encode(
+    histories: Path,
+    *,
+    tokenizer: Path,
+    out: Path,
+    items: Path | None = None,
+    vocab_size: int | None = None,
+    quiet: Flag = False,
+    json: Flag = False,
+    plan: Annotated[EncodePlan, Parameter(name="*")] = EncodePlan(),  # noqa: B008 - frozen, and cyclopts reads it
+) -> None:
+    """Encode HISTORIES into tokens, or into shards that batches are made from, at OUT.
+
+    Parameters
+    ----------
+    histories
+        train.parquet, val.parquet or test.parquet of `piecemill actions split`, or interactions as it reads them.
+    tokenizer
+        A folder or file written by `piecemill actions train`, or a published vocabulary file.
+    out
+        File (jsonl) or folder (npy, shards) to write; it must not be there yet.
+    items
+        The items, for a vocabulary file that has none beside it.
+    vocab_size
+        Use only the first so many tokens of the vocabulary.
+    quiet
+        No progress on stderr.
+    json
+        Print the result as JSON.
+    """
+    from piecemill.actions.encoding import encode_histories
+    from piecemill.progress import Display
+
+    loaded = _load(tokenizer, vocab_size, items)
+    with Display(quiet=quiet) as display:
+        done = encode_histories(histories, loaded, out, plan, on_progress=display)
+    per_action = (
+        "" if done["tokens"] is None else f", {done['tokens']:,} tokens ({done['tokens'] / done['actions']:.2f} each)"
+    )
+    _print(
+        done if json else f"{done['histories']:,} histories, {done['actions']:,} actions{per_action} in {done['out']}"
+    )
+
+
+def show(
+    tokenizer: Path,
+    *tokens: int,
+    histories: Path | None = None,
+    items: Path | None = None,
+    vocab_size: int | None = None,
+    first: int = 20,
+    epochs: int = 1,
+    seed: int = 0,
+    json: Flag = False,
+) -> None:
+    """Say what a vocabulary of actions is: its tokens as features with names, and how histories use them.
+
+    Parameters
+    ----------
+    tokenizer
+        A folder or file written by `piecemill actions train`, or a published vocabulary file.
+    tokens
+        Tokens to show; without any, the first merges.
+    histories
+        Say how these use the vocabulary: share of tokens used and tokens per action, by weight and at random.
+    items
+        The items, for a vocabulary file that has none beside it.
+    vocab_size
+        Use only the first so many tokens of the vocabulary.
+    first
+        Merges to show, where no tokens are named.
+    epochs
+        Epochs of random segmentation.
+    seed
+        Of the random segmentation.
+    json
+        Print everything as JSON.
+    """
+    from piecemill.actions.show import as_text, describe
+
+    loaded = _load(tokenizer, vocab_size, items)
+    found = describe(loaded, histories, tokens=tokens or None, first=first, epochs=epochs, seed=seed)
+    _print(found if json else as_text(found))
+
+
+def _load(tokenizer: Path, vocab_size: int | None, items: Path | None) -> Any:
+    from piecemill.actions.items import Items
+    from piecemill.actions.tokenizer import ActionTokenizer
+
+    return ActionTokenizer.load(tokenizer, vocab_size, items=None if items is None else Items.of(items))
+
+
+def _print(result: dict[str, Any] | str) -> None:
+    sys.stdout.write((result if isinstance(result, str) else json_format.dumps(result)) + "\n")

@@ -1,0 +1,163 @@
+"""The commands that get data ready, `actions split` and `actions features`: parse, call one verb, print one result."""
+
+import json as json_format
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from piecemill.actions.features_plan import FeaturesPlan
+from piecemill.errors import PlanError
+
+Flag = Annotated[bool, Parameter(negative=())]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitPlan:
+    """How interactions become histories, and which part of them is learned from."""
+
+    user: str | None = None
+    "Column of the user; default: user, user_id, reviewerID, or another usual name."
+
+    item: str | None = None
+    "Column of the item; default: item, item_id, asin, or another usual name."
+
+    time: str | None = None
+    "Column of the time; default: time, timestamp, or another usual name. none: the rows are in order."
+
+    format: Literal["auto", "parquet", "arrow", "csv", "tsv", "jsonl", "recbole", "lines"] = "auto"
+    "Format of the file; default: by its name. lines: user item item ..., one history a line."
+
+    rating: str | None = None
+    "Column of the rating, for min_rating; default: rating, overall, or another usual name."
+
+    min_rating: float | None = None
+    "Leave out rows rated lower, or not at all."
+
+    duplicates: Literal["drop", "keep", "stop"] = "drop"
+    "Rows with the user, item and time of an earlier one."
+
+    repeats: Literal["keep", "first"] = "keep"
+    "An item that a user comes back to: keep every time, or the first only."
+
+    on_bad_row: Literal["stop", "skip"] = "stop"
+    "What to do with a row without user, item or time: stop with its place, or skip and count it."
+
+    k_core: int = 0
+    "Keep users and items with so many actions, again and again until all have; 0: all."
+
+    leave_out: Literal[1, 2] = 2
+    "Items at the end of each history that are held back: 2 for validation and test, 1 for test only."
+
+    max_history: int | None = None
+    "Items that validation and test predict from, at most. The training part is never cut."
+
+    items: str | None = None
+    "File of items that the histories may hold; default: no check."
+
+    unknown: Literal["stop", "drop"] = "stop"
+    "Actions with an item that is not among them: stop with the first, or drop and count them."
+
+    def __post_init__(self) -> None:
+        if self.k_core < 0:
+            raise PlanError(f"k_core={self.k_core}: expected 1 or more, or 0 for all users and items.")
+        if self.max_history is not None and self.max_history < 1:
+            raise PlanError(f"max_history={self.max_history}: expected 1 or more.")
+
+
+def split(
+    interactions: Path,
+    *,
+    out: Path,
+    force: Flag = False,
+    json: Flag = False,
+    plan: Annotated[SplitPlan, Parameter(name="*")] = SplitPlan(),  # noqa: B008 - frozen, and cyclopts reads it
+) -> None:
+    """Make histories of INTERACTIONS and split them: train.parquet, val.parquet and test.parquet under OUT.
+
+    Parameters
+    ----------
+    interactions
+        Rows of user, item and time: .parquet, .arrow, .csv, .tsv, .jsonl, RecBole .inter, or lines `user item ...`.
+    out
+        Folder for the parts and report.json.
+    force
+        Replace the parts that are in OUT already.
+    json
+        Print the result as JSON.
+    """
+    from piecemill.actions.histories import k_core, leave_out, show_report
+    from piecemill.actions.interactions import read_interactions
+    from piecemill.actions.items import keys_alone
+
+    _check_new(out / "report.json", force)
+    histories = read_interactions(
+        interactions,
+        user=plan.user,
+        item=plan.item,
+        time=plan.time,
+        format=plan.format,
+        rating=plan.rating,
+        min_rating=plan.min_rating,
+        duplicates=plan.duplicates,
+        repeats=plan.repeats,
+        on_bad_row=plan.on_bad_row,
+    )
+    if plan.items is not None:
+        histories = histories.over(keys_alone(plan.items), unknown=plan.unknown)
+    if plan.k_core:
+        histories = k_core(histories, plan.k_core)
+    parts = leave_out(histories, plan.leave_out, max_history=plan.max_history)
+    out.mkdir(parents=True, exist_ok=True)
+    for old in ("train", "val", "test", "report"):
+        (out / f"{old}.{'json' if old == 'report' else 'parquet'}").unlink(missing_ok=True)
+    parts.train.save(out / "train.parquet")
+    if parts.val is not None:
+        parts.val.save(out / "val.parquet")
+    parts.test.save(out / "test.parquet")
+    told = {"source": str(interactions), "plan": asdict(plan), "counts": parts.report}
+    (out / "report.json").write_text(json_format.dumps(told, indent=1) + "\n", encoding="utf-8")
+    made = "train.parquet, val.parquet, test.parquet" if parts.val is not None else "train.parquet, test.parquet"
+    _print({"out": str(out), **told} if json else f"{show_report(parts.report)}\n{made} in {out}")
+
+
+def features(
+    source: Path,
+    *,
+    out: Path,
+    force: Flag = False,
+    json: Flag = False,
+    plan: Annotated[FeaturesPlan, Parameter(name="*")] = FeaturesPlan(),  # noqa: B008 - frozen, and cyclopts reads it
+) -> None:
+    """Give the items of SOURCE one code per feature, and write them to OUT, a Parquet file.
+
+    Parameters
+    ----------
+    source
+        A row per item: .parquet, .arrow, .csv, .tsv, .jsonl, RecBole .item, a .json of item -> values, or interactions
+        whose rows say the same of an item.
+    out
+        The Parquet file: the key, then a column per feature.
+    force
+        Replace OUT.
+    json
+        Print the result as JSON.
+    """
+    from piecemill.actions.features import as_text, make_items
+
+    _check_new(out, force)
+    items = make_items(source, plan=plan)
+    items.save(out)
+    told = {"out": str(out), "items": len(items), "columns": list(items.columns), **items.made}
+    _print(told if json else as_text(items, out))
+
+
+def _check_new(path: Path, force: bool) -> None:
+    if path.exists() and not force:
+        raise PlanError(f"{path} is there already: choose another --out, or pass --force to replace it.")
+
+
+def _print(result: dict[str, Any] | str) -> None:
+    sys.stdout.write((result if isinstance(result, str) else json_format.dumps(result)) + "\n")

@@ -1,0 +1,34 @@
+"""What to make of histories: one flat record that gives flags, TOML keys and help."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from piecemill.errors import PlanError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodePlan:
+    """How histories become tokens, and what they are written as."""
+
+    to: Literal["jsonl", "npy", "shards"] = "jsonl"
+    "jsonl: a line per history; npy: a folder with ids.npy and ends.npy; shards: a folder to make batches from."
+    seed: int | None = None
+    "Segment at random, by set permutation regularisation with this seed; without it, by weight and without chance."
+    epoch: int = 0
+    "Of the random segmentation: each has its own draws."
+    marks: bool = False
+    "Put bos before and eos behind each sequence."
+    unknown: Literal["stop", "drop"] = "stop"
+    "Actions with an item that the tokenizer does not know: stop with the first, or drop and count them."
+
+    def __post_init__(self) -> None:
+        if self.to not in ("jsonl", "npy", "shards"):
+            raise PlanError(f"to={self.to!r}: expected jsonl, npy or shards.")
+        if self.unknown not in ("stop", "drop"):
+            raise PlanError(f"unknown={self.unknown!r}: expected stop or drop.")
+        if self.seed is None and self.epoch:
+            raise PlanError(f"epoch={self.epoch}: epochs differ only where segmentation is random. Give a seed too.")
+        if self.to == "shards" and (self.seed is not None or self.marks):
+            raise PlanError(
+                "to=shards: shards hold items, which batches segment anew each epoch. Leave out seed and marks."
+            )

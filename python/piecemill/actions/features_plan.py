@@ -1,0 +1,72 @@
+"""Which features the items get: one flat record that gives flags, TOML keys and help."""
+
+from dataclasses import dataclass
+
+from piecemill.errors import PlanError
+
+FAISS_SEED = 1234
+"The seed that faiss takes by itself."
+MAX_BUCKETS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeaturesPlan:
+    """Which features the items get."""
+
+    key: str | None = None
+    "Column with the key of the item; default: item, item_id, asin, or another usual name."
+
+    columns: tuple[str, ...] = ()
+    "Columns of text or whole numbers; tags[0] is an element. Default: all, or none beside embeddings or semantic ids."
+
+    bins: tuple[str, ...] = ()
+    "Numbers to put into equally full bins, such as price=8."
+
+    missing: str | None = None
+    "Value of an item that has none in a column; default: that is an error."
+
+    semantic_ids: str | None = None
+    "A .npy of whole numbers with a row per item; ids in a column of lists are taken with columns."
+
+    embeddings: str | None = None
+    "A .npy with a row per item, or a column of lists of one length, to be made codes of."
+
+    train_on: str | None = None
+    "File of training histories: only their items teach the codebooks; default: all items do."
+
+    pca: int | None = None
+    "Components of the embeddings to keep; default: 128, or as many as there are. 0: take them as they are."
+
+    codebooks: int = 4
+    "Codes per embedding."
+
+    bits: int = 8
+    "Bits of a code: 8 gives 256 values."
+
+    hash_buckets: str = "auto"
+    "Values of the last feature, which tells equal items apart: a number, auto (the next power of two), or none."
+
+    seed: int = FAISS_SEED
+    "Another seed gives other codebooks and other hashes."
+
+    def __post_init__(self) -> None:
+        if self.codebooks < 1 or not 1 <= self.bits <= 16:
+            raise PlanError(f"codebooks={self.codebooks}, bits={self.bits}: expected 1 or more, and 1 to 16 bits.")
+        if self.pca is not None and self.pca < 0:
+            raise PlanError(f"pca={self.pca}: expected a number of components, or 0 for none.")
+        if not 0 <= self.seed < 1 << 31:
+            raise PlanError(f"seed={self.seed}: expected 0 to 2147483647.")
+        if self.hash_buckets not in ("auto", "none") and not (
+            self.hash_buckets.isdigit() and 1 <= int(self.hash_buckets) <= MAX_BUCKETS
+        ):
+            raise PlanError(f"hash_buckets={self.hash_buckets!r}: expected auto, none, or 1 to {MAX_BUCKETS:,}.")
+        for one in self.bins:
+            parse_bin(one)
+
+
+def parse_bin(text: str) -> tuple[str, int]:
+    """The column and the number of bins in `price=8`."""
+    column, _, count = text.rpartition("=")
+    if not column or not count.isdigit() or not 2 <= int(count) <= 1 << 16:
+        raise PlanError(f"bins={text!r}: expected a column and 2 bins or more, such as price=8.")
+    return column, int(count)

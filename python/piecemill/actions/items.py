@@ -1,0 +1,351 @@
+"""Items: every item as one value per column, ready for a vocabulary.
+
+Column c is category c. A column of whole numbers of 0 and more keeps them as they are; every other column is
+numbered by its distinct values in ascending order, and `labels` has the values. Keys are compared as they are
+written: the item 5 of one file is the item "5" of another, and not the item "05".
+
+Start with `Items.of`.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from piecemill.actions.tables import (
+    TEXT_FORMATS,
+    Origin,
+    as_numbers,
+    as_table,
+    cut_list,
+    find_column,
+    fraction_in,
+    pick,
+    plain,
+    read_table,
+)
+from piecemill.errors import SourceError
+
+KEY_NAMES = ("item", "item_id", "itemid", "key", "asin", "parent_asin", "product_id", "movieid", "id")
+"What the column of keys is called where nobody says."
+_META = b"piecemill.items"
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """The item table: `codes[row, column]` is the value of the item `keys[row]` in `columns[column]`."""
+
+    keys: Sequence[str] | Sequence[int]
+    codes: NDArray[np.int64]
+    columns: tuple[str, ...]
+    labels: tuple[list[Any] | None, ...]
+    "Of each column: what its codes stand for; None where the code is the value."
+    made: Mapping[str, Any] = field(default_factory=dict)
+    "How the features came about, as saved with them."
+    known: Any = field(init=False, repr=False)
+    "The keys as an Arrow array."
+
+    def __post_init__(self) -> None:
+        rows, width = self.codes.shape if self.codes.ndim == 2 else (-1, -1)
+        if rows != len(self.keys) or width != len(self.columns) or width != len(self.labels):
+            raise SourceError(
+                f"items: {len(self.keys):,} keys, {len(self.columns)} columns, {len(self.labels)} labels, but codes "
+                f"of shape {self.codes.shape}; expected one row per key and one column per name."
+            )
+        if not rows or not width:
+            raise SourceError(f"items: found {max(rows, 0)} items with {max(width, 0)} columns, expected 1 or more.")
+        if self.codes.dtype != np.int64 or int(self.codes.min()) < 0:
+            raise SourceError(f"items: codes are {self.codes.dtype} from {self.codes.min()}; expected int64 from 0.")
+        known = as_keys(self.keys, "items", None)
+        if len(known.unique()) < rows:
+            first, again = _repeated(known)
+            raise SourceError(
+                f"items: the key {self.keys[again]!r} of row {first} stands in row {again} again; expected each once."
+            )
+        object.__setattr__(self, "known", known)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @classmethod
+    def of(
+        cls,
+        source: Any,
+        *,
+        key: str | None = None,
+        columns: Sequence[str] | None = None,
+        missing: str | int | None = None,
+    ) -> "Items":
+        """Items from a mapping, a table or a file.
+
+        A mapping is item -> its values, a list of one per column, or a mapping by name; a table (Arrow, pandas,
+        polars) or file (Parquet, Arrow, CSV, JSON lines, a JSON mapping, RecBole `.item`) has the column `key` and
+        the `columns` to take: all others, where nobody says. A list of fixed length stands for as many columns, and
+        `name[0]` for its first element. A value that is not there is an error, or the value `missing`.
+
+        >>> items = Items.of({"a": ["red", 3], "b": ["blue", 0]}, columns=["colour", "size"])
+        >>> items.codes.tolist(), items.labels
+        ([[1, 3], [0, 0]], (['blue', 'red'], None))
+        """
+        if isinstance(source, Items):
+            return source
+        origin = Origin.of(source, None, "items")
+        if origin.path is not None:
+            source = read_table(origin.path)
+            if isinstance(source, pa.Table) and _META in (source.schema.metadata or {}) and columns is None:
+                return _restored(source, origin.name)
+        if isinstance(source, Mapping):
+            return items_of(_from_mapping(source, columns, origin.name), origin, "", None, missing)
+        table = as_table(source, origin.name)
+        return items_of(
+            table, origin, find_column(table.column_names, KEY_NAMES, key, origin.name, "key"), columns, missing
+        )
+
+    def index(self, keys: Any, *, unknown: Literal["stop", "mark"] = "stop") -> NDArray[np.int64]:
+        """The row of each of `keys`; one that is not among the items is an error, or -1 with `unknown="mark"`."""
+        asked = as_keys(keys, "keys", None)
+        known = self.known
+        if pa.types.is_integer(known.type) != pa.types.is_integer(asked.type):
+            known, asked = known.cast(pa.large_string()), asked.cast(pa.large_string())
+        rows = np.asarray(pc.index_in(asked, value_set=known).fill_null(-1)).astype(np.int64)
+        if unknown == "stop" and len(rows) and int(rows.min()) < 0:
+            lost = asked.filter(pa.array(rows < 0))
+            raise SourceError(
+                f"keys[{int(np.argmin(rows >= 0))}]: no item {lost[0].as_py()!r} among the {len(self):,} items "
+                f"({len(lost):,} of {len(rows):,} keys are unknown). Add the items, or drop these actions on purpose."
+            )
+        return rows
+
+    def value(self, column: int, code: int) -> str:
+        """What a code stands for, readably.
+
+        >>> Items.of({"a": ["red"], "b": ["blue"]}).value(0, 1)
+        'red'
+        """
+        labels = self.labels[column]
+        return str(code) if labels is None else str(labels[code])
+
+    def table(self) -> pa.Table:
+        """The items as people read them: the key, then one column of values per feature."""
+        arrays: list[Any] = [self.known]
+        for column, labels in enumerate(self.labels):
+            codes = pa.array(self.codes[:, column])
+            arrays.append(codes if labels is None else pa.array(labels).take(codes))
+        return pa.table(arrays, names=[_free_name(self.columns), *self.columns])
+
+    def save(self, path: str | Path) -> None:
+        """Writes a Parquet file that any tool can read; `load` gives back the same codes."""
+        meta = {"labels": self.labels, "made": dict(self.made)}
+        table = self.table().replace_schema_metadata({_META: json.dumps(meta).encode()})
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            pq.write_table(table, fresh)
+            os.replace(fresh, path)
+        finally:
+            fresh.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Items":
+        """The items of a file that `save` wrote, or of any file that `Items.of` can read."""
+        return cls.of(path)
+
+
+def items_of(
+    table: pa.Table, origin: Origin, key: str, columns: Sequence[str] | None, missing: str | int | None
+) -> Items:
+    """Items from the `columns` of a table with one row per item."""
+    wanted = list(columns) if columns is not None else [column for column in table.column_names if column != key]
+    if not wanted:
+        raise SourceError(f"{origin.name}: no column beside the key {key!r}; expected a feature of the items.")
+    keys = as_keys(table.column(key), origin.name, key)
+    names, codes, labels = [], [], []
+    for column, values in [one for name in wanted for one in _columns(table, name, origin)]:
+        taken = as_numbers(values) if origin.kind in TEXT_FORMATS else values
+        # Every other kind of file would say that these are no whole numbers; a column asked for by name is text.
+        if origin.kind in TEXT_FORMATS and columns is None and (found := fraction_in(taken)) is not None:
+            raise SourceError(
+                f"{origin.name}, column {column!r}: found numbers such as {found}, expected text or whole numbers. Put "
+                f"them into bins (bins={column}=8), or name the columns to take."
+            )
+        numbers, meaning = encode(
+            _without_nulls(taken, column, keys, origin, missing), f"{origin.name}, column {column!r}"
+        )
+        names.append(column)
+        codes.append(numbers)
+        labels.append(meaning)
+    made = {"source": origin.name, "missing": missing} if missing is not None else {"source": origin.name}
+    return Items(keys.to_pylist(), np.stack(codes, axis=1), tuple(names), tuple(labels), made)
+
+
+def keys_alone(source: Any, *, key: str | None = None) -> Items:
+    """The items of a source without features, to ask which there are: one column with one value for all."""
+    origin = Origin.of(source, None, "items")
+    found = read_table(origin.path) if origin.path is not None else source
+    if isinstance(found, Mapping):
+        keys = as_keys(list(found), origin.name, None)
+    elif isinstance(found, pa.Array):
+        keys = found
+    else:
+        table = as_table(found, origin.name)
+        key = find_column(table.column_names, KEY_NAMES, key, origin.name, "key")
+        keys = as_keys(table.column(key), origin.name, key)
+    return Items(keys.to_pylist(), np.zeros((len(keys), 1), np.int64), ("",), (None,))
+
+
+def encode(values: Any, where: str) -> tuple[NDArray[np.int64], list[Any] | None]:
+    """The codes of a column without nulls and what they stand for: None if they are the values."""
+    kind = values.type
+    if pa.types.is_integer(kind):
+        if pa.types.is_uint64(kind) and len(values) and pc.max(values).as_py() > np.iinfo(np.int64).max:
+            raise SourceError(f"{where}: {pc.max(values)} does not fit 63 bits; give it as text.")
+        numbers = np.asarray(values).astype(np.int64)
+        if not len(numbers) or numbers.min() >= 0:
+            return numbers, None
+        distinct, codes = np.unique(numbers, return_inverse=True)
+        return codes.astype(np.int64), distinct.tolist()
+    if pa.types.is_boolean(kind):
+        values = values.cast(pa.large_string())
+    elif not pa.types.is_large_string(kind):
+        hint = " Put numbers into bins first." if pa.types.is_floating(kind) else ""
+        raise SourceError(f"{where}: found {kind}, expected text or whole numbers.{hint}")
+    coded = values.dictionary_encode()
+    order = np.asarray(pc.sort_indices(coded.dictionary)).astype(np.int64)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return rank[np.asarray(coded.indices)], coded.dictionary.take(pa.array(order)).to_pylist()
+
+
+def as_keys(keys: Any, name: str, column: str | None) -> Any:
+    """Keys as an Arrow array of int64 or of text; anything else is an error."""
+    where = name if column is None else f"{name}, column {column!r}"
+    if isinstance(keys, pa.Array | pa.ChunkedArray):
+        array = plain(keys)
+    else:
+        try:
+            array = plain(pa.array(keys))
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise SourceError(f"{where}: keys are not all text or all whole numbers ({error}).") from None
+    if array.null_count:
+        row = int(np.argmax(np.asarray(array.is_null())))
+        raise SourceError(f"{where}, row {row:,}: no key, expected text or a whole number.")
+    if pa.types.is_integer(array.type):
+        try:
+            return array.cast(pa.int64())
+        except pa.ArrowInvalid:
+            raise SourceError(f"{where}: a key does not fit 63 bits; give keys as text.") from None
+    if pa.types.is_large_string(array.type):
+        return array
+    if pa.types.is_null(array.type):
+        return array.cast(pa.int64())
+    raise SourceError(f"{where}: keys are {array.type}, expected text or whole numbers.")
+
+
+def _columns(table: pa.Table, wanted: str, origin: Origin) -> list[tuple[str, Any]]:
+    """The column(s) that `wanted` names: one, an element of a list, or all elements of lists of one length."""
+    column, element = pick(table.column_names, wanted)
+    if column is None:
+        known = ", ".join(map(repr, table.column_names))
+        raise SourceError(f"{origin.name}: no column {wanted!r}; its columns are {known}.")
+    values = plain(table.column(column))
+    if element is None and not pa.types.is_large_list(values.type):
+        return [(wanted, values)]
+    return cut_list(values, column, element, origin)
+
+
+def _without_nulls(values: Any, column: str, keys: Any, origin: Origin, missing: str | int | None) -> Any:
+    if not values.null_count:
+        return values.cast(pa.large_string()) if pa.types.is_null(values.type) else values
+    if missing is None:
+        row = int(np.argmax(np.asarray(values.is_null())))
+        raise SourceError(
+            f"{origin.at(row)}: the item {keys[row].as_py()!r} has no {column!r} ({values.null_count:,} items "
+            f"have none). Every item needs a value in every column: fill it in, or say missing=... to give them one."
+        )
+    if pa.types.is_null(values.type):
+        values = values.cast(pa.large_string())
+    try:
+        return values.fill_null(pa.scalar(missing).cast(values.type))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise SourceError(
+            f"{origin.name}: missing={missing!r} does not fit the column {column!r} of {values.type}; expected a value "
+            f"like the others, such as -1 for numbers."
+        ) from None
+
+
+def _from_mapping(source: Mapping[Any, Any], columns: Sequence[str] | None, name: str) -> pa.Table:
+    if not source:
+        raise SourceError(f"{name}: the mapping is empty, expected item -> values.")
+    rows: list[Any] = list(source.values())
+    first = rows[0]
+    if isinstance(first, Mapping):
+        taken = list(columns) if columns is not None else list(first)
+        for key, row in source.items():
+            if not isinstance(row, Mapping) or any(column not in row for column in taken):
+                raise SourceError(
+                    f"{name}: item {key!r} has {row!r}, expected the columns {', '.join(map(repr, taken))}."
+                )
+        values: list[Any] = [[row[column] for row in rows] for column in taken]
+    else:
+        if isinstance(first, str | int):
+            rows = [[row] for row in rows]
+        width = len(rows[0])
+        taken = list(columns) if columns is not None else [f"f{number}" for number in range(width)]
+        for key, row in zip(source, rows, strict=True):
+            if isinstance(row, str | int | Mapping) or len(row) != width:
+                raise SourceError(f"{name}: item {key!r} has {row!r}, expected {width} values as the first item has.")
+        if len(taken) != width:
+            raise SourceError(f"{name}: {len(taken)} names of columns for {width} values per item.")
+        values = list(zip(*rows, strict=True))
+    arrays = [as_keys(list(source), name, None)]
+    for column, cells in zip(taken, values, strict=True):
+        try:
+            arrays.append(plain(pa.array(cells)))
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            kinds = ", ".join(sorted({type(cell).__name__ for cell in cells}))
+            raise SourceError(
+                f"{name}, column {column!r}: values of several kinds ({kinds}); expected all text or all whole "
+                f"numbers ({error})."
+            ) from None
+    return pa.table(arrays, names=["", *taken])
+
+
+def _restored(table: pa.Table, name: str) -> Items:
+    meta = json.loads((table.schema.metadata or {})[_META])
+    codes: list[NDArray[np.int64]] = []
+    for column, labels in zip(table.column_names[1:], meta["labels"], strict=True):
+        values = plain(table.column(column))
+        if labels is not None:
+            values = pc.index_in(values, value_set=pa.array(labels, values.type))
+        if values.null_count:
+            raise SourceError(f"{name}, column {column!r}: a value without a code; the file was changed after saving.")
+        codes.append(np.asarray(values).astype(np.int64))
+    keys = as_keys(table.column(0), name, table.column_names[0])
+    return Items(
+        keys.to_pylist(), np.stack(codes, axis=1), tuple(table.column_names[1:]), tuple(meta["labels"]), meta["made"]
+    )
+
+
+def _free_name(columns: tuple[str, ...]) -> str:
+    name = "item"
+    while name in columns:
+        name += "_key"
+    return name
+
+
+def _repeated(keys: Any) -> tuple[int, int]:
+    """The first row whose key came before, and where."""
+    codes = np.asarray(keys.dictionary_encode().indices)
+    first = np.full(int(codes.max()) + 1, len(codes), np.int64)
+    np.minimum.at(first, codes, np.arange(len(codes)))
+    again = int(np.argmax(first[codes] < np.arange(len(codes))))
+    return int(first[codes[again]]), again

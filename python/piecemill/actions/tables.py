@@ -1,0 +1,358 @@
+"""Tables of interactions and items, from files and from memory, as Arrow.
+
+CSV, TSV and RecBole's atomic files are read as text, so that a key such as `0000031852` keeps its zeros; a column of
+features in which every value is a whole number as one writes it is then numbers. Files may be packed (.gz, .zst).
+
+Start with `read_table`.
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pcsv
+import pyarrow.json as pjson
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from piecemill.errors import SourceError
+from piecemill.sources.streams import PACKINGS, BrokenStream, ByteStream
+
+ENDINGS = {
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".inter": "recbole",
+    ".item": "recbole",
+    ".user": "recbole",
+    ".txt": "lines",
+    ".seq": "lines",
+}
+FORMATS = tuple(dict.fromkeys(ENDINGS.values()))
+TEXT_FORMATS = ("csv", "tsv", "recbole")
+"Formats that do not say whether a value is text or a number."
+Choose = Callable[[list[str]], list[str]]
+RECBOLE_TYPES = ("token", "token_seq", "float", "float_seq")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where rows come from, to say it in an error: lines of a text file from 1, rows of a table from 0."""
+
+    name: str
+    path: Path | None = None
+    kind: str | None = None
+
+    @classmethod
+    def of(cls, source: Any, format: str | None, name: str) -> "Origin":
+        """The origin of a path, or of a table in memory by a given name."""
+        if isinstance(source, str | Path):
+            return cls(str(source), Path(source), format_of(source, format))
+        return cls(name)
+
+    def at(self, row: int) -> str:
+        """The place of a row; a text file is read again for it, as blank lines and quotes shift lines."""
+        if self.path is None or self.kind not in ("csv", "tsv", "recbole", "jsonl", "lines"):
+            return f"{self.name}, row {row:,}"
+        text = read_bytes(self.path).decode("utf-8", "replace")
+        if self.kind in ("csv", "tsv"):
+            rows = csv.reader(io.StringIO(text), delimiter="," if self.kind == "csv" else "\t")
+            lines = (rows.line_num for cells in rows if cells)
+        else:
+            lines = (number for number, line in enumerate(text.split("\n"), 1) if line.strip())
+        return f"{self.name}, line {next(islice(lines, row + (self.kind not in ('jsonl', 'lines')), None)):,}"
+
+
+def format_of(path: str | Path, asked: str | None = None) -> str:
+    """The format of a file: what was asked for, or what its name ends in, less the packing."""
+    if asked is not None and asked != "auto":
+        if asked not in FORMATS:
+            raise SourceError(f"format={asked!r}: expected auto, {', '.join(FORMATS)}.")
+        return asked
+    if Path(path).is_dir() and any(Path(path).rglob("*.parquet")):
+        return "parquet"  # a folder of parts, as Spark and others write it
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    if suffixes and suffixes[-1] in PACKINGS:
+        suffixes.pop()
+    if not suffixes or suffixes[-1] not in ENDINGS:
+        raise SourceError(
+            f"{path}: cannot tell the format by the name; expected one of {' '.join(ENDINGS)}, or say format=...."
+        )
+    return ENDINGS[suffixes[-1]]
+
+
+def read_table(path: str | Path, format: str | None = None, choose: Choose | None = None) -> Any:
+    """The table of a file; of `.json`, the mapping in it. Columns of a text file are text.
+
+    `choose` says which of the columns are wanted; where others can be passed over without reading them, they are.
+    Lines `user item item ...` are no table: `interactions.read_interactions` reads them.
+    """
+    kind = format_of(path, format)
+    try:
+        if kind == "parquet":
+            parts = pq.ParquetDataset(path)
+            return parts.read(None if choose is None else choose(parts.schema.names))
+    except pa.ArrowException as error:
+        raise SourceError(f"{path}: cannot be read as Parquet: {error}.") from error
+    data = read_bytes(path)
+    match kind:
+        case "csv" | "tsv":
+            return _read_csv(data, path, "," if kind == "csv" else "\t", quoted=True, choose=choose)
+        case "recbole":
+            return _atomic(_read_csv(data, path, "\t", quoted=False), path)
+        case "jsonl":
+            return _read_jsonl(data, path)
+        case "json":
+            return _read_json(data, path)
+        case "arrow":
+            return _read_arrow(data, path)
+        case _:
+            raise SourceError(f"{path}: lines `user item item ...` are histories, not a table with columns.")
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """The unpacked bytes of a file."""
+    with open(path, "rb") as file:
+        try:
+            return b"".join(ByteStream(file, PACKINGS.get(Path(path).suffix.lower())))
+        except BrokenStream as error:
+            raise SourceError(f"{path}: {error}.") from None
+
+
+def as_table(source: Any, name: str) -> pa.Table:
+    """A table in memory as Arrow: Arrow's own, pandas, polars, or anything that speaks Arrow's stream interface."""
+    if isinstance(source, pa.Table):
+        return source
+    if isinstance(source, pa.RecordBatch):
+        return pa.Table.from_batches([source])
+    if hasattr(source, "__arrow_c_stream__"):
+        return pa.table(source)
+    if isinstance(source, dict):
+        try:
+            return pa.table(source)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+            raise SourceError(f"{name}: columns that make no table: {error}.") from None
+    raise SourceError(
+        f"{name}: found {type(source).__name__}, expected a mapping, a path, or a table of Arrow, pandas or polars."
+    )
+
+
+def plain(values: Any) -> Any:
+    """A column in one piece and in few types: text is large_string, lists are large_list, nothing is a dictionary."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)
+    if isinstance(values, pa.ChunkedArray):  # combine_chunks of text beyond 2 GiB
+        values = pa.concat_arrays([chunk.cast(pa.large_string()) for chunk in values.chunks])
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return plain(values.dictionary_decode())
+    if pa.types.is_string(kind) or pa.types.is_string_view(kind):
+        return values.cast(pa.large_string())
+    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        return values.cast(pa.large_list(kind.value_type))
+    return values
+
+
+def as_numbers(values: Any) -> Any:
+    """Text in which every value is a whole number, written as one writes it, as int64; else as it was.
+
+    >>> as_numbers(plain(pa.array(["10", "9"]))).to_pylist(), as_numbers(plain(pa.array(["10", "09"]))).to_pylist()
+    ([10, 9], ['10', '09'])
+    """
+    try:
+        numbers = values.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return values
+    return numbers if numbers.cast(pa.large_string()).equals(values) else values
+
+
+def fraction_in(values: Any) -> str | None:
+    """The first value of text that is all numbers, and not all whole ones; None of any other text.
+
+    >>> fraction_in(plain(pa.array(["3", "1.50", None]))), fraction_in(plain(pa.array(["3", "1.5a"])))
+    ('1.50', None)
+    """
+    if not pa.types.is_large_string(values.type) or values.null_count == len(values):
+        return None
+    try:
+        numbers = np.asarray(values.drop_null().cast(pa.float64()))
+    except pa.ArrowInvalid:
+        return None
+    return None if (numbers % 1 == 0).all() else str(values.drop_null()[int(np.argmax(numbers % 1 != 0))])
+
+
+def pick(columns: Sequence[str], wanted: str) -> tuple[str | None, int | None]:
+    """The column of a name, and the element of its lists that `name[2]` or `name[-1]` asks for.
+
+    >>> pick(["a", "tags"], "tags[-1]"), pick(["a"], "b")
+    (('tags', -1), (None, None))
+    """
+    if wanted in columns:
+        return wanted, None
+    match = re.fullmatch(r"(.+)\[(-?\d+)\]", wanted)
+    if match is not None and match[1] in columns:
+        return match[1], int(match[2])
+    return None, None
+
+
+def cut_list(values: Any, column: str, element: int | None, origin: Origin) -> list[tuple[str, Any]]:
+    """A column of lists as columns: an element of each, null where there is none; or all, of lists of one length."""
+    if not pa.types.is_large_list(values.type):
+        raise SourceError(
+            f"{origin.name}: {column}[{element}] asks for an element, but the column is {values.type}, no list."
+        )
+    starts = np.asarray(values.offsets)[:-1].astype(np.int64)
+    lengths: NDArray[np.int64] = np.diff(np.asarray(values.offsets)).astype(np.int64)
+    lengths[np.asarray(values.is_null())] = 0
+    if element is not None:
+        return [(f"{column}[{element}]", _element(values, starts, lengths, element))]
+    width = int(lengths[0]) if len(lengths) else 0
+    if not width or (lengths != width).any():
+        row = int(np.argmax(lengths != width)) if width else 0
+        raise SourceError(
+            f"{origin.at(row)}: {column!r} holds {lengths[row]} values, the first item {width}; an item has one "
+            f"value per category. Take elements, such as {column}[0], or lists of one length."
+        )
+    return [(f"{column}_{number}", _element(values, starts, lengths, number)) for number in range(width)]
+
+
+def find_column(columns: Sequence[str], usual: Sequence[str], asked: str | None, name: str, option: str) -> str:
+    """The column that was asked for, or the one with a usual name; else an error with the columns there are."""
+    known = ", ".join(map(repr, columns)) or "none"
+    if asked is not None:
+        if asked not in columns:
+            raise SourceError(f"{name}: no column {asked!r}; its columns are {known}.")
+        return asked
+    found = {column.lower(): column for column in columns}
+    for candidate in usual:
+        if candidate in found:
+            return found[candidate]
+    raise SourceError(f"{name}: which column is the {option}? Its columns are {known}. Say {option}=....")
+
+
+def _element(values: Any, starts: NDArray[np.int64], lengths: NDArray[np.int64], element: int) -> Any:
+    at = element if element >= 0 else lengths + element
+    there = (at >= 0) & (at < lengths)
+    rows = pa.array(np.where(there, starts + at, 0), mask=~there)
+    return plain(values.values.take(rows))
+
+
+def _read_csv(data: bytes, path: str | Path, delimiter: str, *, quoted: bool, choose: Choose | None = None) -> pa.Table:
+    if not data.strip():
+        raise SourceError(f"{path}: the file is empty, expected a line of column names.")
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    header = next(pcsv_rows(data[: data.find(b"\n") if b"\n" in data else None], delimiter, quoted))
+    if len(set(header)) < len(header):
+        raise SourceError(f"{path}, line 1: a column name stands twice in {', '.join(map(repr, header))}.")
+    parse = pcsv.ParseOptions(delimiter=delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted)
+    convert = pcsv.ConvertOptions(
+        column_types={name: pa.large_string() for name in header}, null_values=[""], strings_can_be_null=True
+    )
+    convert.include_columns = [] if choose is None else choose(header)
+    for threads in (True, False):  # with threads the reader does not know which line is bad
+        try:
+            return pcsv.read_csv(
+                io.BytesIO(data),
+                pcsv.ReadOptions(use_threads=threads),
+                parse_options=parse,
+                convert_options=convert,
+            )
+        except pa.ArrowInvalid as error:
+            if not threads:
+                raise SourceError(f"{path}: {_csv_problem(str(error), len(header))}") from None
+    raise AssertionError
+
+
+def pcsv_rows(line: bytes, delimiter: str, quoted: bool) -> Any:
+    """The cells of one line."""
+    text = line.decode("utf-8", "replace").rstrip("\r")
+    return csv.reader([text], delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
+
+
+def _csv_problem(message: str, width: int) -> str:
+    match = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", message, re.S)
+    if match:
+        return f"line {match[1]}: found {match[3]} cells, expected {match[2]} as in the first line: {match[4][:80]!r}."
+    return f"not a table of {width} columns: {message.splitlines()[0]}."
+
+
+def _atomic(table: pa.Table, path: str | Path) -> pa.Table:
+    """RecBole's header `name:type` in place: names without types, sequences as lists."""
+    names, arrays = [], []
+    for head, column in zip(table.column_names, table.columns, strict=True):
+        name, _, kind = head.rpartition(":")
+        if kind not in RECBOLE_TYPES or not name:
+            raise SourceError(
+                f"{path}, line 1: the column {head!r} says no type; an atomic file has name:type with one of "
+                f"{', '.join(RECBOLE_TYPES)}, such as user_id:token, separated by tabs."
+            )
+        values = plain(column)
+        if kind.endswith("_seq"):
+            values = plain(pc.ascii_split_whitespace(pc.ascii_trim_whitespace(values)))
+        names.append(name)
+        arrays.append(values)
+    return pa.table(arrays, names=names)
+
+
+def _read_jsonl(data: bytes, path: str | Path) -> pa.Table:
+    if not data.strip():
+        raise SourceError(f"{path}: the file is empty, expected one JSON object per line.")
+    try:
+        # A block holds at least the longest line; 1 MiB is the reader's own default.
+        return pjson.read_json(io.BytesIO(data), pjson.ReadOptions(block_size=min(max(len(data), 1), 1 << 26)))
+    except pa.ArrowInvalid as error:
+        raise SourceError(f"{path}{_jsonl_problem(data, str(error))}") from None
+
+
+def _jsonl_problem(data: bytes, message: str) -> str:
+    """Where the file goes wrong: the first line that is no object, or where a field changes its kind."""
+    kinds: dict[str, tuple[str, int]] = {}
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            return f", line {number}: not JSON: {error}."
+        if not isinstance(row, dict):
+            return f", line {number}: found {type(row).__name__}, expected an object."
+        for name, value in row.items():
+            kind = "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
+            if value is None:
+                continue
+            if (before := kinds.setdefault(name, (kind, number)))[0] != kind:
+                return f", line {number}: {name!r} is {value!r}, but it was a {before[0]} in line {before[1]}."
+    return f": {message.splitlines()[0]}."
+
+
+def _read_json(data: bytes, path: str | Path) -> Any:
+    try:
+        found = json.loads(data)
+    except ValueError as error:
+        raise SourceError(f"{path}: not JSON: {error}. For one object per line, the ending is .jsonl.") from None
+    if not isinstance(found, dict):
+        raise SourceError(f"{path}: found {type(found).__name__}, expected one object: item -> its values.")
+    return found
+
+
+def _read_arrow(data: bytes, path: str | Path) -> pa.Table:
+    for opened in (pa.ipc.open_file, pa.ipc.open_stream):
+        try:
+            return opened(pa.BufferReader(data)).read_all()
+        except pa.ArrowInvalid as error:
+            problem = error
+    raise SourceError(f"{path}: neither an Arrow file nor a stream: {problem}.")

@@ -1,0 +1,285 @@
+"""Sequences of items -> a vocabulary of actions (ActionPiece).
+
+`train_actions` numbers the features of all items, learns merges from the sequences, and gives an `ActionTokenizer`.
+Weighing and merging happen in `_core`; here is the order of things, what is told while they go on, and the record of
+how they went. The definition of what is learned is `reference/actions.py`.
+"""
+
+import difflib
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from piecemill import _core
+from piecemill.actions.histories import Histories
+from piecemill.actions.items import Items
+from piecemill.actions.tokenizer import ActionTokenizer
+from piecemill.actions.vocabulary import ActionVocabulary
+from piecemill.errors import PlanError, SourceError, TrainingError
+from piecemill.sizes import show_count, show_seconds
+from piecemill.training.actions_plan import ActionsPlan
+from piecemill.training.remaining import Moment, Remaining
+from piecemill.training.stages import Stages, memory_now
+
+# Work is counted in sequences that are looked at. What a merge costs beside them, and what one that changes costs;
+# from recorded runs (`benchmarks/actions.py --traces`).
+MERGE_COST = 10.0
+_CHANGED_COST = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionsProgress:
+    """One moment of a run."""
+
+    stage: Literal["count", "merge"]
+    sequences: int
+    "Sequences there are."
+    counted: int = 0
+    "Sequences whose pairs were weighed, in the first stage."
+    merges: int = 0
+    merges_wanted: int = 0
+    merges_per_second: float = 0.0
+    touched: int = 0
+    "Sequences rewritten so far, each as often as it was."
+    pair_weight: float = 0.0
+    "Weight of the pair that was merged last."
+    memory: int = 0
+    "Bytes this process holds."
+    seconds_left: float | None = None
+
+    @property
+    def fraction(self) -> float | None:
+        """How much of the stage is done, by what can be counted."""
+        if self.stage == "count":
+            return self.counted / self.sequences if self.sequences else None
+        return self.merges / self.merges_wanted if self.merges_wanted else 1.0
+
+    def columns(self) -> tuple[str, ...]:
+        """The same columns in every line of a stage; the time left comes last."""
+        left = "" if self.seconds_left is None else f"{show_seconds(self.seconds_left)} left"
+        memory = f"{self.memory / 2**30:.2f} GiB"
+        if self.stage == "count":
+            return (f"{self.counted:,}/{self.sequences:,} sequences", memory, left)
+        wanted = f"{self.merges_wanted:,}"
+        return (
+            f"{self.merges:>{len(wanted)},}/{wanted} merges",
+            f"{show_count(self.merges_per_second):>7}/s",
+            f"{show_count(self.touched):>8} touched",
+            f"weight {self.pair_weight:>9,.2f}",
+            memory,
+            left,
+        )
+
+
+OnProgress = Callable[[ActionsProgress], None]
+
+
+def train_actions(
+    sequences: Any,
+    item_features: Any,
+    *,
+    plan: ActionsPlan | None = None,
+    on_progress: OnProgress | None = None,
+    **options: Any,
+) -> ActionTokenizer:
+    """Learn a vocabulary of actions; the same for any order of the sequences and any number of threads.
+
+    `sequences` are lists of item keys, a table or file of interactions or histories, or `Histories`; learn from the
+    training part only (`piecemill.actions.leave_out`). `item_features` are a mapping item -> feature values, a table
+    or file with a row per item, or `Items`; every item of the table gets its features into the vocabulary, whether a
+    sequence has it or not. Options are the fields of `ActionsPlan`: `vocab_size`, `counts`, `arithmetic`,
+    `min_pair_weight`, `threads`. If no pair is left before the vocabulary is full, it is smaller, and `plan` of the
+    vocabulary says so.
+
+    >>> features = {"shirt": ["cotton", "blue"], "socks": ["cotton", "red"], "hat": ["wool", "red"]}
+    >>> tok = train_actions([["shirt", "socks"], ["shirt", "socks", "hat"]], features, vocab_size=8)
+    >>> tok.vocabulary.merges.tolist()
+    [[1, 4], [1, 3], [3, 5]]
+    """
+    plan = with_options(plan or ActionsPlan(), options)
+    items = Items.of(item_features)
+    histories = histories_of(sequences)
+    initial = ActionVocabulary(
+        n_categories=len(items.columns),
+        initial=initial_tokens(items.codes),
+        merges=np.empty((0, 2), np.uint32),
+        priority=[0] * (sum(len(np.unique(column)) for column in items.codes.T) + 1),
+        columns=items.columns,
+        labels=tuple(None if names is None else tuple(map(str, names)) for names in items.labels),
+    )
+    least = initial.n_init_feats
+    if plan.vocab_size < least:
+        raise PlanError(
+            f"vocab_size={plan.vocab_size}: padding and the {least - 1:,} features of the {len(items):,} items alone "
+            f"need {least}. Ask for more."
+        )
+    stages = Stages()
+    learned = _learn(
+        plan, initial.initial_ids(items.codes), rows_of(histories, items), histories, least, stages, on_progress
+    )
+    if not len(learned.merges) and plan.vocab_size > least and not plan.min_pair_weight:
+        raise TrainingError(
+            f"no pair to merge: {len(histories):,} sequences of one item each, and items of one feature. Expected at "
+            "least two tokens next to each other; give longer sequences, or items with more features."
+        )
+    common = learned.denominator
+    weights = learned.weights if common is None else [weight / common for weight in learned.weights]
+    vocabulary = replace(
+        initial,
+        merges=learned.merges,
+        priority=[*initial.priority, *weights],
+        plan=_record(plan, items, histories, learned, stages),
+    )
+    return ActionTokenizer(vocabulary, items)
+
+
+def with_options(plan: ActionsPlan, options: dict[str, Any]) -> ActionsPlan:
+    """`plan` with `options` in place of its fields; an unknown one is an error that names the nearest."""
+    known = [field.name for field in fields(ActionsPlan)]
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise PlanError(
+                f"unknown option {name!r}; {f'did you mean {near[0]!r}?' if near else f'known are {known}.'}"
+            )
+    return replace(plan, **options)
+
+
+def histories_of(sequences: Any) -> Histories:
+    """The sequences as histories. An empty one is an error, unless it was left out before, on purpose."""
+    histories = Histories.of(sequences)
+    empty = histories.report.get("read", {}).get("empty_histories", 0)
+    if empty and not isinstance(sequences, Histories):
+        named = "sequences"
+        if isinstance(sequences, list | tuple):
+            named = f"sequences[{next(at for at, sequence in enumerate(sequences) if not len(sequence))}]"
+        elif isinstance(sequences, str | Path):
+            named = str(sequences)
+        raise SourceError(
+            f"{named}: a sequence without items ({empty:,} in all); expected at least one in each. Leave them out, or "
+            "pass `Histories.of(sequences)`, which does so and counts them."
+        )
+    return histories
+
+
+def rows_of(histories: Histories, items: Items) -> NDArray[np.uint32]:
+    """The row of each action's item in the item table; one that is not there is an error with its place."""
+    rows = items.index(histories.keys, unknown="mark")[histories.items]
+    lost = np.flatnonzero(rows < 0)
+    if len(lost):
+        first = int(lost[0])
+        at = int(np.searchsorted(histories.ends, first, "right"))
+        raise SourceError(
+            f"sequence of {histories.users[at].as_py()!r}, position {first - int(histories.starts[at])}: the item "
+            f"{histories.keys[int(histories.items[first])].as_py()!r} has no features ({len(lost):,} of {len(rows):,} "
+            f"actions are of items that are not among the {len(items):,} given). Add these items to the features, or "
+            "leave the actions out: `histories.over(items, unknown='drop')`."
+        )
+    return rows.astype(np.uint32)
+
+
+def initial_tokens(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows (category, value) of the features of all items, ascending: the tokens 1, 2, ...
+
+    >>> initial_tokens(np.array([[7, 1], [3, 1]])).tolist()
+    [[0, 3], [0, 7], [1, 1]]
+    """
+    found = [(category, np.unique(column)) for category, column in enumerate(codes.T)]
+    return np.concatenate([np.stack([np.full_like(values, category), values], 1) for category, values in found])
+
+
+def _learn(
+    plan: ActionsPlan,
+    features: NDArray[np.uint32],
+    rows: NDArray[np.uint32],
+    histories: Histories,
+    n_init: int,
+    stages: Stages,
+    on_progress: OnProgress | None,
+) -> _core.LearnedActions:
+    progress = _core.Progress()
+    wanted = plan.vocab_size - n_init
+    remaining = Remaining(wanted, merge_cost=MERGE_COST)
+    started = time.perf_counter()
+
+    def work() -> _core.LearnedActions:
+        ends = histories.ends.astype(np.uint64)
+        limits = (n_init, plan.vocab_size, plan.counts, plan.arithmetic, plan.min_pair_weight, plan.workers)
+        return _core.train_actions(features, rows, ends, *limits, progress)
+
+    def tell() -> None:
+        if on_progress is None:
+            return
+        ready = bool(progress.rounds_ready)
+        now = moment(time.perf_counter() - started, progress)
+        if ready:
+            remaining.saw(now)
+        on_progress(
+            ActionsProgress(
+                stage="merge" if ready else "count",
+                sequences=len(histories),
+                counted=0 if ready else progress.visited,
+                merges=int(now.merges),
+                merges_wanted=wanted,
+                merges_per_second=remaining.merges_per_second(),
+                touched=progress.occurrences,
+                pair_weight=progress.pair_weight,
+                memory=memory_now(),
+                seconds_left=remaining.seconds() if ready else None,
+            )
+        )
+
+    with stages.stage("learn"):
+        learned: _core.LearnedActions = stages.watch(work, progress, tell)
+    return learned
+
+
+def moment(seconds: float, progress: _core.Progress) -> Moment:
+    """What `progress` tells now, `seconds` after counting began: counting is a round, and what comes after is work."""
+    counted = progress.round_seconds
+    work = progress.visited + _CHANGED_COST * progress.occurrences
+    return Moment(seconds, progress.merges, work, 0, 0, progress.rounds_begun, progress.rounds_ready, counted)
+
+
+def _record(
+    plan: ActionsPlan, items: Items, histories: Histories, learned: _core.LearnedActions, stages: Stages
+) -> dict[str, Any]:
+    """What lies beside the vocabulary: the plan, and how training went."""
+    return {
+        **asdict(plan),
+        "ended": "vocabulary full" if learned.full else "no pair left",
+        "corpus": {"sequences": len(histories), "actions": len(histories.items), "items": len(items)},
+        "histories": {step: dict(counts) for step, counts in histories.report.items()},
+        "merges": len(learned.merges),
+        "merging": learned.stats,
+        "stages": stages.done,
+        "versions": {"piecemill": _core.__version__, "python": platform.python_version(), "numpy": np.__version__},
+    }
+
+
+def as_json(tokenizer: ActionTokenizer, out: Path) -> dict[str, Any]:
+    """What `--json` prints: where the vocabulary is, its size, and the record of its training."""
+    return {"out": str(out), "tokens": tokenizer.vocabulary.size, **(tokenizer.vocabulary.plan or {})}
+
+
+def as_text(tokenizer: ActionTokenizer, out: Path) -> str:
+    """One line, and one more if the vocabulary is smaller than asked for."""
+    vocabulary, record = tokenizer.vocabulary, tokenizer.vocabulary.plan or {}
+    corpus, stage = record["corpus"], record["stages"][-1]
+    lines = [
+        f"{vocabulary.size:,} tokens ({vocabulary.n_init_feats:,} padding and features, {record['merges']:,} merges) "
+        f"from {corpus['sequences']:,} sequences of {corpus['actions']:,} actions, in "
+        f"{show_seconds(stage['seconds'])} with {stage['peak_memory_bytes'] / 2**30:.2f} GiB: {out}"
+    ]
+    if record["ended"] != "vocabulary full":
+        lines.append(
+            f"note: {record['vocab_size']:,} tokens were asked for, but after {vocabulary.size:,} no pair is left to "
+            "merge; give more sequences" + (", or a lower --min-pair-weight" if record["min_pair_weight"] else "")
+        )
+    return "\n".join(lines)

@@ -1,0 +1,168 @@
+//! The arithmetic of weights: whole numbers on a common denominator, or float64.
+//!
+//! A set of n tokens gives each pair in it 2/n, two neighbouring sets of a and b give each pair across 1/(ab). With
+//! m features, lcm(1..m)^2 is a denominator of all of them. Sums stay far from the end of the type: it is chosen by a
+//! bound computed up front, and the one sum that has no bound is checked.
+
+use std::cmp::Ordering;
+use std::fmt::Debug;
+
+/// Float64 weights that differ by no more than this are taken as equal (the published implementation's rule).
+const TOLERANCE: f64 = 1e-12;
+
+/// A weight, or a difference of two.
+pub trait Weight: Copy + Debug + Default + PartialOrd + Send + Sync + 'static {
+    /// `numerator / denominator` on the denominator `common`.
+    fn fraction(numerator: u32, denominator: u32, common: i128) -> Self;
+    /// The smallest weight that is at least `weight`.
+    fn at_least(weight: f64, common: i128) -> Self;
+    /// A sum within the bound computed up front.
+    fn plus(self, other: Self) -> Self;
+    /// A difference.
+    fn minus(self, other: Self) -> Self;
+    /// A sum without a bound; None if it does not fit.
+    fn checked_plus(self, other: Self) -> Option<Self>;
+    /// Whether an entry of the queue still has the weight it was queued with.
+    fn same(self, other: Self) -> bool;
+    /// Whether a change is too small to count.
+    fn is_nothing(self) -> bool;
+    /// Larger or smaller; weights are never NaN.
+    fn order(&self, other: &Self) -> Ordering;
+    /// Half of it, rounded down.
+    fn half(self) -> Self;
+    /// As a number to show.
+    fn shown(self, common: i128) -> f64;
+}
+
+macro_rules! whole {
+    ($type:ty) => {
+        impl Weight for $type {
+            fn fraction(numerator: u32, denominator: u32, common: i128) -> Self {
+                (common * numerator as i128 / denominator as i128) as $type
+            }
+            fn at_least(weight: f64, common: i128) -> Self {
+                // Compared as the saved weights are: as float64.
+                let mut least = (weight * common as f64).ceil() as $type;
+                while least > 0 && (least - 1).shown(common) >= weight {
+                    least -= 1;
+                }
+                while least.shown(common) < weight && least < <$type>::MAX {
+                    least += 1;
+                }
+                least
+            }
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self {
+                self + other
+            }
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self {
+                self - other
+            }
+            fn checked_plus(self, other: Self) -> Option<Self> {
+                self.checked_add(other)
+            }
+            fn same(self, other: Self) -> bool {
+                self == other
+            }
+            fn is_nothing(self) -> bool {
+                self == 0
+            }
+            fn order(&self, other: &Self) -> Ordering {
+                self.cmp(other)
+            }
+            fn half(self) -> Self {
+                self / 2
+            }
+            fn shown(self, common: i128) -> f64 {
+                self as f64 / common as f64
+            }
+        }
+    };
+}
+
+whole!(i64);
+whole!(i128);
+
+impl Weight for f64 {
+    fn fraction(numerator: u32, denominator: u32, _: i128) -> Self {
+        numerator as f64 / denominator as f64
+    }
+    fn at_least(weight: f64, _: i128) -> Self {
+        weight
+    }
+    #[inline(always)]
+    fn plus(self, other: Self) -> Self {
+        self + other
+    }
+    #[inline(always)]
+    fn minus(self, other: Self) -> Self {
+        self - other
+    }
+    fn checked_plus(self, other: Self) -> Option<Self> {
+        Some(self + other)
+    }
+    fn same(self, other: Self) -> bool {
+        (self - other).abs() <= TOLERANCE
+    }
+    fn is_nothing(self) -> bool {
+        self.abs() < TOLERANCE
+    }
+    fn order(&self, other: &Self) -> Ordering {
+        self.total_cmp(other)
+    }
+    fn half(self) -> Self {
+        self / 2.0
+    }
+    fn shown(self, _: i128) -> f64 {
+        self
+    }
+}
+
+/// lcm(1..m)^2, if it fits.
+pub fn common_denominator(m: usize) -> Option<i128> {
+    let lcm = (1..=m as i128).try_fold(1i128, |lcm, n| lcm.checked_mul(n / gcd(lcm, n)))?;
+    lcm.checked_mul(lcm)
+}
+
+fn gcd(a: i128, b: i128) -> i128 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The weights of pairs in sets of at most m tokens.
+pub struct Scale<W> {
+    /// By size of the set.
+    inside: Vec<W>,
+    /// By sizes of the two sets, row by row.
+    across: Vec<W>,
+    m: usize,
+    /// The denominator.
+    pub common: i128,
+}
+
+impl<W: Weight> Scale<W> {
+    /// The weights with `m` features, on the denominator `common`.
+    pub fn new(m: usize, common: i128) -> Self {
+        let sizes = || 1..=m as u32;
+        let mut inside = vec![W::default()];
+        inside.extend(sizes().map(|n| W::fraction(2, n, common)));
+        let mut across = vec![W::default(); m + 1];
+        for a in sizes() {
+            across.push(W::default());
+            across.extend(sizes().map(|b| W::fraction(1, a * b, common)));
+        }
+        Scale { inside, across, m, common }
+    }
+
+    /// Of a pair in a set of `n`.
+    #[inline(always)]
+    pub fn inside(&self, n: usize) -> W {
+        self.inside[n]
+    }
+
+    /// Of a pair across sets of `a` and `b`.
+    #[inline(always)]
+    pub fn across(&self, a: usize, b: usize) -> W {
+        self.across[a * (self.m + 1) + b]
+    }
+}
