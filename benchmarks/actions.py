@@ -30,13 +30,13 @@ from typing import Any
 import numpy as np
 
 import tables_actions
+from asking import PAGE, REPEATS, RESULTS, choose, commit
 from measure import append, machine, measure, read, record
 from piecemill import __version__
 from piecemill._core import LearnedActions, Progress, train_actions
 from piecemill.actions import ActionTokenizer, ActionVocabulary, Histories, Items
 from piecemill.training.actions import MERGE_COST, initial_tokens, moment, rows_of
 from piecemill.training.remaining import Moment
-from train import PAGE, REPEATS, RESULTS, choose, commit
 
 HERE = Path(__file__).parent
 SCRATCH = HERE / "cache" / "actions"

@@ -24,12 +24,12 @@ from pathlib import Path
 import numpy as np
 
 import tables_load
+from asking import PAGE, RESULTS, choose, commit
 from corpus import CACHE, RECORDED
 from loaders import CEILING, LOADERS, OURS, PEERS, Loader, command, environment, install, run
 from measure import Run, append, machine, measure, read, record
 from peers_load.loop import digest
 from prepare import TOKENIZER, train_tokenizer
-from train import PAGE, RESULTS, choose, commit
 
 HERE = Path(__file__).parent
 KINDS = ["8x1024", "8x2048", "32x1024", "32x2048"]
