@@ -16,8 +16,9 @@ def main(jsonl, tokenizer, target):
     eos = loaded.token_to_id(EOS)
     digest = Digest()
     for texts in batches(read_share(shares(Path(jsonl), 1)[0])):
-        # `encode_batch`, and not the faster call the pipelines use: the reference is the plain one.
-        for encoding in loaded.encode_batch(texts, add_special_tokens=False):
+        # Without places in the text, which nobody asks for here: 2 GB would take most of an hour with them. On the
+        # 127 MB both calls gave the same digest.
+        for encoding in loaded.encode_batch_fast(texts, add_special_tokens=False):
             digest.add([*encoding.ids, eos])
     Path(target).write_text(json.dumps(digest.summary()))
 
