@@ -99,10 +99,13 @@ def learn(data: Path, name: str, mode: str, out: Path) -> None:
     work = threading.Thread(target=lambda: learned.append(corpus.train(mode, VOCAB, progress)))
     began = time.perf_counter()
     work.start()
-    trace = []
-    while work.is_alive():
+    trace: list[Moment] = []
+    while True:
         work.join(0.002)
+        ended = not work.is_alive()  # asked before the last look, so that it sees all
         trace.append(moment(time.perf_counter() - began, progress))
+        if ended:
+            break
     (result,) = learned
     merges = result.merges.tolist()
     told = {
