@@ -37,11 +37,11 @@ from piecemill._core import LearnedActions, Progress, train_actions
 from piecemill.actions import ActionTokenizer, ActionVocabulary, Histories, Items
 from piecemill.training.actions import MERGE_COST, initial_tokens, moment, rows_of
 from piecemill.training.remaining import Moment
+from tables_actions import DATA, QUESTIONS
 
 HERE = Path(__file__).parent
 SCRATCH = HERE / "cache" / "actions"
 TRACES = HERE.parent / "tests" / "recorded_actions.json"
-DATA = ("beauty", "sports", "cds_hgn", "cds_like")
 MODES = {"exact": ("published", "exact"), "current": ("current", "exact"), "float64": ("published", "float64")}
 VOCAB = 40_000
 FIRST = 932
@@ -99,10 +99,13 @@ def learn(data: Path, name: str, mode: str, out: Path) -> None:
     work = threading.Thread(target=lambda: learned.append(corpus.train(mode, VOCAB, progress)))
     began = time.perf_counter()
     work.start()
-    trace = []
-    while work.is_alive():
+    trace: list[Moment] = []
+    while True:
         work.join(0.002)
+        ended = not work.is_alive()  # asked before the last look, so that it sees all
         trace.append(moment(time.perf_counter() - began, progress))
+        if ended:
+            break
     (result,) = learned
     merges = result.merges.tolist()
     told = {
@@ -235,11 +238,10 @@ def ask(data: Path, name: str, question: str, session: dict, repeats: int | None
 
 
 def main() -> None:
-    asked = [*MODES, "spr"]
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, default=HERE.parent.parent / "shared/actionpiece/data", help="data sets")
     parser.add_argument("--only", default=",".join(DATA), help=f"data sets, of {','.join(DATA)}")
-    parser.add_argument("--modes", default=",".join(asked), help=f"questions, of {','.join(asked)}")
+    parser.add_argument("--modes", default=",".join(QUESTIONS), help=f"questions, of {','.join(QUESTIONS)}")
     parser.add_argument("--repeats", type=int, help="runs of each (default: 5 under 20 s, 3 under 60 s, else 1)")
     parser.add_argument("--published", type=Path, help="folder with a checkout of the published implementation")
     parser.add_argument("--published-merges", type=int, default=10, help="merges to ask it for (default: 10)")
@@ -259,11 +261,11 @@ def main() -> None:
     if args.table:
         tables_actions.page(read(RESULTS), PAGE)
         return
-    names, questions = choose(args.only, list(DATA), "--only"), choose(args.modes, asked, "--modes")
+    names, questions = choose(args.only, list(DATA), "--only"), choose(args.modes, list(QUESTIONS), "--modes")
     print(f"golden  {check_golden(args.data.parent / 'golden')} lists of merges are as they should be", file=sys.stderr)
     session = {
         "session": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "complete": set(names) == set(DATA) and set(questions) == set(asked) and not args.repeats,
+        "complete": set(names) == set(DATA) and set(questions) == set(QUESTIONS) and not args.repeats,
         "commit": commit(),
         "machine": machine(),
     }

@@ -1,6 +1,6 @@
 """Records of `actions.py` to a table: the page between its markers, and the bars with pass or fail.
 
-Only complete sessions count, of each question the last one. Start with `page`.
+Only the last complete session counts. Start with `page`.
 """
 
 from collections.abc import Sequence
@@ -16,13 +16,20 @@ PUBLISHED = {
 THEIRS = "2-core Xeon of 2.8 GHz with other work on it, Python 3.11"
 PUBLISHED_SECONDS = 345.0
 "Of the first 932 merges of Beauty, without what comes before them."
+DATA = ("beauty", "sports", "cds_hgn", "cds_like")
+QUESTIONS = ("exact", "current", "float64", "spr")
 Key = tuple[str, str]  # corpus, question
 
 
 def latest(records: Sequence[dict]) -> dict[Key, dict]:
-    """Of each question the record of the last complete session."""
-    wanted = [record for record in records if record.get("benchmark") == "actions" and record["complete"]]
-    return {(record["corpus"], record["question"]): record for record in wanted}
+    """The records of the last session that came to its end: one that was stopped has not all questions."""
+    sessions: dict[str, dict[Key, dict]] = {}
+    for record in records:
+        if record.get("benchmark") == "actions" and record["complete"]:
+            sessions.setdefault(record["session"], {})[record["corpus"], record["question"]] = record
+    asked = {(corpus, question) for corpus in DATA for question in QUESTIONS}
+    whole = [found for found in sessions.values() if found.keys() == asked]
+    return whole[-1] if whole else {}
 
 
 def page(records: Sequence[dict], path: Path) -> None:

@@ -46,7 +46,7 @@ def data(tmp_path):
     return tmp_path
 
 
-def record(corpus, question, seconds, peak=400e6, session="2026-01-01T00:00:00", **changes):
+def record(corpus, question, seconds, peak=400e6, **changes):
     inside = {
         "train_seconds": seconds,
         "first_seconds": seconds / 2,
@@ -57,7 +57,6 @@ def record(corpus, question, seconds, peak=400e6, session="2026-01-01T00:00:00",
         inside = {"items": 1000, "seconds": [0.002, 0.001, 0.004], "cpu_seconds": [0.001, 0.001, 0.001]}
     return {
         "benchmark": "actions",
-        "session": session,
         "complete": True,
         "machine": {"processor": "a processor", "cores": 2, "memory_gb": 8.0, "load_before": 0.1},
         "corpus": corpus,
@@ -115,23 +114,31 @@ def test_the_published_implementation_is_compared_before_it_is_timed(data, tmp_p
 
 
 def test_bars_pass_or_fail_by_the_last_complete_session():
-    good = [
+    good = session_of(
+        "2026-01-01T00:00:00",
         record("beauty", "exact", 2.0),
         record("beauty", "float64", 5.9),
-        record("beauty", "spr", 1.0),
         record("cds_like", "exact", 40.0, peak=2e9),
         record("cds_like", "float64", 121.0),
-    ]
+    )
     bars = tables_actions.bars(tables_actions.latest(good))
     # 345 s / 1 s; 1,000 items in 2 ms, the median.
     assert [bar.passed for bar in bars] == [True, True, True, True, True, False, True, True]
     assert "345x" in bars[6].measured
     assert bars[7].measured == "500,000"
-    slow = [record("beauty", "exact", 5.1, peak=1.1e9, session="2026-01-02T00:00:00"), record("beauty", "exact", 1.0)]
-    slow[1]["complete"] = False
-    bars = tables_actions.bars(tables_actions.latest(good + slow))
+    slow = session_of("2026-01-02T00:00:00", record("beauty", "exact", 5.1, peak=1.1e9))
+    stopped = session_of("2026-01-03T00:00:00", record("beauty", "exact", 1.0))[:-1]
+    quick = [line | {"complete": False} for line in session_of("2026-01-04T00:00:00", record("beauty", "exact", 1.0))]
+    bars = tables_actions.bars(tables_actions.latest(good + slow + stopped + quick))
     assert [bar.passed for bar in bars][:2] == [False, False]
     assert [bar.passed for bar in tables_actions.bars({})] == [None] * 8
+
+
+def session_of(session, *records):
+    """A whole session: these records, and one of a second for every other question."""
+    given = {(line["corpus"], line["question"]): line for line in records}
+    asked = [(corpus, question) for corpus in tables_actions.DATA for question in tables_actions.QUESTIONS]
+    return [given.get(key, record(*key, 1.0)) | {"session": session} for key in asked]
 
 
 def test_the_page_tells_of_every_question_and_of_a_run_that_failed(tmp_path):
@@ -139,7 +146,7 @@ def test_the_page_tells_of_every_question_and_of_a_run_that_failed(tmp_path):
     page.write_text("before\n<!-- actions: begin -->\nold\n<!-- actions: end -->\nafter\n")
     failed = record("sports", "exact", 1.0, inside=[])
     failed["runs"][0] |= {"outcome": "failed", "message": "no"}
-    tables_actions.page([record("beauty", "exact", 2.0), record("beauty", "spr", 1.0), failed], page)
+    tables_actions.page(session_of("2026-01-01", record("beauty", "exact", 2.0), failed), page)
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith("after\n")

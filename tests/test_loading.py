@@ -288,9 +288,12 @@ def test_ctrl_c_while_waiting_ends_the_process_and_its_threads(tmp_path):
     code = (
         "import os, signal, sys, threading, time, piecemill as pm\n"
         "from piecemill.loading import batches, windows\n"
-        "def slow(*a, **k): threading.Event().wait(0.5); return real(*a, **k)\n"
+        # The signal comes while the loop waits; in an import, Python may drop it.
+        "begun = threading.Event()\n"
+        "def slow(*a, **k): begun.set(); threading.Event().wait(0.5); return real(*a, **k)\n"
         "import piecemill.loading.batching as made; real = made.gather; made.gather = slow\n"
-        "threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "def stop(): begun.wait(); time.sleep(0.1); os.kill(os.getpid(), signal.SIGINT)\n"
+        "threading.Thread(target=stop).start()\n"
         "try:\n"
         f"    for batch in batches(pm.open_shards({str(tmp_path / 'a')!r}), window=8, threads=2): pass\n"
         "except KeyboardInterrupt:\n"

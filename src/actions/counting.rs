@@ -4,13 +4,15 @@ use super::state::State;
 use super::walk::each_pair;
 use super::weight::{Scale, Weight};
 use crate::bpe::pair::{Pair, PairMap, split};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::progress::Progress;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Up to so many pairs of features a table says which number a pair has (64 MB); beyond, a hash map.
 const TABLE_CELLS: usize = 1 << 24;
+/// Numbers have 32 bits; one sequence or merge never adds as many again as are left.
+pub const MOST_PAIRS: usize = 1 << 31;
 /// No number.
 const NONE: u32 = u32::MAX;
 
@@ -75,10 +77,18 @@ impl<W: Weight> Counted<W> {
                 sum.here = W::default();
                 sum.sequences += 1;
             }
+            if counted.pairs.len() >= MOST_PAIRS {
+                return Err(too_many_pairs());
+            }
             counted.counts.push((counted.places.len() - first) as u32);
         }
         Ok(counted)
     }
+}
+
+/// What is said where numbers of pairs end.
+pub fn too_many_pairs() -> Error {
+    Error::Training(format!("over {MOST_PAIRS} distinct pairs of tokens; learn from fewer sequences"))
 }
 
 /// Numbers of pairs of features.

@@ -11,7 +11,7 @@
 //! In float64 a weight is the sum over the sequence from left to right. There the pairs that may have changed are
 //! added up over the whole sequence, before and after, and sequences come in the order of the published sums.
 
-use super::counting::{Counted, share};
+use super::counting::{Counted, MOST_PAIRS, share, too_many_pairs};
 use super::pairs::{AHEAD, Pairs, prefetch};
 use super::queue::Queue;
 use super::set_order::set_order;
@@ -110,8 +110,6 @@ struct Trainer<'a, W> {
 
 impl<'a, W: Weight> Trainer<'a, W> {
     fn new(corpus: &Corpus, plan: &'a Plan, progress: &'a Progress, common: i128) -> Self {
-        // A merge of the published rule may change nothing, so there is no bound on ids but the one asked for.
-        let ids = plan.vocab_size as usize + 1;
         Trainer {
             plan,
             progress,
@@ -124,8 +122,8 @@ impl<'a, W: Weight> Trainer<'a, W> {
             deltas: Tally::new(),
             numbers: Vec::new(),
             added: Vec::new(),
-            came: Came { weights: vec![W::default(); ids], counts: vec![0; ids], tokens: vec![], places: vec![] },
-            marks: Marks::new(ids),
+            came: Came { weights: vec![], counts: vec![], tokens: vec![], places: vec![] },
+            marks: Marks::default(),
             learned: Learned {
                 merges: Vec::new(),
                 weights: Weights::Float64(Vec::new()),
@@ -235,6 +233,13 @@ impl<'a, W: Weight> Trainer<'a, W> {
     /// Merges `merged` into the token `n`, wherever it still is.
     fn merge(&mut self, merged: Pair, weight: W, n: u32) -> Result<()> {
         let (a, b) = split(merged);
+        if self.pairs.len() >= MOST_PAIRS {
+            return Err(too_many_pairs());
+        }
+        // Tables by token grow with the tokens: far more may be asked for than there are pairs to merge.
+        self.came.weights.resize(n as usize + 1, W::default());
+        self.came.counts.resize(n as usize + 1, 0);
+        self.marks.resize(n as usize + 1);
         let number = self.pairs.number_or_add(merged);
         let mut listed = Vec::new();
         if self.is_float() {

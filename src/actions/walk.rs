@@ -63,6 +63,7 @@ fn unordered(x: u32, y: u32) -> Pair {
 }
 
 /// Tokens to look for, and a walk over the pairs of such tokens.
+#[derive(Default)]
 pub struct Marks {
     marked: Vec<bool>,
     tokens: Vec<u32>,
@@ -72,8 +73,9 @@ pub struct Marks {
 }
 
 impl Marks {
-    pub fn new(ids: usize) -> Self {
-        Marks { marked: vec![false; ids], tokens: Vec::new(), here: Vec::new(), last: Vec::new() }
+    /// Makes room for the tokens below `ids`.
+    pub fn resize(&mut self, ids: usize) {
+        self.marked.resize(ids, false);
     }
 
     pub fn add(&mut self, token: u32) {
