@@ -287,6 +287,7 @@ def test_ctrl_c_while_waiting_ends_the_process_and_its_threads(tmp_path):
     write_rows(tmp_path / "a", some_documents(40))
     code = (
         "import os, signal, sys, threading, time, piecemill as pm\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored in the background\n"
         "from piecemill.loading import batches, windows\n"
         # The signal comes while the loop waits; in an import, Python may drop it.
         "begun = threading.Event()\n"

@@ -38,6 +38,8 @@ from piecemill.training.stages import Stages, memory_now
 
 OnProgress = Callable[[PrepareProgress], None]
 
+# The interpreter with all that preparing imports. What a process holds beyond that when it calls `prepare` is its own.
+_INTERPRETER = 256 * 2**20
 # Beyond blocks in flight: the block being read, pages of files, and what the allocator keeps.
 _RESERVE = 96 * 2**20
 # The library that the engine is compared with, at the start.
@@ -75,10 +77,11 @@ def prepare(
     14
     """
     plan = _with_options(plan or PreparePlan(), options)
+    callers_own = max(0, memory_now() - _INTERPRETER)
     tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer)
     folder = Folder(Path(out))
     try:
-        return _Run(plan, tokenizer, folder, on_progress or (lambda _: None)).prepare(source)
+        return _Run(plan, tokenizer, folder, on_progress or (lambda _: None), callers_own).prepare(source)
     except KeyboardInterrupt as stop:
         raise Stopped(f"stopped; run the same command again to go on with {out}", *stop.args) from None
     except OSError as error:
@@ -105,8 +108,11 @@ def _with_options(plan: PreparePlan, options: dict[str, Any]) -> PreparePlan:
 class _Run:
     """One run."""
 
-    def __init__(self, plan: PreparePlan, tokenizer: Tokenizer, folder: Folder, on_progress: OnProgress) -> None:
+    def __init__(
+        self, plan: PreparePlan, tokenizer: Tokenizer, folder: Folder, on_progress: OnProgress, callers_own: int
+    ) -> None:
         self.plan, self.folder, self.on_progress = plan, folder, on_progress
+        self.memory = plan.memory_bytes + callers_own
         self.tokenizer = tokenizer
         self.started = time.perf_counter()
         self.splits = Splits.parse(plan.splits)
@@ -164,7 +170,7 @@ class _Run:
 
     def _share_memory(self, source: Source) -> tuple[Budget, int, int]:
         """What may be in flight, how many encoders, and how many hashes of documents in memory."""
-        left = self.plan.memory_bytes - memory_now() - _RESERVE - _HOME - _ENGINE
+        left = self.memory - memory_now() - _RESERVE - _HOME - _ENGINE
         if any(task.kind in ("parquet", "arrow") for task in source.tasks):
             left -= _TABLES
         # A table of hashes doubles as it grows, with the old one beside it: 17 bytes x 3/2 at 7/8 full.
@@ -194,7 +200,7 @@ class _Run:
                     for hashes in kept_hashes(self.folder.path, self.splits.names, commits):
                         selection.saw(hashes)
             unchanged = Unchanged(source.files, self.folder.changed_times())
-            room = Room(budget, self.plan.memory_bytes)
+            room = Room(budget, self.memory)
             source = replace(source, reading=replace(source.reading, make_room=room.make))
             reader = Reader(source, selection, totals, self.clock, unchanged)
             Pipeline(
