@@ -323,8 +323,6 @@ def test_histories_of_other_things_are_refused(source, error):
 
 def test_the_published_sizes_come_out_of_the_real_data(shared):
     data = shared / "actionpiece" / "data"
-    if not data.is_dir():
-        pytest.skip("needs ../shared/actionpiece")
     beauty = read_interactions(data / "beauty.seq.txt.gz")
     assert beauty.counts == {"users": 22_363, "items": 12_101, "actions": 198_502}
     assert k_core(beauty, 5).report["k_core"]["rounds"] == 0  # it is a 5-core as it stands

@@ -259,8 +259,6 @@ def test_embeddings_that_cannot_work_are_refused(tmp_path):
 
 def test_the_largest_collision_of_the_real_data_takes_the_buckets_that_were_published(shared):
     data = shared / "actionpiece" / "data" / "cds_like.feat.json.gz"
-    if not data.is_file():
-        pytest.skip("needs ../shared/actionpiece")
     given = Items.of(data)
     bare = Items(given.keys, given.codes[:, :4], given.columns[:4], given.labels[:4])
     made = make_items(bare)

@@ -25,8 +25,7 @@ def drawn():
     """
     blocks = re.findall(r"^```\w*\n(.*?)^```", (HOUSE / "README.md").read_text(encoding="utf-8"), re.M | re.S)
     maps = [block for block in blocks if re.search(r"^src/", block, re.M)]
-    if not maps:
-        pytest.skip("the README has no map yet")
+    assert maps, "the README has no map"
     rooms, room = {name: set() for name in ROOMS}, None
     for line in maps[0].splitlines():
         if not line.startswith(" "):
@@ -79,7 +78,5 @@ def test_no_tracked_file_names_a_path_of_somebodys_machine():
 
 def test_the_changelog_knows_this_version_or_what_is_to_come():
     version = re.search(r'^version = "(.*)"', (HOUSE / "Cargo.toml").read_text(), re.M)[1]
-    changelog = HOUSE / "CHANGELOG.md"
-    if not changelog.exists():
-        pytest.skip("no changelog yet")
-    assert re.search(rf"^## \[?(Unreleased|{re.escape(version)})\b", changelog.read_text(), re.M | re.I)
+    changelog = (HOUSE / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## \[?(Unreleased|{re.escape(version)})\b", changelog, re.M | re.I)
