@@ -22,10 +22,9 @@ from piecemill.actions.tokenizer import IGNORED, Ids, Ints
 from piecemill.errors import LoadError, PlanError
 from piecemill.loading.feeding import Feeder
 from piecemill.loading.order import order_of
+from piecemill.loading.state import FORMAT, samples_of
 
 Batch = dict[str, NDArray[Any]]
-
-STATE_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +157,7 @@ class ActionBatches:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the next batch begins: after the last one that was given out, whatever is made ahead."""
-        return {"format": STATE_FORMAT, "samples": self.samples, **self._identity()}
+        return {"format": FORMAT, "samples": self.samples, **self._identity()}
 
     def _identity(self) -> dict[str, Any]:
         names = ("global_batch", "seed", "order", "examples", "history", "segmentation", "ensemble")
@@ -169,35 +168,13 @@ class ActionBatches:
 
         Shards, seed, order and examples must be the same, and so must the global batch, `batch_size * world_size`.
         """
-        if state.get("format") != STATE_FORMAT:
-            raise LoadError(
-                f"state: format {state.get('format')!r}; expected {STATE_FORMAT}, from `state_dict()` of such batches."
+        other = {
+            "data": lambda theirs, mine: (
+                f"taken over the shards {theirs}, and {self.shards.folder} is {mine}. Open the folder that it was "
+                "taken over, or begin anew without the state."
             )
-        for name, mine in self._identity().items():
-            theirs = state.get(name)
-            if theirs == mine:
-                continue
-            if name == "data":
-                raise LoadError(
-                    f"state: taken over the shards {theirs}, and {self.shards.folder} is {mine}. Open the folder that "
-                    "it was taken over, or begin anew without the state."
-                )
-            if name == "global_batch":
-                raise LoadError(
-                    f"state: taken with {theirs} examples a step over all ranks, asked for batch_size="
-                    f"{self.plan.batch_size} * world_size={self.plan.world_size} = {mine}. Choose batch_size so that "
-                    f"it is {theirs} again."
-                )
-            raise LoadError(f"state: taken with {name}={theirs!r}, asked for {mine!r}. Pass {name}={theirs!r}.")
-        samples = state.get("samples")
-        if type(samples) is not int or samples < 0:
-            raise LoadError(f"state: samples={samples!r}; expected a number of examples.")
-        last = self._maker.samples
-        if (samples % self.plan.global_batch and samples != last) or (last is not None and samples > last):
-            raise LoadError(
-                f"state: {samples:,} examples were given out; expected a multiple of {self.plan.global_batch}"
-                + ("." if last is None else f", at most the {last:,} of epochs={self.plan.epochs}. Pass more epochs.")
-            )
+        }
+        samples = samples_of(state, self._identity(), self.plan, self._maker.samples, other)
         self.close()
         self._given = -(-samples // self.plan.global_batch)
 

@@ -19,14 +19,14 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill.errors import LoadError, PlanError
+from piecemill.errors import PlanError
 from piecemill.loading.feeding import Feeder
 from piecemill.loading.mixing import Draws, Mixture, Parts, Weights, parts_of
 from piecemill.loading.order import Ints, Local, Named
+from piecemill.loading.state import FORMAT, samples_of
 from piecemill.loading.windows import Gathered, Rows, gather
 from piecemill.shards.folder import hash_bytes
 
-STATE_FORMAT = 1
 # A chunk has about so many tokens: enough that handing one over costs nothing beside gathering it, and small enough
 # that its inputs and labels (4 MiB) stay in the cache until they are used.
 CHUNK_TOKENS = 1 << 18
@@ -258,7 +258,7 @@ class Batches(Generic[Sent, Batch]):
 
     def state_dict(self) -> dict[str, Any]:
         """Where the next batch begins: after the last one that was given out, whatever is made ahead."""
-        return {"format": STATE_FORMAT, "samples": self.samples, **self._identity()}
+        return {"format": FORMAT, "samples": self.samples, **self._identity()}
 
     def _identity(self) -> dict[str, Any]:
         cut, order = self.parts.windows[0].cut, self.plan.order
@@ -284,39 +284,16 @@ class Batches(Generic[Sent, Batch]):
 
         Data, seed, order and windows must be the same, and so must the global batch, `batch_size * world_size`.
         """
-        if state.get("format") != STATE_FORMAT:
-            raise LoadError(
-                f"state: format {state.get('format')!r}; expected {STATE_FORMAT}, from `state_dict()` of a loader."
-            )
-        for name, mine in self._identity().items():
-            theirs = state.get(name)
-            if theirs == mine:
-                continue
-            if name == "data":
-                raise LoadError(
-                    f"state: taken over the data {theirs}, and {self.rows} is {mine}. "
-                    "Open the folder that it was taken over, with the same weights, or begin anew without the state."
-                )
-            if name == "global_batch":
-                raise LoadError(
-                    f"state: taken with {theirs} samples a step over all ranks, asked for batch_size="
-                    f"{self.plan.batch_size} * world_size={self.plan.world_size} = {mine}. Choose batch_size so "
-                    f"that it is {theirs} again."
-                )
-            if name == "epoch_samples":
-                raise LoadError(
-                    f"state: an epoch had {theirs} samples and has {mine} now. Pass the same weights and windows."
-                )
-            raise LoadError(f"state: taken with {name}={theirs!r}, asked for {mine!r}. Pass {name}={theirs!r}.")
-        samples = state.get("samples")
-        uneven = isinstance(samples, int) and samples % self.plan.global_batch and samples != self._job.samples
-        if not isinstance(samples, int) or samples < 0 or uneven:
-            raise LoadError(f"state: samples={samples!r}; expected a multiple of {self.plan.global_batch}.")
-        if self._job.samples is not None and samples > self._job.samples:
-            raise LoadError(
-                f"state: {samples:,} samples were given out, and epochs={self.plan.epochs} has {self._job.samples:,}. "
-                "Pass as many epochs as before, or more."
-            )
+        other = {
+            "data": lambda theirs, mine: (
+                f"taken over the data {theirs}, and {self.rows} is {mine}. Open the folder that it was taken over, "
+                "with the same weights, or begin anew without the state."
+            ),
+            "epoch_samples": lambda theirs, mine: (
+                f"an epoch had {theirs} samples and has {mine} now. Pass the same weights and windows."
+            ),
+        }
+        samples = samples_of(state, self._identity(), self.plan, self._job.samples, other)
         self._drop()
         self._given = -(-samples // self.plan.global_batch)
         self._closed, self._failed = False, None
