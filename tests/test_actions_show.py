@@ -47,6 +47,8 @@ def test_a_token_is_shown_as_its_features(small):
     assert found["plan"] == {"counts": "published"}
     assert [entry["where"] for entry in describe(small, tokens=[0, 1])["tokens"]] == ["padding", "feature"]
     assert "colour=red  size=small" in as_text(found)
+    found["plan"]["corpus"] = {"items": 3}
+    assert "plan     counts=published   corpus.items=3\n" in as_text(found)
 
 
 def test_use_counts_what_the_histories_hold(small):

@@ -4,7 +4,6 @@ Results go to stdout (`--json` for machines), progress and errors to stderr. Exi
 130 stopped. An option can also stand in a TOML file, `--config`, under its field's name: flag beats file beats default.
 """
 
-import json
 import sys
 import tomllib
 from pathlib import Path
@@ -15,6 +14,7 @@ from cyclopts.config import Dict
 
 from piecemill._core import __version__
 from piecemill.actions import commands as actions
+from piecemill.command import Flag, print_result
 from piecemill.errors import PiecemillError, PlanError, SplitError
 from piecemill.preparing.plan import PreparePlan
 from piecemill.pretraining import commands as pretraining
@@ -37,8 +37,6 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 app.meta.suppress_keyboard_interrupt = False  # what stopped the command is for `__main__` to say
-
-Flag = Annotated[bool, Parameter(negative=())]
 
 
 @app.command
@@ -76,17 +74,14 @@ def train(
             raise PlanError("--out is missing: name the folder for the tokenizer (or --save-counts to only count).")
         with Display(quiet=quiet) as display:
             distinct = count_words(source, plan=plan, on_progress=display)
-        _print(
-            {"counts": str(plan.save_counts), "distinct_words": distinct},
-            f"{distinct:,} distinct words in {plan.save_counts}",
-            json,
-        )
+        told = {"counts": str(plan.save_counts), "distinct_words": distinct}
+        print_result(told if json else f"{distinct:,} distinct words in {plan.save_counts}")
         return
     check_target(out.resolve(), force)  # before the work, not after it
     with Display(quiet=quiet) as display:
         tokenizer = train_bpe(source, plan=plan, on_progress=display)
         tokenizer.save(out, force=force)
-    _print(as_json(tokenizer, out), as_text(tokenizer, out), json)
+    print_result(as_json(tokenizer, out) if json else as_text(tokenizer, out))
 
 
 @app.command
@@ -128,7 +123,7 @@ def prepare(
     loaded = load_tokenizer(tokenizer, engine=engine, split=tokenizer_split)
     with Display(quiet=quiet) as display:
         summary = run(paths(sources), loaded, out=out, plan=plan, on_progress=display)
-    _print(summary.as_json(), summary.as_text(), json)
+    print_result(summary.as_json() if json else summary.as_text())
 
 
 @app.command
@@ -159,10 +154,6 @@ app.command(pretraining.pretrain)
 def paths(sources: tuple[str, ...]) -> list[str | Path]:
     """Sources as paths, so that none is taken for a text; URLs stay strings, as a Path would drop a slash."""
     return [name if "://" in name else Path(name) for name in sources]
-
-
-def _print(result: dict[str, Any], text: str, as_json: bool) -> None:
-    sys.stdout.write((json.dumps(result) if as_json else text) + "\n")
 
 
 @app.meta.default

@@ -1,19 +1,17 @@
 """`piecemill actions`: parse, call one verb, print one result."""
 
-import json as json_format
-import sys
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
 from piecemill.actions import commands_encode, commands_features
+from piecemill.command import Flag, print_result
 from piecemill.errors import PlanError
 from piecemill.training.actions_plan import ActionsPlan
 
 app = App(name="actions", help="Vocabularies and tokens of recommender action sequences (ActionPiece).")
 
-Flag = Annotated[bool, Parameter(negative=())]
 
 app.command(commands_features.split)
 app.command(commands_features.features)
@@ -57,7 +55,7 @@ def train(
     with Display(quiet=quiet) as display:
         tokenizer = train_actions(sequences, items, plan=plan, on_progress=display)
         tokenizer.save(target)
-    sys.stdout.write((json_format.dumps(as_json(tokenizer, target)) if json else as_text(tokenizer, target)) + "\n")
+    print_result(as_json(tokenizer, target) if json else as_text(tokenizer, target))
 
 
 app.command(commands_encode.encode)

@@ -1,15 +1,12 @@
 """The commands that use a vocabulary, `actions encode` and `actions show`: parse, call one verb, print one result."""
 
-import json as json_format
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from piecemill.actions.encoding_plan import EncodePlan
-
-Flag = Annotated[bool, Parameter(negative=())]
+from piecemill.command import Flag, print_result
 
 
 def encode(
@@ -51,7 +48,7 @@ def encode(
     per_action = (
         "" if done["tokens"] is None else f", {done['tokens']:,} tokens ({done['tokens'] / done['actions']:.2f} each)"
     )
-    _print(
+    print_result(
         done if json else f"{done['histories']:,} histories, {done['actions']:,} actions{per_action} in {done['out']}"
     )
 
@@ -94,7 +91,7 @@ def show(
 
     loaded = _load(tokenizer, vocab_size, items)
     found = describe(loaded, histories, tokens=tokens or None, first=first, epochs=epochs, seed=seed)
-    _print(found if json else as_text(found))
+    print_result(found if json else as_text(found))
 
 
 def _load(tokenizer: Path, vocab_size: int | None, items: Path | None) -> Any:
@@ -102,7 +99,3 @@ def _load(tokenizer: Path, vocab_size: int | None, items: Path | None) -> Any:
     from piecemill.actions.tokenizer import ActionTokenizer
 
     return ActionTokenizer.load(tokenizer, vocab_size, items=None if items is None else Items.of(items))
-
-
-def _print(result: dict[str, Any] | str) -> None:
-    sys.stdout.write((result if isinstance(result, str) else json_format.dumps(result)) + "\n")

@@ -1,17 +1,15 @@
 """The commands that get data ready, `actions split` and `actions features`: parse, call one verb, print one result."""
 
 import json as json_format
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from piecemill.actions.features_plan import FeaturesPlan
+from piecemill.command import Flag, print_result
 from piecemill.errors import PlanError
-
-Flag = Annotated[bool, Parameter(negative=())]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +118,7 @@ def split(
     told = {"source": str(interactions), "plan": asdict(plan), "counts": parts.report}
     (out / "report.json").write_text(json_format.dumps(told, indent=1) + "\n", encoding="utf-8")
     made = "train.parquet, val.parquet, test.parquet" if parts.val is not None else "train.parquet, test.parquet"
-    _print({"out": str(out), **told} if json else f"{show_report(parts.report)}\n{made} in {out}")
+    print_result({"out": str(out), **told} if json else f"{show_report(parts.report)}\n{made} in {out}")
 
 
 def features(
@@ -151,13 +149,9 @@ def features(
     items = make_items(source, plan=plan)
     items.save(out)
     told = {"out": str(out), "items": len(items), "columns": list(items.columns), **items.made}
-    _print(told if json else as_text(items, out))
+    print_result(told if json else as_text(items, out))
 
 
 def _check_new(path: Path, force: bool) -> None:
     if path.exists() and not force:
         raise PlanError(f"{path} is there already: choose another --out, or pass --force to replace it.")
-
-
-def _print(result: dict[str, Any] | str) -> None:
-    sys.stdout.write((result if isinstance(result, str) else json_format.dumps(result)) + "\n")

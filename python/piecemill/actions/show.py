@@ -175,13 +175,21 @@ def as_text(found: dict[str, Any]) -> str:
         f"columns  {columns}",
     ]
     if found["plan"]:
-        lines.append("plan     " + "   ".join(f"{key}={value}" for key, value in found["plan"].items()))
+        lines.append("plan     " + "   ".join(_settings(found["plan"])))
     if found["use"] is not None:
         lines += ["", *_use_lines(found["use"])]
     if found["tokens"]:
         lines += ["", f"{'token':>8}{'weight':>14}  {'where':<9}features"]
     lines += [_token_line(entry) for entry in found["tokens"]]
     return "\n".join(lines)
+
+
+def _settings(plan: dict[str, Any], prefix: str = "") -> list[str]:
+    """`name=value` of all settings; those of a part of the plan under `part.name`."""
+    found: list[str] = []
+    for key, value in plan.items():
+        found += _settings(value, f"{prefix}{key}.") if isinstance(value, dict) else [f"{prefix}{key}={value}"]
+    return found
 
 
 def _use_lines(use: dict[str, Any]) -> list[str]:

@@ -1,12 +1,12 @@
 """The command of this room: parse, call one verb, print one result."""
 
-import json as json_format
 import sys
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from piecemill.command import print_result
 from piecemill.pretraining.plan import PretrainPlan
 
 
@@ -39,4 +39,4 @@ def pretrain(
         sys.stderr.flush()
     with Display(quiet=quiet) as display:
         summary = run(shards, out=out, plan=plan, on_progress=display)
-    sys.stdout.write((json_format.dumps(summary.as_json()) if json else summary.as_text()) + "\n")
+    print_result(summary.as_json() if json else summary.as_text())

@@ -1,6 +1,5 @@
 """The commands of this room: parse, call one verb, print one result."""
 
-import json as json_format
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from piecemill.command import print_result
 from piecemill.shards.export import ExportPlan
 
 
@@ -30,10 +30,10 @@ def show(what: str, *, engine: str | None = None, split: str | None = None, json
 
     if Path(what).is_dir() and engine is None:
         found = describe(what)
-        _print(found if json else as_text(found))
+        print_result(found if json else as_text(found))
     else:
         found = describing.describe(load_tokenizer(what, engine=engine, split=split))
-        _print(found if json else describing.as_text(found))
+        print_result(found if json else describing.as_text(found))
 
 
 def check(folder: Path, *, sample: int = 1000, json: bool = False) -> None:
@@ -51,7 +51,7 @@ def check(folder: Path, *, sample: int = 1000, json: bool = False) -> None:
     from piecemill.shards.check import as_json, as_text, check_shards
 
     found = check_shards(folder, sample=sample)
-    _print(as_json(found) if json else as_text(found))
+    print_result(as_json(found) if json else as_text(found))
     if not found.sound:
         sys.exit(1)
 
@@ -87,13 +87,9 @@ def export(
     done = export_shards(folder, out, plan, on_part=tell)
     dropped = f", {done.dropped:,} tokens in dropped tails" if done.dropped else ""
     rows = "documents" if plan.to == "megatron" else "rows"
-    _print(
+    print_result(
         asdict(done)
         if json
         else f"{done.windows:,} {rows}, {show_count(done.tokens)} tokens{dropped}; {show_bytes(done.bytes)} in "
         f"{done.parts:,} parts ({done.made:,} made now) in {done.out}"
     )
-
-
-def _print(result: dict[str, Any] | str) -> None:
-    sys.stdout.write((result if isinstance(result, str) else json_format.dumps(result)) + "\n")
