@@ -84,14 +84,36 @@ def write(folder: Path, kind: str, text: str) -> Path:
     elif kind == "jsonl":
         # A small one after it, so that the next line is read while the large one is at work.
         path.write_text("".join(json.dumps({"text": one}, ensure_ascii=False) + "\n" for one in (text, "small")))
-    else:
+    elif kind == "alone.parquet":
         pq.write_table(pa.table({"text": pa.array([text, "small"], pa.large_string())}), path, row_group_size=1)
+    else:
+        # One row group or record batch, so that only what is inside it says that one row is large.
+        table = pa.table({"text": pa.array(["some text"] * 500 + [text] + [None, "small"] * 500, pa.large_string())})
+        if kind == "plain.parquet":
+            pq.write_table(table, path, use_dictionary=False)
+        elif kind == "parquet":
+            pq.write_table(table, path)
+        else:
+            options = pa.ipc.IpcWriteOptions(compression="zstd" if kind == "zstd.arrow" else None)
+            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema, options=options) as writer:
+                writer.write_table(table)
     return path
 
 
-@pytest.mark.parametrize(("kind", "memory"), [("txt", 576), ("jsonl", 576), ("parquet", 704)])
-def test_one_large_document_stays_within_the_memory(kind, memory, tmp_path):
-    text = large_text(64 * MIB)
+@pytest.mark.parametrize(
+    ("kind", "size", "memory"),
+    [
+        ("txt", 64, 576),
+        ("jsonl", 64, 576),
+        ("alone.parquet", 64, 704),
+        ("parquet", 144, 704),
+        ("plain.parquet", 144, 704),
+        ("arrow", 144, 704),
+        ("zstd.arrow", 144, 704),
+    ],
+)
+def test_one_large_document_stays_within_the_memory(kind, size, memory, tmp_path):
+    text = large_text(size * MIB)
     path = write(tmp_path, kind, text)
     small_tokenizer().save(tmp_path / "tok")
     done = piecemill(
@@ -104,6 +126,8 @@ def test_one_large_document_stays_within_the_memory(kind, memory, tmp_path):
             tmp_path / "out",
             "--memory",
             f"{memory}MiB",
+            "--on-bad-document",
+            "skip",
             "--json",
         ]
     )
@@ -111,9 +135,10 @@ def test_one_large_document_stays_within_the_memory(kind, memory, tmp_path):
     timing = json.loads(done.stdout)["timing"]
     assert timing["peak_memory_bytes"] < memory * MIB
     ids, records = split_documents(tmp_path / "out", "all")
-    assert len(ids) == (1 if kind == "txt" else 2)
-    assert records["bytes"][0] == len(text.encode())
-    assert len(ids[0]) == len(small_tokenizer().encode(text)) + 1
+    before, after = {"txt": (0, 0), "jsonl": (0, 1), "alone.parquet": (0, 1)}.get(kind, (500, 500))
+    assert len(ids) == before + 1 + after
+    assert records["bytes"].tolist() == [len("some text")] * before + [len(text.encode())] + [len("small")] * after
+    assert len(ids[before]) == len(small_tokenizer().encode(text)) + 1
 
 
 def test_documents_around_a_large_one_are_what_they_are_without_it(tmp_path):

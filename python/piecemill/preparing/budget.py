@@ -9,7 +9,6 @@ import threading
 
 from piecemill._core import Progress
 from piecemill.errors import SourceError
-from piecemill.sizes import show_bytes
 from piecemill.training.stages import give_back_memory, memory_now
 
 # Per document: its end, file, place, hash and record, on the way in and on the way out.
@@ -93,15 +92,15 @@ class Room:
     def __init__(self, budget: Budget, memory: int) -> None:
         self._budget, self._memory = budget, memory
 
-    def make(self, name: str, size: int, besides: int) -> None:
-        """Wait until the document of `size` bytes is alone; SourceError if the memory has no room for `besides`."""
+    def make(self, name: str, what: str, besides: int) -> None:
+        """Wait until nothing else is in flight; SourceError if the memory has no room for `besides` bytes then."""
         if not self._budget.wait_alone():
             return  # the run is over
         give_back_memory()
         need = memory_now() + besides + _SPARE
         if need > self._memory:
             raise SourceError(
-                f"{name}: a document of {show_bytes(size)} or more, for which the run needs about "
-                f"{need / 2**30:.2f} GiB, and --memory allows {self._memory / 2**30:.2f}. Allow more, or leave the "
-                "document out: --exclude its file, or take it out of it."
+                f"{name}: {what}, for which the run needs about {need / 2**30:.2f} GiB, and --memory allows "
+                f"{self._memory / 2**30:.2f}. Allow more, or leave the document out: --exclude its file, or take it "
+                "out of it."
             )

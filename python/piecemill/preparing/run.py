@@ -32,6 +32,7 @@ from piecemill.preparing.splits import Splits
 from piecemill.shards.folder import TIMING, read_stats, write_stats
 from piecemill.shards.format import ENDS, RECORD, VERSION, token_dtype
 from piecemill.shards.manifest import read_manifest, replace_file
+from piecemill.sizes import show_bytes
 from piecemill.sources import LARGE, Source
 from piecemill.tokenizers import Tokenizer, load_tokenizer
 from piecemill.training.stages import Stages, memory_now
@@ -201,7 +202,8 @@ class _Run:
                         selection.saw(hashes)
             unchanged = Unchanged(source.files, self.folder.changed_times())
             room = Room(budget, self.memory)
-            source = replace(source, reading=replace(source.reading, make_room=room.make))
+            reading = replace(source.reading, make_room=room.make, spool=str(self.folder.path))
+            source = replace(source, reading=reading)
             reader = Reader(source, selection, totals, self.clock, unchanged)
             Pipeline(
                 lambda: self._trusted(reader.items(), room),
@@ -227,7 +229,8 @@ class _Run:
                 trusted = self.encoder.trust(item.data, item.ends)
                 heavy = self.encoder.heavy(item.data, item.ends, self.dtype.itemsize)
                 if heavy >= USUAL:
-                    room.make(item.name, int(np.diff(item.ends, prepend=0).max()), heavy)
+                    largest = int(np.diff(item.ends, prepend=0).max())
+                    room.make(item.name, f"a document of {show_bytes(largest)}", heavy)
                 item = replace(item, heavy=heavy, trusted=trusted)
             yield item
             del item  # its text must not stay while the next block is read

@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import PlanError, SourceError
+from piecemill.sizes import show_bytes
 from piecemill.sources.documents import LISTED_SKIPS, BlockId, Documents, Place, Skipped, Tally
 
 BadDocument = Literal["stop", "skip"]
+MakeRoom = Callable[[str, str, int], None]
 
 BLOCK_BYTES = 8 * 1024 * 1024
 BLOCK_DOCUMENTS = 128 * 1024
@@ -45,8 +47,10 @@ class Reading:
     "Field or column that says which documents belong together; a hash of it comes with each document."
     storage: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     "Options for the file systems of URLs, as fsspec takes them. Not shown: there may be a key in it."
-    make_room: Callable[[str, int, int], None] | None = dataclasses.field(default=None, repr=False, compare=False)
-    "Called before a large document is read or grows on, with its name, its size so far and the bytes needed besides."
+    make_room: MakeRoom | None = dataclasses.field(default=None, repr=False, compare=False)
+    "Called before a large document is read or grows on: where it is, what it is, and the bytes needed besides."
+    spool: str | None = dataclasses.field(default=None, repr=False, compare=False)
+    "Folder for what is put down on disk to make room; the system's for such, if there is none."
 
     def __post_init__(self) -> None:
         if self.block_bytes < 1:
@@ -92,7 +96,7 @@ class Growing:
 
     def _ask(self, name: str) -> None:
         if self._make_room is not None:
-            self._make_room(name, self.size, self._besides * self.size)
+            self._make_room(name, f"a document of {show_bytes(self.size)} or more", self._besides * self.size)
 
 
 def bad_document(name: str, reason: str) -> SourceError:

@@ -4,13 +4,19 @@ The column may be string, large_string, string_view, their binary kinds, or a di
 must be UTF-8, which is checked: Parquet and Arrow promise it for strings, writers do not always keep it.
 Nulls are bad documents, empty strings are left out and counted. Rows are numbered from 0.
 
+pyarrow holds a page or record batch as a whole, at times three times over. Where that is much, and memory is limited,
+the rows are put down on disk first, with nothing else in flight, and then read as if they had been in a text file.
+
 This is the only file of the room that imports pyarrow, and only it is imported when a table is read.
 Start with `read_table`, `read_capsule`.
 """
 
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import groupby, islice
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -20,14 +26,23 @@ from numpy.typing import NDArray
 
 from piecemill._core import hash_documents, invalid_documents
 from piecemill.errors import SourceError
+from piecemill.sizes import show_bytes
 from piecemill.sources.documents import LISTED_SKIPS, Documents, Skipped
-from piecemill.sources.packing import LARGE, Packer, Reading
-from piecemill.sources.remote import RemoteFile, Storage, is_url
+from piecemill.sources.headers import batch_bytes, page_sizes
+from piecemill.sources.packing import LARGE, MakeRoom, Packer, Reading
+from piecemill.sources.remote import RemoteFile, Storage, is_url, open_bytes
 from piecemill.sources.tasks import Task, cut
 
 _MAX_BATCH_ROWS = 65_536
 _HUGGING_FACE_ROWS = 1_000
 _BUFFER_BYTES = 1024 * 1024
+# In a batch that is put down: few, as one may be large, and more than one, as each batch costs some time.
+_SPOOLED_ROWS = 64
+# What is known of so many such batches is kept as of one: of a row alone it would be a kilobyte.
+_JOINED_BATCHES = 1024
+# Looking at the headers of a remote file is a request for each page, so only where there may be much in it.
+_REMOTE_CHUNK = 256 * 1024 * 1024
+_NO_BYTES = np.empty(0, np.uint8)
 
 
 class _NoColumn(Exception):
@@ -70,15 +85,15 @@ def row_groups(whole: Task, reading: Reading, range_bytes: int) -> tuple[list[Ta
 
 def read_table(task: Task, packer: Packer) -> Iterator[Documents]:
     """The documents of a Parquet file's row groups, or of an Arrow file or stream."""
-    path = task.paths[0]
+    path, reading = task.paths[0], packer.reading
     row = task.first_row
     try:
-        for batch in _parquet_batches(task, packer) if task.kind == "parquet" else _ipc_batches(path, packer):
-            taken, rows = _take_batch(batch, path, row, task.first_file, packer), batch.num_rows
-            del batch  # it may be one large document: not also while the next is read
+        for rows in _parquet_rows(task, reading) if task.kind == "parquet" else _ipc_rows(path, reading):
+            row += rows.count
+            taken = _hand_over(rows, path, task.first_file, packer)
+            del rows  # it may be one large document: not also while the next is read
             yield from taken
             del taken
-            row += rows
             if task.rows:
                 packer.progress(task.nbytes * (row - task.first_row) // task.rows)
     except _NoColumn as error:
@@ -92,7 +107,7 @@ def read_capsule(source: Any, name: str, packer: Packer) -> Iterator[Documents]:
     row = done = 0
     try:
         for batch in _hugging_face(source) if hasattr(source, "with_format") else _capsule_batches(source):
-            yield from _take_batch(batch, name, row, 0, packer)
+            yield from _hand_over(_take_batch(batch, row, packer.reading), name, 0, packer)
             row, done = row + batch.num_rows, done + batch.nbytes
             packer.progress(done)
     except _NoColumn as error:
@@ -124,37 +139,67 @@ def _lone(array: Any) -> pa.RecordBatch:
     return pa.record_batch([array], names=[""])
 
 
-def _parquet_batches(task: Task, packer: Packer) -> Iterator[pa.RecordBatch]:
-    columns = [name for name in (packer.reading.field, packer.reading.group) if name is not None]
-    # With a buffer, a column is read as it is needed; without, a row group's column is held whole.
-    with _open_parquet(task.paths[0], packer.reading.storage, buffer_size=_BUFFER_BYTES) as file:
-        groups = range(task.start, file.metadata.num_row_groups if task.stop is None else task.stop)
-        size = sum(file.metadata.row_group(n).total_byte_size for n in groups)
-        # About a block a batch, going by the mean row: of all columns, so rather too few rows than too many.
-        rows = packer.reading.block_bytes * task.rows // max(size, 1)
-        _make_room(file, groups, task, packer.reading)
-        yield from file.iter_batches(
-            min(max(rows, 1), _MAX_BATCH_ROWS), row_groups=list(groups), columns=columns, use_threads=False
-        )
+def _parquet_rows(task: Task, reading: Reading) -> Iterator["_Rows"]:
+    path, columns = task.paths[0], [name for name in (reading.field, reading.group) if name is not None]
+    with _open_parquet(path, reading.storage) as file:
+        meta = file.metadata
+    groups = range(task.start, meta.num_row_groups if task.stop is None else task.stop)
+    size = sum(meta.row_group(number).total_byte_size for number in groups)
+    # About a block a batch, going by the mean row: of all columns, so rather too few rows than too many.
+    most = min(max(reading.block_bytes * task.rows // max(size, 1), 1), _MAX_BATCH_ROWS)
+    heavy = {} if reading.make_room is None else _heavy_groups(meta, groups, path, reading)
+    row = task.first_row
+
+    def batches(numbers: list[int], most: int) -> Iterator[pa.RecordBatch]:
+        # With a buffer, a column is read as it is needed; without, a row group's column is held whole.
+        with _open_parquet(path, reading.storage, buffer_size=_BUFFER_BYTES, metadata=meta) as file:
+            yield from file.iter_batches(most, row_groups=numbers, columns=columns, use_threads=False)
+
+    for is_heavy, run in groupby(groups, heavy.__contains__):
+        for numbers in [[number] for number in run] if is_heavy else [list(run)]:
+            if is_heavy and reading.make_room is not None:
+                group = heavy[numbers[0]]
+                what = f"a document of up to {show_bytes(group.largest)}"
+                need = f"{path}, row group {numbers[0]}", what, group.besides
+                few = batches(numbers, min(most, group.rows))
+                every = _spooled(few, path, row, reading, reading.make_room, need)
+            else:
+                every = _each(batches(numbers, most), row, reading)
+            for rows in every:
+                row += rows.count
+                yield rows
+                del rows
 
 
-def _make_room(file: pq.ParquetFile, groups: range, task: Task, reading: Reading) -> None:
-    """Ask for room for documents that are large by the mean of a row group; which rows they are is only known when
-    they are read, and a large one among many small ones is not known at all.
-    """
-    if reading.make_room is None:
-        return
-    for number in groups:
-        group = file.metadata.row_group(number)
-        sizes = [
-            column.total_uncompressed_size
-            for column in map(group.column, range(group.num_columns))
-            if column.path_in_schema == reading.field
-        ]
-        mean = sum(sizes) // max(group.num_rows, 1)
-        if mean >= LARGE:
-            # As it lies there, unpacked, and as an array.
-            reading.make_room(f"{task.paths[0]}, row group {number}", mean, 3 * mean)
+@dataclass(frozen=True, slots=True)
+class _Heavy:
+    """A row group with a page that may hold a large document: how large, what reading it takes, rows at a time."""
+
+    largest: int
+    besides: int
+    rows: int
+
+
+def _heavy_groups(meta: pq.FileMetaData, groups: range, path: str, reading: Reading) -> dict[int, _Heavy]:
+    heavy: dict[int, _Heavy] = {}
+    least = _REMOTE_CHUNK if is_url(path) else LARGE
+    with ExitStack() as stack:
+        file: BinaryIO | None = None
+        for number in groups:
+            for chunk in map(meta.row_group(number).column, range(meta.num_columns)):
+                if chunk.path_in_schema != reading.field or chunk.total_uncompressed_size < least:
+                    continue
+                file = file or stack.enter_context(open_bytes(path, reading.storage))
+                start = chunk.dictionary_page_offset or chunk.data_page_offset
+                pages = list(page_sizes(file, start, chunk.total_compressed_size))
+                kept = max((page.unpacked for page in pages if page.dictionary), default=0)
+                read = max((page.unpacked for page in pages if not page.dictionary), default=0)
+                if (largest := max(kept, read)) >= LARGE:
+                    # A dictionary is there unpacked and taken apart. Then come the page, packed and unpacked, and an
+                    # array, which is there twice if it grows after a value of the dictionary: so that one is alone.
+                    besides = 2 * kept + read + max(page.packed for page in pages) + largest
+                    heavy[number] = _Heavy(largest, besides, 1 if kept >= LARGE else _SPOOLED_ROWS)
+    return heavy
 
 
 @contextmanager
@@ -165,9 +210,27 @@ def _open_parquet(path: str, storage: Storage, **options: Any) -> Iterator[pq.Pa
         yield stack.enter_context(pq.ParquetFile(source, **options))
 
 
-def _ipc_batches(path: str, packer: Packer) -> Iterator[pa.RecordBatch]:
+def _ipc_rows(path: str, reading: Reading) -> Iterator["_Rows"]:
+    batches = _ipc_batches(path, reading.storage)
+    largest = 0
+    if reading.make_room is not None:
+        with open_bytes(path, reading.storage) as file:
+            largest = max(batch_bytes(file), default=0)
+    if largest < LARGE or reading.make_room is None:
+        yield from _each(batches, 0, reading)
+        return
+    need = path, f"a record batch of {show_bytes(largest)}", largest
+    row, more = 0, True
+    while more:
+        more = False
+        for rows in _spooled(islice(batches, 1), path, row, reading, reading.make_room, need):
+            row, more = row + rows.count, True
+            yield rows
+            del rows
+
+
+def _ipc_batches(path: str, storage: Storage) -> Iterator[pa.RecordBatch]:
     """Batches of an Arrow file, or of a stream (which Hugging Face datasets save under the same ending)."""
-    storage = packer.reading.storage
     # Not a memory map: what was read of it would count as this process's memory until all of it was read.
     with pa.PythonFile(RemoteFile(path, storage)) if is_url(path) else pa.OSFile(path, "rb") as file:
         try:
@@ -178,6 +241,62 @@ def _ipc_batches(path: str, packer: Packer) -> Iterator[pa.RecordBatch]:
             return
         for number in range(reader.num_record_batches):
             yield reader.get_batch(number)
+
+
+def _each(batches: Iterable[pa.RecordBatch], row: int, reading: Reading) -> Iterator["_Rows"]:
+    for batch in batches:
+        yield _take_batch(batch, row, reading)
+        row += batch.num_rows
+        del batch
+
+
+def _spooled(
+    batches: Iterable[pa.RecordBatch],
+    path: str,
+    row: int,
+    reading: Reading,
+    make_room: MakeRoom,
+    need: tuple[str, str, int],
+) -> Iterator["_Rows"]:
+    """The rows of batches that take much to read: all of them go to disk, and are read again a block at a time.
+
+    `need` is what to ask room for before they are read.
+    """
+    make_room(*need)
+    kept: list[_Rows] = []
+    last: list[_Rows] = []
+    failed: Exception | None = None
+    with tempfile.TemporaryFile(dir=reading.spool, prefix=".rows-") as spool:
+        try:
+            for rows in _each(batches, row, reading):
+                with _putting_down(path, need[1]):
+                    spool.write(rows.data.data)
+                last.append(replace(rows, data=_NO_BYTES))
+                del rows
+                if len(last) == _JOINED_BATCHES:
+                    kept.append(_join(last))
+                    last.clear()
+        except (pa.ArrowException, OSError) as error:
+            failed = error  # to be told once the rows before it were given out
+        with _putting_down(path, need[1]):
+            spool.seek(0)  # and what is still to be written is
+        make_room(*need[:2], 0)  # what reading took is free now, and is to be handed back
+        for rows in [*kept, *last]:
+            for part in rows.parts(min(reading.block_bytes, LARGE - 1)):
+                size = int(part.ends[-1]) if len(part.ends) else 0
+                if size >= LARGE:
+                    make_room(f"{path}[{part.places[0]}]", f"a document of {show_bytes(size)}", size)
+                yield replace(part, data=np.fromfile(spool, np.uint8, size))
+    if failed is not None:
+        raise failed
+
+
+@contextmanager
+def _putting_down(path: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SourceError(f"{path}: {what} is unpacked to disk first: {error}. Make space and run again.") from error
 
 
 def _first_line(error: Exception) -> str:
@@ -217,9 +336,56 @@ def _is_text(kind: Any) -> bool:
     return any(getattr(pa.types, f"is_{test}")(kind) for test in tests)
 
 
-def _take_batch(batch: pa.RecordBatch, path: str, first_row: int, file: int, packer: Packer) -> Iterator[Documents]:
-    kind = _column_type(batch.schema, packer.reading.field)
-    index, way = _find(batch.schema, packer.reading.field)
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The documents of neighbouring rows, and what is wrong with the other rows."""
+
+    count: int
+    data: NDArray[np.uint8]
+    ends: NDArray[np.int64]
+    places: NDArray[np.int64]
+    keys: NDArray[np.uint64] | None
+    bad: int
+    problems: list[tuple[int, str]]
+    empty: int
+
+    def parts(self, size: int) -> Iterator["_Rows"]:
+        """The same, without its bytes, in parts of up to `size` or one document; the first tells what is wrong."""
+        start, rest = 0, self
+        while start < len(self.ends) or start == 0:
+            base = int(self.ends[start - 1]) if start else 0
+            stop = max(start + 1, int(np.searchsorted(self.ends, base + size, side="right")))
+            chosen = slice(start, stop)
+            keys = None if self.keys is None else self.keys[chosen]
+            yield replace(rest, ends=self.ends[chosen] - base, places=self.places[chosen], keys=keys)
+            start, rest = stop, replace(self, count=0, bad=0, problems=[], empty=0)
+
+
+def _join(every: list[_Rows]) -> _Rows:
+    """The same as one, without the bytes."""
+    sizes = np.concatenate([np.diff(rows.ends, prepend=0) for rows in every])
+    keys = [rows.keys for rows in every if rows.keys is not None]
+    return _Rows(
+        count=sum(rows.count for rows in every),
+        data=_NO_BYTES,
+        ends=np.cumsum(sizes),
+        places=np.concatenate([rows.places for rows in every]),
+        keys=np.concatenate(keys) if keys else None,
+        bad=sum(rows.bad for rows in every),
+        problems=[problem for rows in every for problem in rows.problems][:LISTED_SKIPS],
+        empty=sum(rows.empty for rows in every),
+    )
+
+
+def _hand_over(rows: _Rows, path: str, file: int, packer: Packer) -> Iterator[Documents]:
+    packer.bad_many([(f"{path}[{row}]", reason) for row, reason in rows.problems], rows.bad)
+    packer.left_out("empty", rows.empty)
+    yield from packer.add(rows.data, rows.ends, file, rows.places, rows.keys)
+
+
+def _take_batch(batch: pa.RecordBatch, first_row: int, reading: Reading) -> _Rows:
+    kind = _column_type(batch.schema, reading.field)
+    index, way = _find(batch.schema, reading.field)
     array: Any = batch.column(index)
     if way:
         array = pc.struct_field(array, way)
@@ -229,32 +395,41 @@ def _take_batch(batch: pa.RecordBatch, path: str, first_row: int, file: int, pac
         array = array.cast(pa.large_binary())
     elif pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
         array = array.cast(pa.large_binary() if pa.types.is_binary_view(array.type) else pa.large_string())
-    rows = np.arange(first_row, first_row + len(array), dtype=np.int64)
-    problems: list[tuple[int, str]] = []
-    bad = 0
-    keys: NDArray[np.uint64] | None = None
-    if (group := packer.reading.group) is not None:
-        keys, lost = _keys(batch, group)
-        problems += [(row, f"no {group!r} to split by") for row in rows[lost][:LISTED_SKIPS].tolist()]
-        bad, rows, array = int(lost.sum()), rows[~lost], array.filter(pa.array(~lost))
-    if array.null_count:
-        missing = np.asarray(array.is_null())
-        problems += [(row, "null, expected text") for row in rows[missing][:LISTED_SKIPS].tolist()]
-        bad, rows, array = bad + int(missing.sum()), rows[~missing], array.drop_null()
     data, ends = _buffers(array)
-    if invalid := invalid_documents(data, ends):
-        starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
-        for document, at in invalid[:LISTED_SKIPS]:
-            found = data[starts[document] + at]
-            problems.append((int(rows[document]), f"invalid UTF-8 at byte {at} of the text (found 0x{found:02x})"))
-        bad += len(invalid)
-        data, ends, rows = _without(data, ends, rows, [document for document, _ in invalid])
+    lost = np.zeros(len(array), bool)
+    problems: list[tuple[int, str]] = []
+    keys: NDArray[np.uint64] | None = None
+    if reading.group is not None:
+        keys, lost = _keys(batch, reading.group)
+        problems += [(row, f"no {reading.group!r} to split by") for row in np.flatnonzero(lost)[:LISTED_SKIPS].tolist()]
+    if array.null_count:
+        missing = np.asarray(array.is_null()) & ~lost
+        problems += [(row, "null, expected text") for row in np.flatnonzero(missing)[:LISTED_SKIPS].tolist()]
+        lost = lost | missing
+    starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
+    for row, at in invalid_documents(data, ends):
+        if not lost[row]:
+            found = data[starts[row] + at]
+            problems.append((row, f"invalid UTF-8 at byte {at} of the text (found 0x{found:02x})"))
+            lost[row] = True
     problems.sort()
-    packer.bad_many([(f"{path}[{row}]", reason) for row, reason in problems[:LISTED_SKIPS]], bad)
-    full = np.diff(ends, prepend=0) > 0
-    packer.left_out("empty", len(ends) - int(full.sum()))
-    rows = rows[full]
-    yield from packer.add(data, ends[full], file, rows, None if keys is None else keys[rows - first_row])
+    lengths = ends - starts[: len(ends)]
+    keep = ~lost & (lengths > 0)
+    if lengths[lost].any():
+        # Rare, so it may copy.
+        data = np.concatenate([_NO_BYTES, *(data[starts[row] : ends[row]] for row in np.flatnonzero(keep))])
+        ends = np.cumsum(np.where(keep, lengths, 0))
+    rows = np.arange(len(array), dtype=np.int64)[keep]
+    return _Rows(
+        count=len(array),
+        data=data,
+        ends=ends[keep],
+        places=rows + first_row,
+        keys=None if keys is None else keys[rows],
+        bad=int(lost.sum()),
+        problems=[(first_row + row, reason) for row, reason in problems[:LISTED_SKIPS]],
+        empty=len(array) - len(rows) - int(lost.sum()),
+    )
 
 
 def _keys(batch: pa.RecordBatch, group: str) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
@@ -280,13 +455,3 @@ def _buffers(array: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     borders = np.frombuffer(offsets, np.int64 if large else np.int32)[array.offset : array.offset + len(array) + 1]
     data = np.frombuffer(values, np.uint8) if values is not None else np.empty(0, np.uint8)
     return data[borders[0] : borders[-1]], borders[1:].astype(np.int64) - int(borders[0])
-
-
-def _without(
-    data: NDArray[np.uint8], ends: NDArray[np.int64], rows: NDArray[np.int64], bad: list[int]
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
-    """The documents but the `bad` ones; rare, so it may copy."""
-    keep = np.ones(len(ends), bool)
-    keep[bad] = False
-    lengths = np.diff(ends, prepend=0)
-    return data[np.repeat(keep, lengths)], np.cumsum(lengths[keep]), rows[keep]

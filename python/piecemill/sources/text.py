@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill._core import cut_text, invalid_documents, read_texts
+from piecemill.sizes import show_bytes
 from piecemill.sources.documents import LISTED_SKIPS, Documents
 from piecemill.sources.packing import LARGE, Growing, Packer
 from piecemill.sources.remote import fetch, is_url, open_bytes
@@ -38,7 +39,8 @@ def read_text(task: Task, packer: Packer) -> Iterator[Documents]:
 def _read_group(task: Task, packer: Packer) -> Iterator[Documents]:
     if task.nbytes >= LARGE and packer.reading.make_room is not None:
         # Before it is read: of a file its size is known. What was fetched is joined, so it is there twice.
-        packer.reading.make_room(task.paths[0], task.nbytes, task.nbytes * (2 if is_url(task.paths[0]) else 1))
+        besides = task.nbytes * (2 if is_url(task.paths[0]) else 1)
+        packer.reading.make_room(task.paths[0], f"a document of {show_bytes(task.nbytes)}", besides)
     if is_url(task.paths[0]):
         contents = fetch(task.paths, packer.reading.storage)
         (data, ends, numbers, empty, (listed, count)), binary = _take_texts(contents, task.named)
