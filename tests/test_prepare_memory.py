@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from command import PIECEMILL, piecemill
-from corpora import journal, small_tokenizer, split_documents, texts, write_jsonl
+from corpora import content, journal, small_tokenizer, split_documents, texts, write_jsonl
 from piecemill import prepare
 from piecemill.errors import SourceError, TokenizerError
 from piecemill.preparing.encoding import Encoder, pieces_of
@@ -22,7 +22,7 @@ from piecemill.shards.format import token_dtype
 from piecemill.sources import LARGE
 from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.verify import Verifier
-from piecemill.training.stages import give_back_memory, memory_now
+from piecemill.training.stages import give_back_memory, memory_allocated, memory_now
 from vocabularies import tokenizer
 
 MIB = 2**20
@@ -50,6 +50,71 @@ def test_a_text_cut_at_spaces_has_the_ids_of_the_whole(split, parts, size):
     ids = [i for piece in pieces for i in tok.encode(piece).tolist()]
     assert ids == tok.encode(text).tolist()
     assert [i for piece in pieces for i in home(split).encode(piece.decode(), parse=False).tolist()] == ids
+
+
+@pytest.mark.parametrize("split", ["gpt2", "cl100k", "o200k"])
+@settings(deadline=None)
+@given(
+    parts=st.lists(st.sampled_from([part for part in PARTS if " " not in part]), max_size=40), size=st.integers(1, 5)
+)
+def test_a_text_without_spaces_is_cut_at_line_ends(split, parts, size):
+    text = "".join(["word", *parts, "7", "\n", *parts]).encode()
+    pieces = [bytes(piece) for piece in pieces_of(np.frombuffer(text, np.uint8), size)]
+    assert len(pieces) > 1
+    assert b"".join(pieces) == text
+    ids = [i for piece in pieces for i in tokenizer(split).encode(piece).tolist()]
+    assert ids == tokenizer(split).encode(text).tolist()
+
+
+def test_a_document_that_cannot_be_cut_is_refused_before_it_is_encoded(tmp_path):
+    # Some hundred megabytes for the engine in one call, where a text with spaces takes 8 MiB at a time.
+    (tmp_path / "a.txt").write_text("x7Y!" * (8 * MIB))
+    before = memory_now()
+    with pytest.raises(SourceError, match=r"a\.txt.*: a document of 33\.6 MB.*needs about .* --memory allows"):
+        prepare(
+            tmp_path / "a.txt", tokenizer("gpt2"), out=tmp_path / "out", memory=str(min(before, 256 * MIB) + 500 * MIB)
+        )
+    assert memory_now() < before + 300 * MIB
+
+
+def test_words_that_are_ever_new_stay_within_the_memory(tmp_path):
+    # gigatoken keeps every word it has seen: without an end to that, these took 830 MiB.
+    random = np.random.default_rng(0)
+    for number in range(12):
+        letters = random.integers(0x21, 0x7F, 12 * MIB, np.uint8)
+        letters[::60] = 0x20
+        letters[::1200] = 0x0A
+        (tmp_path / f"{number:02}.txt").write_bytes(letters.tobytes())
+    small_tokenizer().save(tmp_path / "tok")
+    options = ["--separator", "\n", "--tokenizer", tmp_path / "tok", "--json"]
+    files = sorted(tmp_path.glob("*.txt"))
+    few = piecemill("prepare", *files, *options, "--out", tmp_path / "few", "--memory", "576MiB")
+    assert few.returncode == 0, few.stderr
+    assert json.loads(few.stdout)["timing"]["peak_memory_bytes"] < 576 * MIB
+    much = piecemill("prepare", *files, *options, "--out", tmp_path / "much", "--memory", "8GiB")
+    assert json.loads(much.stdout)["timing"]["peak_memory_bytes"] > 576 * MIB
+    assert content(tmp_path / "few") == content(tmp_path / "much")
+
+
+def test_what_is_allocated_is_counted_and_what_is_freed_is_not():
+    before = memory_allocated()
+    held = [np.ones(size, np.uint8) for size in (50 * MIB, 1000, 1000)]
+    assert 50 * MIB <= memory_allocated() - before < 51 * MIB
+    held.clear()
+    assert abs(memory_allocated() - before) < MIB
+
+
+def test_an_engine_that_has_forgotten_gives_the_same_ids():
+    engine = tokenizer("gpt2").model.start("gigatoken", "asked")
+    text = " ".join(texts(20))
+    want = engine.encode(text, parse=False).tolist()
+    (kept,) = engine._idle[False]
+    with engine._one(False) as in_use:
+        assert in_use is kept
+        engine.forget()
+    assert engine._idle[False] == []
+    assert engine.encode(text, parse=False).tolist() == want
+    assert engine._idle[False] != [kept]
 
 
 def test_only_splits_that_were_proved_are_cut():

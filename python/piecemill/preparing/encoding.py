@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill._core import gather_tokens
+from piecemill.preparing.budget import Caches
 from piecemill.sources import LARGE
 from piecemill.tokenizers import Tokenizer, resolve_bos, resolve_eos
 from piecemill.tokenizers.tokenizer import Special
@@ -41,6 +42,8 @@ class Encoder:
         self.eos = resolve_eos(tokenizer, eos)
         self.bos = resolve_bos(tokenizer, bos)
         self.verified: dict[str, Any] = {}
+        self._caches: Caches | None = None
+        self._compared = False
         self._left = (DOCUMENTS, BYTES)
         self._first: SimpleQueue[tuple[NDArray[np.uint8], NDArray[np.int64], Event] | None] = SimpleQueue()
 
@@ -63,8 +66,21 @@ class Encoder:
         """Load the engine now, so that its time and memory are not those of the first block."""
         self.encode(np.frombuffer(b"warm", np.uint8), np.array([4], np.int64))
 
+    def bound(self, caches: Caches) -> None:
+        """From now on the engine forgets what it has seen when that is too much."""
+        self._caches = caches
+
+    def forget(self) -> None:
+        """Give back what the engine keeps of texts it has seen; what it encodes next takes longer."""
+        self.tokenizer.engine.forget()
+        give_back_memory()
+
     def encode(self, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> Ids:
         """The ids of every document, and where each document ends among them."""
+        # Not while the home library is there, which takes as much as caches do at first.
+        if self._caches is not None and self._compared and self._caches.too_much():
+            self.forget()
+            self._caches.forgotten()
         finer = self._cut(data, ends) if self._in_pieces else ends
         # On this thread: the run has as many threads as it wants, and they read and write beside it.
         ids, id_ends = self.tokenizer.encode_flat(data, finer, special=self.special, parallel=False)
@@ -105,13 +121,25 @@ class Encoder:
     def heavy(self, data: NDArray[np.uint8], ends: NDArray[np.int64], token_bytes: int) -> int:
         """Bytes that encoding the largest document takes, where that is more than a block usually does; else 0."""
         sizes = np.diff(ends, prepend=0)
-        number = int(sizes.argmax()) if len(sizes) else 0
-        size = int(sizes[number]) if len(sizes) else 0
-        # Where it is cut, a call takes what a piece does, which is in the reserve of every run.
-        each = token_bytes if self._in_pieces else token_bytes + self.tokenizer.engine.bytes_per_token
-        if size < LARGE and size * each < USUAL:
+        if not len(sizes):
             return 0
-        return int(self._tokens(data[int(ends[number]) - size : int(ends[number])]) * each)
+        number = int(sizes.argmax())
+        size = int(sizes[number])
+        document = data[int(ends[number]) - size : int(ends[number])]
+        at_once, each = self._at_once(document), self.tokenizer.engine.bytes_per_token
+        if size < LARGE and size * token_bytes + at_once * each < USUAL:
+            return 0
+        return int(self._tokens(document) * (token_bytes + each * at_once / size))
+
+    def _at_once(self, document: NDArray[np.uint8]) -> int:
+        """Bytes that the engine must take in one call; 0 if no more than is in the reserve of every run."""
+        if not self._in_pieces:
+            return len(document)
+        most = min(_PIECE, _CALL // self.tokenizer.engine.bytes_per_token)
+        if len(document) <= most:
+            return 0
+        longest = max(map(len, pieces_of(document, most)))
+        return longest if longest > 2 * most else 0
 
     def _tokens(self, data: NDArray[np.uint8]) -> float:
         """How many tokens a document will have, going by some samples of it."""
@@ -170,10 +198,11 @@ class Encoder:
         # A home library may hold a hundred megabytes, and leave as much behind.
         del verifier
         give_back_memory()
+        self._compared = True
 
 
 def pieces_of(data: NDArray[np.uint8], size: int) -> Iterator[NDArray[np.uint8]]:
-    """A text in pieces of about `size` bytes, cut before single spaces; see `Tokenizer.cuts_at_spaces`.
+    """A text in pieces of about `size` bytes, cut before spaces and line ends; see `Tokenizer.cuts_at_spaces`.
 
     >>> [bytes(piece) for piece in pieces_of(np.frombuffer(b"one two  three four", np.uint8), 5)]
     [b'one', b' two', b'  three', b' four']
@@ -201,10 +230,15 @@ def _cut(data: NDArray[np.uint8], start: int, wanted: int) -> int:
 
 
 def _places(data: NDArray[np.uint8], low: int, high: int) -> NDArray[np.int64]:
-    """Where from `low` + 1 to `high` a space follows a visible ASCII character."""
+    """Where from `low` + 1 to `high` a space follows a visible ASCII character, or a line feed a letter or digit."""
     here = data[low : high + 1]
-    before = here[:-1]
-    return np.flatnonzero((here[1:] == 0x20) & (before > 0x20) & (before < 0x7F)) + low + 1
+    before, after = here[:-1], here[1:]
+    places = (after == 0x20) & (before > 0x20) & (before < 0x7F)
+    if not places.any():
+        lower = before | 0x20
+        word = ((lower >= 0x61) & (lower <= 0x7A)) | ((before >= 0x30) & (before <= 0x39))
+        places = (after == 0x0A) & word
+    return np.flatnonzero(places) + low + 1
 
 
 def _character(data: NDArray[np.uint8], at: int) -> int:

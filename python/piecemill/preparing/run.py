@@ -17,7 +17,7 @@ import numpy as np
 
 from piecemill import _core
 from piecemill.errors import PlanError, ShardError, Stopped
-from piecemill.preparing.budget import Budget, Room
+from piecemill.preparing.budget import Budget, Caches, Room
 from piecemill.preparing.commit import Commits, Totals, kept_hashes
 from piecemill.preparing.encoding import USUAL, Encoder
 from piecemill.preparing.folder import Folder, Unchanged
@@ -188,8 +188,14 @@ class _Run:
             )
         workers, why = _workers(self.plan, room=max(1, 1 + (left - _BLOCKS) // (_BLOCKS + _ENGINE)))
         left -= (workers - 1) * _ENGINE
-        self.on_progress(PrepareProgress(stage="start", workers=why, in_flight_most=left))
-        return Budget(left, 2 * workers + 2, self.dtype.itemsize, self.progress), workers, most_seen
+        # Two fifths for what is in flight, the rest for caches of engines, with as much again for when they double; and
+        # the home library has gone by the time that they have grown.
+        in_flight = left * 2 // 5
+        caches = (left - in_flight + _HOME) // 2
+        self.on_progress(PrepareProgress(stage="start", workers=why, in_flight_most=in_flight))
+        budget = Budget(in_flight, 2 * workers + 2, self.dtype.itemsize, self.progress)
+        self.encoder.bound(Caches(budget, caches, self.memory))
+        return budget, workers, most_seen
 
     def _work(self, source: Source, selection: Selection, commits: Commits, budget: Budget, workers: int) -> None:
         totals = commits.totals
@@ -201,7 +207,7 @@ class _Run:
                     for hashes in kept_hashes(self.folder.path, self.splits.names, commits):
                         selection.saw(hashes)
             unchanged = Unchanged(source.files, self.folder.changed_times())
-            room = Room(budget, self.memory)
+            room = Room(budget, self.memory, self.encoder.forget)
             reading = replace(source.reading, make_room=room.make, spool=str(self.folder.path))
             source = replace(source, reading=reading)
             reader = Reader(source, selection, totals, self.clock, unchanged)

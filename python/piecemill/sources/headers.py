@@ -16,6 +16,7 @@ _FIRST_LOOK = 4 * 1024
 _MOST = 16 * 1024 * 1024
 _MAGIC = b"ARROW1"
 _MARKER = 0xFFFF_FFFF
+_DICTIONARY, _RECORD_BATCH = 2, 3
 _BOOLEANS, _BYTE, _NUMBERS, _DOUBLE, _BINARY, _LISTS, _MAP, _STRUCT = (1, 2), 3, (4, 5, 6), 7, 8, (9, 10), 11, 12
 
 
@@ -119,12 +120,13 @@ class _Thrift:
 
 
 def batch_bytes(file: BinaryIO) -> Iterator[int]:
-    """What each record batch or dictionary of an Arrow file or stream takes in memory while it is read, in order.
+    """What each record batch of an Arrow file or stream, with dictionaries before it, takes in memory to be read.
 
     Ends without a word where the bytes are none of these: who reads them says so.
     """
     file.seek(0)
     at = 8 if file.read(len(_MAGIC)) == _MAGIC else 0
+    dictionaries = 0
     while True:
         file.seek(at)
         head = file.read(8)
@@ -140,13 +142,12 @@ def batch_bytes(file: BinaryIO) -> Iterator[int]:
         body = at + size
         try:
             message = _Table.root(file.read(size))
-            length = message.number(3, "<q")
-            header = message.table(2)
-            if header is not None:
-                kind = message.number(1, "<B")
-                yield length + sum(
-                    _unpacked(file, body, header.table(1) if kind == 2 else header if kind == 3 else None)
-                )
+            kind, header, length = message.number(1, "<B"), message.table(2), message.number(3, "<q")
+            if header is not None and kind == _DICTIONARY:
+                dictionaries += length + sum(_unpacked(file, body, header.table(1)))
+            elif header is not None and kind == _RECORD_BATCH:
+                yield dictionaries + length + sum(_unpacked(file, body, header))
+                dictionaries = 0
         except struct.error:
             return
         at = body + length

@@ -150,9 +150,9 @@ def _parquet_rows(task: Task, reading: Reading) -> Iterator["_Rows"]:
     heavy = {} if reading.make_room is None else _heavy_groups(meta, groups, path, reading)
     row = task.first_row
 
-    def batches(numbers: list[int], most: int) -> Iterator[pa.RecordBatch]:
+    def batches(numbers: list[int], most: int, **options: Any) -> Iterator[pa.RecordBatch]:
         # With a buffer, a column is read as it is needed; without, a row group's column is held whole.
-        with _open_parquet(path, reading.storage, buffer_size=_BUFFER_BYTES, metadata=meta) as file:
+        with _open_parquet(path, reading.storage, buffer_size=_BUFFER_BYTES, metadata=meta, **options) as file:
             yield from file.iter_batches(most, row_groups=numbers, columns=columns, use_threads=False)
 
     for is_heavy, run in groupby(groups, heavy.__contains__):
@@ -161,7 +161,7 @@ def _parquet_rows(task: Task, reading: Reading) -> Iterator["_Rows"]:
                 group = heavy[numbers[0]]
                 what = f"a document of up to {show_bytes(group.largest)}"
                 need = f"{path}, row group {numbers[0]}", what, group.besides
-                few = batches(numbers, min(most, group.rows))
+                few = batches(numbers, min(most, group.rows), pre_buffer=False)  # which would keep what is packed
                 every = _spooled(few, path, row, reading, reading.make_room, need)
             else:
                 every = _each(batches(numbers, most), row, reading)
@@ -195,9 +195,9 @@ def _heavy_groups(meta: pq.FileMetaData, groups: range, path: str, reading: Read
                 kept = max((page.unpacked for page in pages if page.dictionary), default=0)
                 read = max((page.unpacked for page in pages if not page.dictionary), default=0)
                 if (largest := max(kept, read)) >= LARGE:
-                    # A dictionary is there unpacked and taken apart. Then come the page, packed and unpacked, and an
-                    # array, which is there twice if it grows after a value of the dictionary: so that one is alone.
-                    besides = 2 * kept + read + max(page.packed for page in pages) + largest
+                    # A dictionary is there unpacked and taken apart. Then come the page, and what it was packed or
+                    # an array; that is there twice if it grows after a value of the dictionary: so this one is alone.
+                    besides = 2 * kept + read + largest
                     heavy[number] = _Heavy(largest, besides, 1 if kept >= LARGE else _SPOOLED_ROWS)
     return heavy
 
@@ -212,21 +212,25 @@ def _open_parquet(path: str, storage: Storage, **options: Any) -> Iterator[pq.Pa
 
 def _ipc_rows(path: str, reading: Reading) -> Iterator["_Rows"]:
     batches = _ipc_batches(path, reading.storage)
-    largest = 0
-    if reading.make_room is not None:
-        with open_bytes(path, reading.storage) as file:
-            largest = max(batch_bytes(file), default=0)
-    if largest < LARGE or reading.make_room is None:
+    if reading.make_room is None:
         yield from _each(batches, 0, reading)
         return
-    need = path, f"a record batch of {show_bytes(largest)}", largest
-    row, more = 0, True
+    with open_bytes(path, reading.storage) as file:
+        sizes = list(batch_bytes(file))
+    row, number, more = 0, 0, True
     while more:
         more = False
-        for rows in _spooled(islice(batches, 1), path, row, reading, reading.make_room, need):
+        one, size = islice(batches, 1), sizes[number] if number < len(sizes) else 0
+        if size < LARGE:
+            every = _each(one, row, reading)
+        else:
+            need = f"{path}, record batch {number}", f"a record batch of {show_bytes(size)}", size
+            every = _spooled(one, path, row, reading, reading.make_room, need)
+        for rows in every:
             row, more = row + rows.count, True
             yield rows
             del rows
+        number += 1
 
 
 def _ipc_batches(path: str, storage: Storage) -> Iterator[pa.RecordBatch]:

@@ -38,6 +38,9 @@ class Engine(Protocol):
         self, data: NDArray[np.uint8], ends: NDArray[np.int64], *, parse: bool, parallel: bool | None
     ) -> Encoded: ...
 
+    def forget(self) -> None:
+        """Let go of what the library keeps of the texts it has seen, if there is no bound to that."""
+
 
 @dataclass(frozen=True)
 class Declared:

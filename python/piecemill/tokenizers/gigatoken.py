@@ -5,6 +5,7 @@ Python object per text, and lets go of the interpreter while it encodes.
 
 A gigatoken tokenizer keeps what it has seen in caches, and threads that share one wait for each other: two were no
 faster than one (docs/tried.md). So every call has one to itself, and as many are loaded as there are calls at once.
+The caches have no bound: where words are ever new they grow by three times the text, until `forget`.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ class GigatokenEngine:
         self._load = load
         self._latin = latin
         self._idle: dict[bool, list[Any]] = {False: [], True: []}
+        self._forgot = 0
         self.why = why
 
     @property
@@ -55,10 +57,15 @@ class GigatokenEngine:
         ids = np.asarray(layout.content.data)[offsets[0] : offsets[-1]]
         return ids, offsets[1:] - offsets[0]
 
+    def forget(self) -> None:
+        self._forgot += 1  # those that are in use now do not come back
+        for idle in self._idle.values():
+            idle.clear()
+
     @contextmanager
     def _one(self, parse: bool) -> Iterator[Any]:
         """gigatoken's own object, for nobody else until it is given back."""
-        idle = self._idle[parse]
+        idle, forgot = self._idle[parse], self._forgot
         try:
             tokenizer = idle.pop()  # one step, so two threads never get the same
         except IndexError:
@@ -66,7 +73,8 @@ class GigatokenEngine:
         try:
             yield tokenizer
         finally:
-            idle.append(tokenizer)
+            if forgot == self._forgot:
+                idle.append(tokenizer)
 
 
 def refusal(load: Callable[[], Any]) -> str | None:

@@ -36,6 +36,9 @@ class HFEngine:
 
         return version("tokenizers")
 
+    def forget(self) -> None:
+        """Nothing: the library keeps little."""
+
     def encode(self, text: str, *, parse: bool) -> NDArray[np.uint32]:
         engine = self.parsing if parse else self.plain
         return np.array(engine.encode(text, add_special_tokens=False).ids, np.uint32)

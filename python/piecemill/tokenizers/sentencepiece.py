@@ -36,6 +36,9 @@ class SentencePieceEngine:
 
         return version("sentencepiece")
 
+    def forget(self) -> None:
+        """Nothing: the library keeps little."""
+
     def encode(self, text: str, *, parse: bool) -> NDArray[np.uint32]:
         return np.array(self.loaded.encode(text, out_type=int), np.uint32)
 

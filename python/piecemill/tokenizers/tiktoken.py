@@ -35,6 +35,9 @@ class TiktokenEngine:
 
         return version("tiktoken")
 
+    def forget(self) -> None:
+        """Nothing: the library keeps little."""
+
     def encode(self, text: str, *, parse: bool) -> NDArray[np.uint32]:
         return np.array(self._ids(text, parse), np.uint32)
 

@@ -146,10 +146,11 @@ class Tokenizer:
 
     @property
     def cuts_at_spaces(self) -> bool:
-        """Whether a text may be cut before any space that follows a visible ASCII character: the ids are the same.
+        """Whether a text may be cut before a space that follows a visible ASCII character, and before a line feed that
+        follows an ASCII letter or digit: the ids are the same.
 
-        True of the splits gpt2, cl100k and o200k. None of their pretokens goes on from such a character to a space, so
-        one always ends there; none looks back, and what looks ahead looks from white space.
+        True of the splits gpt2, cl100k and o200k. None of their pretokens goes on from the one to the other, so one
+        always ends there; none looks back, and what looks ahead looks from white space.
         """
         return getattr(self._model, "pattern", None) in PATTERNS.values()
 
