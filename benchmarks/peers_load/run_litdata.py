@@ -4,14 +4,14 @@ from functools import partial
 
 from loop import SEED, loader
 
-_PART = 1_000_000
+_BLOCKS = 1024
 
 
-def _part(number, path):
+def _part(number, path, size):
     import numpy as np
     import torch
 
-    tokens = np.load(path, mmap_mode="r")[number * _PART : (number + 1) * _PART]
+    tokens = np.load(path, mmap_mode="r")[number * size : (number + 1) * size]
     # Its headers know no uint16.
     yield torch.from_numpy(tokens.astype(np.int32))
 
@@ -20,14 +20,15 @@ def write(args):
     import numpy as np
     from litdata import TokensLoader, optimize
 
+    # It takes no block from two chunks, so all parts but the last are of whole blocks, and so are chunks of them.
+    size = (args.window + 1) * _BLOCKS
     count = len(np.load(args.tokens, mmap_mode="r"))
     optimize(
-        partial(_part, path=str(args.tokens)),
-        list(range(-(-count // _PART))),
+        partial(_part, path=str(args.tokens), size=size),
+        list(range(-(-count // size))),
         output_dir=str(args.out / str(args.window)),
         num_workers=1,
-        # A chunk holds whole blocks, and one that no block fills is left out.
-        chunk_size=(args.window + 1) * 4096,
+        chunk_size=4 * size,
         item_loader=TokensLoader(block_size=args.window + 1),
         verbose=False,
     )
