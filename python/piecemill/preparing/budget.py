@@ -41,28 +41,27 @@ class Budget:
 
     def wait_alone(self) -> bool:
         """Wait until nothing is in flight; False if the run is over."""
-        return self._wait(self.most_bytes, count=False)
+        return self._wait(self.most_bytes)
 
     def take(self, size: int, documents: int, heavy: int) -> int | None:
         """Wait until a block may come in; what it is charged, or None if the run is over."""
         cost = self.cost(size, documents) + heavy
-        if not self._wait(cost, count=True):
-            return None
-        self.real += size
-        return cost
+        return cost if self._wait(cost, size) else None
 
     def cost(self, size: int, documents: int) -> int:
         """What a block is charged before its tokens are known."""
         return int(size * (1 + self._encoding_bytes * self._per_byte)) + documents * _DOCUMENT
 
-    def _wait(self, cost: int, *, count: bool) -> bool:
+    def _wait(self, cost: int, size: int | None = None) -> bool:
+        """Wait until there is room for `cost`, and take it for a block of `size` bytes, if one is to come in."""
         with self._changed:
             while self._blocks and (self.held + cost > self.most_bytes or self._blocks >= self._most_blocks):
                 if self._over or self._progress.stopped:
                     return False
                 self._changed.wait(0.1)
-            if count:
+            if size is not None:
                 self.held += cost
+                self.real += size
                 self._blocks += 1
         return not (self._over or self._progress.stopped)
 
