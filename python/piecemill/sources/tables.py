@@ -411,11 +411,11 @@ def _take_batch(batch: pa.RecordBatch, first_row: int, reading: Reading) -> _Row
         problems += [(row, "null, expected text") for row in np.flatnonzero(missing)[:LISTED_SKIPS].tolist()]
         lost = lost | missing
     starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
-    for row, at in invalid_documents(data, ends):
-        if not lost[row]:
-            found = data[starts[row] + at]
-            problems.append((row, f"invalid UTF-8 at byte {at} of the text (found 0x{found:02x})"))
-            lost[row] = True
+    invalid = [(row, at) for row, at in invalid_documents(data, ends) if not lost[row]]
+    for row, at in invalid[:LISTED_SKIPS]:
+        found = data[starts[row] + at]
+        problems.append((row, f"invalid UTF-8 at byte {at} of the text (found 0x{found:02x})"))
+    lost[[row for row, _ in invalid]] = True
     problems.sort()
     lengths = ends - starts[: len(ends)]
     keep = ~lost & (lengths > 0)
