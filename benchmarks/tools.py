@@ -46,8 +46,8 @@ TOOLS = {
         Tool("fast-bpe-rs", "0.6.1"),
         Tool("quickbpe", "2.1", needs=("numpy", "regex")),
         Tool("bpeasy", "0.1.6"),
-        Tool("youtokentome", "1.0.6", ("gpt2",), "other rules", ("cython", "setuptools", "wheel")),
-        Tool("sentencepiece", "0.2.2", ("gpt2",), "other rules"),
+        Tool("youtokentome", "1.0.6", promises="other rules", needs=("cython", "setuptools", "wheel")),
+        Tool("sentencepiece", "0.2.2", promises="other rules"),
     ]
 }
 

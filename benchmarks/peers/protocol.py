@@ -55,6 +55,14 @@ def documents(corpus: Path) -> Iterator[str]:
                 yield json.loads(line)["text"]
 
 
+def unspaced(text: str) -> str:
+    """The text with other characters for white space, one for one: a single word to tools that always cut there."""
+    return text.translate(_UNSPACED)
+
+
+_UNSPACED = {number: 0xE000 + at for at, number in enumerate(n for n in range(0x3001) if chr(n).isspace())}
+
+
 def save_tokens(tokens: Iterable[bytes], path: Path) -> None:
     """Tokens in order, in hex: for tools that leave saving to the user."""
     path.write_text("\n".join(token.hex() for token in tokens))

@@ -1,11 +1,17 @@
 """sentencepiece BPE: characters, lines as sentences, its own splits. Other rules, so its merges are not compared."""
 
 import sentencepiece
-from protocol import documents, peer
+from protocol import documents, peer, unspaced
 
 
 def train(args):
-    lines = (line for text in documents(args.corpus) for line in text.split("\n") if line)
+    if args.split == "none":
+        lines, splits = (
+            map(unspaced, documents(args.corpus)),
+            {"split_by_unicode_script": False, "split_by_number": False},
+        )
+    else:
+        lines, splits = (line for text in documents(args.corpus) for line in text.split("\n") if line), {}
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=lines,
         model_prefix=str(args.out / "sentencepiece"),
@@ -19,6 +25,7 @@ def train(args):
         remove_extra_whitespaces=False,
         max_sentence_length=1 << 30,
         minloglevel=2,
+        **splits,
     )
 
 
