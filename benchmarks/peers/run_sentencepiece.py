@@ -3,15 +3,18 @@
 import sentencepiece
 from protocol import documents, peer, unspaced
 
+# It ends on a longer word: a place in one is 16 bits. Longer documents are several words to it.
+LONGEST = 65_000
+
 
 def train(args):
     if args.split == "none":
-        lines, splits = (
-            map(unspaced, documents(args.corpus)),
-            {"split_by_unicode_script": False, "split_by_number": False},
-        )
+        words = map(unspaced, documents(args.corpus))
+        lines = (word[at : at + LONGEST] for word in words for at in range(0, len(word), LONGEST))
+        splits = {"split_by_unicode_script": False, "split_by_number": False}
     else:
-        lines, splits = (line for text in documents(args.corpus) for line in text.split("\n") if line), {}
+        lines = (line for text in documents(args.corpus) for line in text.split("\n") if line)
+        splits = {}
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=lines,
         model_prefix=str(args.out / "sentencepiece"),
