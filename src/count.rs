@@ -5,8 +5,9 @@
 //!
 //! Each thread counts into its own table; tables are merged at the end. A word of up to 15 bytes, as nearly all
 //! are, lives inside its table entry, so looking it up touches one place in memory; longer words live in an
-//! arena. When the tables together pass half the memory budget, a table is sorted and spilled to disk (the other
-//! half is for tables that are just growing); sorted runs are merged at the end.
+//! arena. When the tables together pass a third of the memory budget, the largest is sorted and spilled to disk (a
+//! table that grows holds its old and its new self, which is twice as large, for a moment). Sorted runs are merged when
+//! there are many of them, and at the end.
 
 use crate::error::{Error, Result};
 use crate::pretoken::Split;
@@ -48,22 +49,33 @@ impl WordCounts {
         self.counts.push(count);
     }
 
-    /// The same words by falling count; with `ties`, equal counts by ascending bytes, so that the order is a
+    /// Which word is where by falling count; with `ties`, equal counts by ascending bytes, so that the order is a
     /// function of the content (merging does not care, a saved file does).
-    pub fn sorted(&self, ties: bool) -> WordCounts {
-        let mut words: Vec<(&[u8], u64)> = self.iter().collect();
+    pub fn order(&self, ties: bool) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.counts.len()).collect();
         if ties {
-            words.sort_unstable_by_key(|&(word, count)| (Reverse(count), word));
+            order.sort_unstable_by_key(|&at| (Reverse(self.counts[at]), self.word(at)));
         } else {
-            words.sort_unstable_by_key(|&(_, count)| Reverse(count));
+            order.sort_unstable_by_key(|&at| Reverse(self.counts[at]));
         }
-        let mut sorted = WordCounts {
+        order
+    }
+
+    /// Word number `at`.
+    pub fn word(&self, at: usize) -> &[u8] {
+        let start = if at == 0 { 0 } else { self.ends[at - 1] };
+        &self.data[start as usize..self.ends[at] as usize]
+    }
+
+    /// The same words in another order.
+    pub fn in_order(&self, order: &[usize]) -> WordCounts {
+        let mut words = WordCounts {
             data: Vec::with_capacity(self.data.len()),
-            ends: Vec::with_capacity(words.len()),
-            counts: Vec::with_capacity(words.len()),
+            ends: Vec::with_capacity(order.len()),
+            counts: Vec::with_capacity(order.len()),
         };
-        words.into_iter().for_each(|(word, count)| sorted.push(word, count));
-        sorted
+        order.iter().for_each(|&at| words.push(self.word(at), self.counts[at]));
+        words
     }
 }
 
@@ -174,15 +186,31 @@ impl Table {
     }
 }
 
+/// So many runs of a kind are merged into one: no more than a few times as many files are open at a time.
+#[cfg(not(test))]
+const MANY_RUNS: usize = 64;
+#[cfg(test)]
+const MANY_RUNS: usize = 3;
+
+/// Words on disk, sorted by their bytes.
+struct Run {
+    file: File,
+    /// How often its words were merged from other runs.
+    merged: u32,
+}
+
 /// Counts the pretokens of documents, from any number of threads at once.
 pub struct Counter {
     split: Split,
     budget: usize,
     spill_dir: PathBuf,
     idle: Mutex<Vec<Table>>,
-    spilled: Mutex<Vec<File>>,
+    runs: Mutex<Vec<Run>>,
     used: AtomicUsize,
     distinct: AtomicUsize,
+    /// Sum of all counts from elsewhere.
+    total: AtomicU64,
+    spills: AtomicUsize,
     spilled_bytes: AtomicU64,
 }
 
@@ -194,9 +222,11 @@ impl Counter {
             budget,
             spill_dir,
             idle: Mutex::default(),
-            spilled: Mutex::default(),
+            runs: Mutex::default(),
             used: AtomicUsize::new(0),
             distinct: AtomicUsize::new(0),
+            total: AtomicU64::new(0),
+            spills: AtomicUsize::new(0),
             spilled_bytes: AtomicU64::new(0),
         }
     }
@@ -206,9 +236,9 @@ impl Counter {
         self.distinct.load(Relaxed)
     }
 
-    /// Sorted runs on disk, and their bytes.
+    /// How often a table was spilled, and the bytes written to disk.
     pub fn spills(&self) -> (usize, u64) {
-        (lock(&self.spilled).len(), self.spilled_bytes.load(Relaxed))
+        (self.spills.load(Relaxed), self.spilled_bytes.load(Relaxed))
     }
 
     /// Counts the pretokens of every document in `data`; `ends` tells where each document ends.
@@ -229,6 +259,12 @@ impl Counter {
         if ends.len() != counts.len() {
             return Err(Error::Source(format!("{} words but {} counts", ends.len(), counts.len())));
         }
+        // No sum over some of the counts can be larger than this one.
+        let sum = counts.iter().try_fold(0, |sum: u64, &count| sum.checked_add(count));
+        let sum = sum.filter(|&sum| self.total.fetch_update(Relaxed, Relaxed, |total| total.checked_add(sum)).is_ok());
+        if sum.is_none() {
+            return Err(Error::Source("the counts add up to 2^64 or more; they cannot be of real text".into()));
+        }
         self.with_table(|table| {
             // A word that never occurred is no word, whether or not it goes over disk.
             let counted = pieces(data, ends)?.zip(counts).filter(|&(_, &count)| count > 0);
@@ -241,13 +277,14 @@ impl Counter {
     fn with_table(&self, work: impl FnOnce(&mut Table) -> Result<()>) -> Result<()> {
         let mut table = lock(&self.idle).pop().unwrap_or_default();
         let (bytes, len) = (table.bytes(), table.len());
-        work(&mut table)?;
+        let worked = work(&mut table);
         self.distinct.fetch_add(table.len() - len, Relaxed);
         let grown = table.bytes() - bytes;
         let used = self.used.fetch_add(grown, Relaxed) + grown;
         let mut idle = lock(&self.idle);
         idle.push(table);
-        if used > self.budget / 2 {
+        worked?;
+        if used > self.budget / 3 {
             // The largest, which need not be this one: while it lies idle, this one would be spilled after every block.
             idle.sort_unstable_by_key(Table::bytes);
             let largest = idle.pop().unwrap_or_default();
@@ -259,40 +296,52 @@ impl Counter {
     }
 
     fn spill(&self, table: Table) -> Result<()> {
-        let failed = |error: io::Error| {
-            Error::Training(format!(
-                "{}: cannot spill counts to disk: {error}. Give more --memory, or point TMPDIR to a disk with room.",
-                self.spill_dir.display()
-            ))
-        };
-        let mut counts = Vec::with_capacity(table.len());
-        let mut words = WordCounts::default();
-        table.for_each(|word, count| words.push(word, count));
-        drop(table);
-        counts.extend(words.iter());
-        counts.sort_unstable();
-        let file = unnamed_file(&self.spill_dir).map_err(failed)?;
-        let mut out = BufWriter::with_capacity(1 << 20, &file);
-        let mut bytes = 0;
-        for (word, count) in counts {
-            let head = [word.len() as u64, count];
-            out.write_all(&head[0].to_le_bytes()).map_err(failed)?;
-            out.write_all(&head[1].to_le_bytes()).map_err(failed)?;
-            out.write_all(word).map_err(failed)?;
-            bytes += 16 + word.len() as u64;
+        let words = table.into_counts();
+        let mut order: Vec<usize> = (0..words.counts.len()).collect();
+        order.sort_unstable_by_key(|&at| words.word(at));
+        let mut run = RunWriter::new(&self.spill_dir).map_err(|error| self.failed(error))?;
+        for at in order {
+            run.write(words.word(at), words.counts[at]).map_err(|error| self.failed(error))?;
         }
-        out.flush().map_err(failed)?;
-        drop(out);
+        self.spills.fetch_add(1, Relaxed);
+        self.keep(run, 0)
+    }
+
+    /// Adds a run to the others, and merges those of its kind if they are many.
+    fn keep(&self, run: RunWriter, mut merged: u32) -> Result<()> {
+        let (mut file, bytes) = run.finish().map_err(|error| self.failed(error))?;
         self.spilled_bytes.fetch_add(bytes, Relaxed);
-        lock(&self.spilled).push(file);
-        Ok(())
+        loop {
+            let mut runs = lock(&self.runs);
+            runs.push(Run { file, merged });
+            if runs.iter().filter(|run| run.merged == merged).count() < MANY_RUNS {
+                return Ok(());
+            }
+            let (alike, others) = std::mem::take(&mut *runs).into_iter().partition(|run| run.merged == merged);
+            *runs = others;
+            drop(runs);
+            let mut run = RunWriter::new(&self.spill_dir).map_err(|error| self.failed(error))?;
+            merge_runs(alike, |word, count| run.write(word, count)).map_err(|error| self.failed(error))?;
+            let bytes;
+            (file, bytes) = run.finish().map_err(|error| self.failed(error))?;
+            self.spilled_bytes.fetch_add(bytes, Relaxed);
+            merged += 1;
+        }
+    }
+
+    fn failed(&self, error: io::Error) -> Error {
+        Error::Training(format!(
+            "{}: cannot spill counts to disk: {error}. Give more --memory, or point TMPDIR to a disk with room.",
+            self.spill_dir.display()
+        ))
     }
 
     /// All counts. The counter is empty afterwards.
     pub fn finish(&self) -> Result<WordCounts> {
         let tables = std::mem::take(&mut *lock(&self.idle));
         self.used.store(0, Relaxed);
-        if lock(&self.spilled).is_empty() {
+        self.total.store(0, Relaxed);
+        if lock(&self.runs).is_empty() {
             let counts = absorb_all(tables).into_counts();
             self.distinct.store(counts.counts.len(), Relaxed);
             return Ok(counts);
@@ -300,8 +349,13 @@ impl Counter {
         for table in tables {
             self.spill(table)?;
         }
-        let runs = std::mem::take(&mut *lock(&self.spilled));
-        let counts = merge_runs(runs).map_err(|error| {
+        let runs = std::mem::take(&mut *lock(&self.runs));
+        let mut counts = WordCounts::default();
+        let push = |word: &[u8], count| {
+            counts.push(word, count);
+            Ok(())
+        };
+        merge_runs(runs, push).map_err(|error| {
             Error::Training(format!("{}: cannot read spilled counts back: {error}", self.spill_dir.display()))
         })?;
         self.distinct.store(counts.counts.len(), Relaxed);
@@ -337,6 +391,30 @@ fn unnamed_file(dir: &std::path::Path) -> io::Result<File> {
     }
 }
 
+struct RunWriter {
+    out: BufWriter<File>,
+    bytes: u64,
+}
+
+impl RunWriter {
+    fn new(dir: &std::path::Path) -> io::Result<Self> {
+        Ok(RunWriter { out: BufWriter::with_capacity(1 << 20, unnamed_file(dir)?), bytes: 0 })
+    }
+
+    fn write(&mut self, word: &[u8], count: u64) -> io::Result<()> {
+        self.out.write_all(&(word.len() as u64).to_le_bytes())?;
+        self.out.write_all(&count.to_le_bytes())?;
+        self.out.write_all(word)?;
+        self.bytes += 16 + word.len() as u64;
+        Ok(())
+    }
+
+    /// The file, and the bytes in it.
+    fn finish(self) -> io::Result<(File, u64)> {
+        Ok((self.out.into_inner()?, self.bytes))
+    }
+}
+
 struct RunReader {
     reader: BufReader<File>,
     word: Vec<u8>,
@@ -346,7 +424,7 @@ struct RunReader {
 impl RunReader {
     fn open(mut file: File) -> io::Result<Self> {
         io::Seek::rewind(&mut file)?;
-        Ok(RunReader { reader: BufReader::with_capacity(1 << 18, file), word: Vec::new(), count: 0 })
+        Ok(RunReader { reader: BufReader::with_capacity(1 << 16, file), word: Vec::new(), count: 0 })
     }
 
     /// Reads the next word; false at the end.
@@ -364,25 +442,24 @@ impl RunReader {
     }
 }
 
-/// Sums sorted runs into one, in order of the words' bytes.
-fn merge_runs(files: Vec<File>) -> io::Result<WordCounts> {
-    let mut readers = Vec::with_capacity(files.len());
+/// Sums sorted runs into one: calls `each` with every word and its count, in order of the words' bytes.
+fn merge_runs(runs: Vec<Run>, mut each: impl FnMut(&[u8], u64) -> io::Result<()>) -> io::Result<()> {
+    let mut readers = Vec::with_capacity(runs.len());
     let mut heads = BinaryHeap::new();
-    for (at, file) in files.into_iter().enumerate() {
-        let mut reader = RunReader::open(file)?;
+    for (at, run) in runs.into_iter().enumerate() {
+        let mut reader = RunReader::open(run.file)?;
         if reader.next()? {
             heads.push(Reverse((reader.word.clone(), at)));
         }
         readers.push(reader);
     }
-    let mut counts = WordCounts::default();
     let mut word: Vec<u8> = Vec::new();
     let mut total = 0;
     while let Some(mut head) = heads.peek_mut() {
         let Reverse((head_word, at)) = &mut *head;
         if *head_word != word || total == 0 {
             if total > 0 {
-                counts.push(&word, total);
+                each(&word, total)?;
             }
             word.clone_from(head_word);
             total = 0;
@@ -396,9 +473,9 @@ fn merge_runs(files: Vec<File>) -> io::Result<WordCounts> {
         }
     }
     if total > 0 {
-        counts.push(&word, total);
+        each(&word, total)?;
     }
-    Ok(counts)
+    Ok(())
 }
 
 /// The documents or words of a flat buffer.

@@ -1,7 +1,10 @@
 """Merges: the fast trainer against the definition, at every step, and against HF `tokenizers`."""
 
 import itertools
+import os
 import random
+import subprocess
+import sys
 from collections import Counter
 
 import numpy as np
@@ -19,11 +22,14 @@ def flat(pieces):
     return data, np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
 
 
-def train_counted(words, vocab_size, *, special_tokens=(), min_frequency=0, max_token_bytes=None) -> Learned:
+def train_counted(
+    words, vocab_size, *, special_tokens=(), min_frequency=0, max_token_bytes=None, threads=1
+) -> Learned:
     counted = Counter(words)
     counter = WordCounter("none", 2**30, "/tmp")
     counter.add_counts(*flat(list(counted)), np.array(list(counted.values()), np.uint64))
-    return train_words(counter.finish(), vocab_size, min_frequency, max_token_bytes, special_tokens, Progress())
+    limits = (vocab_size, min_frequency, max_token_bytes, special_tokens)
+    return train_words(counter.finish(), *limits, Progress(), threads)
 
 
 def train_flat(
@@ -170,6 +176,58 @@ def test_rounds_with_hashed_pairs_give_the_same_merges_as_the_reference():
     assert pairs(train_counted(words, 2_256 + 300, special_tokens=special_tokens)) == want
     documents = list(words.elements())
     assert pairs(train_flat(documents, 2_256 + 300, special_tokens=special_tokens)) == want
+
+
+def random_documents(megabytes, seed):
+    """Text in which nearly every pair of longer tokens is rare: the most that lists of pairs can be asked for."""
+    rng = np.random.default_rng(seed)
+    letters = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
+    return [letters[rng.integers(0, 64, 10_000)].tobytes() for _ in range(100 * megabytes)]
+
+
+def test_rounds_that_cannot_list_every_pair_give_the_same_merges():
+    # Weighted words are listed without a limit, and 17 MB of them are enough for threads.
+    documents = random_documents(17, seed=5)
+    words = dict.fromkeys(documents, 2)
+    listed = train_counted(words, 12_000)
+    beside = train_counted(words, 12_000, threads=3)
+    assert np.array_equal(beside.merges, listed.merges)
+    assert np.array_equal(beside.counts, listed.counts)
+    limited = train_flat(documents, 12_000, threads=2)
+    assert limited.stats["peak_live_pairs"] < listed.stats["peak_live_pairs"] / 2  # else there was no limit
+    assert np.array_equal(limited.merges, listed.merges)
+
+
+TRAIN_IN_LITTLE = """
+import sys
+from pathlib import Path
+import numpy as np
+from piecemill._core import FlatCorpus, Progress
+
+def status(name):
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+text = np.fromfile(sys.argv[1], np.uint8)
+vocab_size, threads = int(sys.argv[2]), int(sys.argv[3])
+before = status("VmRSS") - len(text)
+corpus = FlatCorpus(vocab_size, 0, None, [], threads)
+corpus.add(text, np.arange(10_000, len(text) + 1, 10_000))
+length = len(text)
+del text
+open("/proc/self/clear_refs", "w").write("5")
+corpus.train(Progress())
+taken = status("VmHWM") - before
+assert taken < 10 * length, f"{taken / length:.1f} bytes for each byte"
+"""
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="the peak can only be reset on Linux")
+@pytest.mark.parametrize(("vocab_size", "threads"), [(30_000, 1), (60_000, 2), (60_000, 8), (150_000, 2)])
+def test_whole_documents_take_at_most_ten_bytes_for_each(tmp_path, vocab_size, threads):
+    (tmp_path / "text").write_bytes(b"".join(random_documents(12, seed=6)))
+    command = [sys.executable, "-c", TRAIN_IN_LITTLE, str(tmp_path / "text"), str(vocab_size), str(threads)]
+    subprocess.run(command, check=True)
 
 
 def test_wide_slots_give_the_same_merges_as_narrow_ones():

@@ -2,6 +2,8 @@
 
 import os
 import random
+import subprocess
+import sys
 import threading
 from collections import Counter
 
@@ -111,3 +113,74 @@ def test_ends_that_do_not_fit_are_refused():
     for ends in ([5, 3], [-1], [99]):
         with pytest.raises(SourceError, match="ends must rise"):
             counter.add(np.frombuffer(b"hello", np.uint8), np.array(ends, np.int64))
+
+
+def test_a_refused_block_loses_none_of_those_before_it():
+    counter = WordCounter("gpt2", 2**30, ".")
+    counter.add(*block(["one two"]))
+    with pytest.raises(SourceError, match="ends must rise"):
+        counter.add(np.frombuffer(b"hello", np.uint8), np.array([99], np.int64))
+    assert words_of(counter) == {b"one": 1, b" two": 1}
+
+
+def test_counts_that_do_not_fit_in_64_bits_are_refused():
+    counter = WordCounter("gpt2", 2**30, ".")
+    word = np.frombuffer(b"word", np.uint8), np.array([4], np.int64)
+    counter.add_counts(*word, np.array([2**63], np.uint64))
+    with pytest.raises(SourceError, match="2\\^64"):
+        counter.add_counts(*word, np.array([2**63], np.uint64))
+    assert words_of(counter) == {b"word": 2**63}
+
+
+COUNT_WITH_FEW_FILES = """
+import resource, sys
+import numpy as np
+from piecemill._core import WordCounter
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (160, 160))
+counter = WordCounter("none", 1, sys.argv[1])
+for n in range(400):
+    words = [b"always", str(n).encode(), str(n % 7).encode()]
+    counter.add(np.frombuffer(b"".join(words), np.uint8), np.cumsum([len(word) for word in words]))
+counts = counter.finish()
+assert counter.spills[0] >= 400, counter.spills
+data, ends, numbers = counts.arrays()
+words = [data[start:end].tobytes() for start, end in zip([0, *ends[:-1].tolist()], ends.tolist())]
+assert dict(zip(words, numbers.tolist()))[b"always"] == 400
+assert len(words) == 401, len(words)
+assert numbers.sum() == 1200
+"""
+
+
+def test_many_spills_need_few_files(tmp_path):
+    subprocess.run([sys.executable, "-c", COUNT_WITH_FEW_FILES, str(tmp_path)], check=True)
+
+
+COUNT_IN_LITTLE = """
+import sys
+import numpy as np
+from piecemill._core import WordCounter
+
+def status(name):
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+memory = 64 << 20
+letters = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", np.uint8)
+rng = np.random.default_rng(1)
+counter = WordCounter("gpt2", memory, sys.argv[1])
+open("/proc/self/clear_refs", "w").write("5")
+before = status("VmRSS")
+for _ in range(40):  # 2 MB each, nearly all of it words that were never seen before
+    text = letters[rng.integers(0, 26, 2_000_000)]
+    text[::10] = 32
+    counter.add(text, np.array([len(text)], np.int64))
+assert counter.spills[0] > 2, counter.spills
+taken = status("VmHWM") - before - 20_000_000  # what a block takes, and the numbers it is made of
+assert taken < memory, f"{taken / 2**20:.0f} MiB"
+"""
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="the peak can only be reset on Linux")
+def test_counting_stays_within_its_memory(tmp_path):
+    subprocess.run([sys.executable, "-c", COUNT_IN_LITTLE, str(tmp_path)], check=True)

@@ -51,6 +51,19 @@ def test_merges_equal_hf_tokenizers(stdlib_texts, split, vocab_size, min_frequen
     assert ours.training["merging"]["queue_per_mille"] <= 2000
 
 
+@pytest.mark.parametrize("split", ["gpt2", "none"])
+@pytest.mark.parametrize("special", ["café", "中", "a b", "Ġthe", "the", "Ã©t"])
+def test_special_tokens_that_the_text_spells_equal_hf(special, split):
+    # Only "the", "Ġthe" and "Ã©t" are written as bytes are, and become the learned token too.
+    texts = ["le café de l'été", "the café in the 中国, 中国 a b a b", "xyzw xyzw"] * 5
+    options = {"vocab_size": 320, "special_tokens": ("<|endoftext|>", special)}
+    ours = pm.train_bpe(iter(texts), split=split, **options)
+    theirs, vocab = hf_merges(texts, split, **options)
+    assert merges_of(ours) == theirs
+    assert ours.vocab_size == len(vocab) == ours.training["vocab_size"]
+    assert {i: token for token, i in vocab.items()} == dict(enumerate(ours.model.vocabulary.characters()))
+
+
 def test_running_out_of_words_equals_hf_and_says_so(stdlib_texts):
     # High vocabulary, little text: every pair down to the last one, where nearly all are ties.
     texts = stdlib_texts[:3]
@@ -88,7 +101,7 @@ def test_the_result_is_the_same_for_any_threads_order_and_memory(stdlib_texts, s
     for run in (
         pm.train_bpe(iter(texts), threads=1, **options),
         pm.train_bpe(iter(shuffled), threads=2, **options),
-        pm.train_bpe(iter(texts), threads=4, **options),
+        pm.train_bpe(iter(texts), threads=4, memory="64MiB", **options),
     ):
         assert merges_of(run) == merges_of(once)
         assert run.training["corpus"] == once.training["corpus"]

@@ -113,7 +113,7 @@ class WordCounter:
         """Distinct words seen so far, counting a word once per thread's table and per spilled run that has it."""
     @property
     def spills(self) -> tuple[int, int]:
-        """Sorted runs on disk, and their bytes."""
+        """How often counts were spilled to disk, and the bytes written there."""
 
 @final
 class WordCounts:

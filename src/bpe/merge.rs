@@ -10,6 +10,8 @@
 //! Most pairs are rare and never merged. They wait: a round lists only pairs that occur at least `floor` times.
 //! All pairs at or above the floor are in the queue (counts fall, never rise), so the queue's best is the true
 //! best until it drops below the floor. Then the corpus is compacted and a round with a lower floor begins.
+//! Where the pairs at the floor are more than memory is for, those up to some pair are listed, in the order in which
+//! they would be merged; and a round that has come to hold too many ends early.
 //!
 //! The places are kept by the [`super::part`]s of the corpus, one for each thread. Frequent pairs are merged in all
 //! parts side by side; for rare ones waking a thread would cost more than the work, so one thread goes through the parts.
@@ -34,10 +36,50 @@ const SIDE_BY_SIDE: usize = 1 << 14;
 #[cfg(test)]
 const SIDE_BY_SIDE: usize = 4;
 
+/// Places of a part with at most this many slots have 32 bits.
+#[cfg(not(test))]
+const NARROW_SLOTS: usize = u32::MAX as usize;
+#[cfg(test)]
+const NARROW_SLOTS: usize = 200;
+
+/// Bytes of listed pairs for each byte of an unweighted corpus, and what a pair takes while it is counted and listed:
+/// so much, and more for each part. With slots and places that makes at most 10 bytes for each byte.
+const PAIR_BYTES: usize = 2;
+const BYTES_OF_A_PAIR: usize = 160;
+const BYTES_IN_A_PART: usize = 100;
+/// However short the corpus, so many pairs may be listed.
+#[cfg(not(test))]
+const FEW_PAIRS: usize = 1 << 13;
+#[cfg(test)]
+const FEW_PAIRS: usize = 16;
+
 /// A pair that is frequent enough to be queued.
 pub(super) struct Listed {
     pub(super) pair: Pair,
     pub(super) count: u64,
+}
+
+/// The bytes of every token, by id.
+#[derive(Default)]
+pub(super) struct Strings {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Strings {
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn push(&mut self, string: &[u8]) {
+        self.bytes.extend_from_slice(string);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn of(&self, id: u32) -> &[u8] {
+        let start = if id == 0 { 0 } else { self.ends[id as usize - 1] };
+        &self.bytes[start..self.ends[id as usize]]
+    }
 }
 
 /// Learns merges from a corpus in `parts`, a thread for each, until the plan is met or no pair is left.
@@ -45,7 +87,7 @@ pub fn train<S: Slot>(parts: Vec<Corpus<S>>, plan: &Plan, progress: &Progress) -
     plan.check()?;
     let weighted = parts.iter().any(|part| !part.is_unweighted());
     let longest = parts.iter().map(|part| part.slots.len()).max().unwrap_or(0);
-    match (longest <= u32::MAX as usize, weighted) {
+    match (longest <= NARROW_SLOTS, weighted) {
         (true, false) => Merger::<S, u32, false>::new(parts, plan, progress).start(),
         (true, true) => Merger::<S, u32, true>::new(parts, plan, progress).start(),
         (false, false) => Merger::<S, u64, false>::new(parts, plan, progress).start(),
@@ -59,7 +101,7 @@ pub(super) struct Merger<'a, S, P, const WEIGHTED: bool> {
     pub(super) plan: &'a Plan,
     pub(super) progress: &'a Progress,
     /// Bytes of each token, by id.
-    pub(super) strings: Vec<Vec<u8>>,
+    pub(super) strings: Strings,
     /// Slots that each token spans, by id.
     pub(super) spans: Vec<u32>,
     pub(super) listed: Vec<Listed>,
@@ -67,7 +109,13 @@ pub(super) struct Merger<'a, S, P, const WEIGHTED: bool> {
     /// Pairs at or above the floor, and where they are in `listed`.
     pub(super) find: PairMap<u32>,
     pub(super) queue: Queue<u64, (Pair, u32)>,
+    /// The pairs at or above the floor are listed; at the floor itself, those up to `last`.
     pub(super) floor: u64,
+    pub(super) last: Pair,
+    /// Every count is below this when a round begins.
+    pub(super) above: u64,
+    /// How many pairs a round may list.
+    pub(super) most_pairs: usize,
     /// Neighbours of the present merge.
     found: Neighbours,
     pub(super) learned: Learned,
@@ -75,16 +123,18 @@ pub(super) struct Merger<'a, S, P, const WEIGHTED: bool> {
 
 impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
     fn new(parts: Vec<Corpus<S>>, plan: &'a Plan, progress: &'a Progress) -> Self {
-        let mut strings = plan.special_tokens.clone();
-        strings.extend(super::byte_order().map(|byte| vec![byte]));
+        let mut strings = Strings::default();
+        plan.special_tokens.iter().for_each(|token| strings.push(token));
+        super::byte_order().for_each(|byte| strings.push(&[byte]));
         let vocab_size = plan.first_merge_id();
         // No pair can occur more often than there are slots, each as often as its word.
-        let floor = parts.iter().map(Corpus::weighted_slots).fold(1, u64::saturating_add);
-        // A merge uses up at least one slot, so there are never more ids than this, whatever was asked for.
+        let above = parts.iter().map(Corpus::weighted_slots).fold(1, u64::saturating_add);
         let slots: usize = parts.iter().map(|part| part.slots.len()).sum();
-        let most_ids = (plan.vocab_size as usize).min(vocab_size as usize + slots);
+        // Words are few and their pairs many: there the lists are what memory is for.
+        let pairs = slots * PAIR_BYTES / (BYTES_OF_A_PAIR + BYTES_IN_A_PART * parts.len());
+        let most_pairs = if WEIGHTED { usize::MAX } else { pairs.max(FEW_PAIRS) };
         Merger {
-            parts: parts.into_iter().map(|corpus| Part::new(corpus, most_ids)).collect(),
+            parts: parts.into_iter().map(Part::new).collect(),
             plan,
             progress,
             strings,
@@ -93,8 +143,11 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
             free: Vec::new(),
             find: PairMap::default(),
             queue: Queue::new(std::iter::empty()),
-            floor,
-            found: Neighbours::new(most_ids),
+            floor: above,
+            last: Pair::MAX,
+            above,
+            most_pairs,
+            found: Neighbours::NONE,
             learned: Learned {
                 merges: Vec::new(),
                 counts: Vec::new(),
@@ -138,20 +191,28 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
                 let Some((count, (_, at))) = self.queue.pop(now) else { break };
                 self.progress.check()?;
                 self.merge(at, count);
-                let listed = &self.listed;
-                self.queue.sweep(self.find.len(), |(pair, at)| (listed[at as usize].pair == pair).then_some(0));
                 self.report(count);
+                if self.find.len() > self.most_pairs.saturating_add(self.most_pairs / 2) {
+                    self.above = count + 1;
+                    break;
+                }
             }
         }
-        self.learned.stats.queue_per_mille =
-            self.learned.stats.queue_per_mille.max(self.queue.worst_per_mille() as u64);
+        self.close_queue();
         Ok(self.learned)
+    }
+
+    /// Ends the round's queue, and takes note of how large it was.
+    pub(super) fn close_queue(&mut self) {
+        let queue = std::mem::replace(&mut self.queue, Queue::new(std::iter::empty()));
+        let stats = &mut self.learned.stats;
+        stats.peak_queue = stats.peak_queue.max(queue.peak() as u64);
+        stats.queue_per_mille = stats.queue_per_mille.max(queue.worst_per_mille() as u64);
     }
 
     fn report(&mut self, count: u64) {
         let stats = &mut self.learned.stats;
         stats.peak_live_pairs = stats.peak_live_pairs.max(self.find.len() as u64);
-        stats.peak_queue = stats.peak_queue.max(self.queue.len() as u64);
         stats.peak_places = stats.peak_places.max(self.parts.iter().map(|part| part.held).sum());
         let progress = self.progress;
         progress.merges.store(self.learned.merges.len() as u64, Relaxed);
@@ -164,7 +225,7 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
     /// Whether a pair may be merged at all.
     pub(super) fn admits(&self, pair: Pair) -> bool {
         let (left, right) = split(pair);
-        let bytes = self.strings[left as usize].len() + self.strings[right as usize].len();
+        let bytes = self.strings.of(left).len() + self.strings.of(right).len();
         self.plan.max_token_bytes.is_none_or(|most| bytes <= most as usize)
     }
 
@@ -184,15 +245,17 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
 
         let (a_span, b_span) = (self.spans[a as usize] as usize, self.spans[b as usize] as usize);
         let rule = Rule { a, b, n, a_span, b_span };
+        let ids = self.strings.len();
+        self.found.grow(ids);
         if side_by_side {
-            self.parts.par_iter_mut().for_each(|part| part.rewrite_alone::<WEIGHTED>(rule));
+            self.parts.par_iter_mut().for_each(|part| part.rewrite_alone::<WEIGHTED>(rule, ids));
             self.parts.iter_mut().for_each(|part| self.found.absorb(&mut part.found));
         } else {
             self.parts.iter_mut().for_each(|part| part.rewrite::<WEIGHTED>(rule, &mut self.found));
         }
         self.learned.stats.occurrences += self.found.merged;
 
-        let mut found = std::mem::replace(&mut self.found, Neighbours::new(0));
+        let mut found = std::mem::replace(&mut self.found, Neighbours::NONE);
         if self.relist(rule, &mut found) {
             let spans = &self.spans[..];
             if side_by_side {
@@ -238,7 +301,7 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
 
     /// The id for a new token `ab`: a special token's, if it is the same string, else the next free one.
     fn new_token(&mut self, a: u32, b: u32) -> u32 {
-        let string = [&self.strings[a as usize][..], &self.strings[b as usize]].concat();
+        let string = [self.strings.of(a), self.strings.of(b)].concat();
         let span = self.spans[a as usize] + self.spans[b as usize];
         if let Ok(mut token) = self.progress.token.lock() {
             token.clone_from(&string);
@@ -247,7 +310,7 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
             self.spans[id] = span;
             return id as u32;
         }
-        self.strings.push(string);
+        self.strings.push(&string);
         self.spans.push(span);
         self.learned.vocab_size += 1;
         self.learned.vocab_size - 1
@@ -258,7 +321,7 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
         if let Some(&at) = self.find.get(&pair) {
             let entry = &mut self.listed[at as usize];
             entry.count -= by;
-            if entry.count < self.floor {
+            if !reaches(entry.count, pair, self.floor, self.last) {
                 self.parts.iter_mut().for_each(|part| part.forget(at));
                 self.forget(at);
             }
@@ -271,11 +334,13 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
         self.find.remove(&entry.pair);
         entry.pair = NO_PAIR;
         self.free.push(at);
+        let listed = &self.listed;
+        self.queue.sweep(self.find.len(), |(pair, at)| (listed[at as usize].pair == pair).then_some(0));
     }
 
     /// Opens a list for a new pair and queues it, if it is frequent enough; returns its number plus 1, or 0.
     fn list_new(&mut self, pair: Pair, count: u64, any: &mut bool) -> u32 {
-        if count < self.floor || !self.admits(pair) {
+        if !reaches(count, pair, self.floor, self.last) || !self.admits(pair) {
             return 0;
         }
         *any = true;
@@ -297,4 +362,9 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
         self.queue.push(count, (pair, at));
         at + 1
     }
+}
+
+/// Whether a pair is listed in a round that lists down to `floor`, and at the floor up to `last`.
+pub(super) fn reaches(count: u64, pair: Pair, floor: u64, last: Pair) -> bool {
+    count > floor || count == floor && pair <= last
 }

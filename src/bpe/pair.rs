@@ -1,6 +1,6 @@
 //! Pairs of token ids, and maps from them.
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// Two ids as one number that orders like (left, right).
@@ -40,3 +40,6 @@ impl Hasher for PairHasher {
 
 /// A map from pairs.
 pub type PairMap<V> = HashMap<Pair, V, BuildHasherDefault<PairHasher>>;
+
+/// A set of pairs.
+pub type PairSet = HashSet<Pair, BuildHasherDefault<PairHasher>>;

@@ -70,9 +70,7 @@ pub(super) struct Side {
 }
 
 impl Side {
-    fn new(ids: usize) -> Self {
-        Side { tallies: vec![Tally::default(); ids], seen: Vec::new() }
-    }
+    const NONE: Self = Side { tallies: Vec::new(), seen: Vec::new() };
 
     #[inline]
     fn add(&mut self, id: u32, weight: u64) {
@@ -108,8 +106,13 @@ pub(super) struct Neighbours {
 }
 
 impl Neighbours {
-    pub(super) fn new(ids: usize) -> Self {
-        Neighbours { left: Side::new(ids), right: Side::new(ids), both: 0, merged: 0 }
+    pub(super) const NONE: Self = Neighbours { left: Side::NONE, right: Side::NONE, both: 0, merged: 0 };
+
+    /// Makes room for `ids` ids.
+    pub(super) fn grow(&mut self, ids: usize) {
+        for side in [&mut self.left, &mut self.right] {
+            side.tallies.resize(side.tallies.len().max(ids), Tally::default());
+        }
     }
 
     /// Takes over what `other` found, and empties it.
@@ -154,13 +157,13 @@ pub(super) struct Part<S, P> {
 }
 
 impl<S: Slot, P: Place> Part<S, P> {
-    pub(super) fn new(corpus: Corpus<S>, ids: usize) -> Self {
+    pub(super) fn new(corpus: Corpus<S>) -> Self {
         Part {
             corpus,
             places: Vec::new(),
             shared: Vec::new(),
             held: 0,
-            found: Neighbours::new(ids),
+            found: Neighbours::NONE,
             taken: Places::NONE,
             kept: 0,
         }
@@ -196,9 +199,10 @@ impl<S: Slot, P: Place> Part<S, P> {
         self.held -= self.taken.len() as u64;
     }
 
-    /// As `rewrite`, with the neighbours kept here.
-    pub(super) fn rewrite_alone<const WEIGHTED: bool>(&mut self, rule: Rule) {
-        let mut found = std::mem::replace(&mut self.found, Neighbours::new(0));
+    /// As `rewrite`, with the neighbours, of `ids` ids, kept here.
+    pub(super) fn rewrite_alone<const WEIGHTED: bool>(&mut self, rule: Rule, ids: usize) {
+        let mut found = std::mem::replace(&mut self.found, Neighbours::NONE);
+        found.grow(ids);
         self.rewrite::<WEIGHTED>(rule, &mut found);
         self.found = found;
     }

@@ -2,8 +2,8 @@
 //!
 //! Weights of queued keys may only fall while they wait, so a stale entry is always too high: it is corrected
 //! when it reaches the top, never searched for. A key has one entry; entries of keys that died are dropped when
-//! they surface, or all at once when they outnumber the living. The queue thus never holds more than twice the
-//! live keys (plus a constant), where a queue with one entry per change grows without bound.
+//! they surface, or all at once before they outnumber the living. Swept after each death, the queue never holds more
+//! than twice the live keys (or a constant), where a queue with one entry per change grows without bound.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -33,15 +33,18 @@ impl<W: Ord, K: Ord> PartialOrd for Entry<W, K> {
 /// A priority queue with lazy correction. `now` gives a key's present weight, or `None` if it died.
 pub struct Queue<W, K> {
     heap: BinaryHeap<Entry<W, K>>,
-    /// Largest number of entries per 1,000 live keys seen after an insertion, for queues larger than `SMALL`.
+    /// Largest number of entries per 1,000 live keys seen before a sweep, for queues larger than `SMALL`.
     worst_per_mille: usize,
+    /// Most entries at a time.
+    peak: usize,
 }
 
 impl<W: Ord + Copy, K: Ord + Copy> Queue<W, K> {
     /// A queue of `entries`, built in linear time.
     pub fn new(entries: impl Iterator<Item = (W, K)>) -> Self {
-        let heap = entries.map(|(weight, key)| Entry { weight, key }).collect();
-        Queue { heap, worst_per_mille: 1000 }
+        let heap: BinaryHeap<_> = entries.map(|(weight, key)| Entry { weight, key }).collect();
+        let peak = heap.len();
+        Queue { heap, worst_per_mille: 1000, peak }
     }
 
     /// Entries, dead and stale ones included.
@@ -62,6 +65,12 @@ impl<W: Ord + Copy, K: Ord + Copy> Queue<W, K> {
     /// Adds a key that is not queued.
     pub fn push(&mut self, weight: W, key: K) {
         self.heap.push(Entry { weight, key });
+        self.peak = self.peak.max(self.heap.len());
+    }
+
+    /// The most entries there were at a time.
+    pub fn peak(&self) -> usize {
+        self.peak
     }
 
     /// Removes and returns the live key with the highest present weight.
@@ -81,13 +90,15 @@ impl<W: Ord + Copy, K: Ord + Copy> Queue<W, K> {
         }
     }
 
-    /// Drops all dead entries if they are more than half. Each sweep is paid for by the deaths since the last.
+    /// To be called whenever a key has died: drops all dead entries if with one more death they could be more than
+    /// half. Each sweep is paid for by the deaths since the last.
+    #[inline]
     pub fn sweep(&mut self, live: usize, mut now: impl FnMut(K) -> Option<W>) {
         if self.heap.len() > SMALL {
-            if self.heap.len() > 2 * live {
+            self.worst_per_mille = self.worst_per_mille.max(self.heap.len() * 1000 / live.max(1));
+            if self.heap.len() + 2 > 2 * live {
                 self.heap.retain(|entry| now(entry.key).is_some());
             }
-            self.worst_per_mille = self.worst_per_mille.max(self.heap.len() * 1000 / live.max(1));
         }
     }
 }

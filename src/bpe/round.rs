@@ -5,16 +5,27 @@
 //! is walked by a thread of its own.
 
 use super::corpus::{Corpus, Slot};
-use super::merge::{Listed, Merger};
-use super::pair::{Pair, PairMap, hash, pair};
+use super::merge::{Listed, Merger, reaches};
+use super::pair::{Pair, PairMap, PairSet, hash, pair};
 use super::part::{Part, Place, Places};
 use super::queue::Queue;
 use crate::error::Result;
 use crate::progress::Progress;
 use rayon::prelude::*;
+use std::cmp::Reverse;
+use std::ops::Range;
 
-/// Pair tables with at most this many cells are dense arrays; beyond, hash maps.
+/// Pair tables with at most this many cells are dense arrays; beyond, hash maps. Of a short corpus, with at most one
+/// byte of tables for each of its slots, but never fewer than the least.
+#[cfg(not(test))]
 const DENSE_CELLS: usize = 1 << 22;
+#[cfg(not(test))]
+const LEAST_DENSE_CELLS: usize = 1 << 18;
+/// So that a test of some hundred merges sees both.
+#[cfg(test)]
+const DENSE_CELLS: usize = 300 * 300;
+#[cfg(test)]
+const LEAST_DENSE_CELLS: usize = DENSE_CELLS;
 
 /// How far below the best count a round's floor lies, in powers of two. A lower floor means fewer rounds, but longer
 /// lists, whose places are stale by the time they are needed. The first two rounds, with few and very frequent pairs,
@@ -67,6 +78,20 @@ impl Buckets {
     fn admit<S: Slot>(&self, left: S, right: S) -> bool {
         self.sums[self.of(left, right)] >= self.floor && left != S::END && right != S::END
     }
+
+    /// All buckets, in ranges that admit at most `most` places each, or are one bucket.
+    fn ranges(&self, most: usize) -> Vec<Range<usize>> {
+        let (mut ranges, mut start, mut places) = (Vec::new(), 0, 0);
+        for (bucket, &sum) in self.sums.iter().enumerate().filter(|&(_, &sum)| sum >= self.floor) {
+            if places + sum as usize > most && start < bucket {
+                ranges.push(start..bucket);
+                (start, places) = (bucket, 0);
+            }
+            places += sum as usize;
+        }
+        ranges.push(start..self.sums.len());
+        ranges
+    }
 }
 
 impl<S: Slot, P: Place, const WEIGHTED: bool> Merger<'_, S, P, WEIGHTED> {
@@ -74,9 +99,7 @@ impl<S: Slot, P: Place, const WEIGHTED: bool> Merger<'_, S, P, WEIGHTED> {
     /// False if no pair can be merged any more.
     pub(super) fn begin_round(&mut self) -> Result<bool> {
         self.learned.stats.rounds += 1;
-        let worst = self.queue.worst_per_mille() as u64;
-        self.learned.stats.queue_per_mille = self.learned.stats.queue_per_mille.max(worst);
-        self.queue = Queue::new(std::iter::empty());
+        self.close_queue();
         self.listed = Vec::new();
         self.free.clear();
         self.find.clear();
@@ -87,9 +110,8 @@ impl<S: Slot, P: Place, const WEIGHTED: bool> Merger<'_, S, P, WEIGHTED> {
         }
         let least = self.plan.min_frequency.max(1);
         let shift = if self.learned.stats.rounds <= 2 { EARLY_SHIFT } else { LATE_SHIFT };
-        // All counts lie below the last floor.
-        while self.floor > least {
-            let dense = self.width() * self.width() <= DENSE_CELLS;
+        while self.above > least {
+            let dense = self.width() * self.width() <= self.dense_cells();
             let any = if dense { self.list_dense(shift, least)? } else { self.list_sparse(shift, least)? };
             if any {
                 return Ok(true);
@@ -101,6 +123,15 @@ impl<S: Slot, P: Place, const WEIGHTED: bool> Merger<'_, S, P, WEIGHTED> {
     /// Width of a dense pair table: the ids, and one more for `END`.
     fn width(&self) -> usize {
         self.strings.len() + 1
+    }
+
+    fn dense_cells(&self) -> usize {
+        let bytes_of_a_cell = 12 * self.parts.len() + 4;
+        if WEIGHTED { DENSE_CELLS } else { (self.slots() / bytes_of_a_cell).clamp(LEAST_DENSE_CELLS, DENSE_CELLS) }
+    }
+
+    fn slots(&self) -> usize {
+        self.parts.iter().map(|part| part.corpus.slots.len()).sum()
     }
 
     /// Counts with a table that has a cell for every pair there can be, and lists by it.
@@ -117,12 +148,14 @@ impl<S: Slot, P: Place, const WEIGHTED: bool> Merger<'_, S, P, WEIGHTED> {
             let count = walks.iter().map(|walk| walk.weights[number]).sum();
             Counted { pair: pair(left as u32, right as u32), count, number }
         });
-        let counts: Vec<_> = counted.filter(|counted| counted.count > 0 && self.admits(counted.pair)).collect();
-        let best = counts.iter().map(|counted| counted.count).max().unwrap_or(0);
-        self.floor = (best >> shift).max(least);
+        let counted = counted.filter(|counted| counted.count > 0 && self.admits(counted.pair));
+        let best = counted.clone().map(|counted| counted.count).max().unwrap_or(0);
+        let floor = (best >> shift).max(least);
+        let counts: Vec<_> = counted.filter(|counted| counted.count >= floor).collect();
+        (self.floor, self.last) = (floor, Pair::MAX);
 
         let mut list_of = vec![0; width * width];
-        self.list(&counts, &mut list_of);
+        self.list(counts, &mut list_of);
         let lists = self.listed.len();
         let list = |(part, walk): (&mut Part<S, P>, &Walk)| {
             let mut places = Lists::new(walk, &list_of, lists);
@@ -141,12 +174,24 @@ impl<S: Slot, P: Place, const WEIGHTED: bool> Merger<'_, S, P, WEIGHTED> {
     /// There can be as many distinct pairs as tokens, nearly all of them rare. Buckets rule most of those out before
     /// they get an entry of their own, which saves most of the time and memory of counting them all.
     fn list_sparse(&mut self, shift: u32, least: u64) -> Result<bool> {
-        self.floor = (self.floor >> shift).max(least);
-        let slots: usize = self.parts.iter().map(|part| part.corpus.slots.len()).sum();
-        let bits = slots.ilog2().clamp(1, BUCKET_BITS);
+        (self.floor, self.last) = ((self.above >> shift).max(least), Pair::MAX);
+        let buckets = self.buckets()?;
+        if let Some(any) = self.list_admitted(|left, right| buckets.admit(left, right), self.most_pairs)? {
+            return Ok(any);
+        }
+        let best = self.best(&buckets)?;
+        drop(buckets);
+        let any = self.list_admitted(|left, right| best.contains(&pair(left.id(), right.id())), usize::MAX)?;
+        Ok(any == Some(true))
+    }
+
+    /// The counts of all pairs, added up by their hashes.
+    fn buckets(&self) -> Result<Buckets> {
+        let bits = (self.slots() / self.parts.len().max(1)).max(2).ilog2().min(BUCKET_BITS);
         let floor = self.floor.min(u32::MAX as u64) as u32;
+        let none = || Buckets { sums: vec![0; 1 << bits], bits, floor };
         let sums = self.parts.par_iter().map(|part| {
-            let mut buckets = Buckets { sums: vec![0; 1 << bits], bits, floor };
+            let mut buckets = none();
             for_each_two(&part.corpus, self.progress, |left, right, _, weight| {
                 let bucket = buckets.of(left, right);
                 let sum = &mut buckets.sums[bucket];
@@ -154,28 +199,32 @@ impl<S: Slot, P: Place, const WEIGHTED: bool> Merger<'_, S, P, WEIGHTED> {
             })?;
             Ok(buckets)
         });
-        let buckets = sums.try_reduce_with(|mut all, more| {
+        let all = sums.try_reduce_with(|mut all, more| {
             all.sums.iter_mut().zip(&more.sums).for_each(|(sum, more)| *sum = sum.saturating_add(*more));
             Ok(all)
         });
-        let Some(buckets) = buckets.transpose()? else { return Ok(false) };
-        let walks: Vec<Walk> = self
-            .parts
-            .par_iter()
-            .map(|part| count_sparse::<S, WEIGHTED>(&part.corpus, &buckets, self.progress))
-            .collect::<Result<_>>()?;
+        Ok(all.transpose()?.unwrap_or_else(none))
+    }
 
-        let (counts, numbers) = add_up(&walks);
-        let counts: Vec<_> = counts.into_iter().filter(|counted| self.admits(counted.pair)).collect();
+    /// Lists those of the pairs that `admit` lets in which reach the floor. None, and nothing listed, if more than
+    /// `most` pairs of a part are let in.
+    fn list_admitted(&mut self, admit: impl Fn(S, S) -> bool + Sync, most: usize) -> Result<Option<bool>> {
+        let walks =
+            self.parts.par_iter().map(|part| count_sparse::<S, WEIGHTED>(&part.corpus, &admit, most, self.progress));
+        let Some(mut walks) = walks.collect::<Result<Option<Vec<Walk>>>>()? else { return Ok(None) };
+
+        let (mut counts, numbers) = add_up(&walks);
+        walks.iter_mut().for_each(|walk| walk.pairs = Vec::new());
+        counts.retain(|counted| self.admits(counted.pair));
         let mut list_of = vec![0; numbers.iter().flatten().map(|&number| number as usize + 1).max().unwrap_or(0)];
-        self.list(&counts, &mut list_of);
+        self.list(counts, &mut list_of);
         let lists = self.listed.len();
         let list = |((part, walk), numbers): ((&mut Part<S, P>, &Walk), &Vec<u32>)| {
             let list_of: Vec<u32> = numbers.iter().map(|&number| list_of[number as usize]).collect();
             let mut places = Lists::new(walk, &list_of, lists);
             let mut order = walk.order.iter();
             for_each_two(&part.corpus, self.progress, |left, right, place, _| {
-                if buckets.admit(left, right) {
+                if admit(left, right) {
                     let list = order.next().and_then(|&number| list_of.get(number as usize));
                     places.put(list.copied().unwrap_or(0), place);
                 }
@@ -184,12 +233,66 @@ impl<S: Slot, P: Place, const WEIGHTED: bool> Merger<'_, S, P, WEIGHTED> {
             Ok(())
         };
         self.parts.par_iter_mut().zip(&walks).zip(&numbers).try_for_each(list)?;
-        Ok(lists > 0)
+        Ok(Some(lists > 0))
     }
 
-    /// Queues those of `counts` that reach the floor, and writes to `list_of` which list (plus 1) each number has.
-    fn list(&mut self, counts: &[Counted], list_of: &mut [u32]) {
-        for counted in counts.iter().filter(|counted| counted.count >= self.floor) {
+    /// The best pairs, as many as may be listed, where not even what the buckets admit can be counted at once: pairs
+    /// are counted a range of buckets at a time. Raises the floor to the worst of them.
+    fn best(&mut self, buckets: &Buckets) -> Result<PairSet> {
+        let counts_of = |range: &Range<usize>| {
+            let mut counts = PairMap::<u64>::default();
+            for part in &self.parts {
+                for_each_two(&part.corpus, self.progress, |left, right, _, weight| {
+                    if range.contains(&buckets.of(left, right)) && buckets.admit(left, right) {
+                        *counts.entry(pair(left.id(), right.id())).or_default() += weight;
+                    }
+                })?;
+            }
+            let counts = counts.into_iter().filter(|&(pair, count)| count >= self.floor && self.admits(pair));
+            Ok(self.best_of(counts.map(|(pair, count)| (count, Reverse(pair))).collect()))
+        };
+        let both = |mut one: Vec<_>, other: Vec<_>| {
+            one.extend(other);
+            Ok(self.best_of(one))
+        };
+        // A range at a time for each thread; 40 bytes for each pair that is counted.
+        let ranges = buckets.ranges((self.most_pairs * 4).max(1));
+        let best: Result<Vec<(u64, Reverse<Pair>)>> = if self.parts.len() > 1 {
+            ranges.par_iter().map(counts_of).try_reduce(Vec::new, both)
+        } else {
+            ranges.iter().map(counts_of).try_fold(Vec::new(), |all, more| both(all, more?))
+        };
+        let best = best?;
+        let worst = best.iter().min().filter(|_| best.len() == self.most_pairs);
+        if let Some(&(count, Reverse(pair))) = worst {
+            (self.floor, self.last) = (count, pair);
+        }
+        Ok(best.into_iter().map(|(_, Reverse(pair))| pair).collect())
+    }
+
+    /// The best of `counts`, as many as may be listed.
+    fn best_of(&self, mut counts: Vec<(u64, Reverse<Pair>)>) -> Vec<(u64, Reverse<Pair>)> {
+        if counts.len() > self.most_pairs {
+            counts.select_nth_unstable_by(self.most_pairs - 1, |one, other| other.cmp(one));
+            counts.truncate(self.most_pairs);
+            counts.shrink_to_fit();
+        }
+        counts
+    }
+
+    /// Queues those of `counts` that reach the floor, which is raised if they are too many, and writes to `list_of`
+    /// which list (plus 1) each number has.
+    fn list(&mut self, mut counts: Vec<Counted>, list_of: &mut [u32]) {
+        counts.retain(|counted| reaches(counted.count, counted.pair, self.floor, self.last));
+        if counts.len() > self.most_pairs {
+            let order = |counted: &Counted| (Reverse(counted.count), counted.pair);
+            let (_, worst, _) = counts.select_nth_unstable_by_key(self.most_pairs - 1, order);
+            (self.floor, self.last) = (worst.count, worst.pair);
+            counts.truncate(self.most_pairs);
+        }
+        self.above = self.floor + (self.last != Pair::MAX) as u64;
+        self.listed.reserve_exact(counts.len());
+        for counted in counts {
             self.listed.push(Listed { pair: counted.pair, count: counted.count });
             list_of[counted.number] = self.listed.len() as u32;
         }
@@ -271,16 +374,18 @@ fn count_dense<S: Slot, const WEIGHTED: bool>(corpus: &Corpus<S>, ids: usize, pr
     Ok(walk)
 }
 
-/// Every pair that `buckets` admit.
+/// Every pair that `admit` lets in; None if they are more than `most`.
 fn count_sparse<S: Slot, const WEIGHTED: bool>(
     corpus: &Corpus<S>,
-    buckets: &Buckets,
+    admit: &impl Fn(S, S) -> bool,
+    most: usize,
     progress: &Progress,
-) -> Result<Walk> {
+) -> Result<Option<Walk>> {
     let mut numbers = PairMap::<u32>::default();
-    let mut walk = Walk::default();
+    // Room for all costs nothing until it is written to, unlike growing.
+    let mut walk = Walk { order: Vec::with_capacity(corpus.slots.len()), ..Walk::default() };
     for_each_two(corpus, progress, |left, right, _, weight| {
-        if buckets.admit(left, right) {
+        if numbers.len() <= most && admit(left, right) {
             let pair = pair(left.id(), right.id());
             let number = *numbers.entry(pair).or_insert_with(|| {
                 walk.pairs.push(pair);
@@ -297,7 +402,7 @@ fn count_sparse<S: Slot, const WEIGHTED: bool>(
             walk.order.push(number);
         }
     })?;
-    Ok(walk)
+    Ok((numbers.len() <= most).then_some(walk))
 }
 
 /// The pairs of all walks with their counts, and for each walk what its numbers are called here.

@@ -8,7 +8,7 @@ use crate::count::{Counter, WordCounts, pieces};
 use crate::error::{Error, Result};
 use crate::pretoken::Split;
 use crate::progress::Progress;
-use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, ToPyArray};
+use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, ToPyArray};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ impl PyWordCounter {
         self.0.distinct()
     }
 
-    /// Sorted runs on disk, and their bytes.
+    /// How often counts were spilled to disk, and the bytes written there.
     #[getter]
     fn spills(&self) -> (usize, u64) {
         self.0.spills()
@@ -88,8 +88,8 @@ impl PyWordCounts {
 
     /// Bytes, ends and counts; by falling count, ties by ascending bytes.
     fn arrays<'py>(&self, py: Python<'py>) -> WordArrays<'py> {
-        let sorted = py.detach(|| self.0.sorted(true));
-        (sorted.data.to_pyarray(py), sorted.ends.to_pyarray(py), sorted.counts.to_pyarray(py))
+        let sorted = py.detach(|| self.0.in_order(&self.0.order(true)));
+        (sorted.data.into_pyarray(py), sorted.ends.into_pyarray(py), sorted.counts.into_pyarray(py))
     }
 }
 
@@ -199,7 +199,8 @@ fn train_words(
         plan.check()?;
         let threads = if counts.0.data.len() < WORTH_THREADS { 1 } else { threads };
         let mut corpus = AnyCorpus::new(&plan, threads);
-        counts.0.sorted(false).iter().for_each(|(word, count)| corpus.push(word, count));
+        let words = &counts.0;
+        words.order(false).into_iter().for_each(|at| corpus.push(words.word(at), words.counts[at]));
         corpus.train(&plan, &progress.0)
     };
     py.detach(train).map(PyLearned).map_err(to_py)

@@ -24,6 +24,7 @@ from piecemill.errors import PlanError, TokenizerError
 from piecemill.sources import Documents, Source, Tally
 from piecemill.sources.options import NOT_STORED
 from piecemill.tokenizers import Tokenizer
+from piecemill.tokenizers.byte_level import bytes_of
 from piecemill.tokenizers.vocabulary import check_special_tokens
 from piecemill.training.counts import NOTHING, Corpus, load_counts, new_file, write_counts
 from piecemill.training.feed import Feed
@@ -105,7 +106,8 @@ class _Run:
 
     def train(self, source: object) -> Tokenizer:
         plan = self.plan
-        specials = [token.encode() for token in plan.special_tokens]
+        # As the vocabulary compares them: a special token that no bytes are written as is never learned.
+        specials = [bytes_of(token) or b"" for token in plan.special_tokens]
         limits = (plan.vocab_size, plan.min_frequency, plan.max_token_bytes, specials)
         if plan.split == "none" and not plan.from_counts and plan.save_counts is None:
             flat = _core.FlatCorpus(*limits, threads=plan.workers)
@@ -135,8 +137,8 @@ class _Run:
                 self.corpus = self.stages.watch(work, self.progress, tick)
             else:
                 self._read(source, counter.add, lambda: counter.distinct, "count")
-            self.spills = counter.spills
             counts: _core.WordCounts = self.stages.watch(counter.finish, self.progress, lambda: None)
+            self.spills = counter.spills
             self.distinct_words = len(counts)
         if plan.save_counts is not None:
             # The file is opened and renamed in this thread: stopped, the one that writes has nothing left to write to.
