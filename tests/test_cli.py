@@ -269,6 +269,18 @@ def test_a_bad_document_is_1_and_named_by_line(tmp_path):
     assert f"{lines}:3: " in skipping.stdout
 
 
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_a_skipped_file_whose_name_is_not_unicode_is_listed(corpus, tmp_path, flags):
+    (corpus / os.fsdecode(b"caf\xe9.txt")).write_bytes(b"caf\xe9")
+    done = train(corpus, tmp_path / "tok", "--on-bad-document", "skip", *flags)
+    assert done.returncode == 0, done.stderr
+    assert "caf\\udce9.txt" in done.stdout
+    stored = json.loads((tmp_path / "tok" / "training.json").read_text(encoding="utf-8"))
+    ((name, reason),) = stored["corpus"]["skipped_documents"]
+    assert os.fsencode(name) == os.fsencode(corpus) + b"/caf\xe9.txt"
+    assert reason.startswith("invalid UTF-8 at byte 3")
+
+
 def test_an_existing_tokenizer_is_replaced_only_with_force(corpus, tmp_path):
     out = tmp_path / "tok"
     assert train(corpus, out).returncode == 0

@@ -4,6 +4,7 @@ Results go to stdout (`--json` for machines), progress and errors to stderr. Exi
 130 stopped. An option can also stand in a TOML file, `--config`, under its field's name: flag beats file beats default.
 """
 
+import io
 import sys
 import tomllib
 from pathlib import Path
@@ -187,6 +188,8 @@ def _options(path: Path) -> dict[str, Any]:
 
 def run() -> None:
     """Runs the command of `sys.argv`: errors in one line, and the exit code that says what happened."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr has it: a file name need not be Unicode
     try:
         app.meta()
     except (PlanError, SplitError) as error:
