@@ -65,20 +65,24 @@ def train(
         Print the result as JSON.
     """
     from piecemill.progress import Display
+    from piecemill.tokenizers.hf import cuts_otherwise
     from piecemill.tokenizers.saving import check_target
     from piecemill.training.bpe import count_words, train_bpe
     from piecemill.training.result import as_json, as_text
 
     source = paths(sources) or None
+    if out is None and plan.save_counts is None:
+        raise PlanError("--out is missing: name the folder for the tokenizer (or --save-counts to only count).")
+    if out is not None:
+        check_target(out.resolve(), force)  # before the work, not after it
+    if (note := cuts_otherwise(plan.split)) and not quiet:
+        sys.stderr.write(f"note: {note}\n")
     if out is None:
-        if plan.save_counts is None:
-            raise PlanError("--out is missing: name the folder for the tokenizer (or --save-counts to only count).")
         with Display(quiet=quiet) as display:
             distinct = count_words(source, plan=plan, on_progress=display)
         told = {"counts": str(plan.save_counts), "distinct_words": distinct}
         print_result(told if json else f"{distinct:,} distinct words in {plan.save_counts}")
         return
-    check_target(out.resolve(), force)  # before the work, not after it
     with Display(quiet=quiet) as display:
         tokenizer = train_bpe(source, plan=plan, on_progress=display)
         tokenizer.save(out, force=force)

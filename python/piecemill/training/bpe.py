@@ -24,6 +24,7 @@ from piecemill.errors import PlanError, TokenizerError
 from piecemill.sources import Documents, Source, Tally
 from piecemill.sources.options import NOT_STORED
 from piecemill.tokenizers import Tokenizer
+from piecemill.tokenizers.hf import cuts_otherwise
 from piecemill.tokenizers.vocabulary import check_special_tokens
 from piecemill.training.counts import NOTHING, Corpus, load_counts, new_file, write_counts
 from piecemill.training.feed import Feed
@@ -98,6 +99,7 @@ class _Run:
         self.progress = _core.Progress()
         self.corpus = NOTHING
         self.tally = Tally()
+        self.split_note: str | None = None
         self.distinct_words = 0
         self.spills = (0, 0)
         self._bytes_read = 0
@@ -105,6 +107,7 @@ class _Run:
 
     def train(self, source: object) -> Tokenizer:
         plan = self.plan
+        self.split_note = cuts_otherwise(plan.split)
         specials = [token.encode() for token in plan.special_tokens]
         limits = (plan.vocab_size, plan.min_frequency, plan.max_token_bytes, specials)
         if plan.split == "none" and not plan.from_counts and plan.save_counts is None:
@@ -236,6 +239,7 @@ class _Run:
                 "skipped": self.tally.skipped_count,
                 "skipped_documents": [list(skip) for skip in self.tally.skipped],
             },
+            "split_note": self.split_note,
             "distinct_words": self.distinct_words,
             "spilled": {"runs": self.spills[0], "bytes": self.spills[1]},
             "vocab_size": learned.vocab_size,

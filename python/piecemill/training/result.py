@@ -29,6 +29,8 @@ def as_text(tokenizer: Tokenizer, out: Path) -> str:
             f"note: {record['plan']['vocab_size']:,} tokens were asked for, but no pair is left that may be merged; "
             "give more text, or a lower --min-frequency or higher --max-token-bytes if set"
         )
+    if record["split_note"]:
+        lines.append(f"note: {record['split_note']}")
     if corpus["left_out"]:
         lines.append(f"left out: {Tally(left_out=corpus['left_out']).describe()}")
     if corpus["skipped"]:
