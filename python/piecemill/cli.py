@@ -7,6 +7,7 @@ Results go to stdout (`--json` for machines), progress and errors to stderr. Exi
 import io
 import sys
 import tomllib
+from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from piecemill.errors import PiecemillError, PlanError, SplitError
 from piecemill.preparing.plan import PreparePlan
 from piecemill.pretraining import commands as pretraining
 from piecemill.shards import commands as shards
+from piecemill.sources.remote import Url, is_url
 from piecemill.training.plan import TrainPlan
 
 
@@ -156,9 +158,9 @@ app.command(shards.export)
 app.command(pretraining.pretrain)
 
 
-def paths(sources: tuple[str, ...]) -> list[str | Path]:
-    """Sources as paths, so that none is taken for a text; URLs stay strings, as a Path would drop a slash."""
-    return [name if "://" in name else Path(name) for name in sources]
+def paths(sources: tuple[str, ...]) -> list[PathLike[str]]:
+    """Sources as paths, so that none is taken for a text; URLs as `Url`, as a Path would drop a slash."""
+    return [Url(name) if is_url(name) else Path(name) for name in sources]
 
 
 @app.meta.default
