@@ -146,6 +146,15 @@ def test_include_and_exclude_choose_files(corpus, tmp_path):
     assert result["left_out"] == {"excluded": 1, "not_included": 1}
 
 
+def test_files_that_are_too_large_are_left_out_with_the_way_to_read_them(corpus, tmp_path):
+    (corpus / "large.txt").write_text(TEXT * 2)
+    size = ("--max-file-bytes", len(TEXT))
+    way_out = "1 oversized (a larger --max-file-bytes reads the oversized)"
+    assert f"\nleft out: {way_out}\n" in train(corpus, tmp_path / "tok", *size).stdout
+    prepared = piecemill("prepare", corpus, "--tokenizer", tmp_path / "tok", "--out", tmp_path / "shards", *size)
+    assert f"\nnote: left out {way_out}\n" in prepared.stdout
+
+
 def test_counts_are_saved_in_parts_and_trained_from(corpus, tmp_path):
     for name in ("one", "two"):
         counted = piecemill("train", corpus / f"{name}.txt", "--save-counts", tmp_path / f"{name}.parquet")

@@ -12,6 +12,7 @@ from cyclopts import Group, Parameter
 
 from piecemill.errors import PlanError
 from piecemill.sizes import parse_size
+from piecemill.sources.packing import MAX_FILE_BYTES
 from piecemill.sources.source import Source, open_source
 
 NOT_STORED = ("storage_option",)
@@ -42,7 +43,7 @@ class SourceOptions:
     hidden: Annotated[bool, _SOURCES] = False
     "Read hidden files and folders too."
 
-    max_file_bytes: Annotated[str, _SOURCES] = "64MiB"
+    max_file_bytes: Annotated[str, _SOURCES] = f"{MAX_FILE_BYTES >> 20}MiB"
     "Leave out text files larger than this when walking a folder."
 
     on_bad_document: Annotated[Literal["stop", "skip"], _SOURCES] = "stop"

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.sizes import show_bytes, show_seconds
-from piecemill.sources import Tally
+from piecemill.sources import show_left_out
 from piecemill.tokenizers import Tokenizer
 
 
@@ -32,7 +32,7 @@ def as_text(tokenizer: Tokenizer, out: Path) -> str:
     if record["split_note"]:
         lines.append(f"note: {record['split_note']}")
     if corpus["left_out"]:
-        lines.append(f"left out: {Tally(left_out=corpus['left_out']).describe()}")
+        lines.append(f"left out: {show_left_out(corpus['left_out'])}")
     if corpus["skipped"]:
         lines.append(f"skipped {corpus['skipped']:,} bad documents, listed in {out / 'training.json'}:")
         lines += [f"  {name}: {reason}" for name, reason in corpus["skipped_documents"][:5]]
