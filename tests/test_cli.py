@@ -159,7 +159,9 @@ def test_counts_are_saved_in_parts_and_trained_from(corpus, tmp_path):
     for name in ("one", "two"):
         counted = piecemill("train", corpus / f"{name}.txt", "--save-counts", tmp_path / f"{name}.parquet")
         assert counted.returncode == 0
-        assert counted.stdout.endswith(f"distinct words in {tmp_path / name}.parquet\n")
+        assert re.fullmatch(
+            rf"\d+ distinct words in {tmp_path / name}\.parquet, from 1 document, 2\.6 kB\n", counted.stdout
+        )
     parts = [tmp_path / "one.parquet", tmp_path / "two.parquet"]
     from_counts = piecemill("train", "--from-counts", *parts, "--vocab-size", 280, "--out", tmp_path / "parts")
     assert from_counts.returncode == 0
@@ -173,6 +175,28 @@ def test_only_counting_can_be_asked_for_in_json(corpus, tmp_path):
     result = json.loads(done.stdout)
     assert result["counts"] == str(tmp_path / "c.parquet")
     assert result["distinct_words"] > 10
+    assert (result["documents"], result["bytes"]) == (2, 2 * len(TEXT))
+    assert (result["left_out"], result["skipped"], result["skipped_documents"]) == ({}, 0, [])
+
+
+def test_what_was_not_counted_is_said_kept_and_added_up(corpus, tmp_path):
+    (corpus / ".hidden").write_text(TEXT)
+    (corpus / "bad.txt").write_bytes(b"caf\xe9")
+    parts = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
+    for part, left_out in zip(parts, ("1 hidden", "1 empty, 1 hidden"), strict=True):
+        done = piecemill("train", corpus, "--on-bad-document", "skip", "--save-counts", part)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[1:] == [
+            f"left out: {left_out}",
+            f"skipped 1 bad documents, listed in the metadata of {part}:",
+            f"  {corpus / 'bad.txt'}: invalid UTF-8 at byte 3 (found 0xe9)",
+        ]
+        (corpus / "empty").touch()
+    told = json.loads(train(corpus, tmp_path / "whole", "--on-bad-document", "skip", "--json").stdout)["corpus"]
+    from_counts = ["train", "--from-counts", *parts, "--vocab-size", 280, "--out", tmp_path / "tok", "--json"]
+    added = json.loads(piecemill(*from_counts).stdout)["corpus"]
+    assert added["left_out"] == {"empty": 1, "hidden": 2}
+    assert (added["skipped"], added["skipped_documents"]) == (2, told["skipped_documents"] * 2)
 
 
 # A plan in a file

@@ -4,6 +4,7 @@ import json
 import random
 import warnings
 
+import pyarrow.parquet as pq
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -110,6 +111,23 @@ def test_a_saved_count_file_is_a_function_of_the_text(stdlib_texts, tmp_path):
     pm.count_words(iter(texts), split="gpt2", save_counts=tmp_path / "a.parquet", threads=1)
     pm.count_words(iter(texts[::-1]), split="gpt2", save_counts=tmp_path / "b.parquet", threads=3)
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+
+
+def test_counting_says_what_was_counted(tmp_path):
+    counted = pm.count_words(iter(["one two one", "", "\ud800"]), on_bad_document="skip", save_counts=tmp_path / "c")
+    assert (counted.distinct_words, counted.documents, counted.bytes) == (3, 1, 11)
+    assert (counted.left_out, counted.skipped) == ({"empty": 1}, 1)
+    assert counted.counts == tmp_path / "c"
+
+
+def test_counts_that_do_not_tell_what_was_not_read_still_load(tmp_path):
+    pm.count_words(iter(["some words"]), save_counts=tmp_path / "new.parquet")
+    table = pq.read_table(tmp_path / "new.parquet")
+    about = json.loads(table.schema.metadata[b"piecemill.counts"])
+    del about["not_read"]
+    pq.write_table(table.replace_schema_metadata({b"piecemill.counts": json.dumps(about)}), tmp_path / "old.parquet")
+    corpus = pm.train_bpe(vocab_size=300, from_counts=[tmp_path / "old.parquet"]).training["corpus"]
+    assert (corpus["documents"], corpus["left_out"], corpus["skipped"]) == (1, {}, 0)
 
 
 def test_whole_documents_can_be_counted_too(stdlib_texts, tmp_path):

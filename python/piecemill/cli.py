@@ -81,9 +81,8 @@ def train(
         sys.stderr.write(f"note: {note}\n")
     if out is None:
         with Display(quiet=quiet) as display:
-            distinct = count_words(source, plan=plan, on_progress=display)
-        told = {"counts": str(plan.save_counts), "distinct_words": distinct}
-        print_result(told if json else f"{distinct:,} distinct words in {plan.save_counts}")
+            counted = count_words(source, plan=plan, on_progress=display)
+        print_result(counted.as_json() if json else counted.as_text())
         return
     with Display(quiet=quiet) as display:
         tokenizer = train_bpe(source, plan=plan, on_progress=display)

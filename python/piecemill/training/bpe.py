@@ -26,11 +26,12 @@ from piecemill.sources.options import NOT_STORED
 from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.hf import cuts_otherwise
 from piecemill.tokenizers.vocabulary import check_special_tokens
-from piecemill.training.counts import NOTHING, Corpus, load_counts, new_file, write_counts
+from piecemill.training.counts import NOTHING, Corpus, load_counts, new_file, not_read, write_counts
 from piecemill.training.feed import Feed
 from piecemill.training.plan import TrainPlan
 from piecemill.training.progress import Stage, TrainProgress
 from piecemill.training.remaining import Remaining, moment
+from piecemill.training.result import Counted
 from piecemill.training.stages import Stages, memory_now
 
 OnProgress = Callable[[TrainProgress], None]
@@ -60,13 +61,14 @@ def train_bpe(
 
 def count_words(
     source: object, *, plan: TrainPlan | None = None, on_progress: OnProgress | None = None, **options: Any
-) -> int:
-    """Count the words of `source` into `plan.save_counts` without learning merges; gives the distinct words."""
+) -> Counted:
+    """Count the words of `source` into `plan.save_counts` without learning merges; says what was counted."""
     plan = with_options(plan or TrainPlan(), options)
     if plan.save_counts is None:
         raise PlanError("save_counts is not set: say which file the counts go to.")
     run = _Run(plan, on_progress or (lambda _: None))
-    return len(run.count(source))
+    run.count(source)
+    return Counted(counts=Path(plan.save_counts), distinct_words=run.distinct_words, **run.read())
 
 
 def with_options(plan: TrainPlan, options: dict[str, Any]) -> TrainPlan:
@@ -135,7 +137,7 @@ class _Run:
                     raise PlanError("from_counts and a source were both given: train from counts or from documents.")
                 work = partial(load_counts, plan.from_counts, counter, split=plan.split)
                 tick = partial(self._tell_reading, "count", lambda: counter.distinct, None)
-                self.corpus = self.stages.watch(work, self.progress, tick)
+                self.corpus, self.tally = self.stages.watch(work, self.progress, tick)
             else:
                 self._read(source, counter.add, lambda: counter.distinct, "count")
             self.spills = counter.spills
@@ -144,7 +146,7 @@ class _Run:
         if plan.save_counts is not None:
             # The file is opened and renamed in this thread: stopped, the one that writes has nothing left to write to.
             with self.stages.stage("save counts"), new_file(Path(plan.save_counts)) as file:
-                write = partial(write_counts, counts, file, split=plan.split, corpus=self.corpus)
+                write = partial(write_counts, counts, file, split=plan.split, corpus=self.corpus, tally=self.tally)
                 self.stages.watch(write, self.progress, lambda: None)
         return counts
 
@@ -222,6 +224,15 @@ class _Run:
             learned: _core.Learned = self.stages.watch(work, self.progress, tell)
         return learned
 
+    def read(self) -> dict[str, Any]:
+        """What was read, left out and skipped, here or where counts come from."""
+        return {
+            "documents": self.corpus.documents,
+            "bytes": self.corpus.bytes,
+            "fingerprint": self.corpus.hex,
+            **not_read(self.tally),
+        }
+
     def _record(self, learned: _core.Learned) -> dict[str, Any]:
         """What goes into `training.json`."""
         plan = {name: value for name, value in asdict(self.plan).items() if name not in NOT_STORED}
@@ -231,14 +242,7 @@ class _Run:
             "plan": plan,
             "versions": {"piecemill": _core.__version__, "python": platform.python_version(), "numpy": np.__version__},
             "platform": {"machine": platform.machine(), "system": sys.platform, "threads": self.plan.workers},
-            "corpus": {
-                "documents": self.corpus.documents,
-                "bytes": self.corpus.bytes,
-                "fingerprint": self.corpus.hex,
-                "left_out": {name: count for name, count in self.tally.left_out.items() if count},
-                "skipped": self.tally.skipped_count,
-                "skipped_documents": [list(skip) for skip in self.tally.skipped],
-            },
+            "corpus": self.read(),
             "split_note": self.split_note,
             "distinct_words": self.distinct_words,
             "spilled": {"runs": self.spills[0], "bytes": self.spills[1]},

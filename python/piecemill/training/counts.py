@@ -16,6 +16,7 @@ import numpy as np
 
 from piecemill._core import WordCounter, WordCounts
 from piecemill.errors import SourceError
+from piecemill.sources import Skipped, Tally
 
 _KEY = b"piecemill.counts"
 _ROWS = 1 << 20
@@ -56,13 +57,22 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
         part.unlink(missing_ok=True)
 
 
-def write_counts(counts: WordCounts, file: BinaryIO, *, split: str, corpus: Corpus) -> None:
-    """Writes `counts` to `file` as Parquet."""
+def not_read(tally: Tally) -> dict[str, Any]:
+    """What was left out and skipped, ready for JSON; the same for any number of threads."""
+    return {
+        "left_out": {rule: count for rule, count in sorted(tally.left_out.items()) if count},
+        "skipped": tally.skipped_count,
+        "skipped_documents": [list(skip) for skip in tally.skipped],
+    }
+
+
+def write_counts(counts: WordCounts, file: BinaryIO, *, split: str, corpus: Corpus, tally: Tally) -> None:
+    """Writes `counts` to `file` as Parquet, with what they were made of and what of it was not read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     data, ends, numbers = counts.arrays()
-    about = {"version": 1, "split": split, "corpus": asdict(corpus)}
+    about = {"version": 1, "split": split, "corpus": asdict(corpus), "not_read": not_read(tally)}
     columns: list[pa.Field[Any]] = [pa.field("word", pa.large_binary()), pa.field("count", pa.uint64())]
     schema = pa.schema(columns, metadata={_KEY: json.dumps(about).encode()})
     offsets = np.concatenate([[0], ends]).astype(np.int64)
@@ -75,12 +85,12 @@ def write_counts(counts: WordCounts, file: BinaryIO, *, split: str, corpus: Corp
     os.fsync(file.fileno())
 
 
-def load_counts(paths: Sequence[Path], counter: WordCounter, *, split: str) -> Corpus:
-    """Adds the counts in all `paths` to `counter`, a row group at a time; says what they were counted from."""
+def load_counts(paths: Sequence[Path], counter: WordCounter, *, split: str) -> tuple[Corpus, Tally]:
+    """Adds the counts in all `paths` to `counter`, a part at a time; says what they were counted from, and what not."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    corpus = NOTHING
+    corpus, tally = NOTHING, Tally()
     for path in paths:
         try:
             file = pq.ParquetFile(path)
@@ -108,4 +118,7 @@ def load_counts(paths: Sequence[Path], counter: WordCounter, *, split: str) -> C
                 counter.add_counts(bytes_, bounds[1:] - bounds[0], counts)
             stored = about["corpus"]
             corpus += Corpus(stored["documents"], stored["bytes"], tuple(stored["fingerprint"]))
-    return corpus
+            if missing := about.get("not_read"):  # older files do not tell
+                skipped = tuple(Skipped(name, reason) for name, reason in missing["skipped_documents"])
+                tally += Tally(left_out=missing["left_out"], skipped_count=missing["skipped"], skipped=skipped)
+    return corpus, tally

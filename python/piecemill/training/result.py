@@ -1,11 +1,42 @@
-"""The result of a training run, for people and for programs."""
+"""The result of a training run, or of one that only counted, for people and for programs."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from piecemill.sizes import show_bytes, show_seconds
 from piecemill.sources import show_left_out
 from piecemill.tokenizers import Tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """What `count_words` found: what was counted, and what of the source was not."""
+
+    counts: Path
+    "The file with the counts."
+    distinct_words: int
+    documents: int
+    bytes: int
+    "Bytes of text in all documents."
+    fingerprint: str
+    "Of the text, whatever its order: equal for equal corpora."
+    left_out: Mapping[str, int]
+    "Files and documents that the source left out, by rule."
+    skipped: int
+    "Bad documents that were skipped."
+    skipped_documents: Sequence[Sequence[str]]
+    "Name and reason of the first of them."
+
+    def as_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {**asdict(self), "counts": str(self.counts)}
+
+    def as_text(self) -> str:
+        """One line, and more for what was not read."""
+        what = f"{self.distinct_words:,} distinct words in {self.counts}, from {_documents(self.documents, self.bytes)}"
+        return "\n".join([what, *_not_read(self.as_json(), f"the metadata of {self.counts}")])
 
 
 def as_json(tokenizer: Tokenizer, out: Path) -> dict[str, Any]:
@@ -20,9 +51,9 @@ def as_text(tokenizer: Tokenizer, out: Path) -> str:
     seconds = sum(stage["seconds"] for stage in record["stages"])
     peak = max(stage["peak_memory_bytes"] for stage in record["stages"])
     lines = [
-        f"{tokenizer.vocab_size:,} tokens ({record['merges']:,} merges) from {corpus['documents']:,} "
-        f"{'document' if corpus['documents'] == 1 else 'documents'}, "
-        f"{show_bytes(corpus['bytes'])}, in {show_seconds(seconds)} with {peak / 2**30:.2f} GiB: {out}"
+        f"{tokenizer.vocab_size:,} tokens ({record['merges']:,} merges) "
+        f"from {_documents(corpus['documents'], corpus['bytes'])}, "
+        f"in {show_seconds(seconds)} with {peak / 2**30:.2f} GiB: {out}"
     ]
     if record["ended"] != "vocabulary full":
         lines.append(
@@ -31,11 +62,21 @@ def as_text(tokenizer: Tokenizer, out: Path) -> str:
         )
     if record["split_note"]:
         lines.append(f"note: {record['split_note']}")
+    return "\n".join([*lines, *_not_read(corpus, str(out / "training.json"))])
+
+
+def _documents(count: int, size: int) -> str:
+    return f"{count:,} {'document' if count == 1 else 'documents'}, {show_bytes(size)}"
+
+
+def _not_read(corpus: Mapping[str, Any], listed_in: str) -> list[str]:
+    """What was left out, and what was skipped."""
+    lines = []
     if corpus["left_out"]:
         lines.append(f"left out: {show_left_out(corpus['left_out'])}")
     if corpus["skipped"]:
-        lines.append(f"skipped {corpus['skipped']:,} bad documents, listed in {out / 'training.json'}:")
+        lines.append(f"skipped {corpus['skipped']:,} bad documents, listed in {listed_in}:")
         lines += [f"  {name}: {reason}" for name, reason in corpus["skipped_documents"][:5]]
         if corpus["skipped"] > 5:
             lines.append(f"  ... and {corpus['skipped'] - 5:,} more")
-    return "\n".join(lines)
+    return lines
