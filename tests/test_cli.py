@@ -199,6 +199,23 @@ def test_what_was_not_counted_is_said_kept_and_added_up(corpus, tmp_path):
     assert (added["skipped"], added["skipped_documents"]) == (2, told["skipped_documents"] * 2)
 
 
+def test_saved_counts_replace_a_file_only_with_force(corpus, tmp_path):
+    counts = tmp_path / "c.parquet"
+    counts.write_text("mine")
+    for out in ([], ["--out", tmp_path / "tok"]):
+        refused = piecemill("train", corpus, "--vocab-size", 280, "--save-counts", counts, *out)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr == (
+            f"piecemill: save_counts='{counts}': exists. Choose another name, or replace it with force (--force).\n"
+        )
+    assert counts.read_text() == "mine"
+    assert piecemill("train", corpus, "--save-counts", counts, "--force").returncode == 0
+    assert counts.read_bytes().startswith(b"PAR1")
+    inside = train(corpus, tmp_path / "tok", "--save-counts", tmp_path / "tok" / "c.parquet")
+    assert (inside.returncode, "is in --out, which holds the tokenizer only" in inside.stderr) == (2, True)
+    assert not (tmp_path / "tok").exists()
+
+
 # A plan in a file
 
 

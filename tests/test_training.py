@@ -1,6 +1,7 @@
 """Training from documents to a tokenizer: equal to HF, the same however it is run, and honest about its limits."""
 
 import json
+import os
 import random
 import warnings
 
@@ -142,6 +143,37 @@ def test_counts_of_another_split_are_refused(tmp_path):
     pm.count_words(iter(["some words"]), split="gpt2", save_counts=tmp_path / "gpt2.parquet")
     with pytest.raises(SourceError, match=r"gpt2\.parquet: counted with split='gpt2', asked for split='cl100k'"):
         pm.train_bpe(vocab_size=300, split="cl100k", from_counts=[tmp_path / "gpt2.parquet"])
+
+
+def test_counts_are_never_written_over_what_they_are_made_from(tmp_path):
+    source, counts = tmp_path / "a.txt", tmp_path / "a.parquet"
+    source.write_text("some words")
+    (tmp_path / "link.txt").symlink_to(source)
+    for given in (source, tmp_path, tmp_path / "link.txt", f"file://{source}"):
+        with pytest.raises(PlanError, match=r"a\.txt'?: is .*\.txt of the source, and is never replaced"):
+            pm.count_words(given, save_counts=source, force=True)
+    assert source.read_text() == "some words"
+    pm.count_words(source, save_counts=counts)
+    with pytest.raises(PlanError, match=r"a\.parquet': exists\. Choose another name, or replace it with force"):
+        pm.count_words(source, save_counts=counts)
+    with pytest.raises(PlanError, match=r"a\.parquet': is one of from_counts, and is never replaced"):
+        pm.train_bpe(vocab_size=300, from_counts=[counts], save_counts=tmp_path / "." / "a.parquet", force=True)
+    assert pm.count_words(source, save_counts=counts, force=True).documents == 1
+
+
+def test_a_place_where_counts_cannot_be_written_is_refused_before_the_work(tmp_path):
+    (tmp_path / "file").write_text("text")
+
+    def never():
+        raise AssertionError("read before the check")
+        yield
+
+    with pytest.raises(PlanError, match=r"file cannot be written to"):
+        pm.count_words(never(), save_counts=tmp_path / "file" / "c.parquet")
+    if os.geteuid():  # root can write everywhere
+        (tmp_path / "closed").mkdir(mode=0o500)
+        with pytest.raises(PlanError, match=r"closed cannot be written to"):
+            pm.count_words(never(), save_counts=tmp_path / "closed" / "more" / "c.parquet")
 
 
 def test_a_file_that_is_not_counts_is_refused(tmp_path):

@@ -60,7 +60,7 @@ def train(
     out
         Folder for the tokenizer. Without it, and with --save-counts, words are only counted.
     force
-        Replace a tokenizer that is in OUT already.
+        Replace a tokenizer that is in OUT already, and a file at --save-counts.
     quiet
         No progress on stderr.
     json
@@ -76,16 +76,18 @@ def train(
     if out is None and plan.save_counts is None:
         raise PlanError("--out is missing: name the folder for the tokenizer (or --save-counts to only count).")
     if out is not None:
+        if plan.save_counts is not None and out.resolve() in plan.save_counts.resolve().parents:
+            raise PlanError(f"--save-counts {plan.save_counts}: is in --out, which holds the tokenizer only.")
         check_target(out.resolve(), force)  # before the work, not after it
     if (note := cuts_otherwise(plan.split)) and not quiet:
         sys.stderr.write(f"note: {note}\n")
     if out is None:
         with Display(quiet=quiet) as display:
-            counted = count_words(source, plan=plan, on_progress=display)
+            counted = count_words(source, plan=plan, on_progress=display, force=force)
         print_result(counted.as_json() if json else counted.as_text())
         return
     with Display(quiet=quiet) as display:
-        tokenizer = train_bpe(source, plan=plan, on_progress=display)
+        tokenizer = train_bpe(source, plan=plan, on_progress=display, force=force)
         tokenizer.save(out, force=force)
     print_result(as_json(tokenizer, out) if json else as_text(tokenizer, out))
 

@@ -26,7 +26,16 @@ from piecemill.sources.options import NOT_STORED
 from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.hf import cuts_otherwise
 from piecemill.tokenizers.vocabulary import check_special_tokens
-from piecemill.training.counts import NOTHING, Corpus, load_counts, new_file, not_read, write_counts
+from piecemill.training.counts import (
+    NOTHING,
+    Corpus,
+    check_files,
+    check_not_a_source,
+    load_counts,
+    new_file,
+    not_read,
+    write_counts,
+)
 from piecemill.training.feed import Feed
 from piecemill.training.plan import TrainPlan
 from piecemill.training.progress import Stage, TrainProgress
@@ -41,7 +50,12 @@ _WAITING_BYTES = 32 * 2**20
 
 
 def train_bpe(
-    source: object = None, *, plan: TrainPlan | None = None, on_progress: OnProgress | None = None, **options: Any
+    source: object = None,
+    *,
+    plan: TrainPlan | None = None,
+    on_progress: OnProgress | None = None,
+    force: bool = False,
+    **options: Any,
 ) -> Tokenizer:
     """Learn a byte-level BPE vocabulary from `source`; exact, and the same for any number of threads.
 
@@ -49,24 +63,33 @@ def train_bpe(
     strings. A string alone is a path, never a text. Options are the fields of `TrainPlan`: `vocab_size`, `split`,
     `special_tokens`, `min_frequency`, `max_token_bytes`, ...; `piecemill train --help` says what each one means.
     If no pair is left before the vocabulary is full, the tokenizer is smaller, and its `training` record says so.
+    `force` replaces a file at `save_counts`, which otherwise is an error.
 
     >>> tok = train_bpe(["low lower lowest"] * 10, vocab_size=262, split="gpt2")
     >>> tok.decode(tok.encode("lower"))
     'lower'
     """
     plan = with_options(plan or TrainPlan(), options)
-    run = _Run(plan, on_progress or (lambda _: None))
+    run = _Run(plan, on_progress or (lambda _: None), force=force)
     return run.train(source)
 
 
 def count_words(
-    source: object, *, plan: TrainPlan | None = None, on_progress: OnProgress | None = None, **options: Any
+    source: object,
+    *,
+    plan: TrainPlan | None = None,
+    on_progress: OnProgress | None = None,
+    force: bool = False,
+    **options: Any,
 ) -> Counted:
-    """Count the words of `source` into `plan.save_counts` without learning merges; says what was counted."""
+    """Count the words of `source` into `plan.save_counts` without learning merges; says what was counted.
+
+    A file that is there already is an error, unless `force` replaces it.
+    """
     plan = with_options(plan or TrainPlan(), options)
     if plan.save_counts is None:
         raise PlanError("save_counts is not set: say which file the counts go to.")
-    run = _Run(plan, on_progress or (lambda _: None))
+    run = _Run(plan, on_progress or (lambda _: None), force=force)
     run.count(source)
     return Counted(counts=Path(plan.save_counts), distinct_words=run.distinct_words, **run.read())
 
@@ -88,13 +111,13 @@ def with_options(plan: TrainPlan, options: dict[str, Any]) -> TrainPlan:
 class _Run:
     """One training run: the stages, what was read, and what is told about it."""
 
-    def __init__(self, plan: TrainPlan, on_progress: OnProgress) -> None:
+    def __init__(self, plan: TrainPlan, on_progress: OnProgress, *, force: bool) -> None:
         try:
             check_special_tokens(plan.special_tokens)  # before the work, not after it
         except TokenizerError as error:
             raise PlanError(str(error)) from None
-        if plan.save_counts is not None and Path(plan.save_counts).is_dir():
-            raise PlanError(f"save_counts={str(plan.save_counts)!r}: is a folder; name a file in it.")
+        self.save_counts = None if plan.save_counts is None else Path(plan.save_counts)
+        check_files(self.save_counts, plan.from_counts, force=force)
         self.plan = plan
         self.on_progress = on_progress
         self.stages = Stages()
@@ -143,9 +166,9 @@ class _Run:
             self.spills = counter.spills
             counts: _core.WordCounts = self.stages.watch(counter.finish, self.progress, lambda: None)
             self.distinct_words = len(counts)
-        if plan.save_counts is not None:
+        if self.save_counts is not None:
             # The file is opened and renamed in this thread: stopped, the one that writes has nothing left to write to.
-            with self.stages.stage("save counts"), new_file(Path(plan.save_counts)) as file:
+            with self.stages.stage("save counts"), new_file(self.save_counts) as file:
                 write = partial(write_counts, counts, file, split=plan.split, corpus=self.corpus, tally=self.tally)
                 self.stages.watch(write, self.progress, lambda: None)
         return counts
@@ -157,6 +180,8 @@ class _Run:
         # Finding the files of a large tree takes a while too.
         find = partial(plan.open_source, source)
         opened = self.stages.watch(find, self.progress, partial(self._tell_reading, stage, distinct, None))
+        if self.save_counts is not None:
+            check_not_a_source(self.save_counts, opened)
         tallies: dict[tuple[int, int], Tally] = {}
         lock = threading.Lock()
 

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from piecemill._core import WordCounter, WordCounts
-from piecemill.errors import SourceError
-from piecemill.sources import Skipped, Tally
+from piecemill.errors import PlanError, SourceError
+from piecemill.sources import Skipped, Source, Tally
 
 _KEY = b"piecemill.counts"
 _ROWS = 1 << 20
@@ -42,6 +42,37 @@ class Corpus:
 
 
 NOTHING = Corpus(0, 0, (0, 0))
+
+
+def check_files(save: Path | None, load: Sequence[Path], *, force: bool) -> None:
+    """Refuse, before the work, a file to save that may not or cannot be written, and one to load that comes twice."""
+    seen: dict[Path, Path] = {}
+    for path in map(Path, load):
+        if (first := seen.setdefault(path.resolve(), path)) is not path:
+            raise PlanError(f"from_counts: {path} is {first} once more; its words would be counted twice.")
+    if save is None:
+        return
+    name = f"save_counts={str(save)!r}"
+    if save.is_dir():
+        raise PlanError(f"{name}: is a folder; name a file in it.")
+    if save.resolve() in seen:
+        raise PlanError(f"{name}: is one of from_counts, and is never replaced. Choose another name.")
+    if os.path.lexists(save) and not force:
+        raise PlanError(f"{name}: exists. Choose another name, or replace it with force (--force).")
+    parent = next(folder for folder in save.absolute().parents if os.path.lexists(folder))
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise PlanError(f"{name}: {parent} cannot be written to. Choose another folder.")
+
+
+def check_not_a_source(save: Path, source: Source) -> None:
+    """Refuse to write counts over a file they are made from, whatever links lead to it."""
+    if not save.exists():
+        return
+    size = save.stat().st_size
+    for file in source.files:
+        path = file.path.removeprefix("file://")
+        if file.size == size and os.path.exists(path) and save.samefile(path):
+            raise PlanError(f"save_counts={str(save)!r}: is {path} of the source, and is never replaced.")
 
 
 @contextmanager
