@@ -182,6 +182,24 @@ def test_a_file_that_is_not_counts_is_refused(tmp_path):
         pm.train_bpe(vocab_size=300, from_counts=[tmp_path / "x.parquet"])
 
 
+def test_counts_that_are_damaged_are_named_wherever_the_damage_is(stdlib_texts, tmp_path):
+    pm.count_words(iter(stdlib_texts[:20]), save_counts=tmp_path / "whole.parquet")
+    whole = (tmp_path / "whole.parquet").read_bytes()
+    damaged = tmp_path / "damaged.parquet"
+    for at in range(100, len(whole) // 2, len(whole) // 40):  # rows lie before the footer; one byte is enough
+        damaged.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(SourceError, match=r"damaged\.parquet: cannot be read as Parquet: .*copy it again"):
+            pm.train_bpe(vocab_size=300, from_counts=[damaged])
+
+
+def test_the_same_counts_twice_are_refused(tmp_path):
+    pm.count_words(iter(["some words"]), save_counts=tmp_path / "a.parquet")
+    (tmp_path / "b.parquet").symlink_to(tmp_path / "a.parquet")
+    for again in (tmp_path / "a.parquet", tmp_path / "b.parquet"):
+        with pytest.raises(PlanError, match=r"is .*a\.parquet once more; its words would be counted twice"):
+            pm.train_bpe(vocab_size=300, from_counts=[tmp_path / "a.parquet", again])
+
+
 def test_a_vocabulary_too_small_for_the_bytes_is_refused():
     with pytest.raises(PlanError, match="vocab_size=256: the 256 bytes and 1 special tokens alone need 257"):
         pm.train_bpe(iter(["text"]), vocab_size=256)

@@ -6,7 +6,7 @@ metadata what the counts were made with. Counts made with different splits canno
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -111,7 +111,7 @@ def write_counts(counts: WordCounts, file: BinaryIO, *, split: str, corpus: Corp
         pa.large_binary(), len(ends), [None, pa.py_buffer(offsets.data), pa.py_buffer(data.data)]
     )
     table = pa.table([words, pa.array(numbers)], schema=schema)
-    pq.write_table(table, file, compression="zstd", row_group_size=_ROWS)
+    pq.write_table(table, file, compression="zstd", row_group_size=_ROWS, write_page_checksum=True)
     file.flush()
     os.fsync(file.fileno())
 
@@ -124,32 +124,38 @@ def load_counts(paths: Sequence[Path], counter: WordCounter, *, split: str) -> t
     corpus, tally = NOTHING, Tally()
     for path in paths:
         try:
-            file = pq.ParquetFile(path)
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                about = _about(path, file.schema_arrow.metadata, split)
+                for batch in file.iter_batches(batch_size=_ROWS, columns=["word", "count"]):
+                    words = batch.column(0).cast(pa.large_binary())
+                    _, offsets, data = (memoryview(buffer or b"") for buffer in words.buffers())
+                    bounds = np.frombuffer(offsets, np.int64)[words.offset : words.offset + len(words) + 1]
+                    bytes_ = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+                    counts = np.ascontiguousarray(batch.column(1).to_numpy())
+                    counter.add_counts(bytes_, bounds[1:] - bounds[0], counts)
         except (OSError, pa.ArrowException) as error:
             raise SourceError(
-                f"{path}: cannot be read as Parquet: {error}. Expected a file of --save-counts."
+                f"{path}: cannot be read as Parquet: {error}. Expected a whole file of --save-counts; "
+                "copy it again, or count again."
             ) from error
-        with file:
-            about: dict[str, Any] = json.loads((file.schema_arrow.metadata or {}).get(_KEY, b"{}"))
-            if about.get("version") != 1:
-                raise SourceError(
-                    f"{path}: not a counts file: no piecemill counts in its metadata. Make one with --save-counts."
-                )
-            if about["split"] != split:
-                raise SourceError(
-                    f"{path}: counted with split={about['split']!r}, asked for split={split!r}. "
-                    f"Counts fit one split only: pass --split {about['split']!r}, or count again."
-                )
-            for batch in file.iter_batches(batch_size=_ROWS, columns=["word", "count"]):
-                words = batch.column(0).cast(pa.large_binary())
-                _, offsets, data = (memoryview(buffer or b"") for buffer in words.buffers())
-                bounds = np.frombuffer(offsets, np.int64)[words.offset : words.offset + len(words) + 1]
-                bytes_ = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
-                counts = np.ascontiguousarray(batch.column(1).to_numpy())
-                counter.add_counts(bytes_, bounds[1:] - bounds[0], counts)
-            stored = about["corpus"]
-            corpus += Corpus(stored["documents"], stored["bytes"], tuple(stored["fingerprint"]))
-            if missing := about.get("not_read"):  # older files do not tell
-                skipped = tuple(Skipped(name, reason) for name, reason in missing["skipped_documents"])
-                tally += Tally(left_out=missing["left_out"], skipped_count=missing["skipped"], skipped=skipped)
+        stored = about["corpus"]
+        corpus += Corpus(stored["documents"], stored["bytes"], tuple(stored["fingerprint"]))
+        if missing := about.get("not_read"):  # older files do not tell
+            skipped = tuple(Skipped(name, reason) for name, reason in missing["skipped_documents"])
+            tally += Tally(left_out=missing["left_out"], skipped_count=missing["skipped"], skipped=skipped)
     return corpus, tally
+
+
+def _about(path: Path, metadata: Mapping[bytes, bytes] | None, split: str) -> dict[str, Any]:
+    """What a counts file says of itself, if it is one and fits."""
+    about: dict[str, Any] = json.loads((metadata or {}).get(_KEY, b"{}"))
+    if about.get("version") != 1:
+        raise SourceError(
+            f"{path}: not a counts file: no piecemill counts in its metadata. Make one with --save-counts."
+        )
+    if about["split"] != split:
+        raise SourceError(
+            f"{path}: counted with split={about['split']!r}, asked for split={split!r}. "
+            f"Counts fit one split only: pass --split {about['split']!r}, or count again."
+        )
+    return about
