@@ -141,7 +141,7 @@ def demo(*, out: Path = Path("demo"), vocab_size: int = 8192, pretrain: bool = T
     Parameters
     ----------
     out
-        Folder for what the demo makes; replaced if it is there.
+        Folder for what the demo makes: new, empty, or of an earlier demo, which is replaced.
     vocab_size
         Entries in the vocabulary.
     pretrain
