@@ -146,6 +146,37 @@ def test_include_and_exclude_choose_files(corpus, tmp_path):
     assert result["left_out"] == {"excluded": 1, "not_included": 1}
 
 
+@pytest.mark.parametrize(
+    ("typed", "documents"), [(r"\n", 2), ("\n", 2), (r"\t\r\0", 2), (r"x\\n", 2), (r"\\n", 2), (r"\d", 2), ("Z", 1)]
+)
+def test_the_separator_takes_the_escapes_that_a_shell_leaves(tmp_path, typed, documents):
+    cut = {r"\n": "\n", r"\t\r\0": "\t\r\0", r"x\\n": r"x\n", r"\\n": r"\n"}.get(typed, typed)
+    (tmp_path / "a.txt").write_bytes(b"." * 9000 + (cut if documents == 2 else "").encode() + b"more")
+    done = train(tmp_path / "a.txt", tmp_path / "tok", "--separator", typed, "--json")
+    result = json.loads(done.stdout)
+    assert (result["plan"]["separator"], result["corpus"]["documents"]) == (cut, documents)
+
+
+def test_the_separator_of_a_config_file_is_as_toml_has_it(corpus, tmp_path):
+    for toml, want in ((r'"\n"', "\n"), (r"'\n'", r"\n")):
+        (tmp_path / "plan.toml").write_text(f"separator = {toml}\n")
+        done = piecemill("--config", tmp_path / "plan.toml", "train", corpus, "--out", tmp_path / toml, "--json")
+        assert json.loads(done.stdout)["plan"]["separator"] == want
+
+
+def test_a_separator_that_occurs_nowhere_is_said(corpus, tmp_path):
+    (corpus / "empty").touch()
+    (corpus / "binary").write_bytes(b"\0")
+    note = "note: the separator 'ZZ' occurs in no file; each is one document"
+    for arguments in (["--out", tmp_path / "tok"], ["--save-counts", tmp_path / "c"]):
+        run = ["train", corpus, "--vocab-size", 280, *arguments, "--force"]
+        assert note in piecemill(*run, "--separator", "ZZ").stdout.splitlines()
+        assert "note" not in piecemill(*run).stdout
+        (corpus / "one.txt").write_text(TEXT + "ZZ")  # once, at the end of one file
+        assert "note" not in piecemill(*run, "--separator", "ZZ").stdout
+        (corpus / "one.txt").write_text(TEXT)
+
+
 def test_files_that_are_too_large_are_left_out_with_the_way_to_read_them(corpus, tmp_path):
     (corpus / "large.txt").write_text(TEXT * 2)
     size = ("--max-file-bytes", len(TEXT))

@@ -4,11 +4,13 @@ A plan of a command inherits them, so that flags, TOML keys, help and checks are
 """
 
 import json
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from typing import Annotated, Any, Literal
 
-from cyclopts import Group, Parameter
+from cyclopts import Group, Parameter, Token
 
 from piecemill.errors import PlanError
 from piecemill.sizes import parse_size
@@ -21,6 +23,17 @@ NOT_STORED = ("storage_option",)
 _SOURCES = Parameter(group=Group("Options of sources", sort_key=1))
 
 
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
+
+
+def _typed(_: Any, tokens: Sequence[Token]) -> str:
+    """A flag with the escapes that a shell does not take out; TOML has its own, so its strings stay as they are."""
+    (token,) = tokens
+    if token.source != "cli":
+        return token.value
+    return re.sub(r"\\([nrt0\\])", lambda escape: _ESCAPES[escape[1]], token.value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
     """Which documents of a source are read, and how."""
@@ -28,8 +41,8 @@ class SourceOptions:
     field: Annotated[str, _SOURCES] = "text"
     "Field (JSONL) or column (Parquet, Arrow) that holds a document."
 
-    separator: Annotated[str | None, _SOURCES] = None
-    "Cut text files into documents at this string; default: a file is a document."
+    separator: Annotated[str | None, _SOURCES, Parameter(converter=_typed)] = None
+    r"Cut text files into documents at this string; default: a file is a document. The flag knows \n, \r, \t and \0."
 
     include: Annotated[tuple[str, ...], _SOURCES] = ()
     "Of a folder, only files that match one of these globs; repeat the flag for more."

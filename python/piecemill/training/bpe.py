@@ -23,6 +23,7 @@ from piecemill import _core
 from piecemill.errors import PlanError, TokenizerError
 from piecemill.sources import Documents, Source, Tally
 from piecemill.sources.options import NOT_STORED
+from piecemill.sources.tasks import kind_of
 from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.hf import cuts_otherwise
 from piecemill.tokenizers.vocabulary import check_special_tokens
@@ -125,6 +126,7 @@ class _Run:
         self.corpus = NOTHING
         self.tally = Tally()
         self.split_note: str | None = None
+        self.unused_separator: str | None = None
         self.distinct_words = 0
         self.spills = (0, 0)
         self._bytes_read = 0
@@ -203,6 +205,7 @@ class _Run:
         for block_id in sorted(tallies):
             self.tally += tallies[block_id]
         opened.refuse_empty(self.tally)
+        self.unused_separator = plan.separator if _never_cut(opened, self.tally) else None
 
     def _tell_reading(self, stage: Stage, distinct: Callable[[], int], source: Source | None) -> None:
         read, total = self._bytes_read, source.total_bytes if source else None
@@ -255,6 +258,7 @@ class _Run:
             "documents": self.corpus.documents,
             "bytes": self.corpus.bytes,
             "fingerprint": self.corpus.hex,
+            "unused_separator": self.unused_separator,
             **not_read(self.tally),
         }
 
@@ -277,3 +281,12 @@ class _Run:
             "merging": learned.stats,
             "stages": self.stages.done,
         }
+
+
+def _never_cut(source: Source, tally: Tally) -> bool:
+    """Whether there are only text files, and each was one piece: read, empty, binary or bad."""
+    if not source.files or any(kind_of(file.path)[0] != "text" for file in source.files):
+        return False
+    found, every = source.found, tally
+    left_out = sum(every.left_out.get(rule, 0) - found.left_out.get(rule, 0) for rule in ("empty", "binary"))
+    return every.documents + left_out + every.skipped_count - found.skipped_count == len(source.files)

@@ -22,6 +22,8 @@ class Counted:
     "Bytes of text in all documents."
     fingerprint: str
     "Of the text, whatever its order: equal for equal corpora."
+    unused_separator: str | None
+    "The separator, if it occurs in no file."
     left_out: Mapping[str, int]
     "Files and documents that the source left out, by rule."
     skipped: int
@@ -36,7 +38,7 @@ class Counted:
     def as_text(self) -> str:
         """One line, and more for what was not read."""
         what = f"{self.distinct_words:,} distinct words in {self.counts}, from {_documents(self.documents, self.bytes)}"
-        return "\n".join([what, *_not_read(self.as_json(), f"the metadata of {self.counts}")])
+        return "\n".join([what, *_reading(self.as_json(), f"the metadata of {self.counts}")])
 
 
 def as_json(tokenizer: Tokenizer, out: Path) -> dict[str, Any]:
@@ -62,16 +64,18 @@ def as_text(tokenizer: Tokenizer, out: Path) -> str:
         )
     if record["split_note"]:
         lines.append(f"note: {record['split_note']}")
-    return "\n".join([*lines, *_not_read(corpus, str(out / "training.json"))])
+    return "\n".join([*lines, *_reading(corpus, str(out / "training.json"))])
 
 
 def _documents(count: int, size: int) -> str:
     return f"{count:,} {'document' if count == 1 else 'documents'}, {show_bytes(size)}"
 
 
-def _not_read(corpus: Mapping[str, Any], listed_in: str) -> list[str]:
-    """What was left out, and what was skipped."""
+def _reading(corpus: Mapping[str, Any], listed_in: str) -> list[str]:
+    """What there is to say of the reading: what did not cut, what was left out, and what was skipped."""
     lines = []
+    if corpus["unused_separator"] is not None:
+        lines.append(f"note: the separator {corpus['unused_separator']!r} occurs in no file; each is one document")
     if corpus["left_out"]:
         lines.append(f"left out: {show_left_out(corpus['left_out'])}")
     if corpus["skipped"]:
