@@ -39,7 +39,7 @@ class TrainPlan(SourceOptions):
     "No token is longer than this many bytes."
 
     threads: int | None = None
-    "Threads that read and count; default: one per core. The result does not depend on it."
+    "Threads that read, count and merge; default: one per core. The result does not depend on it."
 
     memory: str = "2GiB"
     "Memory for counting words. Beyond it counts go to disk (TMPDIR); the result does not depend on it."
