@@ -168,6 +168,9 @@ def test_a_place_where_counts_cannot_be_written_is_refused_before_the_work(tmp_p
         raise AssertionError("read before the check")
         yield
 
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(PlanError, match=r"pipe': is a pipe or a device"):
+        pm.count_words(never(), save_counts=tmp_path / "pipe", force=True)
     with pytest.raises(PlanError, match=r"file cannot be written to"):
         pm.count_words(never(), save_counts=tmp_path / "file" / "c.parquet")
     if os.geteuid():  # root can write everywhere

@@ -205,7 +205,8 @@ class _Run:
         for block_id in sorted(tallies):
             self.tally += tallies[block_id]
         opened.refuse_empty(self.tally)
-        self.unused_separator = plan.separator if _never_cut(opened, self.tally) else None
+        if plan.separator is not None and _never_cut(opened, self.tally):
+            self.unused_separator = plan.separator
 
     def _tell_reading(self, stage: Stage, distinct: Callable[[], int], source: Source | None) -> None:
         read, total = self._bytes_read, source.total_bytes if source else None
@@ -287,6 +288,5 @@ def _never_cut(source: Source, tally: Tally) -> bool:
     """Whether there are only text files, and each was one piece: read, empty, binary or bad."""
     if not source.files or any(kind_of(file.path)[0] != "text" for file in source.files):
         return False
-    found, every = source.found, tally
-    left_out = sum(every.left_out.get(rule, 0) - found.left_out.get(rule, 0) for rule in ("empty", "binary"))
-    return every.documents + left_out + every.skipped_count - found.skipped_count == len(source.files)
+    left_out = tally.left_out.get("empty", 0) + tally.left_out.get("binary", 0)
+    return tally.documents + left_out + tally.skipped_count - source.found.skipped_count == len(source.files)

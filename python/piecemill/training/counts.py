@@ -55,6 +55,8 @@ def check_files(save: Path | None, load: Sequence[Path], *, force: bool) -> None
     name = f"save_counts={str(save)!r}"
     if save.is_dir():
         raise PlanError(f"{name}: is a folder; name a file in it.")
+    if save.exists() and not save.is_file():
+        raise PlanError(f"{name}: is a pipe or a device, which a file would take the place of. Name a file.")
     if save.resolve() in seen:
         raise PlanError(f"{name}: is one of from_counts, and is never replaced. Choose another name.")
     if os.path.lexists(save) and not force:
