@@ -22,9 +22,7 @@ def flat(pieces):
     return data, np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
 
 
-def train_counted(
-    words, vocab_size, *, special_tokens=(), min_frequency=0, max_token_bytes=None, threads=1
-) -> Learned:
+def train_counted(words, vocab_size, *, special_tokens=(), min_frequency=0, max_token_bytes=None, threads=1) -> Learned:
     counted = Counter(words)
     counter = WordCounter("none", 2**30, "/tmp")
     counter.add_counts(*flat(list(counted)), np.array(list(counted.values()), np.uint64))

@@ -146,11 +146,53 @@ def test_include_and_exclude_choose_files(corpus, tmp_path):
     assert result["left_out"] == {"excluded": 1, "not_included": 1}
 
 
+@pytest.mark.parametrize(
+    ("typed", "documents"), [(r"\n", 2), ("\n", 2), (r"\t\r\0", 2), (r"x\\n", 2), (r"\\n", 2), (r"\d", 2), ("Z", 1)]
+)
+def test_the_separator_takes_the_escapes_that_a_shell_leaves(tmp_path, typed, documents):
+    cut = {r"\n": "\n", r"\t\r\0": "\t\r\0", r"x\\n": r"x\n", r"\\n": r"\n"}.get(typed, typed)
+    (tmp_path / "a.txt").write_bytes(b"." * 9000 + (cut if documents == 2 else "").encode() + b"more")
+    done = train(tmp_path / "a.txt", tmp_path / "tok", "--separator", typed, "--json")
+    result = json.loads(done.stdout)
+    assert (result["plan"]["separator"], result["corpus"]["documents"]) == (cut, documents)
+
+
+def test_the_separator_of_a_config_file_is_as_toml_has_it(corpus, tmp_path):
+    for toml, want in ((r'"\n"', "\n"), (r"'\n'", r"\n")):
+        (tmp_path / "plan.toml").write_text(f"separator = {toml}\n")
+        done = piecemill("--config", tmp_path / "plan.toml", "train", corpus, "--out", tmp_path / toml, "--json")
+        assert json.loads(done.stdout)["plan"]["separator"] == want
+
+
+def test_a_separator_that_occurs_nowhere_is_said(corpus, tmp_path):
+    (corpus / "empty").touch()
+    (corpus / "binary").write_bytes(b"\0")
+    note = "note: the separator 'ZZ' occurs in no file; each is one document"
+    for arguments in (["--out", tmp_path / "tok"], ["--save-counts", tmp_path / "c"]):
+        run = ["train", corpus, "--vocab-size", 280, *arguments, "--force"]
+        assert note in piecemill(*run, "--separator", "ZZ").stdout.splitlines()
+        assert "note" not in piecemill(*run).stdout
+        (corpus / "one.txt").write_text(TEXT + "ZZ")  # once, at the end of one file
+        assert "note" not in piecemill(*run, "--separator", "ZZ").stdout
+        (corpus / "one.txt").write_text(TEXT)
+
+
+def test_files_that_are_too_large_are_left_out_with_the_way_to_read_them(corpus, tmp_path):
+    (corpus / "large.txt").write_text(TEXT * 2)
+    size = ("--max-file-bytes", len(TEXT))
+    way_out = "1 oversized (a larger --max-file-bytes reads the oversized)"
+    assert f"\nleft out: {way_out}\n" in train(corpus, tmp_path / "tok", *size).stdout
+    prepared = piecemill("prepare", corpus, "--tokenizer", tmp_path / "tok", "--out", tmp_path / "shards", *size)
+    assert f"\nnote: left out {way_out}\n" in prepared.stdout
+
+
 def test_counts_are_saved_in_parts_and_trained_from(corpus, tmp_path):
     for name in ("one", "two"):
         counted = piecemill("train", corpus / f"{name}.txt", "--save-counts", tmp_path / f"{name}.parquet")
         assert counted.returncode == 0
-        assert counted.stdout.endswith(f"distinct words in {tmp_path / name}.parquet\n")
+        assert re.fullmatch(
+            rf"\d+ distinct words in {tmp_path / name}\.parquet, from 1 document, 2\.6 kB\n", counted.stdout
+        )
     parts = [tmp_path / "one.parquet", tmp_path / "two.parquet"]
     from_counts = piecemill("train", "--from-counts", *parts, "--vocab-size", 280, "--out", tmp_path / "parts")
     assert from_counts.returncode == 0
@@ -164,6 +206,45 @@ def test_only_counting_can_be_asked_for_in_json(corpus, tmp_path):
     result = json.loads(done.stdout)
     assert result["counts"] == str(tmp_path / "c.parquet")
     assert result["distinct_words"] > 10
+    assert (result["documents"], result["bytes"]) == (2, 2 * len(TEXT))
+    assert (result["left_out"], result["skipped"], result["skipped_documents"]) == ({}, 0, [])
+
+
+def test_what_was_not_counted_is_said_kept_and_added_up(corpus, tmp_path):
+    (corpus / ".hidden").write_text(TEXT)
+    (corpus / "bad.txt").write_bytes(b"caf\xe9")
+    parts = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
+    for part, left_out in zip(parts, ("1 hidden", "1 empty, 1 hidden"), strict=True):
+        done = piecemill("train", corpus, "--on-bad-document", "skip", "--save-counts", part)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[1:] == [
+            f"left out: {left_out}",
+            f"skipped 1 bad documents, listed in the metadata of {part}:",
+            f"  {corpus / 'bad.txt'}: invalid UTF-8 at byte 3 (found 0xe9)",
+        ]
+        (corpus / "empty").touch()
+    told = json.loads(train(corpus, tmp_path / "whole", "--on-bad-document", "skip", "--json").stdout)["corpus"]
+    from_counts = ["train", "--from-counts", *parts, "--vocab-size", 280, "--out", tmp_path / "tok", "--json"]
+    added = json.loads(piecemill(*from_counts).stdout)["corpus"]
+    assert added["left_out"] == {"empty": 1, "hidden": 2}
+    assert (added["skipped"], added["skipped_documents"]) == (2, told["skipped_documents"] * 2)
+
+
+def test_saved_counts_replace_a_file_only_with_force(corpus, tmp_path):
+    counts = tmp_path / "c.parquet"
+    counts.write_text("mine")
+    for out in ([], ["--out", tmp_path / "tok"]):
+        refused = piecemill("train", corpus, "--vocab-size", 280, "--save-counts", counts, *out)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr == (
+            f"piecemill: save_counts='{counts}': exists. Choose another name, or replace it with force (--force).\n"
+        )
+    assert counts.read_text() == "mine"
+    assert piecemill("train", corpus, "--save-counts", counts, "--force").returncode == 0
+    assert counts.read_bytes().startswith(b"PAR1")
+    inside = train(corpus, tmp_path / "tok", "--save-counts", tmp_path / "tok" / "c.parquet")
+    assert (inside.returncode, "is in --out, which holds the tokenizer only" in inside.stderr) == (2, True)
+    assert not (tmp_path / "tok").exists()
 
 
 # A plan in a file
@@ -267,6 +348,18 @@ def test_a_bad_document_is_1_and_named_by_line(tmp_path):
     skipping = piecemill("train", lines, "--vocab-size", 260, "--out", tmp_path / "tok", "--on-bad-document", "skip")
     assert skipping.returncode == 0
     assert f"{lines}:3: " in skipping.stdout
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_a_skipped_file_whose_name_is_not_unicode_is_listed(corpus, tmp_path, flags):
+    (corpus / os.fsdecode(b"caf\xe9.txt")).write_bytes(b"caf\xe9")
+    done = train(corpus, tmp_path / "tok", "--on-bad-document", "skip", *flags)
+    assert done.returncode == 0, done.stderr
+    assert "caf\\udce9.txt" in done.stdout
+    stored = json.loads((tmp_path / "tok" / "training.json").read_text(encoding="utf-8"))
+    ((name, reason),) = stored["corpus"]["skipped_documents"]
+    assert os.fsencode(name) == os.fsencode(corpus) + b"/caf\xe9.txt"
+    assert reason.startswith("invalid UTF-8 at byte 3")
 
 
 def test_an_existing_tokenizer_is_replaced_only_with_force(corpus, tmp_path):

@@ -22,7 +22,10 @@ import piecemill.sources.streams
 import piecemill.sources.tasks
 from piecemill import _core
 from piecemill.errors import PlanError, SourceError
-from piecemill.sources import Documents, Source, Tally, open_source, read_task
+from piecemill.sizes import parse_size
+from piecemill.sources import Documents, Reading, Source, Tally, open_source, read_task
+from piecemill.sources.options import SourceOptions
+from piecemill.sources.packing import MAX_FILE_BYTES
 
 
 def texts(source: Source) -> list[str]:
@@ -67,6 +70,16 @@ def test_hidden_binary_empty_and_oversized_files_are_left_out_and_counted(tmp_pa
     assert left_out == {"hidden": 2, "oversized": 1, "binary": 1, "empty": 1}
     assert source.left_out["hidden"] == 2
     assert texts(open_source(tmp_path, hidden=True, max_file_bytes=10)) == ["x", "a"]  # .git stays out
+
+
+def test_one_size_is_the_default_everywhere_and_in_the_docs():
+    import inspect
+
+    size = MAX_FILE_BYTES
+    assert inspect.signature(open_source).parameters["max_file_bytes"].default == Reading().max_file_bytes == size
+    assert parse_size(SourceOptions().max_file_bytes, "") == size
+    docs = (Path(__file__).parents[1] / "docs" / "sources.md").read_text(encoding="utf-8")
+    assert f"`max_file_bytes` ({size >> 20} MiB)" in docs
 
 
 def test_a_nul_after_the_first_8_kib_is_text_as_in_git(tmp_path):

@@ -20,9 +20,11 @@ import pytest
 import zstandard
 
 import piecemill.sources.tasks
+from command import piecemill as command
+from corpora import small_tokenizer
 from piecemill.errors import SourceError
 from piecemill.sources import Source, Tally, open_source, read_task
-from piecemill.sources.remote import is_url, spelled_out, url_parts
+from piecemill.sources.remote import Url, is_url, spelled_out, url_parts
 from piecemill.sources.tasks import kind_of
 
 WAY_OUT = "Correct or exclude it, or pass --on-bad-document skip to go on without it."
@@ -173,6 +175,34 @@ def test_urls_and_paths_mix_and_a_file_that_is_reached_twice_is_read_once(tmp_pa
     assert texts(source) == ["2", "local", "1"]
     assert source.left_out["repeated"] == 2
     assert texts(open_source(["memory://b/one.txt", "memory://b/two.txt"])) == ["1", "2"]
+
+
+def test_a_list_of_urls_with_spaces_is_not_taken_for_texts(memory):
+    memory.pipe({"/b/my corpus/a.jsonl": b'{"text":"line"}', "/b/my corpus/b": b"text"})
+    assert texts(open_source(["memory://b/my corpus/a.jsonl"])) == ["line"]
+    assert texts(open_source(["memory://b/my corpus/b", "memory://b/my corpus/a.jsonl"])) == ["text", "line"]
+    assert "memory://b/no such/a: no file matched" in stops_at(["memory://b/no such/a"])
+    # A text may begin with a web address, or with any URL if there are other texts beside it.
+    for documents in (["https://a.b/c was down? *", "http://d e"], ["memory://b/my corpus/b is a text", "as this is"]):
+        assert texts(open_source(documents)) == documents
+    assert texts(open_source([Url("memory://b/my corpus/b")])) == ["text"]
+
+
+@pytest.mark.parametrize("scheme", ["file", "http"])
+def test_a_url_on_the_command_line_is_never_a_text(tmp_path, web, scheme):
+    write(tmp_path, {"my corpus/a.jsonl": '{"text":"a line of text"}\n' * 3})
+    small_tokenizer().save(tmp_path / "tok")
+    root = web[0] if scheme == "http" else f"file://{tmp_path}"
+    for verb, *options in (["train", "--vocab-size", 260], ["prepare", "--tokenizer", tmp_path / "tok"]):
+        for name, code in (("a.jsonl", 0), ("b.jsonl", 1)):
+            url = f"{root}/my corpus/{name}"
+            done = command(verb, url, *options, "--out", tmp_path / f"{verb}-{name}", "--json", "--quiet")
+            assert done.returncode == code, done.stderr
+            if code:
+                assert f"{url}: no file matched (a URL)" in done.stderr
+            else:
+                told = json.loads(done.stdout)
+                assert told.get("corpus", told)["documents"] == 3
 
 
 def test_a_file_that_was_named_is_never_left_out(memory):

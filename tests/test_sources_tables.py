@@ -1,4 +1,7 @@
-"""Tables with large pages and batches: found by the headers inside the file, and read over disk to the same blocks."""
+"""Tables with large pages and batches: found by the headers inside the file, and read over disk to the same blocks.
+
+And the tables of Hugging Face: a dataset, in memory or as a stream.
+"""
 
 import io
 from dataclasses import replace
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 
 import piecemill.sources.tables
 from corpora import texts
+from piecemill import train_bpe
 from piecemill.errors import SourceError
 from piecemill.sources import open_source
 from piecemill.sources.headers import batch_bytes, page_sizes
@@ -170,3 +174,36 @@ def test_a_full_disk_is_not_a_bad_document(tmp_path, monkeypatch):
         SourceError, match=r"a\.parquet: a document of up to .* to disk first: .*No space left on device"
     ):
         list(source.blocks())
+
+
+# Hugging Face datasets
+
+
+@pytest.fixture
+def datasets(tmp_path, monkeypatch):
+    """The library itself, with nothing to reach: no hub, and a cache of its own."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    return pytest.importorskip("datasets")
+
+
+def test_a_dataset_is_read_by_its_column_whether_it_lies_in_memory_or_streams(datasets):
+    rows = {"id": list(range(2500)), "text": [f"text {n}" for n in range(2500)], "body": ["x"] * 2500}
+    dataset = datasets.Dataset.from_dict(rows)
+    for source in (dataset, dataset.to_iterable_dataset(), dataset.to_iterable_dataset(num_shards=3)):
+        opened = open_source(source)
+        blocks = list(opened.blocks())
+        assert [block.text(i) for block in blocks for i in range(len(block))] == rows["text"]
+        assert blocks[-1].name(len(blocks[-1]) - 1) == f"<{type(source).__name__}>[2499]"
+        with pytest.raises(SourceError, match=r"no column 'title'; its columns are id, text, body"):
+            list(open_source(source, field="title").blocks())
+        assert train_bpe(source, vocab_size=270, field="text").training["corpus"]["documents"] == 2500
+    chosen = dataset.select(range(7, 9)).filter(lambda row: row["id"] == 8)  # through indices
+    assert [block.text(0) for block in open_source(chosen).blocks()] == ["text 8"]
+
+
+def test_a_dictionary_of_datasets_is_an_error_that_says_to_choose(datasets):
+    dataset = datasets.Dataset.from_dict({"text": ["one"]})
+    for parts in (datasets.DatasetDict(train=dataset), datasets.IterableDatasetDict(train=dataset)):
+        with pytest.raises(SourceError, match=r"Choose one of its parts, such as source\['train'\]"):
+            open_source(parts)

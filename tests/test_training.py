@@ -1,9 +1,11 @@
 """Training from documents to a tokenizer: equal to HF, the same however it is run, and honest about its limits."""
 
 import json
+import os
 import random
 import warnings
 
+import pyarrow.parquet as pq
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -125,6 +127,23 @@ def test_a_saved_count_file_is_a_function_of_the_text(stdlib_texts, tmp_path):
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
 
 
+def test_counting_says_what_was_counted(tmp_path):
+    counted = pm.count_words(iter(["one two one", "", "\ud800"]), on_bad_document="skip", save_counts=tmp_path / "c")
+    assert (counted.distinct_words, counted.documents, counted.bytes) == (3, 1, 11)
+    assert (counted.left_out, counted.skipped) == ({"empty": 1}, 1)
+    assert counted.counts == tmp_path / "c"
+
+
+def test_counts_that_do_not_tell_what_was_not_read_still_load(tmp_path):
+    pm.count_words(iter(["some words"]), save_counts=tmp_path / "new.parquet")
+    table = pq.read_table(tmp_path / "new.parquet")
+    about = json.loads(table.schema.metadata[b"piecemill.counts"])
+    del about["not_read"]
+    pq.write_table(table.replace_schema_metadata({b"piecemill.counts": json.dumps(about)}), tmp_path / "old.parquet")
+    corpus = pm.train_bpe(vocab_size=300, from_counts=[tmp_path / "old.parquet"]).training["corpus"]
+    assert (corpus["documents"], corpus["left_out"], corpus["skipped"]) == (1, {}, 0)
+
+
 def test_whole_documents_can_be_counted_too(stdlib_texts, tmp_path):
     texts = [text[:2000] for text in stdlib_texts[:40]] * 2
     whole = pm.train_bpe(iter(texts), vocab_size=600, split="none")
@@ -139,10 +158,62 @@ def test_counts_of_another_split_are_refused(tmp_path):
         pm.train_bpe(vocab_size=300, split="cl100k", from_counts=[tmp_path / "gpt2.parquet"])
 
 
+def test_counts_are_never_written_over_what_they_are_made_from(tmp_path):
+    source, counts = tmp_path / "a.txt", tmp_path / "a.parquet"
+    source.write_text("some words")
+    (tmp_path / "link.txt").symlink_to(source)
+    for given in (source, tmp_path, tmp_path / "link.txt", f"file://{source}"):
+        with pytest.raises(PlanError, match=r"a\.txt'?: is .*\.txt of the source, and is never replaced"):
+            pm.count_words(given, save_counts=source, force=True)
+    assert source.read_text() == "some words"
+    pm.count_words(source, save_counts=counts)
+    with pytest.raises(PlanError, match=r"a\.parquet': exists\. Choose another name, or replace it with force"):
+        pm.count_words(source, save_counts=counts)
+    with pytest.raises(PlanError, match=r"a\.parquet': is one of from_counts, and is never replaced"):
+        pm.train_bpe(vocab_size=300, from_counts=[counts], save_counts=tmp_path / "." / "a.parquet", force=True)
+    assert pm.count_words(source, save_counts=counts, force=True).documents == 1
+
+
+def test_a_place_where_counts_cannot_be_written_is_refused_before_the_work(tmp_path):
+    (tmp_path / "file").write_text("text")
+
+    def never():
+        raise AssertionError("read before the check")
+        yield
+
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(PlanError, match=r"pipe': is a pipe or a device"):
+        pm.count_words(never(), save_counts=tmp_path / "pipe", force=True)
+    with pytest.raises(PlanError, match=r"file cannot be written to"):
+        pm.count_words(never(), save_counts=tmp_path / "file" / "c.parquet")
+    if os.geteuid():  # root can write everywhere
+        (tmp_path / "closed").mkdir(mode=0o500)
+        with pytest.raises(PlanError, match=r"closed cannot be written to"):
+            pm.count_words(never(), save_counts=tmp_path / "closed" / "more" / "c.parquet")
+
+
 def test_a_file_that_is_not_counts_is_refused(tmp_path):
     (tmp_path / "x.parquet").write_bytes(b"nothing")
     with pytest.raises(SourceError, match=r"x\.parquet: cannot be read as Parquet"):
         pm.train_bpe(vocab_size=300, from_counts=[tmp_path / "x.parquet"])
+
+
+def test_counts_that_are_damaged_are_named_wherever_the_damage_is(stdlib_texts, tmp_path):
+    pm.count_words(iter(stdlib_texts[:20]), save_counts=tmp_path / "whole.parquet")
+    whole = (tmp_path / "whole.parquet").read_bytes()
+    damaged = tmp_path / "damaged.parquet"
+    for at in range(100, len(whole) // 2, len(whole) // 40):  # rows lie before the footer; one byte is enough
+        damaged.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(SourceError, match=r"damaged\.parquet: cannot be read as Parquet: .*copy it again"):
+            pm.train_bpe(vocab_size=300, from_counts=[damaged])
+
+
+def test_the_same_counts_twice_are_refused(tmp_path):
+    pm.count_words(iter(["some words"]), save_counts=tmp_path / "a.parquet")
+    (tmp_path / "b.parquet").symlink_to(tmp_path / "a.parquet")
+    for again in (tmp_path / "a.parquet", tmp_path / "b.parquet"):
+        with pytest.raises(PlanError, match=r"is .*a\.parquet once more; its words would be counted twice"):
+            pm.train_bpe(vocab_size=300, from_counts=[tmp_path / "a.parquet", again])
 
 
 def test_a_vocabulary_too_small_for_the_bytes_is_refused():
@@ -158,6 +229,34 @@ def test_an_unknown_option_names_the_nearest():
 def test_a_broken_regex_says_what_is_wrong():
     with pytest.raises(SplitError, match="does not compile"):
         pm.train_bpe(iter(["text"]), vocab_size=300, split="(unclosed")
+
+
+def test_a_regex_that_gives_up_names_the_document(tmp_path):
+    (tmp_path / "a.txt").write_text("short")
+    (tmp_path / "b.txt").write_text("a" * 40)
+    with pytest.raises(SplitError, match=r"b\.txt: split .*the regex failed after byte 0 of the document"):
+        pm.train_bpe(tmp_path, vocab_size=300, split=r"(?:a|aa)+(?=b)(?<!x)\b")
+
+
+@pytest.mark.parametrize("split", ["-", "_", "。", "(?:ATG)"])
+def test_a_regex_may_be_short(split):
+    once = pm.train_bpe(iter([f"one{split}two", "ATG" * 9]), vocab_size=300, split=split)
+    assert once.training["plan"]["split"] == split
+
+
+def test_a_word_is_taken_for_a_misspelt_name():
+    with pytest.raises(PlanError, match=r"split='ATG': expected gpt2, .* or a regex\. As a regex, write \(\?:ATG\)"):
+        pm.train_bpe(iter(["text"]), vocab_size=300, split="ATG")
+
+
+def test_counts_of_long_documents_are_read_back_a_part_at_a_time(tmp_path):
+    import pyarrow.parquet as pq
+
+    texts = [f"{number} " + "x" * 30_000_000 for number in range(4)]
+    pm.count_words(iter(texts), split="none", save_counts=tmp_path / "a.parquet")
+    with pq.ParquetFile(tmp_path / "a.parquet") as file:
+        assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == [2, 2]
+    assert pm.train_bpe(vocab_size=258, split="none", from_counts=[tmp_path / "a.parquet"]).vocab_size == 258
 
 
 def test_no_source_and_no_counts_is_refused():

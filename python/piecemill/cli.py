@@ -4,8 +4,10 @@ Results go to stdout (`--json` for machines), progress and errors to stderr. Exi
 130 stopped. An option can also stand in a TOML file, `--config`, under its field's name: flag beats file beats default.
 """
 
+import io
 import sys
 import tomllib
+from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +21,7 @@ from piecemill.errors import PiecemillError, PlanError, SplitError
 from piecemill.preparing.plan import PreparePlan
 from piecemill.pretraining import commands as pretraining
 from piecemill.shards import commands as shards
+from piecemill.sources.remote import Url, is_url
 from piecemill.training.plan import TrainPlan
 
 
@@ -57,29 +60,34 @@ def train(
     out
         Folder for the tokenizer. Without it, and with --save-counts, words are only counted.
     force
-        Replace a tokenizer that is in OUT already.
+        Replace a tokenizer that is in OUT already, and a file at --save-counts.
     quiet
         No progress on stderr.
     json
         Print the result as JSON.
     """
     from piecemill.progress import Display
+    from piecemill.tokenizers.hf import cuts_otherwise
     from piecemill.tokenizers.saving import check_target
     from piecemill.training.bpe import count_words, train_bpe
     from piecemill.training.result import as_json, as_text
 
     source = paths(sources) or None
+    if out is None and plan.save_counts is None:
+        raise PlanError("--out is missing: name the folder for the tokenizer (or --save-counts to only count).")
+    if out is not None:
+        if plan.save_counts is not None and out.resolve() in plan.save_counts.resolve().parents:
+            raise PlanError(f"--save-counts {plan.save_counts}: is in --out, which holds the tokenizer only.")
+        check_target(out.resolve(), force)  # before the work, not after it
+    if (note := cuts_otherwise(plan.split)) and not quiet:
+        sys.stderr.write(f"note: {note}\n")
     if out is None:
-        if plan.save_counts is None:
-            raise PlanError("--out is missing: name the folder for the tokenizer (or --save-counts to only count).")
         with Display(quiet=quiet) as display:
-            distinct = count_words(source, plan=plan, on_progress=display)
-        told = {"counts": str(plan.save_counts), "distinct_words": distinct}
-        print_result(told if json else f"{distinct:,} distinct words in {plan.save_counts}")
+            counted = count_words(source, plan=plan, on_progress=display, force=force)
+        print_result(counted.as_json() if json else counted.as_text())
         return
-    check_target(out.resolve(), force)  # before the work, not after it
     with Display(quiet=quiet) as display:
-        tokenizer = train_bpe(source, plan=plan, on_progress=display)
+        tokenizer = train_bpe(source, plan=plan, on_progress=display, force=force)
         tokenizer.save(out, force=force)
     print_result(as_json(tokenizer, out) if json else as_text(tokenizer, out))
 
@@ -133,7 +141,7 @@ def demo(*, out: Path = Path("demo"), vocab_size: int = 8192, pretrain: bool = T
     Parameters
     ----------
     out
-        Folder for what the demo makes; replaced if it is there.
+        Folder for what the demo makes: new, empty, or of an earlier demo, which is replaced.
     vocab_size
         Entries in the vocabulary.
     pretrain
@@ -151,9 +159,9 @@ app.command(shards.export)
 app.command(pretraining.pretrain)
 
 
-def paths(sources: tuple[str, ...]) -> list[str | Path]:
-    """Sources as paths, so that none is taken for a text; URLs stay strings, as a Path would drop a slash."""
-    return [name if "://" in name else Path(name) for name in sources]
+def paths(sources: tuple[str, ...]) -> list[PathLike[str]]:
+    """Sources as paths, so that none is taken for a text; URLs as `Url`, as a Path would drop a slash."""
+    return [Url(name) if is_url(name) else Path(name) for name in sources]
 
 
 @app.meta.default
@@ -187,6 +195,8 @@ def _options(path: Path) -> dict[str, Any]:
 
 def run() -> None:
     """Runs the command of `sys.argv`: errors in one line, and the exit code that says what happened."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr has it: a file name need not be Unicode
     try:
         app.meta()
     except (PlanError, SplitError) as error:

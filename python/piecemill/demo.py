@@ -1,11 +1,13 @@
 """The demo: vocabulary, shards and model from the interpreter's own standard library, which every machine has."""
 
+import os
 import shutil
 import sys
 import sysconfig
 import zlib
 from pathlib import Path
 
+from piecemill.errors import PlanError
 from piecemill.preparing import PreparePlan, prepare
 from piecemill.progress import Display
 from piecemill.shards.check import as_text, check_shards
@@ -23,6 +25,7 @@ _HELD_OUT = 20
 
 def run(out: Path, *, vocab_size: int, pretrain: bool = True) -> None:
     """Train on the standard library, save under `out`, and print what was learned."""
+    _claim(out)
     library = Path(sysconfig.get_path("stdlib"))
     held_out: list[Path] = []
     training: list[Path] = []
@@ -48,6 +51,15 @@ def run(out: Path, *, vocab_size: int, pretrain: bool = True) -> None:
         f"\nNext: piecemill train YOUR_FOLDER --out tok; piecemill prepare YOUR_FOLDER --tokenizer tok --out shards\n"
         f"transformers, tokenizers, tiktoken and gigatoken read {out / 'tokenizer'} as it is.\n"
     )
+
+
+def _claim(out: Path) -> None:
+    """Mark `out` as the demo's own: what it made may be replaced by the next one, and nothing else."""
+    mark = out / ".piecemill-demo"
+    if os.path.lexists(out) and not mark.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise PlanError(f"{out}: was not made by the demo, which would replace it. Delete it, or choose another --out.")
+    out.mkdir(parents=True, exist_ok=True)
+    mark.touch()
 
 
 def _prepare(files: list[Path], tokenizer: Tokenizer, out: Path) -> None:

@@ -46,7 +46,7 @@ pub fn for_each<'t>(regex: &Regex, text: &'t str, mut each: impl FnMut(&'t [u8])
 
 fn gave_up(regex: &Regex, from: usize, why: &str) -> Error {
     Error::Split(format!(
-        "split `{}`: the regex failed after byte {from} of a document: {why}. \
+        "split `{}`: the regex failed after byte {from} of the document: {why}. \
          Write it so that it needs less backtracking (possessive `++`, atomic groups), or choose a named split.",
         regex.as_str()
     ))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.sizes import show_bytes, show_count, show_seconds
+from piecemill.sources import show_left_out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +81,7 @@ class Summary:
             first = f"; first duplicate: {self.duplicate_examples[0]}" if self.duplicate_examples else ""
             lines.append(f"note: dropped {rules}{first}")
         if self.left_out:
-            left_out = ", ".join(f"{count:,} {rule.replace('_', ' ')}" for rule, count in sorted(self.left_out.items()))
-            lines.append(f"note: left out {left_out}")
+            lines.append(f"note: left out {show_left_out(self.left_out)}")
         if self.skipped:
             name, reason = self.skipped_documents[0]
             lines.append(f"note: skipped {self.skipped:,} bad documents; the first: {name}: {reason}")

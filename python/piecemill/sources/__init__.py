@@ -11,7 +11,7 @@ open_source ─▶ discover: files ─▶ plan: tasks ─▶ read: text, jsonl, 
 Start with `open_source`. The next filters (by size, by a field) belong between a reader and its `Packer`.
 """
 
-from piecemill.sources.documents import LISTED_SKIPS, BlockId, Documents, Skipped, Tally
+from piecemill.sources.documents import LISTED_SKIPS, BlockId, Documents, Skipped, Tally, show_left_out
 from piecemill.sources.packing import BLOCK_BYTES, LARGE, BadDocument, Reading
 from piecemill.sources.source import Source, open_source, read_task
 from piecemill.sources.tasks import File, Task
@@ -31,4 +31,5 @@ __all__ = [
     "Task",
     "open_source",
     "read_task",
+    "show_left_out",
 ]

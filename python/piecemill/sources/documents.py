@@ -77,6 +77,12 @@ class Tally:
         return ", ".join(parts)
 
 
+def show_left_out(left_out: Mapping[str, int]) -> str:
+    """What was left out of a source that was read, in words, with the way to read files that were too large."""
+    shown = Tally(left_out=left_out).describe()
+    return f"{shown} (a larger --max-file-bytes reads the oversized)" if left_out.get("oversized") else shown
+
+
 @dataclass(frozen=True, slots=True)
 class Documents:
     """One block of documents: `data[ends[i - 1]:ends[i]]` is document i, in UTF-8 and not empty.

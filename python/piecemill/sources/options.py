@@ -4,20 +4,34 @@ A plan of a command inherits them, so that flags, TOML keys, help and checks are
 """
 
 import json
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from typing import Annotated, Any, Literal
 
-from cyclopts import Group, Parameter
+from cyclopts import Group, Parameter, Token
 
 from piecemill.errors import PlanError
 from piecemill.sizes import parse_size
+from piecemill.sources.packing import MAX_FILE_BYTES
 from piecemill.sources.source import Source, open_source
 
 NOT_STORED = ("storage_option",)
 "Options that are never written anywhere: there may be a key in them."
 
 _SOURCES = Parameter(group=Group("Options of sources", sort_key=1))
+
+
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
+
+
+def _typed(_: Any, tokens: Sequence[Token]) -> str:
+    """A flag with the escapes that a shell does not take out; TOML has its own, so its strings stay as they are."""
+    (token,) = tokens
+    if token.source != "cli":
+        return token.value
+    return re.sub(r"\\([nrt0\\])", lambda escape: _ESCAPES[escape[1]], token.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +41,8 @@ class SourceOptions:
     field: Annotated[str, _SOURCES] = "text"
     "Field (JSONL) or column (Parquet, Arrow) that holds a document."
 
-    separator: Annotated[str | None, _SOURCES] = None
-    "Cut text files into documents at this string; default: a file is a document."
+    separator: Annotated[str | None, _SOURCES, Parameter(converter=_typed)] = None
+    r"Cut text files into documents at this string; default: a file is a document. The flag knows \n, \r, \t and \0."
 
     include: Annotated[tuple[str, ...], _SOURCES] = ()
     "Of a folder, only files that match one of these globs; repeat the flag for more."
@@ -42,7 +56,7 @@ class SourceOptions:
     hidden: Annotated[bool, _SOURCES] = False
     "Read hidden files and folders too."
 
-    max_file_bytes: Annotated[str, _SOURCES] = "64MiB"
+    max_file_bytes: Annotated[str, _SOURCES] = f"{MAX_FILE_BYTES >> 20}MiB"
     "Leave out text files larger than this when walking a folder."
 
     on_bad_document: Annotated[Literal["stop", "skip"], _SOURCES] = "stop"

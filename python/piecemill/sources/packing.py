@@ -25,6 +25,9 @@ BLOCK_BYTES = 8 * 1024 * 1024
 BLOCK_DOCUMENTS = 128 * 1024
 """At most so many documents in a block: tiny ones would weigh more by their columns than by their text."""
 
+MAX_FILE_BYTES = 64 * 1024 * 1024
+"""A larger text file that is found in a folder is left out, if no other size is asked for: it would be one document."""
+
 LARGE = 16 * 1024 * 1024
 """From so many bytes on a document is asked room for, as it may not fit."""
 
@@ -37,7 +40,7 @@ class Reading:
     "Field of a JSON line or column of a table that holds the text; a dot goes into nested ones."
     separator: str | None = None
     "Cut text files into documents at this string; without it, a file is a document."
-    max_file_bytes: int = 1024 * 1024 * 1024
+    max_file_bytes: int = MAX_FILE_BYTES
     "Whole-file documents found in a folder that are larger than this are left out."
     block_bytes: int = BLOCK_BYTES
     "Text in one block; a larger document gets a block of its own."

@@ -45,9 +45,24 @@ class Found(NamedTuple):
     is_file: bool
 
 
+class Url(os.PathLike[str]):
+    """A URL that says so: as a `Path` in a list of sources does, it settles that none of them is a text."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def __fspath__(self) -> str:
+        return self._url
+
+
 def is_url(path: str) -> bool:
     """Whether a path is a URL: it has a scheme and `://`."""
     return _URL.match(path) is not None
+
+
+def is_web(url: str) -> bool:
+    """Whether a URL is a web address, in which a space is written as %20."""
+    return _is_web(url_parts(url).head)
 
 
 def url_parts(url: str) -> UrlParts:

@@ -14,8 +14,8 @@ from piecemill.sources.discover import Wanted, discover, exists, is_glob
 from piecemill.sources.documents import Documents, Skipped, Tally
 from piecemill.sources.items import read_items
 from piecemill.sources.jsonl import read_jsonl
-from piecemill.sources.packing import BLOCK_BYTES, BadDocument, Packer, Reading
-from piecemill.sources.remote import Storage, is_url
+from piecemill.sources.packing import BLOCK_BYTES, MAX_FILE_BYTES, BadDocument, Packer, Reading
+from piecemill.sources.remote import Storage, is_url, is_web
 from piecemill.sources.tasks import File, Task, kind_of, plan
 from piecemill.sources.text import read_text
 
@@ -32,7 +32,7 @@ def open_source(
     exclude: Sequence[str] = (),
     gitignore: bool = True,
     hidden: bool = False,
-    max_file_bytes: int = 1024 * 1024 * 1024,
+    max_file_bytes: int = MAX_FILE_BYTES,
     block_bytes: int = BLOCK_BYTES,
     on_bad_document: BadDocument = "stop",
     group: str | None = None,
@@ -240,5 +240,6 @@ def _looks_like_path(item: str) -> bool:
     if not item or "\n" in item or len(item) > 4096:
         return False
     if " " in item:
-        return "/" in item and is_glob(item)
+        # A text may begin with a web address; names in buckets and folders have spaces, and no text begins with s3://.
+        return not is_web(item) if is_url(item) else "/" in item and is_glob(item)
     return "/" in item or is_glob(item) or kind_of(item)[0] != "text" or PurePath(item).suffix in (".txt", ".md", ".gz")

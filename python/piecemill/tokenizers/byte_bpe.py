@@ -118,7 +118,8 @@ class ByteBPE:
             "tokenizer.json": complete(self._body, self.special_tokens, self.pattern, self.post_processor).encode(),
             "tokenizer_config.json": _config(self.vocabulary).encode(),
             "ranks.tiktoken": _ranks(self.vocabulary),
-            "training.json": f"{training}\n".encode(),
+            # A name that is not Unicode has lone surrogates, which UTF-8 has no room for and JSON's escapes have.
+            "training.json": f"{training}\n".encode("utf-8", "backslashreplace"),
             **self.beside,
         }
 

@@ -1,14 +1,18 @@
 """Encoding with HF `tokenizers`: every kind of tokenizer.json, and any split that Oniguruma can compile."""
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from piecemill._core import split_text
 from piecemill.errors import SplitError, TokenizerError
 from piecemill.tokenizers.engine import Encoded
+from piecemill.tokenizers.nasty import NASTY
+from piecemill.tokenizers.splits import PATTERNS, name_of
 from piecemill.tokenizers.texts import pack, texts_of
 
 if TYPE_CHECKING:
@@ -90,3 +94,61 @@ def check_pattern(pattern: str) -> None:
             f"split {pattern!r}: HF tokenizers cannot compile it ({error}), so no tokenizer.json can carry it. "
             "Write it in Oniguruma's syntax; for 'dot matches newline' use [\\s\\S]."
         ) from error
+
+
+_ALIKE = (
+    "To be cut alike everywhere, write it so that both read it alike: no possessive quantifiers, no $, "
+    "[\\s\\S] for any character, [\\p{L}\\p{M}\\p{N}_] for \\w."
+)
+
+
+@cache
+def cuts_otherwise(split: str) -> str | None:
+    """Why texts are cut elsewhere by HF `tokenizers` (Oniguruma) than in training (fancy-regex); None if they are not.
+
+    Asked of a regex of one's own; the named splits mean the same to both. Only the nasty strings are looked at.
+    """
+    if split == "none" or name_of(split) in PATTERNS:
+        return None
+    import tokenizers
+
+    split_text("", split)  # what training cannot compile is an error, and not of Oniguruma
+    try:
+        cutter = tokenizers.pre_tokenizers.Split(tokenizers.Regex(split), "isolated")
+    except Exception as error:  # noqa: BLE001 - it has no other
+        return (
+            f"split {split!r}: HF tokenizers cannot compile it ({error}), so tokenizer.json cannot be used by "
+            "tokenizers, transformers or Piecemill's own encode. ranks.tiktoken can, by tiktoken, which has "
+            f"fancy-regex. {_ALIKE}"
+        )
+    for text in NASTY:
+        try:
+            ends = split_text(text, split).tolist()
+        except SplitError:
+            continue  # if a document is like that, training says so
+        encoded = text.encode()
+        ours = [encoded[start:end].decode() for start, end in pairwise([0, *ends])]
+        if (theirs := _pieces(cutter, text)) != ours:
+            first = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), 0)
+            cut = f"as {_shown(theirs, first)}" if theirs else "not at all: it gives up"
+            return (
+                f"split {split!r}: training cuts a text as {_shown(ours, first)}, HF tokenizers {cut}. So "
+                "tokenizer.json (tokenizers, transformers, Piecemill's own encode) cuts some texts elsewhere than "
+                f"training did; ranks.tiktoken in tiktoken, which has fancy-regex, does not. {_ALIKE}"
+            )
+    return None
+
+
+def _pieces(cutter: "tokenizers.pre_tokenizers.PreTokenizer", text: str) -> list[str]:
+    try:
+        return [piece for piece, _ in cutter.pre_tokenize_str(text)]
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # noqa: BLE001 - too much backtracking is a panic there, which is no Exception
+        return []
+
+
+def _shown(pieces: list[str], first: int) -> str:
+    """Three pieces from the first that differs on, each short."""
+    shown = [ascii(piece if len(piece) <= 8 else f"{piece[:6]}...") for piece in pieces[first : first + 3]]
+    return " ".join(shown) + (" ..." if first + 3 < len(pieces) else "")

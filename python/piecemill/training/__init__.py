@@ -9,5 +9,6 @@ Start with `train_bpe`.
 
 from piecemill.training.bpe import count_words, train_bpe
 from piecemill.training.plan import TrainPlan
+from piecemill.training.result import Counted
 
-__all__ = ["TrainPlan", "count_words", "train_bpe"]
+__all__ = ["Counted", "TrainPlan", "count_words", "train_bpe"]

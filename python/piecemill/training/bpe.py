@@ -20,17 +20,29 @@ from typing import Any
 import numpy as np
 
 from piecemill import _core
-from piecemill.errors import PlanError, TokenizerError
+from piecemill.errors import PlanError, SplitError, TokenizerError
 from piecemill.sources import Documents, Source, Tally
 from piecemill.sources.options import NOT_STORED
+from piecemill.sources.tasks import kind_of
 from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.byte_level import bytes_of
+from piecemill.tokenizers.hf import cuts_otherwise
 from piecemill.tokenizers.vocabulary import check_special_tokens
-from piecemill.training.counts import NOTHING, Corpus, load_counts, new_file, write_counts
+from piecemill.training.counts import (
+    NOTHING,
+    Corpus,
+    check_files,
+    check_not_a_source,
+    load_counts,
+    new_file,
+    not_read,
+    write_counts,
+)
 from piecemill.training.feed import Feed
 from piecemill.training.plan import TrainPlan
 from piecemill.training.progress import Stage, TrainProgress
 from piecemill.training.remaining import Remaining, moment
+from piecemill.training.result import Counted
 from piecemill.training.stages import Stages, memory_now
 
 OnProgress = Callable[[TrainProgress], None]
@@ -40,7 +52,12 @@ _WAITING_BYTES = 32 * 2**20
 
 
 def train_bpe(
-    source: object = None, *, plan: TrainPlan | None = None, on_progress: OnProgress | None = None, **options: Any
+    source: object = None,
+    *,
+    plan: TrainPlan | None = None,
+    on_progress: OnProgress | None = None,
+    force: bool = False,
+    **options: Any,
 ) -> Tokenizer:
     """Learn a byte-level BPE vocabulary from `source`; exact, and the same for any number of threads.
 
@@ -48,25 +65,35 @@ def train_bpe(
     strings. A string alone is a path, never a text. Options are the fields of `TrainPlan`: `vocab_size`, `split`,
     `special_tokens`, `min_frequency`, `max_token_bytes`, ...; `piecemill train --help` says what each one means.
     If no pair is left before the vocabulary is full, the tokenizer is smaller, and its `training` record says so.
+    `force` replaces a file at `save_counts`, which otherwise is an error.
 
     >>> tok = train_bpe(["low lower lowest"] * 10, vocab_size=262, split="gpt2")
     >>> tok.decode(tok.encode("lower"))
     'lower'
     """
     plan = with_options(plan or TrainPlan(), options)
-    run = _Run(plan, on_progress or (lambda _: None))
+    run = _Run(plan, on_progress or (lambda _: None), force=force)
     return run.train(source)
 
 
 def count_words(
-    source: object, *, plan: TrainPlan | None = None, on_progress: OnProgress | None = None, **options: Any
-) -> int:
-    """Count the words of `source` into `plan.save_counts` without learning merges; gives the distinct words."""
+    source: object,
+    *,
+    plan: TrainPlan | None = None,
+    on_progress: OnProgress | None = None,
+    force: bool = False,
+    **options: Any,
+) -> Counted:
+    """Count the words of `source` into `plan.save_counts` without learning merges; says what was counted.
+
+    A file that is there already is an error, unless `force` replaces it.
+    """
     plan = with_options(plan or TrainPlan(), options)
     if plan.save_counts is None:
         raise PlanError("save_counts is not set: say which file the counts go to.")
-    run = _Run(plan, on_progress or (lambda _: None))
-    return len(run.count(source))
+    run = _Run(plan, on_progress or (lambda _: None), force=force)
+    run.count(source)
+    return Counted(counts=Path(plan.save_counts), distinct_words=run.distinct_words, **run.read())
 
 
 def with_options(plan: TrainPlan, options: dict[str, Any]) -> TrainPlan:
@@ -86,19 +113,21 @@ def with_options(plan: TrainPlan, options: dict[str, Any]) -> TrainPlan:
 class _Run:
     """One training run: the stages, what was read, and what is told about it."""
 
-    def __init__(self, plan: TrainPlan, on_progress: OnProgress) -> None:
+    def __init__(self, plan: TrainPlan, on_progress: OnProgress, *, force: bool) -> None:
         try:
             check_special_tokens(plan.special_tokens)  # before the work, not after it
         except TokenizerError as error:
             raise PlanError(str(error)) from None
-        if plan.save_counts is not None and Path(plan.save_counts).is_dir():
-            raise PlanError(f"save_counts={str(plan.save_counts)!r}: is a folder; name a file in it.")
+        self.save_counts = None if plan.save_counts is None else Path(plan.save_counts)
+        check_files(self.save_counts, plan.from_counts, force=force)
         self.plan = plan
         self.on_progress = on_progress
         self.stages = Stages()
         self.progress = _core.Progress()
         self.corpus = NOTHING
         self.tally = Tally()
+        self.split_note: str | None = None
+        self.unused_separator: str | None = None
         self.distinct_words = 0
         self.spills = (0, 0)
         self._bytes_read = 0
@@ -106,6 +135,7 @@ class _Run:
 
     def train(self, source: object) -> Tokenizer:
         plan = self.plan
+        self.split_note = cuts_otherwise(plan.split)
         # As the vocabulary compares them: a special token that no bytes are written as is never learned.
         specials = [bytes_of(token) or b"" for token in plan.special_tokens]
         limits = (plan.vocab_size, plan.min_frequency, plan.max_token_bytes, specials)
@@ -134,16 +164,16 @@ class _Run:
                     raise PlanError("from_counts and a source were both given: train from counts or from documents.")
                 work = partial(load_counts, plan.from_counts, counter, split=plan.split)
                 tick = partial(self._tell_reading, "count", lambda: counter.distinct, None)
-                self.corpus = self.stages.watch(work, self.progress, tick)
+                self.corpus, self.tally = self.stages.watch(work, self.progress, tick)
             else:
                 self._read(source, counter.add, lambda: counter.distinct, "count")
             counts: _core.WordCounts = self.stages.watch(counter.finish, self.progress, lambda: None)
             self.spills = counter.spills
             self.distinct_words = len(counts)
-        if plan.save_counts is not None:
+        if self.save_counts is not None:
             # The file is opened and renamed in this thread: stopped, the one that writes has nothing left to write to.
-            with self.stages.stage("save counts"), new_file(Path(plan.save_counts)) as file:
-                write = partial(write_counts, counts, file, split=plan.split, corpus=self.corpus)
+            with self.stages.stage("save counts"), new_file(self.save_counts) as file:
+                write = partial(write_counts, counts, file, split=plan.split, corpus=self.corpus, tally=self.tally)
                 self.stages.watch(write, self.progress, lambda: None)
         return counts
 
@@ -154,11 +184,16 @@ class _Run:
         # Finding the files of a large tree takes a while too.
         find = partial(plan.open_source, source)
         opened = self.stages.watch(find, self.progress, partial(self._tell_reading, stage, distinct, None))
+        if self.save_counts is not None:
+            check_not_a_source(self.save_counts, opened)
         tallies: dict[tuple[int, int], Tally] = {}
         lock = threading.Lock()
 
         def consume(block: Documents) -> None:
-            add(block.data, block.ends)
+            try:
+                add(block.data, block.ends)
+            except SplitError as error:
+                raise SplitError(f"{_failing(block, plan.split)}: {error}") from None
             hashes = _core.hash_documents(block.data, block.ends).sum(axis=0, dtype=np.uint64)
             here = Corpus(len(block), block.nbytes, (int(hashes[0]), int(hashes[1])))
             with lock:
@@ -175,6 +210,8 @@ class _Run:
         for block_id in sorted(tallies):
             self.tally += tallies[block_id]
         opened.refuse_empty(self.tally)
+        if plan.separator is not None and _never_cut(opened, self.tally):
+            self.unused_separator = plan.separator
 
     def _tell_reading(self, stage: Stage, distinct: Callable[[], int], source: Source | None) -> None:
         read, total = self._bytes_read, source.total_bytes if source else None
@@ -221,6 +258,16 @@ class _Run:
             learned: _core.Learned = self.stages.watch(work, self.progress, tell)
         return learned
 
+    def read(self) -> dict[str, Any]:
+        """What was read, left out and skipped, here or where counts come from."""
+        return {
+            "documents": self.corpus.documents,
+            "bytes": self.corpus.bytes,
+            "fingerprint": self.corpus.hex,
+            "unused_separator": self.unused_separator,
+            **not_read(self.tally),
+        }
+
     def _record(self, learned: _core.Learned) -> dict[str, Any]:
         """What goes into `training.json`."""
         plan = {name: value for name, value in asdict(self.plan).items() if name not in NOT_STORED}
@@ -230,14 +277,8 @@ class _Run:
             "plan": plan,
             "versions": {"piecemill": _core.__version__, "python": platform.python_version(), "numpy": np.__version__},
             "platform": {"machine": platform.machine(), "system": sys.platform, "threads": self.plan.workers},
-            "corpus": {
-                "documents": self.corpus.documents,
-                "bytes": self.corpus.bytes,
-                "fingerprint": self.corpus.hex,
-                "left_out": {name: count for name, count in self.tally.left_out.items() if count},
-                "skipped": self.tally.skipped_count,
-                "skipped_documents": [list(skip) for skip in self.tally.skipped],
-            },
+            "corpus": self.read(),
+            "split_note": self.split_note,
             "distinct_words": self.distinct_words,
             "spilled": {"runs": self.spills[0], "bytes": self.spills[1]},
             "vocab_size": learned.vocab_size,
@@ -246,3 +287,21 @@ class _Run:
             "merging": learned.stats,
             "stages": self.stages.done,
         }
+
+
+def _failing(block: Documents, split: str) -> str:
+    """The name of the first document that `split` gives up on."""
+    for i in range(len(block)):
+        try:
+            _core.split_text(block.text(i), split)
+        except SplitError:
+            return block.name(i)
+    return block.name(0)
+
+
+def _never_cut(source: Source, tally: Tally) -> bool:
+    """Whether there are only text files, and each was one piece: read, empty, binary or bad."""
+    if not source.files or any(kind_of(file.path)[0] != "text" for file in source.files):
+        return False
+    left_out = tally.left_out.get("empty", 0) + tally.left_out.get("binary", 0)
+    return tally.documents + left_out + tally.skipped_count - source.found.skipped_count == len(source.files)

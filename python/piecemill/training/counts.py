@@ -6,19 +6,26 @@ metadata what the counts were made with. Counts made with different splits canno
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from piecemill._core import WordCounter, WordCounts
-from piecemill.errors import SourceError
+from piecemill.errors import PlanError, SourceError
+from piecemill.sources import Skipped, Source, Tally
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 _KEY = b"piecemill.counts"
 _ROWS = 1 << 20
+_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,39 @@ class Corpus:
 NOTHING = Corpus(0, 0, (0, 0))
 
 
+def check_files(save: Path | None, load: Sequence[Path], *, force: bool) -> None:
+    """Refuse, before the work, a file to save that may not or cannot be written, and one to load that comes twice."""
+    seen: dict[Path, Path] = {}
+    for path in map(Path, load):
+        if (first := seen.setdefault(path.resolve(), path)) is not path:
+            raise PlanError(f"from_counts: {path} is {first} once more; its words would be counted twice.")
+    if save is None:
+        return
+    name = f"save_counts={str(save)!r}"
+    if save.is_dir():
+        raise PlanError(f"{name}: is a folder; name a file in it.")
+    if save.exists() and not save.is_file():
+        raise PlanError(f"{name}: is a pipe or a device, which a file would take the place of. Name a file.")
+    if save.resolve() in seen:
+        raise PlanError(f"{name}: is one of from_counts, and is never replaced. Choose another name.")
+    if os.path.lexists(save) and not force:
+        raise PlanError(f"{name}: exists. Choose another name, or replace it with force (--force).")
+    parent = next(folder for folder in save.absolute().parents if os.path.lexists(folder))
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise PlanError(f"{name}: {parent} cannot be written to. Choose another folder.")
+
+
+def check_not_a_source(save: Path, source: Source) -> None:
+    """Refuse to write counts over a file they are made from, whatever links lead to it."""
+    if not save.exists():
+        return
+    size = save.stat().st_size
+    for file in source.files:
+        path = file.path.removeprefix("file://")
+        if file.size == size and os.path.exists(path) and save.samefile(path):
+            raise PlanError(f"save_counts={str(save)!r}: is {path} of the source, and is never replaced.")
+
+
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
     """A file that is at `path` once everything was written to it, and nowhere if that was stopped."""
@@ -56,13 +96,22 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
         part.unlink(missing_ok=True)
 
 
-def write_counts(counts: WordCounts, file: BinaryIO, *, split: str, corpus: Corpus) -> None:
-    """Writes `counts` to `file` as Parquet."""
+def not_read(tally: Tally) -> dict[str, Any]:
+    """What was left out and skipped, ready for JSON; the same for any number of threads."""
+    return {
+        "left_out": {rule: count for rule, count in sorted(tally.left_out.items()) if count},
+        "skipped": tally.skipped_count,
+        "skipped_documents": [list(skip) for skip in tally.skipped],
+    }
+
+
+def write_counts(counts: WordCounts, file: BinaryIO, *, split: str, corpus: Corpus, tally: Tally) -> None:
+    """Writes `counts` to `file` as Parquet, with what they were made of and what of it was not read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     data, ends, numbers = counts.arrays()
-    about = {"version": 1, "split": split, "corpus": asdict(corpus)}
+    about = {"version": 1, "split": split, "corpus": asdict(corpus), "not_read": not_read(tally)}
     columns: list[pa.Field[Any]] = [pa.field("word", pa.large_binary()), pa.field("count", pa.uint64())]
     schema = pa.schema(columns, metadata={_KEY: json.dumps(about).encode()})
     offsets = np.concatenate([[0], ends]).astype(np.int64)
@@ -70,42 +119,68 @@ def write_counts(counts: WordCounts, file: BinaryIO, *, split: str, corpus: Corp
         pa.large_binary(), len(ends), [None, pa.py_buffer(offsets.data), pa.py_buffer(data.data)]
     )
     table = pa.table([words, pa.array(numbers)], schema=schema)
-    pq.write_table(table, file, compression="zstd", row_group_size=_ROWS)
+    with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
+        for start, end in _groups(offsets):
+            writer.write_table(table.slice(start, end - start), row_group_size=_ROWS)
     file.flush()
     os.fsync(file.fileno())
 
 
-def load_counts(paths: Sequence[Path], counter: WordCounter, *, split: str) -> Corpus:
-    """Adds the counts in all `paths` to `counter`, a row group at a time; says what they were counted from."""
+def _batches(file: "pq.ParquetFile") -> Iterator["pa.RecordBatch"]:
+    for group in range(file.num_row_groups):  # of all at once, a batch would have rows of many
+        yield from file.iter_batches(batch_size=_ROWS, row_groups=[group], columns=["word", "count"])
+
+
+def _groups(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Rows in groups that can be read back one at a time: so many, or so many bytes, or one word."""
+    start, rows = 0, len(offsets) - 1
+    while start < rows:
+        fit = int(np.searchsorted(offsets, offsets[start] + _BYTES, side="right")) - 1
+        end = min(max(fit, start + 1), start + _ROWS, rows)
+        yield start, end
+        start = end
+
+
+def load_counts(paths: Sequence[Path], counter: WordCounter, *, split: str) -> tuple[Corpus, Tally]:
+    """Adds the counts in all `paths` to `counter`, a part at a time; says what they were counted from, and what not."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    corpus = NOTHING
+    corpus, tally = NOTHING, Tally()
     for path in paths:
         try:
-            file = pq.ParquetFile(path)
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                about = _about(path, file.schema_arrow.metadata, split)
+                for batch in _batches(file):
+                    words = batch.column(0).cast(pa.large_binary())
+                    _, offsets, data = (memoryview(buffer or b"") for buffer in words.buffers())
+                    bounds = np.frombuffer(offsets, np.int64)[words.offset : words.offset + len(words) + 1]
+                    bytes_ = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+                    counts = np.ascontiguousarray(batch.column(1).to_numpy())
+                    counter.add_counts(bytes_, bounds[1:] - bounds[0], counts)
         except (OSError, pa.ArrowException) as error:
             raise SourceError(
-                f"{path}: cannot be read as Parquet: {error}. Expected a file of --save-counts."
+                f"{path}: cannot be read as Parquet: {error}. Expected a whole file of --save-counts; "
+                "copy it again, or count again."
             ) from error
-        with file:
-            about: dict[str, Any] = json.loads((file.schema_arrow.metadata or {}).get(_KEY, b"{}"))
-            if about.get("version") != 1:
-                raise SourceError(
-                    f"{path}: not a counts file: no piecemill counts in its metadata. Make one with --save-counts."
-                )
-            if about["split"] != split:
-                raise SourceError(
-                    f"{path}: counted with split={about['split']!r}, asked for split={split!r}. "
-                    f"Counts fit one split only: pass --split {about['split']!r}, or count again."
-                )
-            for batch in file.iter_batches(batch_size=_ROWS, columns=["word", "count"]):
-                words = batch.column(0).cast(pa.large_binary())
-                _, offsets, data = (memoryview(buffer or b"") for buffer in words.buffers())
-                bounds = np.frombuffer(offsets, np.int64)[words.offset : words.offset + len(words) + 1]
-                bytes_ = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
-                counts = np.ascontiguousarray(batch.column(1).to_numpy())
-                counter.add_counts(bytes_, bounds[1:] - bounds[0], counts)
-            stored = about["corpus"]
-            corpus += Corpus(stored["documents"], stored["bytes"], tuple(stored["fingerprint"]))
-    return corpus
+        stored = about["corpus"]
+        corpus += Corpus(stored["documents"], stored["bytes"], tuple(stored["fingerprint"]))
+        if missing := about.get("not_read"):  # older files do not tell
+            skipped = tuple(Skipped(name, reason) for name, reason in missing["skipped_documents"])
+            tally += Tally(left_out=missing["left_out"], skipped_count=missing["skipped"], skipped=skipped)
+    return corpus, tally
+
+
+def _about(path: Path, metadata: Mapping[bytes, bytes] | None, split: str) -> dict[str, Any]:
+    """What a counts file says of itself, if it is one and fits."""
+    about: dict[str, Any] = json.loads((metadata or {}).get(_KEY, b"{}"))
+    if about.get("version") != 1:
+        raise SourceError(
+            f"{path}: not a counts file: no piecemill counts in its metadata. Make one with --save-counts."
+        )
+    if about["split"] != split:
+        raise SourceError(
+            f"{path}: counted with split={about['split']!r}, asked for split={split!r}. "
+            f"Counts fit one split only: pass --split {about['split']!r}, or count again."
+        )
+    return about

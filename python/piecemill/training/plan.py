@@ -39,7 +39,7 @@ class TrainPlan(SourceOptions):
     "No token is longer than this many bytes."
 
     threads: int | None = None
-    "Threads that read and count; default: one per core. The result does not depend on it."
+    "Threads that read, count and merge; default: one per core. The result does not depend on it."
 
     memory: str = "2GiB"
     "Memory for counting words. Beyond it counts go to disk (TMPDIR); the result does not depend on it."
@@ -72,10 +72,12 @@ class TrainPlan(SourceOptions):
                 f"vocab_size={self.vocab_size}: the 256 bytes and {len(self.special_tokens)} special tokens alone need "
                 f"{least}. Ask for more, or for fewer special tokens."
             )
-        if re.fullmatch(r"[\w-]*", str(self.split)) and self.split not in SPLITS:
-            # A regex, strictly speaking, but one that cuts nowhere: a name that was misspelt.
+        if self.split not in SPLITS and re.fullmatch(r"|[\w-]*[^\W_][\w-]*", str(self.split)):
+            # A regex, strictly speaking, but far more likely a name that was misspelt.
             near = difflib.get_close_matches(str(self.split).lower(), SPLITS, 1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = (
+                f" Did you mean {near[0]!r}?" if near else f" As a regex, write (?:{self.split})." if self.split else ""
+            )
             raise PlanError(f"split={self.split!r}: expected {', '.join(SPLITS)}, or a regex.{hint}")
         if not LEAST_MEMORY <= self.memory_bytes < 2**63:
             raise PlanError(f"memory={self.memory!r}: counting needs at least 64MiB, and no more than there is.")

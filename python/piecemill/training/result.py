@@ -1,11 +1,44 @@
-"""The result of a training run, for people and for programs."""
+"""The result of a training run, or of one that only counted, for people and for programs."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from piecemill.sizes import show_bytes, show_seconds
-from piecemill.sources import Tally
+from piecemill.sources import show_left_out
 from piecemill.tokenizers import Tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """What `count_words` found: what was counted, and what of the source was not."""
+
+    counts: Path
+    "The file with the counts."
+    distinct_words: int
+    documents: int
+    bytes: int
+    "Bytes of text in all documents."
+    fingerprint: str
+    "Of the text, whatever its order: equal for equal corpora."
+    unused_separator: str | None
+    "The separator, if it occurs in no file."
+    left_out: Mapping[str, int]
+    "Files and documents that the source left out, by rule."
+    skipped: int
+    "Bad documents that were skipped."
+    skipped_documents: Sequence[Sequence[str]]
+    "Name and reason of the first of them."
+
+    def as_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {**asdict(self), "counts": str(self.counts)}
+
+    def as_text(self) -> str:
+        """One line, and more for what was not read."""
+        what = f"{self.distinct_words:,} distinct words in {self.counts}, from {_documents(self.documents, self.bytes)}"
+        return "\n".join([what, *_reading(self.as_json(), f"the metadata of {self.counts}")])
 
 
 def as_json(tokenizer: Tokenizer, out: Path) -> dict[str, Any]:
@@ -20,20 +53,34 @@ def as_text(tokenizer: Tokenizer, out: Path) -> str:
     seconds = sum(stage["seconds"] for stage in record["stages"])
     peak = max(stage["peak_memory_bytes"] for stage in record["stages"])
     lines = [
-        f"{tokenizer.vocab_size:,} tokens ({record['merges']:,} merges) from {corpus['documents']:,} "
-        f"{'document' if corpus['documents'] == 1 else 'documents'}, "
-        f"{show_bytes(corpus['bytes'])}, in {show_seconds(seconds)} with {peak / 2**30:.2f} GiB: {out}"
+        f"{tokenizer.vocab_size:,} tokens ({record['merges']:,} merges) "
+        f"from {_documents(corpus['documents'], corpus['bytes'])}, "
+        f"in {show_seconds(seconds)} with {peak / 2**30:.2f} GiB: {out}"
     ]
     if record["ended"] != "vocabulary full":
         lines.append(
             f"note: {record['plan']['vocab_size']:,} tokens were asked for, but no pair is left that may be merged; "
             "give more text, or a lower --min-frequency or higher --max-token-bytes if set"
         )
+    if record["split_note"]:
+        lines.append(f"note: {record['split_note']}")
+    return "\n".join([*lines, *_reading(corpus, str(out / "training.json"))])
+
+
+def _documents(count: int, size: int) -> str:
+    return f"{count:,} {'document' if count == 1 else 'documents'}, {show_bytes(size)}"
+
+
+def _reading(corpus: Mapping[str, Any], listed_in: str) -> list[str]:
+    """What there is to say of the reading: what did not cut, what was left out, and what was skipped."""
+    lines = []
+    if corpus["unused_separator"] is not None:
+        lines.append(f"note: the separator {corpus['unused_separator']!r} occurs in no file; each is one document")
     if corpus["left_out"]:
-        lines.append(f"left out: {Tally(left_out=corpus['left_out']).describe()}")
+        lines.append(f"left out: {show_left_out(corpus['left_out'])}")
     if corpus["skipped"]:
-        lines.append(f"skipped {corpus['skipped']:,} bad documents, listed in {out / 'training.json'}:")
+        lines.append(f"skipped {corpus['skipped']:,} bad documents, listed in {listed_in}:")
         lines += [f"  {name}: {reason}" for name, reason in corpus["skipped_documents"][:5]]
         if corpus["skipped"] > 5:
             lines.append(f"  ... and {corpus['skipped'] - 5:,} more")
-    return "\n".join(lines)
+    return lines

@@ -1,0 +1,35 @@
+"""The demo: from the standard library to shards, whole; and it replaces nothing that it did not make."""
+
+import re
+
+import pytest
+
+from command import piecemill
+from piecemill.shards.check import check_shards
+from piecemill.tokenizers import load_tokenizer
+
+
+def test_the_demo_ends_with_a_tokenizer_and_whole_shards(tmp_path):
+    out = tmp_path / "demo"
+    done = piecemill("demo", "--no-pretrain", "--vocab-size", 1024, "--out", out)
+    assert done.returncode == 0, done.stderr
+    tok = load_tokenizer(out / "tokenizer")
+    assert tok.vocab_size == 1024
+    assert tok.decode(tok.encode("def main():")) == "def main():"
+    assert check_shards(out / "shards").sound
+    ours, gpt2_like, plain = (float(line) for line in re.findall(r"^ +(\d\.\d\d)  ", done.stdout, re.M))
+    assert plain == 1.0
+    assert min(ours, gpt2_like) > 2  # bytes per token of files it has not seen
+    assert (out / ".piecemill-demo").exists()
+
+
+@pytest.mark.parametrize("mine", ["shards/weights.bin", "run/notes.txt", "tokenizer.json"])
+def test_a_folder_that_the_demo_did_not_make_is_refused(tmp_path, mine):
+    (tmp_path / mine).parent.mkdir(exist_ok=True)
+    (tmp_path / mine).write_text("mine")
+    done = piecemill("demo", "--out", tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"piecemill: {tmp_path}: was not made by the demo, which would replace it. Delete it")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / mine]
+    assert (tmp_path / mine).read_text() == "mine"
+    assert piecemill("demo", "--out", tmp_path / mine).returncode == 2  # nor is a file
