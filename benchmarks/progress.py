@@ -1,13 +1,16 @@
 """Record how merging goes over time, for the test of the estimated time left: `python benchmarks/progress.py`.
 
 Writes `tests/recorded_runs.json`: what each run told at some 150 moments. The corpora
-are those of the training benchmark (`corpus.py` builds them) and the interpreter's own standard library.
+are those of the training benchmark (`corpus.py` builds them) and the interpreter's own standard library, each
+with a thread for each core, as it is by default, and with one.
 """
 
 import json
+import os
 import sysconfig
 import threading
 import time
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +22,11 @@ from piecemill.training.remaining import Moment, moment
 HERE = Path(__file__).parent
 OUT = HERE.parent / "tests" / "recorded_runs.json"
 MOMENTS = 150
+THREADS = {"a thread for each core": len(os.sched_getaffinity(0)), "one thread": 1}
 RUNS = [
     ("words of 127 MB of Python", HERE / "cache/python-127mb", "gpt2", 50_257),
     ("words of 30 MB in many languages", HERE / "cache/multilingual-30mb", "cl100k", 100_000),
+    ("lines of 127 MB of Python", HERE / "cache/python-127mb", r"[^\n]+|\n+", 200_000),
     ("words of the standard library", Path(sysconfig.get_path("stdlib")), "gpt2", 32_768),
     ("127 MB of Python, whole files", HERE / "cache/python-127mb", "none", 50_257),
     ("127 MB of Python, whole files, large vocabulary", HERE / "cache/python-127mb", "none", 200_000),
@@ -31,11 +36,11 @@ RUNS = [
 ]
 
 
-def record(corpus: Path, split: str, vocab_size: int) -> list[Moment]:
+def record(corpus: Path, split: str, vocab_size: int, threads: int) -> list[Moment]:
     source = open_source(corpus, on_bad_document="skip")
     progress = Progress()
     if split == "none":
-        flat = FlatCorpus(vocab_size, 0, None, [])
+        flat = FlatCorpus(vocab_size, 0, None, [], threads)
         for block in source.blocks():
             flat.add(block.data, block.ends)
         work = threading.Thread(target=flat.train, args=(progress,))
@@ -43,7 +48,8 @@ def record(corpus: Path, split: str, vocab_size: int) -> list[Moment]:
         counter = WordCounter(split, 2**31, ".")
         for block in source.blocks():
             counter.add(block.data, block.ends)
-        work = threading.Thread(target=train_words, args=(counter.finish(), vocab_size, 0, None, [], progress))
+        counts = counter.finish()
+        work = threading.Thread(target=train_words, args=(counts, vocab_size, 0, None, [], progress, threads))
     trace = []
     started = time.perf_counter()
     work.start()
@@ -62,8 +68,9 @@ def record(corpus: Path, split: str, vocab_size: int) -> list[Moment]:
 
 def main() -> None:
     runs = []
-    for name, corpus, split, vocab_size in RUNS:
-        trace = record(corpus, split, vocab_size)
+    for (how, threads), (what, corpus, split, vocab_size) in product(THREADS.items(), RUNS):
+        name = f"{what}, {how}"
+        trace = record(corpus, split, vocab_size, threads)
         print(f"{name}: {trace[-1][0]:.2f} s, {trace[-1][1]:,} merges")
         runs.append({"run": name, "vocab_size": vocab_size, "merges": vocab_size - 256, "trace": trace})
     OUT.write_text(json.dumps(runs, separators=(",", ":")) + "\n", encoding="utf-8")

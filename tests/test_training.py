@@ -43,7 +43,8 @@ def merges_of(tokenizer):
 
 @pytest.mark.parametrize("split", ["gpt2", "cl100k"])
 @pytest.mark.parametrize("vocab_size", [2_000, 8_000])
-@pytest.mark.parametrize(("min_frequency", "special_tokens"), [(0, ()), (2, ("<|endoftext|>", "<pad>"))])
+@pytest.mark.parametrize("min_frequency", [0, 2])
+@pytest.mark.parametrize("special_tokens", [(), ("<|endoftext|>", "<pad>")])
 def test_merges_equal_hf_tokenizers(stdlib_texts, split, vocab_size, min_frequency, special_tokens):
     options = {"vocab_size": vocab_size, "min_frequency": min_frequency, "special_tokens": special_tokens}
     ours = pm.train_bpe(iter(stdlib_texts), split=split, **options)

@@ -23,11 +23,11 @@ _MERGE_COST = 80.0
 # Below so many merges two doublings say nothing.
 _LEAST_MERGES = 64
 # Up to so many merges pairs are counted in a table, beyond in a hash map, and a round costs so many times as much
-# (DENSE_CELLS in src/bpe/round.rs: 2,048 ids; special tokens are few).
+# (DENSE_CELLS in src/bpe/round.rs: 2,048 ids, fewer for a short corpus; special tokens are few).
 _DENSE_MERGES = 2048 - 256
-_HASHED_COST = 3.0
+_HASHED_COST = 2.0
 # Every further round costs more than the last, though the corpus is shorter: ever more pairs are at the floor.
-_LATER_COST = 1.6
+_LATER_COST = 1.8
 # Merges right after a round cost more than those before it: with a lower floor, more lists are kept.
 _FRESH_COST = 1.5
 _FRESH_MERGES = 1.25
@@ -107,14 +107,16 @@ class Remaining:
         if self._now.rounds_begun > self._now.rounds_ready:
             # A round is being made; `rounds` counts it. If it takes longer than thought, so will what is left of it.
             return left - min(rounds, 1) * round_cost + max(round_cost - waited, waited / 3)
-        return max(0.0, left - waited)
+        # Since the last merge, and not for a round that is done.
+        return max(0.0, left - waited + self._now.round_seconds - now.round_seconds)
 
     def _rounds_ahead(self, now: Moment, half: Moment, times: float) -> int:
         """How many floors lie between here and the count of the last merge, if counts go on falling as they do."""
         if not 0 < now.pair_count <= half.pair_count:
             return 0
         last_count = max(1.0, now.pair_count * times ** -math.log2(half.pair_count / now.pair_count))
-        rounds, floor = 0, now.floor
+        # The floor that is in force, even if no merge was seen under it yet.
+        rounds, floor = 0, self._now.floor
         while floor > last_count:
             floor //= _FLOOR_STEP
             rounds += 1
