@@ -116,6 +116,8 @@ pub(super) struct Merger<'a, S, P, const WEIGHTED: bool> {
     pub(super) above: u64,
     /// How many pairs a round may list.
     pub(super) most_pairs: usize,
+    /// Slots of all parts at first.
+    pub(super) most_slots: usize,
     /// Neighbours of the present merge.
     found: Neighbours,
     pub(super) learned: Learned,
@@ -129,9 +131,9 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
         let vocab_size = plan.first_merge_id();
         // No pair can occur more often than there are slots, each as often as its word.
         let above = parts.iter().map(Corpus::weighted_slots).fold(1, u64::saturating_add);
-        let slots: usize = parts.iter().map(|part| part.slots.len()).sum();
+        let most_slots: usize = parts.iter().map(|part| part.slots.len()).sum();
         // Words are few and their pairs many: there the lists are what memory is for.
-        let pairs = slots * PAIR_BYTES / (BYTES_OF_A_PAIR + BYTES_IN_A_PART * parts.len());
+        let pairs = most_slots * PAIR_BYTES / (BYTES_OF_A_PAIR + BYTES_IN_A_PART * parts.len());
         let most_pairs = if WEIGHTED { usize::MAX } else { pairs.max(FEW_PAIRS) };
         Merger {
             parts: parts.into_iter().map(Part::new).collect(),
@@ -147,6 +149,7 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
             last: Pair::MAX,
             above,
             most_pairs,
+            most_slots,
             found: Neighbours::NONE,
             learned: Learned {
                 merges: Vec::new(),

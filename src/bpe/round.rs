@@ -15,8 +15,8 @@ use rayon::prelude::*;
 use std::cmp::Reverse;
 use std::ops::Range;
 
-/// Pair tables with at most this many cells are dense arrays; beyond, hash maps. Of a short corpus, with at most one
-/// byte of tables for each of its slots, but never fewer than the least.
+/// Pair tables with at most this many cells are dense arrays; beyond, hash maps. Of a short corpus, fewer, but never
+/// fewer than the least.
 #[cfg(not(test))]
 const DENSE_CELLS: usize = 1 << 22;
 #[cfg(not(test))]
@@ -126,8 +126,10 @@ impl<S: Slot, P: Place, const WEIGHTED: bool> Merger<'_, S, P, WEIGHTED> {
     }
 
     fn dense_cells(&self) -> usize {
-        let bytes_of_a_cell = 12 * self.parts.len() + 4;
-        if WEIGHTED { DENSE_CELLS } else { (self.slots() / bytes_of_a_cell).clamp(LEAST_DENSE_CELLS, DENSE_CELLS) }
+        // What slots and their places no longer take is free for tables.
+        let bytes = 8 * (self.most_slots - self.slots());
+        let cells = bytes / (8 * self.parts.len() + 4);
+        if WEIGHTED { DENSE_CELLS } else { cells.clamp(LEAST_DENSE_CELLS, DENSE_CELLS) }
     }
 
     fn slots(&self) -> usize {
