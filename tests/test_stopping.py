@@ -107,6 +107,35 @@ def test_at_any_moment_it_is_stopped_with_nothing_or_done_with_everything(place)
     assert codes[:8] == [130] * 8
 
 
+LOSE_AN_INTERRUPT = """
+import sys, time, weakref
+import piecemill.cli
+from piecemill.__main__ import main
+
+class Thing:
+    pass
+
+def interrupted(_):
+    raise KeyboardInterrupt(*map(int, sys.argv[1:]))
+
+def run():
+    thing = Thing()
+    reference = weakref.ref(thing, interrupted)
+    del thing  # calls `interrupted`, where an exception goes nowhere
+    time.sleep(60)
+
+piecemill.cli.run = run
+main()
+"""
+
+
+@pytest.mark.parametrize(("arguments", "code"), [((), 130), (("15",), 143)])
+def test_an_interrupt_that_python_would_lose_comes_again(arguments, code):
+    command = [sys.executable, "-c", LOSE_AN_INTERRUPT, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (code, "piecemill: stopped; nothing is left half-written\n")
+
+
 def test_while_counting_many_files(place):
     (place / "corpus").mkdir()
     (place / "corpus/0.txt").write_bytes(text(4))

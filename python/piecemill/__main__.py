@@ -13,6 +13,7 @@ def main() -> None:
     """The entry point."""
     try:
         try:
+            sys.unraisablehook = _unraisable
             signal.signal(signal.SIGTERM, _stop)
             from piecemill.cli import run  # here, so that Ctrl-C is heard while all the rest is still being imported
 
@@ -23,6 +24,7 @@ def main() -> None:
             # From here on only the interpreter is left to end: what was done is done, and stopped is stopped.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            signal.signal(signal.SIGALRM, signal.SIG_IGN)
     except KeyboardInterrupt as stop:
         # Its arguments: the signal, if it was not Ctrl-C, and what the work itself has to say.
         number = next((arg for arg in stop.args if isinstance(arg, int)), signal.SIGINT)
@@ -44,6 +46,22 @@ def _leave(end: SystemExit) -> None:
 
 def _stop(number: int, _: object) -> None:
     raise KeyboardInterrupt(number)
+
+
+def _unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
+    """An interrupt that came where Python can raise none (as in a weak reference's callback, which imports have) would
+    be lost: it comes again, in a hundredth of a second.
+    """
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
+        return
+    arguments = unraisable.exc_value.args if unraisable.exc_value else ()
+
+    def again(*_: object) -> None:
+        raise KeyboardInterrupt(*arguments)
+
+    signal.signal(signal.SIGALRM, again)
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
 
 
 if __name__ == "__main__":
