@@ -34,15 +34,6 @@ pub struct WordCounts {
 }
 
 impl WordCounts {
-    /// Words with their counts, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], u64)> {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts
-            .zip(&self.ends)
-            .zip(&self.counts)
-            .map(|((start, &end), &count)| (&self.data[start as usize..end as usize], count))
-    }
-
     fn push(&mut self, word: &[u8], count: u64) {
         self.data.extend_from_slice(word);
         self.ends.push(self.data.len() as u64);
@@ -304,14 +295,15 @@ impl Counter {
             run.write(words.word(at), words.counts[at]).map_err(|error| self.failed(error))?;
         }
         self.spills.fetch_add(1, Relaxed);
-        self.keep(run, 0)
+        self.keep(run)
     }
 
     /// Adds a run to the others, and merges those of its kind if they are many.
-    fn keep(&self, run: RunWriter, mut merged: u32) -> Result<()> {
-        let (mut file, bytes) = run.finish().map_err(|error| self.failed(error))?;
-        self.spilled_bytes.fetch_add(bytes, Relaxed);
+    fn keep(&self, mut run: RunWriter) -> Result<()> {
+        let mut merged = 0;
         loop {
+            let (file, bytes) = run.finish().map_err(|error| self.failed(error))?;
+            self.spilled_bytes.fetch_add(bytes, Relaxed);
             let mut runs = lock(&self.runs);
             runs.push(Run { file, merged });
             if runs.iter().filter(|run| run.merged == merged).count() < MANY_RUNS {
@@ -320,11 +312,8 @@ impl Counter {
             let (alike, others) = std::mem::take(&mut *runs).into_iter().partition(|run| run.merged == merged);
             *runs = others;
             drop(runs);
-            let mut run = RunWriter::new(&self.spill_dir).map_err(|error| self.failed(error))?;
+            run = RunWriter::new(&self.spill_dir).map_err(|error| self.failed(error))?;
             merge_runs(alike, |word, count| run.write(word, count)).map_err(|error| self.failed(error))?;
-            let bytes;
-            (file, bytes) = run.finish().map_err(|error| self.failed(error))?;
-            self.spilled_bytes.fetch_add(bytes, Relaxed);
             merged += 1;
         }
     }

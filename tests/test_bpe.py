@@ -198,24 +198,20 @@ def test_rounds_that_cannot_list_every_pair_give_the_same_merges():
 
 TRAIN_IN_LITTLE = """
 import sys
-from pathlib import Path
 import numpy as np
 from piecemill._core import FlatCorpus, Progress
-
-def status(name):
-    lines = open("/proc/self/status").read().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+from piecemill.training.stages import memory_now, memory_peak
 
 text = np.fromfile(sys.argv[1], np.uint8)
 vocab_size, threads = int(sys.argv[2]), int(sys.argv[3])
-before = status("VmRSS") - len(text)
+before = memory_now() - len(text)
 corpus = FlatCorpus(vocab_size, 0, None, [], threads)
 corpus.add(text, np.arange(10_000, len(text) + 1, 10_000))
 length = len(text)
 del text
 open("/proc/self/clear_refs", "w").write("5")
 corpus.train(Progress())
-taken = status("VmHWM") - before
+taken = memory_peak() - before
 assert taken < 10 * length, f"{taken / length:.1f} bytes for each byte"
 """
 

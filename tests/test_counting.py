@@ -160,23 +160,20 @@ COUNT_IN_LITTLE = """
 import sys
 import numpy as np
 from piecemill._core import WordCounter
-
-def status(name):
-    lines = open("/proc/self/status").read().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+from piecemill.training.stages import memory_now, memory_peak
 
 memory = 64 << 20
 letters = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", np.uint8)
 rng = np.random.default_rng(1)
 counter = WordCounter("gpt2", memory, sys.argv[1])
 open("/proc/self/clear_refs", "w").write("5")
-before = status("VmRSS")
+before = memory_now()
 for _ in range(40):  # 2 MB each, nearly all of it words that were never seen before
     text = letters[rng.integers(0, 26, 2_000_000)]
     text[::10] = 32
     counter.add(text, np.array([len(text)], np.int64))
 assert counter.spills[0] > 2, counter.spills
-taken = status("VmHWM") - before - 20_000_000  # what a block takes, and the numbers it is made of
+taken = memory_peak() - before - 20_000_000  # what a block takes, and the numbers it is made of
 assert taken < memory, f"{taken / 2**20:.0f} MiB"
 """
 

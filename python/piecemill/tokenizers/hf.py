@@ -85,10 +85,8 @@ class HFEngine:
 
 def check_pattern(pattern: str) -> None:
     """Refuse a pattern that Oniguruma cannot compile: no tokenizer.json with it would load anywhere."""
-    import tokenizers
-
     try:
-        tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
+        _cutter(pattern)
     except Exception as error:
         raise SplitError(
             f"split {pattern!r}: HF tokenizers cannot compile it ({error}), so no tokenizer.json can carry it. "
@@ -110,11 +108,9 @@ def cuts_otherwise(split: str) -> str | None:
     """
     if split == "none" or name_of(split) in PATTERNS:
         return None
-    import tokenizers
-
     split_text("", split)  # what training cannot compile is an error, and not of Oniguruma
     try:
-        cutter = tokenizers.pre_tokenizers.Split(tokenizers.Regex(split), "isolated")
+        cutter = _cutter(split)
     except Exception as error:  # noqa: BLE001 - it has no other
         return (
             f"split {split!r}: HF tokenizers cannot compile it ({error}), so tokenizer.json cannot be used by "
@@ -137,6 +133,12 @@ def cuts_otherwise(split: str) -> str | None:
                 f"training did; ranks.tiktoken in tiktoken, which has fancy-regex, does not. {_ALIKE}"
             )
     return None
+
+
+def _cutter(pattern: str) -> "tokenizers.pre_tokenizers.PreTokenizer":
+    import tokenizers
+
+    return tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
 
 
 def _pieces(cutter: "tokenizers.pre_tokenizers.PreTokenizer", text: str) -> list[str]:
