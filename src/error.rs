@@ -16,6 +16,8 @@ pub enum Error {
     Split(String),
     /// An option has a value that cannot work (`PlanError`).
     Plan(String),
+    /// A vocabulary, or a text for it, that cannot be used (`TokenizerError`).
+    Tokenizer(String),
     /// Training could not go on (`TrainingError`).
     Training(String),
     /// The caller asked to stop; nothing was written (`KeyboardInterrupt`).
@@ -25,9 +27,11 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Source(message) | Error::Split(message) | Error::Plan(message) | Error::Training(message) => {
-                f.write_str(message)
-            }
+            Error::Source(message)
+            | Error::Split(message)
+            | Error::Plan(message)
+            | Error::Tokenizer(message)
+            | Error::Training(message) => f.write_str(message),
             Error::Stopped => f.write_str("stopped"),
         }
     }

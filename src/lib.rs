@@ -14,6 +14,7 @@ pub mod arrays;
 pub mod bpe;
 pub mod count;
 pub mod dedup;
+pub mod encode;
 pub mod error;
 pub mod gather;
 pub mod pretoken;

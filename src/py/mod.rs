@@ -9,6 +9,7 @@ mod pretoken;
 mod progress;
 mod sources;
 mod training;
+mod wordpiece;
 
 use crate::error::Error;
 use pyo3::exceptions::PyKeyboardInterrupt;
@@ -21,6 +22,7 @@ fn to_py(error: Error) -> PyErr {
         Error::Source(_) => "SourceError",
         Error::Split(_) => "SplitError",
         Error::Plan(_) => "PlanError",
+        Error::Tokenizer(_) => "TokenizerError",
         Error::Training(_) => "TrainingError",
         Error::Stopped => return PyKeyboardInterrupt::new_err(()),
     };
@@ -46,5 +48,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     progress::register(module)?;
     sources::register(module)?;
     training::register(module)?;
+    wordpiece::register(module)?;
     Ok(())
 }

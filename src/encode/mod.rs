@@ -1,0 +1,4 @@
+//! Text -> ids.
+
+pub mod normalize;
+pub mod wordpiece;
