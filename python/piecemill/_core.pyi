@@ -16,6 +16,7 @@ __all__ = [
     "SeenDocuments",
     "WordCounter",
     "WordCounts",
+    "WordPiece",
     "Xxh3",
     "__version__",
     "cut_text",
@@ -27,6 +28,7 @@ __all__ = [
     "hash_documents",
     "invalid_documents",
     "map_file",
+    "normalize",
     "python_set_order",
     "read_texts",
     "split_pattern",
@@ -53,6 +55,9 @@ def split_text_reference(text: str, split: str) -> NDArray[np.int64]:
 
 def split_pattern(split: str) -> str | None:
     """The regex of `split`, for the named ones in a form that HF tokenizers reads the same way; None for "none"."""
+
+def normalize(text: str, steps: Sequence[Sequence[str]]) -> str:
+    """`text` after the steps of a normalizer: ("nfc",), ("lowercase",), ("replace", old, new), ..."""
 
 @final
 class Progress:
@@ -372,3 +377,25 @@ class Xxh3:
         """Take in more bytes."""
     def hexdigest(self) -> str:
         """The hash of everything taken in so far, as 16 hexadecimal digits."""
+
+@final
+class WordPiece:
+    """Temporary, for the tests until `Encoder.wordpiece` is there: WordPiece with BERT's normalizer."""
+
+    def __new__(
+        cls,
+        tokens: Sequence[tuple[bytes, int]],
+        unk: int,
+        prefix: str,
+        max_chars: int,
+        clean: bool,
+        chinese: bool,
+        strip_accents: bool,
+        lowercase: bool,
+    ) -> WordPiece: ...
+    def encode(self, text: str) -> list[int]:
+        """The ids of `text`, raw word by raw word."""
+    def encode_whole(self, text: str) -> list[int]:
+        """The ids of `text` as one word."""
+    def words(self, text: str) -> list[str]:
+        """The raw words of `text`."""
