@@ -24,14 +24,14 @@ mod classes;
 mod scan;
 #[cfg(test)]
 mod tests;
-mod trie;
 
 use super::batch::Model;
 use super::isa::Isa;
 use super::lockstep::GROUP;
+use super::trie::{Root, Trie};
 use crate::error::Result;
 use classes::{CASED, CJK, Classes, DECOMPOSES, DELETED, MARK, PUNCTUATION, REORDERS, WHITE};
-use trie::{Root, Trie};
+
 use unicode_normalization_alignments::char::{canonical_combining_class, decompose_canonical};
 
 /// The model's and the normalizer's options, under the names of the contract with Python.
@@ -275,7 +275,7 @@ impl Model for WordPiece {
     }
 
     #[inline(always)]
-    fn encode_alone(&self, word: &[u8], scratch: &mut super::batch::Scratch, ids: &mut Vec<u32>) {
+    fn encode_alone<I: Isa>(&self, _: I, word: &[u8], scratch: &mut super::batch::Scratch, ids: &mut Vec<u32>) {
         self.encode(word, &mut scratch.wordpiece, ids);
     }
 }
