@@ -26,6 +26,7 @@ mod scan;
 mod tests;
 mod trie;
 
+use crate::encode::normalize::decode;
 use crate::error::Result;
 use classes::{CASED, CJK, Classes, DECOMPOSES, DELETED, MARK, PUNCTUATION, REORDERS, WHITE};
 use trie::{Root, Trie};
@@ -105,7 +106,7 @@ impl WordPiece {
                     sink.normalized(char::from(byte), class);
                 }
             } else {
-                let (code_point, len) = scan::decode(word, at);
+                let (code_point, len) = decode(word, at);
                 let class = self.classes[code_point];
                 if class == 0 {
                     sink.push(&word[at..at + len]);
