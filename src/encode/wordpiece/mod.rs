@@ -28,10 +28,10 @@ mod tests;
 use super::batch::Model;
 use super::isa::Isa;
 use super::lockstep::GROUP;
+use super::normalize::decode;
 use super::trie::{Root, Trie};
 use crate::error::Result;
 use classes::{CASED, CJK, Classes, DECOMPOSES, DELETED, MARK, PUNCTUATION, REORDERS, WHITE};
-
 use unicode_normalization_alignments::char::{canonical_combining_class, decompose_canonical};
 
 /// The model's and the normalizer's options, under the names of the contract with Python.
@@ -113,7 +113,7 @@ impl WordPiece {
                     sink.normalized(char::from(byte), class);
                 }
             } else {
-                let (code_point, len) = scan::decode(word, at);
+                let (code_point, len) = decode(word, at);
                 let class = self.classes[code_point];
                 if class == 0 {
                     sink.push(&word[at..at + len]);
