@@ -161,19 +161,19 @@ impl Worker {
     fn encode_with<I: Isa, M: Model>(&mut self, isa: I, model: &M, text: &[u8]) {
         let n = self.words.count;
         let starts = &self.words.starts[..=n];
-        assert!(n <= ROOM && starts.is_sorted() && starts[n] as usize <= text.len());
-        // Words near the end of the memory are copied to read 16 bytes of them.
-        let near_end = starts[..n].partition_point(|&start| start as usize + 16 <= text.len());
+        assert!(n <= ROOM && starts[n] as usize <= text.len());
+        debug_assert!(starts.is_sorted());
         let mut misses = 0;
         for from in (0..n).step_by(AHEAD) {
             let to = (from + AHEAD).min(n);
             for i in from..to {
                 let (start, end) = (starts[i] as usize, starts[i + 1] as usize);
                 let len = (end - start).min(16);
-                let hash = if i < near_end {
-                    // SAFETY: 16 bytes from `start` are inside `text`, by the choice of `near_end`.
+                let hash = if start + 16 <= text.len() {
+                    // SAFETY: 16 bytes from `start` are inside `text`.
                     unsafe { isa.key(text.as_ptr().add(start), len, &mut self.keys[i]) }
                 } else {
+                    // Near the end of the memory.
                     let mut last = [0; 16];
                     last[..len].copy_from_slice(&text[start..start + len]);
                     // SAFETY: 16 bytes.
