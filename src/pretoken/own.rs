@@ -12,9 +12,8 @@
 //! For each alternative there is a regular regex that matches wherever (but not only where) the alternative does: for a
 //! look-around it has nothing, so it asks for less. All of them are one `regex-automata` search. It gives the first place
 //! where the true regex can match at all, and the first alternative that may: if that one is exact, the match is the true
-//! one. If it is a run that fails there, the exact ones after it are tried at the same place, then the search goes on
-//! behind it. In every other case fancy-regex is asked for its next match from that place on, which is the answer by
-//! definition.
+//! one. If it is a run that fails there, those after it are tried at the same place, and then the search goes on behind
+//! it. If it is hard, fancy-regex is asked for its next match from that place on, which is the answer by definition.
 
 use super::reference;
 use crate::error::Result;
@@ -43,16 +42,9 @@ struct Quick {
 #[derive(Clone, Debug)]
 enum Alternative {
     Exact,
-    Run(Run, Then),
+    /// With it the patterns of all alternatives after it, if there are any.
+    Run(Run, Option<meta::Regex>),
     Hard,
-}
-
-/// The alternatives after a run.
-#[derive(Clone, Debug)]
-enum Then {
-    None,
-    Exact(meta::Regex),
-    Other,
 }
 
 /// A class of characters `least` to `most` times, as often as possible, and what must hold behind it.
@@ -125,7 +117,7 @@ impl Quick {
             } else if let Some(run) = Run::of(&child) {
                 // One character is enough to be there: then the search stops after it, however long the run.
                 let pattern = run.class.pattern();
-                (Alternative::Run(run, Then::Other), pattern)
+                (Alternative::Run(run, None), pattern)
             } else {
                 (Alternative::Hard, wherever(&child)?)
             };
@@ -141,14 +133,10 @@ impl Quick {
                 }
             }
         }
-        for at in 0..alternatives.len() {
-            let (before, after) = alternatives.split_at_mut(at + 1);
-            if let Alternative::Run(_, then) = &mut before[at] {
-                *then = match &*after {
-                    [] => Then::None,
-                    [Alternative::Exact] => Then::Exact(meta::Regex::new(&patterns[at + 1]).ok()?),
-                    _ => Then::Other,
-                };
+        for (at, alternative) in alternatives.iter_mut().enumerate() {
+            let after = &patterns[at + 1..];
+            if let (Alternative::Run(_, rest), false) = (alternative, after.is_empty()) {
+                *rest = Some(meta::Regex::new_many(after).ok()?);
             }
         }
         Some(Quick { all: meta::Regex::new_many(&patterns).ok()?, alternatives })
@@ -201,32 +189,29 @@ impl Quick {
             // Mostly one pretoken follows right behind the other. Then there is no need to search for its start.
             let found = self.all.search(&input.clone().anchored(Anchored::Yes)).or_else(|| self.all.search(&input));
             let Some(found) = found else { return Ok(None) };
-            let start = found.start();
-            match &self.alternatives[found.pattern().as_usize()] {
-                Alternative::Exact => return Ok(Some((start, found.end()))),
-                Alternative::Run(run, then) => {
-                    if let Some(end) = run.end(text, start, found.pattern().as_usize(), barren) {
-                        return Ok(Some((start, end)));
+            let (start, mut end, mut index) = (found.start(), found.end(), found.pattern().as_usize());
+            loop {
+                match &self.alternatives[index] {
+                    Alternative::Exact => return Ok(Some((start, end))),
+                    Alternative::Hard => {
+                        let found = reference.find_from_pos(text, start)?;
+                        return Ok(found.map(|found| (found.start(), found.end())));
                     }
-                    let then = match then {
-                        Then::None => None,
-                        Then::Exact(then) => then.search(&input.range(start..).anchored(Anchored::Yes)),
-                        Then::Other => return next_by_reference(reference, text, start),
-                    };
-                    if let Some(found) = then {
-                        return Ok(Some((start, found.end())));
+                    Alternative::Run(run, rest) => {
+                        if let Some(end) = run.end(text, start, index, barren) {
+                            return Ok(Some((start, end)));
+                        }
+                        let here = input.clone().range(start..).anchored(Anchored::Yes);
+                        let Some(found) = rest.as_ref().and_then(|rest| rest.search(&here)) else { break };
+                        end = found.end();
+                        index += 1 + found.pattern().as_usize();
                     }
-                    // The pattern of a run is one character, so there is one.
-                    from = found.end();
                 }
-                Alternative::Hard => return next_by_reference(reference, text, start),
             }
+            // What was found was a run, and the pattern of a run is one character.
+            from = found.end();
         }
     }
-}
-
-fn next_by_reference(reference: &Regex, text: &str, from: usize) -> std::result::Result<Found, fancy_regex::Error> {
-    Ok(reference.find_from_pos(text, from)?.map(|found| (found.start(), found.end())))
 }
 
 /// How far a run of any length was last read. From a later place inside it the run fails: all ends that it could have
