@@ -103,6 +103,11 @@ impl Own {
 impl Quick {
     fn new(pattern: &str) -> Option<Quick> {
         let tree = Expr::parse_tree(pattern).ok()?;
+        if is_plain(&tree.expr) {
+            // fancy-regex itself leaves all of it to `regex-automata`.
+            let all = meta::Regex::new_many(&[written(&tree.expr)]).ok()?;
+            return Some(Quick { all, alternatives: vec![Alternative::Exact] });
+        }
         let children = match &tree.expr {
             Expr::Alt(children) => children.as_slice(),
             other => std::slice::from_ref(other),
@@ -113,7 +118,7 @@ impl Quick {
         for child in children {
             let child = without_idle_atomics(child);
             let (alternative, pattern) = if is_regular(&child) {
-                (Alternative::Exact, as_regular(&child)?)
+                (Alternative::Exact, written(&child))
             } else if let Some(run) = Run::of(&child) {
                 // One character is enough to be there: then the search stops after it, however long the run.
                 let pattern = run.class.pattern();
@@ -280,8 +285,8 @@ impl Run {
     }
 }
 
-/// Whether `regex-automata` can run it, and to the same end as fancy-regex.
-fn is_regular(expr: &Expr) -> bool {
+/// Whether `regex-automata` can run it.
+fn is_plain(expr: &Expr) -> bool {
     match expr {
         Expr::Empty | Expr::Any { .. } | Expr::Literal { .. } | Expr::Delegate { .. } => true,
         Expr::Assertion(assertion) => matches!(
@@ -293,30 +298,51 @@ fn is_regular(expr: &Expr) -> bool {
                 | Assertion::WordBoundary
                 | Assertion::NotWordBoundary
         ),
-        Expr::Concat(parts) | Expr::Alt(parts) => parts.iter().all(is_regular),
-        Expr::Group(inner) => is_regular(inner),
-        Expr::Repeat { child, .. } => is_regular(child),
+        Expr::Concat(parts) | Expr::Alt(parts) => parts.iter().all(is_plain),
+        Expr::Group(inner) => is_plain(inner),
+        Expr::Repeat { child, .. } => is_plain(child),
         _ => false,
     }
 }
 
-fn as_regular(expr: &Expr) -> Option<String> {
-    let expr = match expr {
-        Expr::AtomicGroup(inner) => inner,
-        _ => expr,
-    };
-    is_regular(expr).then(|| {
-        let mut written = String::new();
-        expr.to_str(&mut written, 1);
-        written
-    })
+/// Whether `regex-automata` can run it, and gives what fancy-regex's machine gives where this is part of a regex that
+/// needs the machine. They differ where something that may be empty is repeated: `(a??)+` is one of many.
+fn is_regular(expr: &Expr) -> bool {
+    fn repeats_no_empty(expr: &Expr) -> bool {
+        match expr {
+            Expr::Repeat { child, .. } => !may_be_empty(child) && repeats_no_empty(child),
+            Expr::Concat(parts) | Expr::Alt(parts) => parts.iter().all(repeats_no_empty),
+            Expr::Group(inner) => repeats_no_empty(inner),
+            _ => true,
+        }
+    }
+    is_plain(expr) && repeats_no_empty(expr)
+}
+
+fn may_be_empty(expr: &Expr) -> bool {
+    match expr {
+        Expr::Any { .. } | Expr::Delegate { .. } => false,
+        Expr::Literal { val, .. } => val.is_empty(),
+        Expr::Concat(parts) => parts.iter().all(may_be_empty),
+        Expr::Alt(parts) => parts.iter().any(may_be_empty),
+        Expr::Group(inner) => may_be_empty(inner),
+        Expr::Repeat { child, lo, .. } => *lo == 0 || may_be_empty(child),
+        _ => true,
+    }
+}
+
+fn written(plain: &Expr) -> String {
+    let mut written = String::new();
+    plain.to_str(&mut written, 1);
+    written
 }
 
 /// A regular regex that matches at least wherever `expr` does; how far does not matter. None if there is no telling, as
 /// with back references.
 fn wherever(expr: &Expr) -> Option<String> {
     match expr {
-        _ if is_regular(expr) => as_regular(expr),
+        // How often it is repeated does not matter here.
+        _ if is_plain(expr) => Some(written(expr)),
         Expr::LookAround(what, LookAround::LookAhead) => wherever(what),
         Expr::LookAround(..) => Some(String::new()),
         Expr::AtomicGroup(inner) => wherever(inner),
@@ -331,25 +357,25 @@ fn wherever(expr: &Expr) -> Option<String> {
             _ => wherever(child),
         },
         Expr::Concat(parts) => {
-            let mut written = String::new();
+            let mut pattern = String::new();
             for part in parts {
                 match part {
                     // What must follow here need not follow what comes after it.
-                    Expr::LookAround(_, LookAround::LookAhead) if written.is_empty() => {
+                    Expr::LookAround(_, LookAround::LookAhead) if pattern.is_empty() => {
                         let rest = Expr::Concat(parts[parts.iter().position(|p| p == part)? + 1..].to_vec());
                         let (ahead, rest) = (wherever(part)?, wherever(&rest)?);
                         return Some(if rest.is_empty() { ahead } else { rest });
                     }
                     Expr::LookAround(..) => {}
-                    _ if is_regular(part) => written.push_str(&format!("(?:{})", as_regular(part)?)),
+                    _ if is_plain(part) => pattern.push_str(&format!("(?:{})", written(part))),
                     // How far this one reaches is not known, so nothing can be said of what follows.
                     _ => {
-                        written.push_str(&format!("(?:{})", wherever(part)?));
+                        pattern.push_str(&format!("(?:{})", wherever(part)?));
                         break;
                     }
                 }
             }
-            Some(written)
+            Some(pattern)
         }
         _ => None,
     }
