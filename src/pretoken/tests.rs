@@ -534,7 +534,7 @@ fn a_random_regex_is_cut_as_fancy_regex_cuts() {
     assert!(random_regexes(3, 600, 20) > 400);
 }
 
-/// Run by hand, as `soak`.
+/// Run by hand, as `soak`. A difference may be a mistake of fancy-regex 0.20: for `(?=q)|a+a?a+` it finds `a`.
 #[test]
 #[ignore = "minutes; the number of regexes is in the environment"]
 fn soak_regexes() {
