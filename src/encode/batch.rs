@@ -302,10 +302,8 @@ impl Worker {
         if cached.is_some() {
             return cached;
         }
-        match model.whole(word, hash) {
-            Some(id) => Some(self.keep(i, word, &[id])),
-            None => None,
-        }
+        let id = model.whole(word, hash)?;
+        Some(self.keep(i, word, &[id]))
     }
 
     #[inline(always)]

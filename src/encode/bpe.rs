@@ -2,8 +2,8 @@
 
 use super::batch::{Model, Scratch, word_hash};
 use super::isa::{Isa, Portable};
-use super::lockstep::{GROUP, GroupIds, LONGEST, Lanes, merge};
 use super::joined::{Joined, SPACE, code_point};
+use super::lockstep::{GROUP, GroupIds, LONGEST, Lanes, merge};
 use super::long::Long;
 use super::pairs::NOBODY;
 use super::vocabulary::{Symbols, Unit};
@@ -189,8 +189,13 @@ pub struct Characters {
 pub enum Unknown {
     /// The ids of its bytes.
     Bytes(Box<[u32; 256]>),
-    /// This id; with `fuse`, once for several in a row.
-    Id { id: u32, fuse: bool },
+    /// One id.
+    Id {
+        /// The id.
+        id: u32,
+        /// Once for several characters in a row.
+        fuse: bool,
+    },
 }
 
 impl Characters {
@@ -241,7 +246,12 @@ impl Characters {
                 return end;
             }
             let last = (at..end).rev().find(|&place| text[place] & 0xc0 != 0x80).unwrap_or(at);
-            if self.symbol_of.get(code_point(&text[last..]).0).or(self.symbol_of.get(code_point(&text[end..]).0)).is_some() {
+            if self
+                .symbol_of
+                .get(code_point(&text[last..]).0)
+                .or(self.symbol_of.get(code_point(&text[end..]).0))
+                .is_some()
+            {
                 return end;
             }
         }
@@ -308,7 +318,8 @@ impl Model for Characters {
         }
         // Tokens are looked up by bytes below, and there a space is a space.
         let text = String::from_utf8_lossy(word);
-        let plain = if text.contains(SPACE) { text.replace(SPACE, " ").into_bytes() } else { text.into_owned().into_bytes() };
+        let plain =
+            if text.contains(SPACE) { text.replace(SPACE, " ").into_bytes() } else { text.into_owned().into_bytes() };
         let mut at = 0;
         let units = std::iter::from_fn(|| (at < plain.len()).then(|| self.symbol_at(&plain, &mut at)));
         self.long.encode(isa, &self.symbols, &plain, units, &mut scratch.long, |symbol| {

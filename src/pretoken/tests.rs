@@ -85,7 +85,7 @@ fn every_mix(alphabet: &[char], order: usize) -> String {
     let mut text = String::new();
     let mut word = vec![0];
     loop {
-        if order % word.len() == 0 {
+        if order.is_multiple_of(word.len()) {
             text.extend(word.iter().map(|&letter| alphabet[letter]));
         }
         let period = word.len();
