@@ -37,6 +37,7 @@ CORPORA = ["python-127mb", "english-40mb", "english-4mb", "multilingual-30mb", "
 REGEX_CORPORA = ["python-20mb", "english-4mb"]
 NAMED = [name for name, made in VOCABULARIES.items() if made.kind != "regex"]
 CARRIED = "carried-1000mb"
+BLOCK = 8 << 20
 DIGEST = 8
 "Bytes of hash for each document."
 # Runs of each, by the seconds of its first process: slow libraries say enough with one.
@@ -125,7 +126,8 @@ def run_once(question: Question, entry: Entry, time_limit: float, wanted: dict) 
     options = []
     if question.name != "short":
         options = ["--threads", str(question.threads), "--form", entry.form]
-        options += ["--once"] if question.name == "scaling" else []
+        if question.name == "scaling":
+            options += ["--once", "--block", str(question.threads * BLOCK)]
     folder = question.vocabulary.folder
     do = "short" if question.name == "short" else "bulk"
     command = encoders.command(entry.tool, do, vocabulary=folder, source=question.source, out=out, options=options)
@@ -170,7 +172,7 @@ def reference(question: Question) -> dict:
             vocabulary=made.folder,
             source=question.source,
             out=SCRATCH / "reference",
-            options=[] if short else ["--threads", str(cores), "--once"],
+            options=[] if short else ["--threads", str(cores), "--once", "--form", "blocks"],
         )
         run = measure(command, threads=cores, log=SCRATCH / "reference.log", time_limit=3600)
         if run.outcome != "ok":
@@ -330,7 +332,7 @@ def main() -> None:
         forms = {name: ENCODERS[name].forms for name in names}
         if question.name == "short":
             forms = dict.fromkeys(names, ("",))
-        elif question.name != "scaling" and RECORDED[question.corpus].bytes < 8 << 20:
+        elif question.name != "scaling" and RECORDED[question.corpus].bytes < BLOCK:
             forms = dict.fromkeys(names, ("whole",))
         entries = [Entry(name, form, reason=failed.get(name, "")) for name in names for form in forms[name]]
         ask(question, entries, repeats=1 if args.quick else args.repeats, time_limit=args.cap)

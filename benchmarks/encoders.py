@@ -5,10 +5,12 @@ only once. One that does not install is kept in the table with the reason. On a 
 of unpacked wheels takes the place of the environments (`carried`). Start with `install` and `command`.
 """
 
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed
 from pathlib import Path
 
 from environments import environment
@@ -31,6 +33,10 @@ class Encoder:
     forms: tuple[str, ...] = ("whole", "blocks")
     "The corpus in one call, or in calls of 8 MiB. Of slow ones only the first: there it makes no difference."
     environment: str = "peers"
+
+    @property
+    def module(self) -> str:
+        return (self.package or self.name).removesuffix("-rs")
 
     @property
     def pin(self) -> str:
@@ -79,14 +85,20 @@ def carried(folder: Path) -> None:
     """Use this interpreter for all, with the packages in `folder` before its own."""
     global _carried
     _carried = folder.resolve()
-    paths = [str(_carried / "site"), str(HERE.parent / "python"), os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+
+
+def _site(name: str) -> list[str]:
+    """Where carried packages of one library lie: the candidate of `tokenizers` apart from the release."""
+    if _carried is None:
+        return []
+    places = {OURS: HERE.parent / "python", "tokenizers-1.0rc": _carried / "site-candidate"}
+    return ["--site", str(places.get(name, _carried / "site"))]
 
 
 def _missing(name: str) -> str:
-    module = {"tokenizers-1.0rc": "not_carried", "splintr-rs": "splintr"}.get(name, name)
-    found = subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, check=False)
-    return "not carried to this machine" if found.returncode else ""
+    code = f"import sys; sys.path.insert(0, {_site(name)[1]!r}); import {ENCODERS[name].module}"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return found.stderr.strip().splitlines()[-1] if found.returncode else ""
 
 
 def python(name: str) -> str:
@@ -95,14 +107,15 @@ def python(name: str) -> str:
 
 def command(name: str, do: str, *, vocabulary: Path, source: Path, out: Path, options: list[str]) -> list[str]:
     """The process that is measured."""
-    return [python(name), str(SCRIPT), do, name, str(vocabulary), str(source), str(out), *options]
+    return [python(name), str(SCRIPT), do, name, str(vocabulary), str(source), str(out), *options, *_site(name)]
 
 
+@cache
 def version(name: str) -> str:
-    """What is pinned; of ours and of carried ones what is installed."""
-    if name != OURS and _carried is None:
+    """What is pinned; of ours and of what the other machine has by itself what is installed."""
+    if name != OURS and (_carried is None or name in ("gigatoken", "tokenizers-1.0rc")):
         return ENCODERS[name].version
-    package = ENCODERS[name].package or name
-    code = f"from importlib.metadata import version; print(version({package!r}))"
-    done = subprocess.run([python(name), "-c", code], capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "of this checkout"
+    try:
+        return installed(ENCODERS[name].package or name)
+    except PackageNotFoundError:
+        return "of this checkout"

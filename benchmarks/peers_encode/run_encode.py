@@ -16,6 +16,7 @@ each token the call returned. Exit status 3: the library cannot do this, with th
 import argparse
 import hashlib
 import json
+import sys
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -293,7 +294,7 @@ def bulk(args):
     empty = memory("VmRSS")
     peer, loading = loaded(args)
     held = memory("VmRSS") - empty
-    prepared = [peer.prepare(*block) for block in blocks(data, ends, BLOCK if args.form == "blocks" else 0)]
+    prepared = [peer.prepare(*block) for block in blocks(data, ends, args.block if args.form == "blocks" else 0)]
     del data
     small = np.frombuffer(WARM_UP.encode(), np.uint8)
     before = time.perf_counter()
@@ -365,8 +366,12 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--form", choices=["whole", "blocks"], default="whole")
+    parser.add_argument("--block", type=int, default=BLOCK, help="bytes of a block")
     parser.add_argument("--once", action="store_true", help="the cold pass only")
+    parser.add_argument("--site", default="", help="folder of packages that come before the installed ones")
     args = parser.parse_args()
+    if args.site:
+        sys.path.insert(0, args.site)
     found = (bulk if args.do == "bulk" else short)(args)
     Path(f"{args.out}.json").write_text(json.dumps(found))
 
