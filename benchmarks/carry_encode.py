@@ -98,7 +98,7 @@ def write_gigabyte(jsonl: Path, size: int) -> Corpus:
     digests: list[bytes] = []
     total = 0
     with (
-        multiprocessing.get_context("fork").Pool(initializer=_start, initargs=(jsonl,)) as pool,
+        multiprocessing.get_context("spawn").Pool(initializer=_start, initargs=(jsonl,)) as pool,
         (FLAT / f"{CARRIED}.bin").open("wb") as data,
     ):
         for documents in pool.imap(_repetition, range(-(-size // base))):
