@@ -17,7 +17,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -78,12 +78,6 @@ class Entry:
     def finished(self) -> bool:
         return bool(self.runs) and not self.reason and all(run.outcome == "ok" for run in self.runs)
 
-    def figures(self, name: str) -> list[float]:
-        """Of each run: seconds of the cold pass, of the warm one, or microseconds of a string."""
-        if name in ("cold", "warm"):
-            return [inside[name]["seconds"] for inside in self.inside if inside[name]]
-        return [inside[name] for inside in self.inside]
-
 
 def questions(
     only: list[str], vocabularies: list[str], corpora: list[str] | None, threads: list[int]
@@ -108,14 +102,16 @@ def ask(question: Question, entries: list[Entry], *, repeats: int | None, time_l
     for entry in entries:
         if not entry.reason:
             run_once(question, entry, time_limit, wanted)
-    chosen = [entry for entry in entries if entry is faster_form(entries, entry.tool)]
+    chosen = [entry for entry in entries if entry is faster_form(entries, entry.tool, question.threads)]
     rounds(chosen, lambda entry: run_once(question, entry, time_limit, wanted), repeats, REPEATS)
 
 
-def faster_form(entries: Sequence[Entry], tool: str) -> Entry | None:
-    """The form of that library with the faster first run; forms are equal for single strings."""
+def faster_form(entries: Sequence[Entry], tool: str, threads: int) -> Entry | None:
+    """The form of that library with the faster first run; None if none finished."""
     done = [entry for entry in entries if entry.tool == tool and entry.finished]
-    return min(done, key=lambda entry: entry.inside[0]["cold"]["seconds"] if entry.form else 0, default=None)
+    if len(done) < 2:
+        return done[0] if done else None
+    return min(done, key=lambda entry: entry.inside[0]["cold"][tables_encode.clock(threads)])
 
 
 def run_once(question: Question, entry: Entry, time_limit: float, wanted: dict) -> None:
@@ -225,7 +221,8 @@ def carried_facts() -> Corpus:
     return Corpus(**json.loads((FLAT / f"{CARRIED}.json").read_text()))
 
 
-def keep(question: Question, entries: list[Entry], session: dict, results: Path) -> None:
+def records(question: Question, entries: list[Entry], session: dict) -> Iterator[dict]:
+    """A line of the results for each library and form, with all its runs."""
     made = None
     if question.name != "short":
         made = RECORDED.get(question.corpus) or carried_facts()
@@ -233,54 +230,48 @@ def keep(question: Question, entries: list[Entry], session: dict, results: Path)
         runs = []
         for run, inside in zip(entry.runs, entry.inside + [{}] * len(entry.runs), strict=False):
             runs.append({key: value for key, value in (asdict(run) | inside).items() if value != ""})
-        append(
-            results,
-            {
-                "benchmark": "encode",
-                **session,
-                "load": round(os.getloadavg()[0], 2),
-                "question": question.name,
-                "vocabulary": question.vocabulary.name,
-                "vocabulary_sha256": question.vocabulary.about["sha256"],
-                "home": f"{question.vocabulary.home} {encoders.version(question.vocabulary.home)}",
-                "corpus": question.corpus,
-                "input": input_hash(question),
-                "text_bytes": made.bytes if made else 0,
-                "documents": made.documents if made else 0,
-                "threads": question.threads,
-                "tool": entry.tool,
-                "version": encoders.version(entry.tool),
-                "call": ENCODERS[entry.tool].call,
-                "form": entry.form,
-                "chosen": entry is faster_form(entries, entry.tool) or not any(e.finished for e in entries),
-                "reason": entry.reason,
-                "differing": entry.differing,
-                "runs": runs,
-            },
-        )
+        best = faster_form(entries, entry.tool, question.threads)
+        yield {
+            "benchmark": "encode",
+            **session,
+            "load": round(os.getloadavg()[0], 2),
+            "question": question.name,
+            "vocabulary": question.vocabulary.name,
+            "vocabulary_sha256": question.vocabulary.about["sha256"],
+            "home": f"{question.vocabulary.home} {encoders.version(question.vocabulary.home)}",
+            "corpus": question.corpus,
+            "input": input_hash(question),
+            "text_bytes": made.bytes if made else 0,
+            "documents": made.documents if made else 0,
+            "threads": question.threads,
+            "tool": entry.tool,
+            "version": encoders.version(entry.tool),
+            "call": ENCODERS[entry.tool].call,
+            "form": entry.form,
+            "chosen": entry is best or best is None,
+            "reason": entry.reason,
+            "differing": entry.differing,
+            "runs": runs,
+        }
 
 
-def show(question: Question, entries: list[Entry]) -> None:
+def show(question: Question, lines: Sequence[dict]) -> None:
     print(f"\n{question}")
-    size = (RECORDED.get(question.corpus) or carried_facts()).bytes if question.name != "short" else 0
-    for entry in entries:
-        if not entry.finished:
-            last = entry.runs[-1] if entry.runs else None
-            words = entry.reason or f"{last.outcome} after {last.seconds:.0f} s  {last.message[-200:]}"
-        elif question.name == "short":
-            both = [median_and_spread(entry.figures(f"{name}_microseconds")) for name in ("encode", "decode")]
-            words = "  ".join(f"{middle:6.2f} us ({low:.2f}-{high:.2f})" for middle, low, high in both)
+    for line in lines:
+        names = ("encode", "decode") if question.name == "short" else ("cold", "warm")
+        measured = {name: tables_encode.figures(line, name) for name in names}
+        if line["reason"] or not measured[names[0]]:
+            words = tables_encode.why_not(line)
         else:
+            unit = "us" if question.name == "short" else "MB/s"
             words = "  ".join(
-                "{} {:6.1f} MB/s ({:.1f}-{:.1f})".format(
-                    name, *median_and_spread([size / s / 1e6 for s in entry.figures(name)])
-                )
-                for name in ("cold", "warm")
-                if entry.figures(name)
+                f"{name} {middle:7.2f} {unit} ({low:.2f}-{high:.2f})"
+                for name, found in measured.items()
+                if found
+                for middle, low, high in [median_and_spread(found)]
             )
-            growth = max(inside["cold"]["growth_bytes"] for inside in entry.inside)
-            words += f"  {growth / 1e6:6.1f} MB  {len(entry.runs)} runs"
-        print(f"  {entry.tool:18} {entry.form:7} {words}", flush=True)
+            words += f"  {tables_encode.growth(line) / 1e6:6.1f} MB  {len(line['runs'])} runs"
+        print(f"  {line['tool']:18} {line['form']:7} {words}", flush=True)
 
 
 def main() -> None:
@@ -336,8 +327,10 @@ def main() -> None:
             forms = dict.fromkeys(names, ("whole",))
         entries = [Entry(name, form, reason=failed.get(name, "")) for name in names for form in forms[name]]
         ask(question, entries, repeats=1 if args.quick else args.repeats, time_limit=args.cap)
-        show(question, entries)
-        keep(question, entries, this, args.results)
+        lines = list(records(question, entries, this))
+        for line in lines:
+            append(args.results, line)
+        show(question, lines)
         wrong += [f"{question}: {entry.reason}" for entry in entries if entry.tool == OURS and entry.reason]
     for bar in tables_encode.bars([line for line in read(args.results) if line["session"] == this["session"]]):
         print(f"{tables_encode.WORDS[bar.passed]:12} {bar.promise}: {bar.measured}")

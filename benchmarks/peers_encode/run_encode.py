@@ -284,7 +284,8 @@ def one_pass(peer, prepared, digest=None):
                 digest.append(hashlib.blake2b(np.ascontiguousarray(ids, "<u4"), digest_size=8).digest())
             growth = max(growth, peak - base - 4 * count)
             tokens += count
-        del result  # so that a library that reuses its buffers has them back
+            ids = None
+        result = None  # and no view of it is left, so that a library that reuses its buffers has them back
     return {"seconds": round(wall, 6), "cpu_seconds": round(cpu, 6), "growth_bytes": growth, "tokens": tokens}
 
 
