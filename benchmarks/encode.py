@@ -270,7 +270,8 @@ def show(question: Question, lines: Sequence[dict]) -> None:
                 if found
                 for middle, low, high in [median_and_spread(found)]
             )
-            words += f"  {tables_encode.growth(line) / 1e6:6.1f} MB  {len(line['runs'])} runs"
+            words += f"  {tables_encode.growth(line) / 1e6:6.1f} MB" if question.name != "short" else ""
+            words += f"  {len(line['runs'])} runs"
         print(f"  {line['tool']:18} {line['form']:7} {words}", flush=True)
 
 

@@ -182,7 +182,10 @@ def row(cells: Sequence[str]) -> str:
 def why_not(record: dict) -> str:
     if record["reason"]:
         return record["reason"]
-    return record["runs"][-1]["outcome"] if record["runs"] else "not run"
+    if not record["runs"]:
+        return "not run"
+    last = record["runs"][-1]
+    return f"{last['outcome']} {last.get('message', '').strip().rpartition(chr(10))[2][:100]}".strip()
 
 
 def short_number(value: float) -> str:
@@ -228,6 +231,8 @@ def bars(records: Sequence[dict]) -> list[Bar]:
 def ratio_bar(promise: str, asked: Sequence[Group], peer: str | None, least: float) -> Bar:
     """Our speed over that of `peer`, or of the fastest peer with the same ids; of several questions the lowest."""
     found = []
+    refused = [group for group in asked if peer in group and group[peer]["reason"] and not group[peer]["runs"]]
+    asked = [group for group in asked if group not in refused]
     for group in asked:
         ours, other = group.get(OURS), group.get(peer) if peer else fastest(group)
         mine, theirs = speed(ours), speed(other)
@@ -242,7 +247,8 @@ def ratio_bar(promise: str, asked: Sequence[Group], peer: str | None, least: flo
     if len(asked) > 1:
         passing = sum(one[0] >= least for one in found)
         measured += f" ({ours['vocabulary']}, {ours['corpus']}); {passing} of {len(asked)} reach it"
-        measured += f", {len(asked) - len(found)} without figures" if len(found) < len(asked) else ""
+        measured += f", {len(asked) - len(found)} not measured" if len(found) < len(asked) else ""
+        measured += f"; {peer} refuses {len(refused)} more" if refused else ""
     different = sum(bool(one[3]["differing"]) for one in found)
     if different:
         measured += f"; {peer} gives other ids in {different} of these"

@@ -57,7 +57,7 @@ class Vocabulary:
     plain: str = ""
     "The same without possessive quantifiers, as tokenizer.json files have it; empty if it is the same."
     gigatoken: str = ""
-    "What gigatoken calls its split."
+    "What gigatoken calls its split, to load ranks; empty: it loads tokenizer.json (it panics on Qwen's ranks)."
 
     @property
     def folder(self) -> Path:
@@ -108,7 +108,6 @@ VOCABULARIES = {
             split="qwen3.5",
             pattern=rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
             rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*{_END}",
-            gigatoken="qwen35",
         ),
         Vocabulary("deepseek-v3", "json", "tokenizers", "deepseek_v3.tokenizer.json.gz"),
         Vocabulary("mistral-v1", "sentencepiece", "sentencepiece", "mistral_v1.model"),

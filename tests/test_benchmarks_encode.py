@@ -259,6 +259,20 @@ def test_a_bar_over_many_questions_shows_the_worst_and_needs_all():
     assert bars(few)[promise][1] is None
 
 
+def test_what_a_peer_refuses_is_not_held_against_the_bar():
+    records = []
+    for name in tables_encode.VOCABULARIES:
+        for corpus_name in tables_encode.CORPORA:
+            records.append(line("piecemill", 0.1, vocabulary=name, corpus=corpus_name))
+            no = {"reason": "needs a backend", "runs": []} if name == "qwen3.5" else {}
+            records.append(line("tokenizers-1.0rc", 0.4, vocabulary=name, corpus=corpus_name, **no))
+    promise = "every corpus and vocabulary, one thread, cold: at least 2x `tokenizers` 1.0"
+    measured, passed = bars(records)[promise]
+    assert passed
+    assert measured.endswith("36 of 36 reach it; tokenizers-1.0rc refuses 6 more")
+    assert bars(records[4:])[promise][1] is None
+
+
 def test_a_peer_with_other_ids_has_no_time_in_the_table_but_is_still_compared():
     records = []
     for name in tables_encode.CORPORA:

@@ -156,7 +156,7 @@ def merged(token, ranks):
     while len(parts) > 2:
         candidates = [(ranks.get(parts[i] + parts[i + 1], len(ranks)), i) for i in range(len(parts) - 1)]
         rank, i = min(candidates)
-        if rank >= ranks[token]:
+        if rank == len(ranks):
             break
         parts[i : i + 2] = [parts[i] + parts[i + 1]]
     return parts
