@@ -102,16 +102,17 @@ def ask(question: Question, entries: list[Entry], *, repeats: int | None, time_l
     for entry in entries:
         if not entry.reason:
             run_once(question, entry, time_limit, wanted)
-    chosen = [entry for entry in entries if entry is faster_form(entries, entry.tool, question.threads)]
+    chosen = [entry for entry in entries if entry is faster_form(entries, entry.tool, question)]
     rounds(chosen, lambda entry: run_once(question, entry, time_limit, wanted), repeats, REPEATS)
 
 
-def faster_form(entries: Sequence[Entry], tool: str, threads: int) -> Entry | None:
+def faster_form(entries: Sequence[Entry], tool: str, question: Question) -> Entry | None:
     """The form of that library with the faster first run; None if none finished."""
     done = [entry for entry in entries if entry.tool == tool and entry.finished]
     if len(done) < 2:
         return done[0] if done else None
-    return min(done, key=lambda entry: entry.inside[0]["cold"][tables_encode.clock(threads)])
+    clock = tables_encode.clock(question.name, question.threads)
+    return min(done, key=lambda entry: entry.inside[0]["cold"][clock])
 
 
 def run_once(question: Question, entry: Entry, time_limit: float, wanted: dict) -> None:
@@ -230,7 +231,7 @@ def records(question: Question, entries: list[Entry], session: dict) -> Iterator
         runs = []
         for run, inside in zip(entry.runs, entry.inside + [{}] * len(entry.runs), strict=False):
             runs.append({key: value for key, value in (asdict(run) | inside).items() if value != ""})
-        best = faster_form(entries, entry.tool, question.threads)
+        best = faster_form(entries, entry.tool, question)
         yield {
             "benchmark": "encode",
             **session,
@@ -311,7 +312,7 @@ def main() -> None:
     if "short" in only:
         strings()
 
-    this = session(args)
+    this = session(args) | {"quick": args.quick}
     missing: dict[str, str] = {}
     for name in dict.fromkeys(question.vocabulary.name for question in asked):
         if not args.carried:

@@ -35,9 +35,12 @@ def one_session(group: Group) -> Group:
     return {name: record for name, record in group.items() if ours and record["session"] == ours["session"]}
 
 
-def clock(threads: int) -> str:
-    """One thread is judged by its processor time, which other work on the machine disturbs less; more by wall time."""
-    return "cpu_seconds" if threads == 1 else "seconds"
+def clock(question: str, threads: int) -> str:
+    """One thread is judged by its processor time, which other work on the machine disturbs less; more by wall time.
+
+    So is one thread beside more of them.
+    """
+    return "cpu_seconds" if threads == 1 and question != "scaling" else "seconds"
 
 
 def figures(record: dict | None, name: str) -> list[float]:
@@ -46,7 +49,7 @@ def figures(record: dict | None, name: str) -> list[float]:
         return []
     runs = [run for run in record["runs"] if run["outcome"] == "ok"]
     if name in ("cold", "warm"):
-        seconds = clock(record["threads"])
+        seconds = clock(record["question"], record["threads"])
         return [record["text_bytes"] / run[name][seconds] / 1e6 for run in runs if run.get(name)]
     return [run[f"{name}_microseconds"] for run in runs]
 
@@ -63,7 +66,7 @@ def growth(record: dict) -> float:
 
 
 def page(records: Sequence[dict], path: Path) -> None:
-    rewrite(path, "encode", render(records))
+    rewrite(path, "encode", render([record for record in records if not record.get("quick")]))
 
 
 def render(records: Sequence[dict]) -> str:
@@ -92,7 +95,7 @@ def bulk_table(name: str, threads: int, groups: dict[Key, Group], question: str 
             record = found[corpus].get(tool)
             cells.append(bulk_cell(record))
             most = max(most, growth(record)) if record else most
-        lines.append(row([titled(tool, found.values()), *cells, f"{most / 1e6:,.0f}" if most else ""]))
+        lines.append(row([titled(tool, found.values()), *once(cells), f"{most / 1e6:,.0f}" if most else ""]))
     return "".join(lines)
 
 
@@ -124,7 +127,7 @@ def short_table(groups: dict[Key, Group]) -> str:
             else:
                 middle, low, high = median_and_spread(encode)
                 cells.append(f"{middle:.2f} ({low:.2f}-{high:.2f}) / {median_and_spread(decode)[0]:.2f}")
-        lines.append(row([titled(tool, found.values()), *cells]))
+        lines.append(row([titled(tool, found.values()), *once(cells)]))
     return "".join(lines)
 
 
@@ -169,6 +172,11 @@ def titled(tool: str, groups: Iterable[Group]) -> str:
     record = next(group[tool] for group in groups if tool in group)
     name = f"**{tool}**" if tool == OURS else tool.removesuffix("-1.0rc")
     return f"{name} {record['version']}"
+
+
+def once(cells: list[str]) -> list[str]:
+    """A reason that is the same everywhere stands in the first column alone."""
+    return cells[:1] + [""] * (len(cells) - 1) if len(set(cells)) == 1 else cells
 
 
 def header(cells: Sequence[str]) -> str:

@@ -126,10 +126,11 @@ def test_the_faster_form_is_repeated():
         return encode.Entry(tool, form, [measure.Run(1, 1, 1, "ok")], [{"cold": cold}])
 
     entries = [entry("a", "whole", 2), entry("a", "blocks", 1), entry("b", "whole", 3), encode.Entry("c", "whole")]
-    assert encode.faster_form(entries, "a", 1) is entries[1]
-    assert encode.faster_form(entries, "a", 2) is entries[0]  # by wall time
-    assert encode.faster_form(entries, "b", 1) is entries[2]
-    assert encode.faster_form(entries, "c", 1) is None
+    one, two = (encode.Question("bulk", vocabularies.VOCABULARIES["cl100k"], "x", threads) for threads in (1, 2))
+    assert encode.faster_form(entries, "a", one) is entries[1]
+    assert encode.faster_form(entries, "a", two) is entries[0]  # by wall time
+    assert encode.faster_form(entries, "b", one) is entries[2]
+    assert encode.faster_form(entries, "c", one) is None
 
 
 def test_questions_cover_every_vocabulary_and_corpus():
