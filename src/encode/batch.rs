@@ -11,10 +11,11 @@
 use super::added::Found;
 use super::cache::{self, Cache, SPILLED, count, spill_range, spilled};
 use super::isa::{Isa, SHORT, WithIsa, fold, hash_long, prefetch, with_isa};
-use super::lockstep::{GROUP, LONGEST};
+use super::lockstep::{GROUP, GroupIds, LONGEST, Lanes};
 use super::long;
+use super::normalize;
 use super::wordpiece;
-use crate::pretoken::BLOCK;
+use crate::pretoken::block::BLOCK;
 
 /// Words in a batch, at least; the last block of a scan may add some.
 pub const BATCH: usize = 512;
@@ -40,18 +41,18 @@ pub trait Model: Sync {
     /// Where in memory `whole` looks first.
     fn whole_slot(&self, hash: u64) -> *const u8;
 
-    /// The ids of up to [`GROUP`] words of at most `LANES` - 2 units, appended to `ids`; `ends[i]` is where those of
-    /// word i end.
+    /// The ids of up to [`GROUP`] words of at most `LANES` - 2 units; `ends[i]` is where those of word i end.
     fn encode_group<I: Isa, const LANES: usize>(
         &self,
         isa: I,
         words: &[&[u8]],
-        ids: &mut Vec<u32>,
+        lanes: &mut [Lanes<LANES>; GROUP],
+        ids: &mut GroupIds,
         ends: &mut [usize; GROUP],
     );
 
     /// The ids of one word of any length, appended to `ids`.
-    fn encode_alone(&self, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>);
+    fn encode_alone<I: Isa>(&self, isa: I, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>);
 }
 
 /// Buffers of models, one of each a thread.
@@ -93,15 +94,15 @@ pub struct Worker {
     missed: Box<[u16; ROOM + 1]>,
     queues: [Vec<u16>; QUEUES.len()],
     spill: Vec<u32>,
-    group: Vec<u32>,
+    alone: Vec<u32>,
     pub scratch: Scratch,
     /// Ids of the documents in hand.
     pub out: Vec<u32>,
-    /// A text that is not in the caller's buffer: normalized, or with a space before it.
-    pub text: String,
+    /// A normalized document.
+    pub normal: normalize::Scratch,
     /// Added tokens in a document, and in its normalized text.
     pub found: [Vec<Found>; 2],
-    portable: bool,
+    pub portable: bool,
 }
 
 impl Worker {
@@ -116,10 +117,10 @@ impl Worker {
             missed: Box::new([0; ROOM + 1]),
             queues: Default::default(),
             spill: vec![],
-            group: vec![],
+            alone: vec![],
             scratch: Scratch::default(),
             out: vec![],
-            text: String::new(),
+            normal: normalize::Scratch::default(),
             found: Default::default(),
             portable,
         }
@@ -160,19 +161,19 @@ impl Worker {
     fn encode_with<I: Isa, M: Model>(&mut self, isa: I, model: &M, text: &[u8]) {
         let n = self.words.count;
         let starts = &self.words.starts[..=n];
-        assert!(n <= ROOM && starts.is_sorted() && starts[n] as usize <= text.len());
-        // Words near the end of the memory are copied to read 16 bytes of them.
-        let near_end = starts[..n].partition_point(|&start| start as usize + 16 <= text.len());
+        assert!(n <= ROOM && starts[n] as usize <= text.len());
+        debug_assert!(starts.is_sorted());
         let mut misses = 0;
         for from in (0..n).step_by(AHEAD) {
             let to = (from + AHEAD).min(n);
             for i in from..to {
                 let (start, end) = (starts[i] as usize, starts[i + 1] as usize);
                 let len = (end - start).min(16);
-                let hash = if i < near_end {
-                    // SAFETY: 16 bytes from `start` are inside `text`, by the choice of `near_end`.
+                let hash = if start + 16 <= text.len() {
+                    // SAFETY: 16 bytes from `start` are inside `text`.
                     unsafe { isa.key(text.as_ptr().add(start), len, &mut self.keys[i]) }
                 } else {
+                    // Near the end of the memory.
                     let mut last = [0; 16];
                     last[..len].copy_from_slice(&text[start..start + len]);
                     // SAFETY: 16 bytes.
@@ -223,7 +224,7 @@ impl Worker {
             let word = word_at(&self.words, text, i);
             let units = model.units(word);
             if units > LONGEST {
-                self.values[usize::from(i)] = self.encode_one(model, i, text);
+                self.values[usize::from(i)] = self.encode_one(isa, model, i, text);
                 continue;
             }
             let queue = usize::from(QUEUE_OF[units]);
@@ -263,6 +264,8 @@ impl Worker {
         let mut group: [&[u8]; GROUP] = [b""; GROUP];
         let mut places = [0u16; GROUP];
         let mut ends = [0; GROUP];
+        let mut lanes = [const { Lanes::<LANES>::EMPTY }; GROUP];
+        let mut ids = [0; 64 * GROUP];
         let mut size = 0;
         for (k, &i) in waiting.iter().enumerate() {
             let word = word_at(&self.words, text, i);
@@ -274,15 +277,12 @@ impl Worker {
                 }
             }
             if size == GROUP || size > 0 && k + 1 == waiting.len() {
-                let mut ids = std::mem::take(&mut self.group);
-                ids.clear();
-                model.encode_group::<I, LANES>(isa, &group[..size], &mut ids, &mut ends);
+                model.encode_group::<I, LANES>(isa, &group[..size], &mut lanes, &mut ids, &mut ends);
                 let mut from = 0;
-                for (word, (&i, &end)) in group.iter().zip(places.iter().zip(&ends)).take(size) {
-                    self.values[usize::from(i)] = self.keep(i, word, &ids[from..end]);
-                    from = end;
+                for k in 0..size {
+                    self.values[usize::from(places[k])] = self.keep(places[k], group[k], &ids[from..ends[k]]);
+                    from = ends[k];
                 }
-                self.group = ids;
                 size = 0;
             }
         }
@@ -299,7 +299,13 @@ impl Worker {
         } else {
             (self.cache.long(key as u64, word, &mut self.spill), key as u64)
         };
-        cached.or_else(|| model.whole(word, hash).map(|id| self.keep(i, word, &[id])))
+        if cached.is_some() {
+            return cached;
+        }
+        match model.whole(word, hash) {
+            Some(id) => Some(self.keep(i, word, &[id])),
+            None => None,
+        }
     }
 
     #[inline(always)]
@@ -313,8 +319,8 @@ impl Worker {
     }
 
     /// A word that is not merged in lockstep.
-    #[inline(never)]
-    fn encode_one<M: Model>(&mut self, model: &M, i: u16, text: &[u8]) -> u128 {
+    #[inline(always)]
+    fn encode_one<I: Isa, M: Model>(&mut self, isa: I, model: &M, i: u16, text: &[u8]) -> u128 {
         let word = word_at(&self.words, text, i);
         let cached = word.len() <= cache::LONGEST;
         if cached {
@@ -327,13 +333,13 @@ impl Worker {
         } else if let Some(id) = model.whole(word, hash_long(word)) {
             return spilled(&[id], &mut self.spill);
         }
-        let mut ids = std::mem::take(&mut self.group);
+        let mut ids = std::mem::take(&mut self.alone);
         ids.clear();
-        model.encode_alone(word, &mut self.scratch, &mut ids);
+        model.encode_alone(isa, word, &mut self.scratch, &mut ids);
         let value = if cached { self.keep(i, word, &ids) } else { spilled(&ids, &mut self.spill) };
-        self.group = ids;
+        self.alone = ids;
         // One word of a gigabyte must not be remembered by the size of this buffer.
-        self.group.shrink_to(1 << 16);
+        self.alone.shrink_to(1 << 16);
         value
     }
 }

@@ -2,12 +2,12 @@
 
 use super::batch::{Model, Scratch, word_hash};
 use super::isa::{Isa, Portable};
-use super::lockstep::{GROUP, LONGEST, Lanes, merge};
-use super::long::LongWords;
+use super::lockstep::{GROUP, GroupIds, LONGEST, Lanes, merge};
+use super::joined::{Joined, SPACE, code_point};
+use super::long::Long;
 use super::pairs::NOBODY;
-use super::vocabulary::{Symbols, Unit, character_len};
+use super::vocabulary::{Symbols, Unit};
 use crate::error::{Error, Result};
-use std::sync::OnceLock;
 
 /// The tokens that a whole word can be.
 pub struct WholeWords {
@@ -62,7 +62,9 @@ pub struct Bytes {
     /// What two neighbouring bytes merge into, or [`NOBODY`].
     first_merge: Vec<u32>,
     whole: WholeWords,
-    long: OnceLock<LongWords>,
+    whole_words: bool,
+    joined: Joined,
+    long: Long,
 }
 
 impl Bytes {
@@ -84,44 +86,39 @@ impl Bytes {
             .map(|two: usize| symbols.pairs.get(Portable, symbol_of[two & 0xff], symbol_of[two >> 8]))
             .collect();
         let whole = WholeWords::new(&symbols, whole_words);
-        Ok(Bytes { symbols, symbol_of, first_merge, whole, long: OnceLock::new() })
+        let joined = Joined::new((0..symbols.len() as u32).map(|symbol| symbols.bytes(symbol)));
+        // With tokens that only a whole word can be, a part of a word must not be taken for a word.
+        let whole_words = whole_words && (0..symbols.len() as u32).any(|symbol| !symbols.is_itself(symbol));
+        Ok(Bytes { symbols, symbol_of, first_merge, whole, whole_words, joined, long: Long::default() })
+    }
+
+    /// Where a word may be cut without a change of its ids; None if nowhere.
+    pub fn joined(&self) -> Option<&Joined> {
+        (!self.whole_words).then_some(&self.joined)
     }
 
     /// The largest id of any token.
     pub fn largest_id(&self) -> u32 {
         self.symbols.ids.iter().copied().max().unwrap_or(0)
     }
-
-    /// Whether a token contains these two bytes side by side: if none does, they are never in one token.
-    pub fn joined(&self) -> Box<[[u64; 4]; 256]> {
-        let mut joined = Box::new([[0; 4]; 256]);
-        for symbol in 0..self.symbols.len() as u32 {
-            for pair in self.symbols.bytes(symbol).windows(2) {
-                joined[usize::from(pair[0])][usize::from(pair[1]) / 64] |= 1 << (pair[1] % 64);
-            }
-        }
-        joined
-    }
 }
 
-/// Merges a group of words, each loaded by `load`, and appends their ids.
-#[inline(always)]
-fn merge_group<I: Isa, const LANES: usize>(
-    isa: I,
-    symbols: &Symbols,
-    words: &[&[u8]],
-    ids: &mut Vec<u32>,
-    ends: &mut [usize; GROUP],
-    load: impl Fn(&mut Lanes<LANES>, &[u8]),
-) {
-    let mut group = [const { Lanes::<LANES>::EMPTY }; GROUP];
-    for (lanes, word) in group.iter_mut().zip(words) {
-        load(lanes, word);
-    }
-    merge(isa, &symbols.pairs, &mut group[..words.len()]);
-    for (lanes, end) in group[..words.len()].iter().zip(ends) {
-        ids.extend(lanes.symbols().map(|symbol| symbols.ids[symbol as usize]));
-        *end = ids.len();
+impl Symbols {
+    /// Merges the words in `lanes` and writes their ids.
+    #[inline(always)]
+    fn merge_group<I: Isa, const LANES: usize>(
+        &self,
+        isa: I,
+        lanes: &mut [Lanes<LANES>],
+        ids: &mut GroupIds,
+        ends: &mut [usize; GROUP],
+    ) {
+        merge(isa, &self.pairs, lanes);
+        let mut at = 0;
+        for k in 0..lanes.len() {
+            at = lanes[k].write(&self.ids, ids, at);
+            ends[k] = at;
+        }
     }
 }
 
@@ -146,38 +143,46 @@ impl Model for Bytes {
         &self,
         isa: I,
         words: &[&[u8]],
-        ids: &mut Vec<u32>,
+        lanes: &mut [Lanes<LANES>; GROUP],
+        ids: &mut GroupIds,
         ends: &mut [usize; GROUP],
     ) {
-        merge_group::<I, LANES>(isa, &self.symbols, words, ids, ends, |lanes, word| {
-            lanes.load(word.iter().enumerate().map(|(at, &byte)| {
-                let rank = match word.get(at + 1) {
-                    Some(&next) => self.first_merge[usize::from(byte) | usize::from(next) << 8],
-                    None => NOBODY,
-                };
-                (self.symbol_of[usize::from(byte)], rank)
-            }));
+        for k in 0..words.len() {
+            let (word, lanes) = (words[k], &mut lanes[k]);
+            lanes.begin();
+            let mut byte = word[0];
+            for place in 0..word.len() - 1 {
+                let next = word[place + 1];
+                let merged = self.first_merge[usize::from(byte) | usize::from(next) << 8];
+                lanes.unit(place, self.symbol_of[usize::from(byte)], merged);
+                byte = next;
+            }
+            lanes.unit(word.len() - 1, self.symbol_of[usize::from(byte)], NOBODY);
+            lanes.end(word.len());
+        }
+        self.symbols.merge_group(isa, &mut lanes[..words.len()], ids, ends);
+    }
+
+    #[inline(always)]
+    fn encode_alone<I: Isa>(&self, isa: I, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
+        let units = word.iter().map(|&byte| self.symbol_of[usize::from(byte)]);
+        self.long.encode(isa, &self.symbols, word, units, &mut scratch.long, |symbol| {
+            ids.push(self.symbols.ids[symbol as usize]);
         });
     }
-
-    fn encode_alone(&self, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
-        let long = self.long.get_or_init(|| LongWords::new(&self.symbols));
-        let units = word.iter().map(|&byte| self.symbol_of[usize::from(byte)]);
-        long.encode(&self.symbols, word, units, &mut scratch.long, |symbol| ids.push(self.symbols.ids[symbol as usize]));
-    }
 }
-
-const SPACE: char = '\u{2581}';
 
 /// BPE over characters, as SentencePiece does it. A space in a text and U+2581 are the same.
 pub struct Characters {
     symbols: Symbols,
     symbol_of: CharacterTable,
     joined: Joined,
+    /// Whether unknown characters in a row belong together.
+    fuses: bool,
     /// What is written for a character without a token.
     unknown: Unknown,
     whole: WholeWords,
-    long: OnceLock<LongWords>,
+    long: Long,
 }
 
 /// What becomes of a character without a token.
@@ -212,14 +217,9 @@ impl Characters {
             symbol_of.insert(u32::from(SPACE), symbol);
         }
         let fuses = matches!(unknown, Unknown::Id { fuse: true, .. });
-        let mut joined = Joined::new(&symbols, fuses);
-        if fuses {
-            let unknown = (0..0x80).filter(|&character| symbol_of.get(character).is_none());
-            let row = unknown.clone().fold(0, |row, character| row | 1u128 << character);
-            unknown.for_each(|character| joined.ascii[character as usize] |= row);
-        }
+        let joined = Joined::new((0..symbols.len() as u32).map(|symbol| symbols.bytes(symbol)));
         let whole = WholeWords::new(&symbols, false);
-        Ok(Characters { symbols, symbol_of, joined, unknown, whole, long: OnceLock::new() })
+        Ok(Characters { symbols, symbol_of, joined, fuses, unknown, whole, long: Long::default() })
     }
 
     /// The largest id of any token, or of an unknown character.
@@ -234,24 +234,17 @@ impl Characters {
     /// Where the word that starts at `at` ends: before the next character that no token joins to the one before it.
     #[inline(always)]
     pub fn end(&self, text: &[u8], at: usize) -> usize {
-        let (mut last, len) = code_point(&text[at..]);
-        let mut end = at + len;
-        while end < text.len() {
-            let byte = text[end];
-            if last < 0x80 && byte < 0x80 {
-                if !self.joined.ascii(last as u8, byte) {
-                    break;
-                }
-                (last, end) = (u32::from(byte), end + 1);
-                continue;
+        let mut end = at;
+        loop {
+            end = self.joined.end(text, end, text.len());
+            if !self.fuses || end == text.len() {
+                return end;
             }
-            let (next, len) = code_point(&text[end..]);
-            if !self.joined.wide(last, next, &self.symbol_of) {
-                break;
+            let last = (at..end).rev().find(|&place| text[place] & 0xc0 != 0x80).unwrap_or(at);
+            if self.symbol_of.get(code_point(&text[last..]).0).or(self.symbol_of.get(code_point(&text[end..]).0)).is_some() {
+                return end;
             }
-            (last, end) = (next, end + len);
         }
-        end
     }
 }
 
@@ -262,7 +255,11 @@ impl Model for Characters {
         if self.symbol_of.get(code_point(word).0).is_none() || word.len() > 4 * LONGEST {
             return usize::MAX;
         }
-        word.iter().filter(|&&byte| byte & 0xc0 != 0x80).count()
+        let mut units = 0;
+        for &byte in word {
+            units += usize::from(byte & 0xc0 != 0x80);
+        }
+        units
     }
 
     #[inline(always)]
@@ -280,21 +277,28 @@ impl Model for Characters {
         &self,
         isa: I,
         words: &[&[u8]],
-        ids: &mut Vec<u32>,
+        lanes: &mut [Lanes<LANES>; GROUP],
+        ids: &mut GroupIds,
         ends: &mut [usize; GROUP],
     ) {
-        merge_group::<I, LANES>(isa, &self.symbols, words, ids, ends, |lanes, word| {
-            let mut at = 0;
-            let mut next = self.symbol_at(word, &mut at);
-            lanes.load(std::iter::from_fn(|| {
-                let symbol = next?;
-                next = self.symbol_at(word, &mut at);
-                Some((symbol, next.map_or(NOBODY, |next| self.symbols.pairs.get(isa, symbol, next))))
-            }));
-        });
+        for k in 0..words.len() {
+            let (word, lanes) = (words[k], &mut lanes[k]);
+            lanes.begin();
+            let (mut at, mut place) = (0, 0);
+            let mut symbol = self.symbol_at(word, &mut at);
+            while at < word.len() {
+                let next = self.symbol_at(word, &mut at);
+                lanes.unit(place, symbol, self.symbols.pairs.get(isa, symbol, next));
+                (symbol, place) = (next, place + 1);
+            }
+            lanes.unit(place, symbol, NOBODY);
+            lanes.end(place + 1);
+        }
+        self.symbols.merge_group(isa, &mut lanes[..words.len()], ids, ends);
     }
 
-    fn encode_alone(&self, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
+    #[inline(always)]
+    fn encode_alone<I: Isa>(&self, isa: I, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
         if self.symbol_of.get(code_point(word).0).is_none() {
             match &self.unknown {
                 Unknown::Bytes(of_bytes) => ids.extend(word.iter().map(|&byte| of_bytes[usize::from(byte)])),
@@ -305,10 +309,9 @@ impl Model for Characters {
         // Tokens are looked up by bytes below, and there a space is a space.
         let text = String::from_utf8_lossy(word);
         let plain = if text.contains(SPACE) { text.replace(SPACE, " ").into_bytes() } else { text.into_owned().into_bytes() };
-        let long = self.long.get_or_init(|| LongWords::new(&self.symbols));
         let mut at = 0;
-        let units = std::iter::from_fn(|| self.symbol_at(&plain, &mut at));
-        long.encode(&self.symbols, &plain, units, &mut scratch.long, |symbol| {
+        let units = std::iter::from_fn(|| (at < plain.len()).then(|| self.symbol_at(&plain, &mut at)));
+        self.long.encode(isa, &self.symbols, &plain, units, &mut scratch.long, |symbol| {
             ids.push(self.symbols.ids[symbol as usize]);
         });
     }
@@ -316,27 +319,11 @@ impl Model for Characters {
 
 impl Characters {
     #[inline(always)]
-    fn symbol_at(&self, word: &[u8], at: &mut usize) -> Option<u32> {
-        let (character, len) = code_point(word.get(*at..).filter(|rest| !rest.is_empty())?);
+    fn symbol_at(&self, word: &[u8], at: &mut usize) -> u32 {
+        let (character, len) = code_point(&word[*at..]);
         *at += len;
-        Some(self.symbol_of.get(character).unwrap_or(NOBODY))
+        self.symbol_of.get(character).unwrap_or(NOBODY)
     }
-}
-
-/// The first character of `text`, which is not empty and valid UTF-8, and its length.
-#[inline(always)]
-fn code_point(text: &[u8]) -> (u32, usize) {
-    let first = text[0];
-    let len = character_len(first);
-    let next = |n: usize| u32::from(text.get(n).copied().unwrap_or(0) & 0x3f);
-    let first = u32::from(first);
-    let character = match len {
-        1 => first,
-        2 => (first & 0x1f) << 6 | next(1),
-        3 => (first & 0x0f) << 12 | next(1) << 6 | next(2),
-        _ => (first & 0x07) << 18 | next(1) << 12 | next(2) << 6 | next(3),
-    };
-    (character, len)
 }
 
 /// The symbol of each character, in pages of 256.
@@ -365,84 +352,4 @@ impl CharacterTable {
         let symbol = self.symbols.get(usize::from(page))?[character as usize & 0xff];
         (symbol != NOBODY).then_some(symbol)
     }
-}
-
-/// Which characters stand side by side in some token. Between two that do not, a text can be cut: no merge will ever
-/// cross that place.
-struct Joined {
-    ascii: Box<[u128; 128]>,
-    /// Pairs of which one at least is beyond ASCII; open addressing, 0 is empty.
-    wide: Vec<u64>,
-    /// Unknown characters in a row belong together.
-    fuse_unknown: bool,
-}
-
-impl Joined {
-    fn new(symbols: &Symbols, fuse_unknown: bool) -> Joined {
-        let mut ascii = Box::new([0; 128]);
-        let mut wide = std::collections::HashSet::new();
-        for symbol in 0..symbols.len() as u32 {
-            let mut rest = symbols.bytes(symbol);
-            let mut last = None;
-            while !rest.is_empty() {
-                let (character, len) = code_point(rest);
-                rest = &rest[len..];
-                if let Some(last) = last.replace(character) {
-                    if last < 0x80 && character < 0x80 {
-                        ascii[last as usize] |= 1u128 << character;
-                    } else {
-                        wide.insert(pair(last, character));
-                    }
-                }
-            }
-        }
-        let mut table = vec![0; (wide.len() * 3).next_power_of_two().max(16)];
-        let mut pairs: Vec<u64> = wide.into_iter().collect();
-        pairs.sort_unstable();
-        for pair in pairs {
-            let mut at = place(pair, table.len());
-            while table[at] != 0 {
-                at = (at + 1) & (table.len() - 1);
-            }
-            table[at] = pair;
-        }
-        Joined { ascii, wide: table, fuse_unknown }
-    }
-
-    #[inline(always)]
-    fn ascii(&self, left: u8, right: u8) -> bool {
-        self.ascii[usize::from(left & 0x7f)] >> right & 1 != 0
-    }
-
-    #[inline(always)]
-    fn wide(&self, left: u32, right: u32, symbol_of: &CharacterTable) -> bool {
-        // U+2581 is the same as a space.
-        let plain = |character: u32| if character == u32::from(SPACE) { u32::from(' ') } else { character };
-        let (left, right) = (plain(left), plain(right));
-        if left < 0x80 && right < 0x80 {
-            return self.ascii(left as u8, right as u8);
-        }
-        if self.fuse_unknown && symbol_of.get(left).is_none() && symbol_of.get(right).is_none() {
-            return true;
-        }
-        let pair = pair(left, right);
-        let mut at = place(pair, self.wide.len());
-        loop {
-            match self.wide[at] {
-                0 => return false,
-                found if found == pair => return true,
-                _ => at = (at + 1) & (self.wide.len() - 1),
-            }
-        }
-    }
-}
-
-#[inline(always)]
-fn pair(left: u32, right: u32) -> u64 {
-    u64::from(left) << 32 | u64::from(right)
-}
-
-#[inline(always)]
-fn place(pair: u64, len: usize) -> usize {
-    (pair.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & (len - 1)
 }

@@ -12,10 +12,11 @@
 //! scan        a stretch to batches of words
 //! batch       a batch of words to ids: key, probe, miss, write; the cache
 //! bpe         misses merged: bytes or characters; lockstep for short words, long for long ones
-//! wordpiece   misses of WordPiece
+//! wordpiece   misses of WordPiece; trie: the longest token
 //! vocabulary  tokens and merges to symbols; pairs: two symbols to one
 //! added       texts that are tokens; normalize: NFC and the like
 //! decode      ids to bytes
+//! joined      where a text can be cut because no token crosses the place
 //! isa         the same for processors with AVX2, and for any
 //! ```
 
@@ -27,6 +28,7 @@ mod decode;
 mod documents;
 mod encoder;
 mod isa;
+mod joined;
 mod lockstep;
 mod long;
 mod normalize;
@@ -34,6 +36,7 @@ mod pairs;
 mod scan;
 #[cfg(test)]
 mod tests;
+mod trie;
 mod vocabulary;
 mod wordpiece;
 
@@ -42,4 +45,5 @@ pub use bpe::{Bytes, Characters, Unknown};
 pub use decode::Decoder;
 pub use documents::{Ids, Options};
 pub use encoder::{Encoder, Prefix, Settings};
-pub use normalize::Normalizer;
+pub use normalize::{Normalizer, Scratch as NormalizerScratch, Step};
+pub use wordpiece::{Options as WordPieceOptions, WordPiece};

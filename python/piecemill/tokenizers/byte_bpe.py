@@ -21,9 +21,9 @@ from piecemill._core import __version__
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers.config import END_OF_TEXT, declared
 from piecemill.tokenizers.engine import Declared, Engine
-from piecemill.tokenizers.gigatoken import GigatokenEngine
+from piecemill.tokenizers.gigatoken import SCHEMES, GigatokenEngine
 from piecemill.tokenizers.hf import HFEngine
-from piecemill.tokenizers.splits import PATTERNS
+from piecemill.tokenizers.splits import Pattern, name_of
 from piecemill.tokenizers.tokenizer_json import assemble, body, complete, pre_tokenizer
 from piecemill.tokenizers.vocabulary import Vocabulary
 
@@ -37,7 +37,7 @@ class ByteBPE:
 
     vocabulary: Vocabulary
     split: str
-    pattern: str | None
+    pattern: Pattern | None
     training: Mapping[str, Any] = field(default_factory=dict)
     beside: Mapping[str, bytes] = field(default_factory=dict)
     "tokenizer_config.json and the like, where it was loaded with some; kept as they are."
@@ -71,7 +71,7 @@ class ByteBPE:
         if twice is not None:
             return f"gigatoken may take the learned token {twice!r} for the special token of the same text"
         if self.pattern is not None:
-            return None if self.pattern in PATTERNS.values() else "gigatoken does not have this split"
+            return None if name_of(self.pattern) in SCHEMES else "gigatoken does not have this split"
         learned = next((name for name in _FALLBACKS if name.encode() in vocabulary.ids), None)
         return learned and f"gigatoken would take the learned token {learned!r} for a byte"
 

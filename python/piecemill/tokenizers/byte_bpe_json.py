@@ -14,7 +14,7 @@ import numpy as np
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers.byte_bpe import ByteBPE
 from piecemill.tokenizers.byte_level import BYTE_ORDER, CHARACTERS, bytes_of
-from piecemill.tokenizers.splits import PATTERNS, name_of
+from piecemill.tokenizers.splits import PATTERNS, Pattern, name_of
 from piecemill.tokenizers.vocabulary import Vocabulary, check_special_tokens, checked_merges
 
 _NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -39,20 +39,29 @@ def byte_bpe(data: dict[str, Any], file: Path, *, training: Mapping[str, Any], b
     return ByteBPE(_vocabulary(data, file), split, pattern, training, beside, data.get("post_processor"))
 
 
-def _split(pre_tokenizer: Any) -> tuple[str, str | None]:
-    """Name and pattern of the split; exactly the forms that `tokenizer_json.pre_tokenizer` writes, and HF's own."""
+def _split(pre_tokenizer: Any) -> tuple[str, Pattern | None]:
+    """Name and pattern of the split: any sequence of regexes and digits that ends in ByteLevel."""
     given = pre_tokenizer or {}
     steps = given.get("pretokenizers", []) if given.get("type") == "Sequence" else [given]
-    kinds = [step.get("type") for step in steps]
-    byte_level = steps[-1] if steps else {}
-    plain = kinds in (["ByteLevel"], ["Split", "ByteLevel"]) and not byte_level.get("add_prefix_space", True)
-    if plain and kinds == ["ByteLevel"]:
-        return ("gpt2", PATTERNS["gpt2"]) if byte_level.get("use_regex", True) else ("none", None)
-    if plain and not byte_level.get("use_regex", True):
-        pattern = steps[0].get("pattern", {}).get("Regex")
-        if isinstance(pattern, str) and steps[0].get("behavior") == "Isolated" and not steps[0].get("invert"):
-            return name_of(pattern), pattern
-    raise NotPlain(f"pre_tokenizer {json.dumps(pre_tokenizer)[:200]}")
+    patterns = [_step(step) for step in steps]
+    if not steps or steps[-1].get("type") != "ByteLevel" or None in patterns:
+        raise NotPlain(f"pre_tokenizer {json.dumps(pre_tokenizer)[:200]}")
+    regexes = tuple(regex for regex in patterns if regex)
+    pattern = regexes[0] if len(regexes) == 1 else regexes or None
+    return name_of(pattern), pattern
+
+
+def _step(step: dict[str, Any]) -> str | None:
+    """The regex of one step; empty if it does not cut, None if it does more than a regex can say."""
+    if step.get("type") == "ByteLevel" and not step.get("add_prefix_space", True):
+        gpt2 = PATTERNS["gpt2"]
+        return gpt2 if step.get("use_regex", True) and isinstance(gpt2, str) else ""
+    if step.get("type") == "Digits":
+        return r"\p{N}" if step.get("individual_digits") else r"\p{N}+"
+    if step.get("type") == "Split" and step.get("behavior") == "Isolated" and not step.get("invert"):
+        regex = step.get("pattern", {}).get("Regex")
+        return regex if isinstance(regex, str) and regex else None
+    return None
 
 
 def _check_settings(data: dict[str, Any]) -> None:

@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 
 from piecemill.tokenizers.engine import Encoded
 
+SCHEMES = {"gpt2": "gpt2", "cl100k": "gpt4", "o200k": "o200k"}
+"gigatoken's names for the splits that we compared."
+
 
 class GigatokenEngine:
     """gigatoken tokenizers, loaded when needed: some take special tokens for plain text, some for tokens.

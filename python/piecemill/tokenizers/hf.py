@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill._core import split_text
+from piecemill._core import resolve_split, split_text
 from piecemill.errors import SplitError, TokenizerError
 from piecemill.tokenizers.engine import Encoded
 from piecemill.tokenizers.nasty import NASTY
-from piecemill.tokenizers.splits import PATTERNS, name_of
+from piecemill.tokenizers.splits import NAMED, Pattern
 from piecemill.tokenizers.texts import pack, texts_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class HFEngine:
     name = "tokenizers"
     bytes_per_token = 540
 
-    def __init__(self, load: Callable[[bool], str], why: str, *, pattern: str | None = None) -> None:
+    def __init__(self, load: Callable[[bool], str], why: str, *, pattern: Pattern | None = None) -> None:
         self._text = load
         self._pattern = pattern
         self.why = why
@@ -72,8 +72,8 @@ class HFEngine:
     def _load(self, parse: bool) -> "tokenizers.Tokenizer":
         import tokenizers
 
-        if self._pattern is not None:
-            check_pattern(self._pattern)
+        for pattern in (self._pattern,) if isinstance(self._pattern, str) else self._pattern or ():
+            check_pattern(pattern)
         try:
             engine = tokenizers.Tokenizer.from_str(self._text(parse))
         except Exception as error:
@@ -106,11 +106,11 @@ def cuts_otherwise(split: str) -> str | None:
 
     Asked of a regex of one's own; the named splits mean the same to both. Only the nasty strings are looked at.
     """
-    if split == "none" or name_of(split) in PATTERNS:
+    name, patterns = resolve_split(split)  # what training cannot compile is an error, and not of Oniguruma
+    if name in NAMED:
         return None
-    split_text("", split)  # what training cannot compile is an error, and not of Oniguruma
     try:
-        cutter = _cutter(split)
+        cutter = _cutter(patterns[0])
     except Exception as error:  # noqa: BLE001 - it has no other
         return (
             f"split {split!r}: HF tokenizers cannot compile it ({error}), so tokenizer.json cannot be used by "

@@ -15,6 +15,7 @@ from piecemill.tokenizers.config import files_beside, read_json
 from piecemill.tokenizers.engine import AnyPath, Model
 from piecemill.tokenizers.hf_model import HFModel
 from piecemill.tokenizers.sentencepiece_model import SentencePieceModel
+from piecemill.tokenizers.splits import NAMES
 from piecemill.tokenizers.tiktoken_ranks import PUBLISHED, TiktokenRanks, known_split
 from piecemill.tokenizers.tokenizer import Tokenizer
 
@@ -96,7 +97,7 @@ def _tiktoken(file: Path, split: str | None, special_tokens: Mapping[str, int] |
     if split is None and "split" not in said:
         raise TokenizerError(
             f"{file}: a .tiktoken file does not say how texts are split, and this one is not one OpenAI published. "
-            "Pass split= 'gpt2', 'cl100k', 'o200k', 'none' or a regex (--tokenizer-split); a wrong one gives wrong ids."
+            f"Pass split= one of {NAMES}, or a regex (--tokenizer-split); a wrong one gives wrong ids."
         )
     special = said.get("special_tokens", {}) if special_tokens is None else special_tokens
     return TiktokenRanks(content, file, known_split(split or said["split"]), dict(special))

@@ -21,9 +21,9 @@ from piecemill.tokenizers import tiktoken
 from piecemill.tokenizers.byte_level import characters_of
 from piecemill.tokenizers.config import END_OF_TEXT
 from piecemill.tokenizers.engine import Declared, Engine
-from piecemill.tokenizers.gigatoken import GigatokenEngine, refusal
+from piecemill.tokenizers.gigatoken import SCHEMES, GigatokenEngine, refusal
 from piecemill.tokenizers.hf import HFEngine
-from piecemill.tokenizers.splits import PATTERNS, WHOLE_DOCUMENT, pattern_of
+from piecemill.tokenizers.splits import WHOLE_DOCUMENT, Pattern, name_of, pattern_of
 from piecemill.tokenizers.tokenizer_json import added_token, pre_tokenizer
 
 _FIM = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
@@ -49,9 +49,6 @@ PUBLISHED = {
 }
 "By the SHA-256 of the file, the one tiktoken checks: r50k_base, cl100k_base, o200k_base."
 
-_SCHEMES = {"gpt2": "gpt2", "cl100k": "gpt4", "o200k": "o200k"}
-"gigatoken's names for the splits."
-
 
 @dataclass(frozen=True, eq=False)
 class TiktokenRanks:
@@ -76,12 +73,12 @@ class TiktokenRanks:
                 )
 
     @property
-    def pattern(self) -> str | None:
-        return pattern_of(self.split, None)
+    def pattern(self) -> Pattern | None:
+        return pattern_of(self.split)
 
     @property
     def home(self) -> str:
-        return "tiktoken" if tiktoken.missing() is None else "tokenizers"
+        return "tiktoken" if self.why_not("tiktoken") is None else "tokenizers"
 
     @cached_property
     def ranks(self) -> dict[bytes, int]:
@@ -116,8 +113,10 @@ class TiktokenRanks:
         if engine == "tokenizers":
             return None
         if engine == "tiktoken":
-            return tiktoken.missing()
-        if self.split not in _SCHEMES:
+            return tiktoken.missing() or (
+                "tiktoken has one pattern, and this split is a sequence" if isinstance(self.pattern, tuple) else None
+            )
+        if self.split not in SCHEMES:
             return "gigatoken does not have this split"
         return refusal(lambda: self._gigatoken(False))
 
@@ -125,7 +124,7 @@ class TiktokenRanks:
         if engine == "gigatoken":
             return GigatokenEngine(self._gigatoken, why)
         if engine == "tiktoken":
-            pattern = self.pattern or WHOLE_DOCUMENT
+            pattern = self.pattern if isinstance(self.pattern, str) else WHOLE_DOCUMENT
             return tiktoken.TiktokenEngine(self.ranks, pattern, dict(self.special_tokens), why)
         return HFEngine(self._tokenizer_json, why, pattern=self.pattern)
 
@@ -174,7 +173,7 @@ class TiktokenRanks:
         with TemporaryDirectory(prefix="piecemill-") as folder:
             path = Path(folder) / "ranks.tiktoken"
             path.write_bytes(self.content)
-            return gigatoken.Tokenizer.from_tiktoken(path, _SCHEMES[self.split], special)
+            return gigatoken.Tokenizer.from_tiktoken(path, SCHEMES[self.split], special)
 
     def _tokenizer_json(self, parse: bool) -> str:
         special = self.special_tokens if parse else {}
@@ -215,5 +214,5 @@ def _halves(token: bytes, rank: int, ranks: Mapping[bytes, int]) -> tuple[bytes,
 
 
 def known_split(split: str) -> str:
-    """`split` under the name gigatoken's schemes are listed by, where it is the regex of one."""
-    return next((name for name, pattern in PATTERNS.items() if pattern == split), split)
+    """`split` by its name, where it is an alias or the regex of one; a name that no split has is a SplitError."""
+    return name_of(pattern_of(split))

@@ -12,7 +12,7 @@ from piecemill.errors import TokenizerError
 from piecemill.tokenizers.byte_bpe import ByteBPE
 from piecemill.tokenizers.engine import Encoded, Engine, Model, checked_ids, choose
 from piecemill.tokenizers.special import refuse_special
-from piecemill.tokenizers.splits import PATTERNS, pattern_of
+from piecemill.tokenizers.splits import Pattern, cuts_at_spaces, name_of, pattern_of
 from piecemill.tokenizers.texts import check_flat, check_text, flatten
 from piecemill.tokenizers.vocabulary import Vocabulary
 
@@ -43,7 +43,7 @@ class Tokenizer:
         merges: NDArray[np.uint32],
         *,
         split: str,
-        pattern: str | None = None,
+        pattern: Pattern | None = None,
         special_tokens: Sequence[str] = (),
         training: Mapping[str, Any] | None = None,
     ) -> "Tokenizer":
@@ -57,7 +57,8 @@ class Tokenizer:
         (257, b'ab', 'abba')
         """
         vocabulary = Vocabulary.from_merges(merges, special_tokens)
-        return cls(ByteBPE(vocabulary, split, pattern_of(split, pattern), dict(training or {})))
+        pattern = pattern_of(split, pattern)
+        return cls(ByteBPE(vocabulary, name_of(pattern), pattern, dict(training or {})))
 
     def encode(self, text: str | bytes, *, special: Special = "plain") -> NDArray[np.uint32]:
         """The token ids of one text; `bytes` are taken as UTF-8."""
@@ -149,10 +150,10 @@ class Tokenizer:
         """Whether a text may be cut before a space that follows a visible ASCII character, and before a line feed that
         follows an ASCII letter or digit: the ids are the same.
 
-        True of the splits gpt2, cl100k and o200k. None of their pretokens goes on from the one to the other, so one
+        True of the named splits other than `none`. None of their pretokens goes on from the one to the other, so one
         always ends there; none looks back, and what looks ahead looks from white space.
         """
-        return getattr(self._model, "pattern", None) in PATTERNS.values()
+        return cuts_at_spaces(getattr(self._model, "pattern", None))
 
     @property
     def model(self) -> Model:
@@ -185,12 +186,12 @@ class Tokenizer:
 
     @property
     def split(self) -> str:
-        """What cuts a text before merging: "gpt2", "cl100k", "o200k", "none", or a regex."""
+        """What cuts a text before merging: the name of a split, a regex, or "sequence" for several regexes."""
         return self._byte_bpe("split").split
 
     @property
-    def pattern(self) -> str | None:
-        """The regex of the split; None for "none"."""
+    def pattern(self) -> Pattern | None:
+        """The regex of the split, several if it is a sequence, None for "none"."""
         return self._byte_bpe("pattern").pattern
 
     @property
