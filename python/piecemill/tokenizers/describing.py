@@ -1,4 +1,4 @@
-"""A tokenizer in a few lines: what it is, who encodes and why, and what stands between documents."""
+"""A tokenizer in a few lines: what it is, which engine encodes and why, and what is put around documents."""
 
 from typing import Any
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.errors import TokenizerError
-from piecemill.tokenizers.config import BESIDE
+from piecemill.tokenizers.models.config import BESIDE
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?(@[\w./-]+)?")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.errors import TokenizerError
-from piecemill.tokenizers.engine import Declared
+from piecemill.tokenizers.models import Declared
 
 END_OF_TEXT = "<|endoftext|>"
 "The one special token whose name alone says what it is for."

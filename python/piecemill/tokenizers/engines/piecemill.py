@@ -1,0 +1,167 @@
+"""Encoding with Piecemill's own encoder, `_core.Encoder`: byte-level BPE, SentencePiece BPE and WordPiece.
+
+Here each model becomes the arrays and options of the encoder, or a reason why it is left to its home library. A
+trained vocabulary and a .tiktoken file with a named split are exact by test. Everything else is compared with the home
+library on the nasty strings when it is loaded (see `choose`).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from piecemill._core import Encoder, __version__
+from piecemill.tokenizers.engines.json_settings import Left, encoder_of_json
+from piecemill.tokenizers.models.byte_bpe import ByteBPE
+from piecemill.tokenizers.models.ranks import Ranks
+from piecemill.tokenizers.models.sentencepiece import SPACE, PieceType, SentencePiece
+from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
+from piecemill.tokenizers.splits import PATTERNS
+from piecemill.tokenizers.texts import flat_tokens
+
+name = "piecemill"
+reads = (ByteBPE, Ranks, TokenizerJson, SentencePiece)
+
+AnyModel = ByteBPE | Ranks | TokenizerJson | SentencePiece
+Build = Callable[[], Encoder]
+
+_SPECIAL = 1
+"Flag of an added token: only found where special tokens are parsed."
+
+_found: "WeakKeyDictionary[AnyModel, Build | str]" = WeakKeyDictionary()
+"What reading each model came to, from `can_encode` to `load`."
+
+
+def can_encode(model: AnyModel) -> str | None:
+    """Why the model is left to its home library; None if it is not."""
+    found = _read(model)
+    return found if isinstance(found, str) else None
+
+
+def exact(model: AnyModel) -> bool:
+    """Whether tests prove its ids equal to the home library's: byte-level BPE with a named split, or with none."""
+    return isinstance(model, ByteBPE | Ranks) and (model.pattern is None or model.pattern in PATTERNS.values())
+
+
+def load(model: AnyModel) -> "PiecemillEngine":
+    """The engine, its tables built."""
+    found = _read(model)
+    _found.pop(model, None)  # the arrays are in the encoder now
+    if isinstance(found, str):
+        raise Left(found)
+    return PiecemillEngine(found())
+
+
+class PiecemillEngine:
+    """One `_core.Encoder`; threads may share it."""
+
+    name = name
+    why = ""
+    version = __version__
+
+    def __init__(self, encoder: Encoder) -> None:
+        # The encoder's own methods: a call for one short text takes about a microsecond, a wrapper would double it.
+        self.encode = encoder.encode
+        self.encode_flat = encoder.encode_flat
+
+
+def _read(model: AnyModel) -> Build | str:
+    if model not in _found:
+        try:
+            _found[model] = _build(model)
+        except Left as left:
+            _found[model] = str(left)
+    return _found[model]
+
+
+def _build(model: AnyModel) -> Build:
+    if isinstance(model, ByteBPE):
+        return _byte_bpe(model)
+    if isinstance(model, Ranks):
+        return _ranks(model)
+    if isinstance(model, SentencePiece):
+        return _sentencepiece(model)
+    return encoder_of_json(model)
+
+
+def _byte_bpe(model: ByteBPE) -> Build:
+    vocabulary = model.vocabulary
+    # Only what ordinary text can reach: a special token may have the bytes of a learned one.
+    ids = np.array(vocabulary.ranked, np.uint32)
+    place = np.zeros(len(vocabulary.tokens), np.uint32)
+    place[ids] = np.arange(len(ids), dtype=np.uint32)
+    tokens = flat_tokens(vocabulary.tokens[i] for i in vocabulary.ranked)
+    merges = place[vocabulary.merges]
+    return partial(
+        Encoder.bpe,
+        *(*tokens, ids, merges),
+        split=[] if model.pattern is None else [model.pattern],
+        whole_words=False,
+        added=_special(model.special_tokens.items()),
+    )
+
+
+def _ranks(model: Ranks) -> Build:
+    ranked = sorted(model.ranks.items(), key=lambda item: item[1])
+    return partial(
+        Encoder.bpe,
+        *(*flat_tokens(token for token, _ in ranked), np.array([rank for _, rank in ranked], np.uint32), None),
+        split=[] if model.pattern is None else [model.pattern],
+        whole_words=True,
+        added=_special(model.special_tokens.items()),
+    )
+
+
+def _special(tokens: Iterable[tuple[str, int]]) -> list[tuple[str, int, int]]:
+    return [(text, i, _SPECIAL) for text, i in tokens]
+
+
+def _sentencepiece(model: SentencePiece) -> Build:
+    read = model.read
+    if read.model_type != "BPE":
+        raise Left(f"Piecemill has no encoder for {read.model_type} models")
+    if read.charsmap:
+        raise Left("this model replaces characters before encoding (nmt_nfkc and the like)")
+    if read.extra_spaces:
+        raise Left("this model removes extra spaces before encoding")
+    if not read.plain_spaces:
+        raise Left("this model does not write spaces as U+2581 at the start of words")
+    of_type: dict[PieceType, list[int]] = {kind: [] for kind in PieceType}
+    for i, piece in enumerate(read.pieces):
+        of_type[piece.type].append(i)
+    if of_type[PieceType.UNUSED]:
+        raise Left(f"piece {read.pieces[of_type[PieceType.UNUSED][0]].text!r} is marked as unused")
+    added = _user_defined(model, of_type[PieceType.USER_DEFINED])
+    ranked = sorted(of_type[PieceType.NORMAL], key=lambda i: -read.pieces[i].score)
+    scores = Counter(read.pieces[i].score for i in ranked if len(read.pieces[i].text) > 1)
+    twice = next((score for score, times in scores.items() if times > 1), None)
+    if twice is not None:
+        raise Left(f"two pieces have the same score, {twice:g}, so their position in the text decides which merges")
+    byte_ids = {int(read.pieces[i].text[3:5], 16): i for i in of_type[PieceType.BYTE]}
+    if read.byte_fallback and len(byte_ids) < 256:
+        raise Left("this model has byte fallback, but not all 256 byte pieces")
+    unknown = of_type[PieceType.UNKNOWN]
+    if not read.byte_fallback and len(unknown) != 1:
+        raise Left("this model has no piece for unknown characters")
+    fallback = np.array([byte_ids[byte] for byte in range(256)], np.uint32) if read.byte_fallback else None
+    return partial(
+        Encoder.characters,
+        *(*flat_tokens(read.pieces[i].text.encode() for i in ranked), np.array(ranked, np.uint32), None),
+        byte_ids=fallback,
+        unk=unknown[0] if unknown else None,
+        fuse_unk=True,
+        prefix="first" if read.dummy_prefix else "never",
+        added=added,
+    )
+
+
+def _user_defined(model: SentencePiece, ids: list[int]) -> list[tuple[str, int, int]]:
+    """User-defined pieces as added tokens: sentencepiece finds them in every text and never merges them."""
+    tokens: list[tuple[str, int, int]] = [(model.read.pieces[i].text, i, 0) for i in ids]
+    if tokens and model.read.dummy_prefix:
+        raise Left("this model has user-defined pieces and puts a space before the text, also before such a piece")
+    if any(SPACE in text for text, _, _ in tokens):
+        raise Left("a user-defined piece contains a space")
+    return tokens
