@@ -18,6 +18,8 @@ pub enum Error {
     Plan(String),
     /// Training could not go on (`TrainingError`).
     Training(String),
+    /// A vocabulary or a text cannot be encoded (`TokenizerError`).
+    Tokenizer(String),
     /// The caller asked to stop; nothing was written (`KeyboardInterrupt`).
     Stopped,
 }
@@ -25,9 +27,11 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Source(message) | Error::Split(message) | Error::Plan(message) | Error::Training(message) => {
-                f.write_str(message)
-            }
+            Error::Source(message)
+            | Error::Split(message)
+            | Error::Plan(message)
+            | Error::Training(message)
+            | Error::Tokenizer(message) => f.write_str(message),
             Error::Stopped => f.write_str("stopped"),
         }
     }

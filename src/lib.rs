@@ -3,6 +3,7 @@
 //! ```text
 //! sources: files ─▶ documents
 //! documents (bytes + ends) ─▶ pretoken: spans ─▶ count: distinct pretokens ─▶ bpe: merges
+//! documents (bytes + ends) ─▶ encode: ids + ends
 //! sequences of items (ids + ends), features of items ─▶ actions: merges
 //! ```
 //!
@@ -14,6 +15,7 @@ pub mod arrays;
 pub mod bpe;
 pub mod count;
 pub mod dedup;
+pub mod encode;
 pub mod error;
 pub mod gather;
 pub mod pretoken;

@@ -22,7 +22,7 @@ pub trait Scanner {
 #[inline]
 pub fn for_each<'t, S: Scanner>(text: &'t str, mut each: impl FnMut(&'t [u8])) {
     let bytes = text.as_bytes();
-    let text = Text { bytes, classes: classes() };
+    let text = Text::new(bytes);
     let mut at = 0;
     let (mut one_by_one_until, mut patience) = (0, BLOCK);
     while at < bytes.len() {
@@ -58,7 +58,17 @@ pub struct Text<'t> {
     classes: &'static Classes,
 }
 
-impl Text<'_> {
+impl<'t> Text<'t> {
+    /// Of a valid UTF-8 text.
+    pub fn new(bytes: &'t [u8]) -> Text<'t> {
+        Text { bytes, classes: classes() }
+    }
+
+    /// The text.
+    pub fn bytes(&self) -> &'t [u8] {
+        self.bytes
+    }
+
     /// The class of the character at `at` and its length in bytes; no class and no length at the end.
     #[inline(always)]
     fn class(&self, at: usize) -> (u8, usize) {

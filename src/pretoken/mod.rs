@@ -21,4 +21,7 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use block::{BLOCK, Block};
+pub(crate) use fast::{Scanner, Text};
+pub(crate) use pattern::Visitor;
 pub use pattern::{Split, reference_for_each};

@@ -71,7 +71,25 @@ impl Named {
     }
 }
 
+/// Something that is compiled once for each scanner.
+pub(crate) trait Visitor {
+    type Out;
+    fn scanner<S: fast::Scanner>(self) -> Self::Out;
+    fn whole(self) -> Self::Out;
+    fn general(self, split: &Split) -> Self::Out;
+}
+
 impl Split {
+    pub(crate) fn visit<V: Visitor>(&self, visitor: V) -> V::Out {
+        match &self.0 {
+            Kind::None => visitor.whole(),
+            Kind::Named(Named::Gpt2) => visitor.scanner::<fast::Gpt2>(),
+            Kind::Named(Named::Cl100k) => visitor.scanner::<fast::Cl100k>(),
+            Kind::Named(Named::O200k) => visitor.scanner::<fast::O200k>(),
+            Kind::Own(_) => visitor.general(self),
+        }
+    }
+
     /// `gpt2`, `cl100k`, `o200k`, `none` (a document is one pretoken), or any other text: a regex in fancy-regex
     /// syntax. A regex that is letter for letter a named pattern is that named split, and as fast.
     pub fn new(spec: &str) -> Result<Split> {

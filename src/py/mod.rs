@@ -3,6 +3,7 @@
 mod actions_encode;
 mod actions_train;
 mod arrays;
+mod encode;
 mod loading;
 mod preparing;
 mod pretoken;
@@ -22,6 +23,7 @@ fn to_py(error: Error) -> PyErr {
         Error::Split(_) => "SplitError",
         Error::Plan(_) => "PlanError",
         Error::Training(_) => "TrainingError",
+        Error::Tokenizer(_) => "TokenizerError",
         Error::Stopped => return PyKeyboardInterrupt::new_err(()),
     };
     let message = error.to_string();
@@ -40,6 +42,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     actions_encode::register(module)?;
     actions_train::register(module)?;
     arrays::register(module)?;
+    encode::register(module)?;
     loading::register(module)?;
     preparing::register(module)?;
     pretoken::register(module)?;

@@ -1,0 +1,351 @@
+//! A batch of words -> ids, in four passes without a branch per word except where a word is new.
+//!
+//! ```text
+//! 1. key    the first 16 bytes of each word, masked to its length; a hash; the cache line is fetched
+//! 2. probe  two keys compared at once; values are copied aside, the places of misses listed
+//! 3. miss   longer words, words seen earlier in the batch, tokens of the vocabulary, and at last merging
+//! 4. write  five ids at a time, whether there are five or not
+//! ```
+//! Values are copied before anything is put in, so a new word may take the place of one that the batch still needs.
+
+use super::added::Found;
+use super::cache::{self, Cache, SPILLED, count, spill_range, spilled};
+use super::isa::{Isa, SHORT, WithIsa, fold, hash_long, prefetch, with_isa};
+use super::lockstep::{GROUP, LONGEST};
+use super::long;
+use super::wordpiece;
+use crate::pretoken::BLOCK;
+
+/// Words in a batch, at least; the last block of a scan may add some.
+pub const BATCH: usize = 512;
+/// Places for words: a scan adds up to a block of them to a batch that is not full, and writes eight at a time.
+pub const ROOM: usize = BATCH + BLOCK + 8;
+/// Words whose cache lines are fetched before the first of them is looked at.
+const AHEAD: usize = 128;
+
+/// Where the words of a batch start, relative to its text; word i ends where word i + 1 starts.
+pub struct Words {
+    pub starts: [u32; ROOM + 1],
+    pub count: usize,
+}
+
+/// Encodes words that are not in the cache.
+pub trait Model: Sync {
+    /// How many units merging `word` starts from; more than `lockstep::LONGEST` if it must go alone.
+    fn units(&self, word: &[u8]) -> usize;
+
+    /// The id of `word` if it is one token; `hash` is its [`word_hash`].
+    fn whole(&self, word: &[u8], hash: u64) -> Option<u32>;
+
+    /// Where in memory `whole` looks first.
+    fn whole_slot(&self, hash: u64) -> *const u8;
+
+    /// The ids of up to [`GROUP`] words of at most `LANES` - 2 units, appended to `ids`; `ends[i]` is where those of
+    /// word i end.
+    fn encode_group<I: Isa, const LANES: usize>(
+        &self,
+        isa: I,
+        words: &[&[u8]],
+        ids: &mut Vec<u32>,
+        ends: &mut [usize; GROUP],
+    );
+
+    /// The ids of one word of any length, appended to `ids`.
+    fn encode_alone(&self, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>);
+}
+
+/// Buffers of models, one of each a thread.
+#[derive(Default)]
+pub struct Scratch {
+    pub long: long::Scratch,
+    pub wordpiece: wordpiece::Scratch,
+    pub text: Vec<u8>,
+}
+
+/// Lanes and longest word of each queue of misses. Words of about the same length take about as many rounds.
+const QUEUES: [(usize, usize); 7] = [(8, 4), (8, 6), (16, 9), (16, 14), (24, 22), (32, 30), (64, LONGEST)];
+/// The queues that are used where misses are few: better a full group than an even one.
+const COARSE: [usize; 7] = [3, 3, 3, 3, 5, 5, 6];
+const FEW: usize = 24;
+
+/// The queue of a word by its units.
+const QUEUE_OF: [u8; LONGEST + 1] = {
+    let mut queue_of = [0; LONGEST + 1];
+    let mut units = 0;
+    while units <= LONGEST {
+        let mut queue = 0;
+        while QUEUES[queue].1 < units {
+            queue += 1;
+        }
+        queue_of[units] = queue as u8;
+        units += 1;
+    }
+    queue_of
+};
+
+/// A cache and the arrays of a batch: what one thread needs, and keeps between calls.
+pub struct Worker {
+    pub cache: Cache,
+    pub words: Box<Words>,
+    keys: Box<[u128; ROOM]>,
+    values: Box<[u128; ROOM]>,
+    lines: Box<[u32; ROOM]>,
+    missed: Box<[u16; ROOM + 1]>,
+    queues: [Vec<u16>; QUEUES.len()],
+    spill: Vec<u32>,
+    group: Vec<u32>,
+    pub scratch: Scratch,
+    /// Ids of the documents in hand.
+    pub out: Vec<u32>,
+    /// A text that is not in the caller's buffer: normalized, or with a space before it.
+    pub text: String,
+    /// Added tokens in a document, and in its normalized text.
+    pub found: [Vec<Found>; 2],
+    portable: bool,
+}
+
+impl Worker {
+    /// With an empty cache that may grow to `cache_bytes`.
+    pub fn new(cache_bytes: usize, portable: bool) -> Worker {
+        Worker {
+            cache: Cache::new(cache_bytes),
+            words: Box::new(Words { starts: [0; ROOM + 1], count: 0 }),
+            keys: Box::new([0; ROOM]),
+            values: Box::new([0; ROOM]),
+            lines: Box::new([0; ROOM]),
+            missed: Box::new([0; ROOM + 1]),
+            queues: Default::default(),
+            spill: vec![],
+            group: vec![],
+            scratch: Scratch::default(),
+            out: vec![],
+            text: String::new(),
+            found: Default::default(),
+            portable,
+        }
+    }
+
+    /// Makes the cache fit a call with so many bytes of text.
+    pub fn fit(&mut self, text: usize) {
+        struct Fit<'a>(&'a mut Cache, usize);
+        impl WithIsa for Fit<'_> {
+            type Out = ();
+            #[inline(always)]
+            fn run<I: Isa>(self, isa: I) {
+                self.0.fit(self.1, |key| {
+                    let mut same = 0;
+                    // SAFETY: a key is 16 bytes. Its last byte is its length, and the others are those of a word.
+                    unsafe { isa.key(std::ptr::from_ref(key).cast(), (key >> 120) as usize, &mut same) }
+                });
+            }
+        }
+        with_isa(self.portable, Fit(&mut self.cache, text));
+    }
+
+    /// Appends the ids of the words in `self.words` to `self.out`. `text` begins where the first word does, and goes on
+    /// beyond the last word as far as memory may be read.
+    pub fn encode<M: Model>(&mut self, model: &M, text: &[u8]) {
+        struct Encode<'a, M>(&'a mut Worker, &'a M, &'a [u8]);
+        impl<M: Model> WithIsa for Encode<'_, M> {
+            type Out = ();
+            #[inline(always)]
+            fn run<I: Isa>(self, isa: I) {
+                self.0.encode_with(isa, self.1, self.2);
+            }
+        }
+        with_isa(self.portable, Encode(self, model, text));
+    }
+
+    #[inline(always)]
+    fn encode_with<I: Isa, M: Model>(&mut self, isa: I, model: &M, text: &[u8]) {
+        let n = self.words.count;
+        let starts = &self.words.starts[..=n];
+        assert!(n <= ROOM && starts.is_sorted() && starts[n] as usize <= text.len());
+        // Words near the end of the memory are copied to read 16 bytes of them.
+        let near_end = starts[..n].partition_point(|&start| start as usize + 16 <= text.len());
+        let mut misses = 0;
+        for from in (0..n).step_by(AHEAD) {
+            let to = (from + AHEAD).min(n);
+            for i in from..to {
+                let (start, end) = (starts[i] as usize, starts[i + 1] as usize);
+                let len = (end - start).min(16);
+                let hash = if i < near_end {
+                    // SAFETY: 16 bytes from `start` are inside `text`, by the choice of `near_end`.
+                    unsafe { isa.key(text.as_ptr().add(start), len, &mut self.keys[i]) }
+                } else {
+                    let mut last = [0; 16];
+                    last[..len].copy_from_slice(&text[start..start + len]);
+                    // SAFETY: 16 bytes.
+                    unsafe { isa.key(last.as_ptr(), len, &mut self.keys[i]) }
+                };
+                let line = self.cache.line(hash);
+                self.lines[i] = line;
+                prefetch(self.cache.at(line));
+            }
+            for i in from..to {
+                let miss = isa.probe(self.cache.at(self.lines[i]), &self.keys[i], &mut self.values[i]);
+                self.missed[misses] = i as u16;
+                misses += usize::from(miss);
+            }
+        }
+        self.spill.clear();
+        if misses > 0 {
+            self.encode_misses(isa, model, text, misses);
+        }
+        // 4. write
+        self.out.reserve(cache::PACKED * n + self.spill.len() + 8);
+        let mut end = self.out.len();
+        for &value in &self.values[..n] {
+            let ids = count(value);
+            // SAFETY: room was reserved for five ids a word, for all that is in the spill, and for the eight that
+            // `unpack` writes.
+            unsafe {
+                let out = self.out.as_mut_ptr().add(end);
+                if ids == SPILLED as usize {
+                    let range = spill_range(value);
+                    end += range.len();
+                    std::ptr::copy_nonoverlapping(self.spill.as_ptr().add(range.start), out, range.len());
+                } else {
+                    isa.unpack(value, out);
+                    end += ids;
+                }
+            }
+        }
+        // SAFETY: so many were written, within what was reserved.
+        unsafe { self.out.set_len(end) };
+    }
+
+    #[inline(always)]
+    fn encode_misses<I: Isa, M: Model>(&mut self, isa: I, model: &M, text: &[u8], misses: usize) {
+        let few = misses < FEW;
+        for k in 0..misses {
+            let i = self.missed[k];
+            let word = word_at(&self.words, text, i);
+            let units = model.units(word);
+            if units > LONGEST {
+                self.values[usize::from(i)] = self.encode_one(model, i, text);
+                continue;
+            }
+            let queue = usize::from(QUEUE_OF[units]);
+            self.queues[if few { COARSE[queue] } else { queue }].push(i);
+            let hash = if word.len() <= SHORT {
+                fold(self.keys[usize::from(i)])
+            } else {
+                // The key of a longer word has no other use.
+                let hash = hash_long(word);
+                self.keys[usize::from(i)] = u128::from(hash);
+                prefetch(self.cache.long_slot(hash));
+                hash
+            };
+            prefetch(model.whole_slot(hash));
+        }
+        self.encode_queue::<I, M, 8>(isa, model, text, 0);
+        self.encode_queue::<I, M, 8>(isa, model, text, 1);
+        self.encode_queue::<I, M, 16>(isa, model, text, 2);
+        self.encode_queue::<I, M, 16>(isa, model, text, 3);
+        self.encode_queue::<I, M, 24>(isa, model, text, 4);
+        self.encode_queue::<I, M, 32>(isa, model, text, 5);
+        self.encode_queue::<I, M, 64>(isa, model, text, 6);
+    }
+
+    #[inline(always)]
+    fn encode_queue<I: Isa, M: Model, const LANES: usize>(&mut self, isa: I, model: &M, text: &[u8], queue: usize) {
+        if self.queues[queue].is_empty() {
+            return;
+        }
+        let waiting = std::mem::take(&mut self.queues[queue]);
+        for &i in &waiting {
+            let word = word_at(&self.words, text, i);
+            if word.len() > SHORT {
+                prefetch(self.cache.long_bytes(self.keys[usize::from(i)] as u64));
+            }
+        }
+        let mut group: [&[u8]; GROUP] = [b""; GROUP];
+        let mut places = [0u16; GROUP];
+        let mut ends = [0; GROUP];
+        let mut size = 0;
+        for (k, &i) in waiting.iter().enumerate() {
+            let word = word_at(&self.words, text, i);
+            match self.known(model, i, word) {
+                Some(value) => self.values[usize::from(i)] = value,
+                None => {
+                    (group[size], places[size]) = (word, i);
+                    size += 1;
+                }
+            }
+            if size == GROUP || size > 0 && k + 1 == waiting.len() {
+                let mut ids = std::mem::take(&mut self.group);
+                ids.clear();
+                model.encode_group::<I, LANES>(isa, &group[..size], &mut ids, &mut ends);
+                let mut from = 0;
+                for (word, (&i, &end)) in group.iter().zip(places.iter().zip(&ends)).take(size) {
+                    self.values[usize::from(i)] = self.keep(i, word, &ids[from..end]);
+                    from = end;
+                }
+                self.group = ids;
+                size = 0;
+            }
+        }
+        self.queues[queue] = waiting;
+        self.queues[queue].clear();
+    }
+
+    /// The value of word `i`, if it is in the cache by now or is a token of the vocabulary.
+    #[inline(always)]
+    fn known<M: Model>(&mut self, model: &M, i: u16, word: &[u8]) -> Option<u128> {
+        let key = self.keys[usize::from(i)];
+        let (cached, hash) = if word.len() <= SHORT {
+            (self.cache.again(self.lines[usize::from(i)], key, &mut self.spill), fold(key))
+        } else {
+            (self.cache.long(key as u64, word, &mut self.spill), key as u64)
+        };
+        cached.or_else(|| model.whole(word, hash).map(|id| self.keep(i, word, &[id])))
+    }
+
+    #[inline(always)]
+    fn keep(&mut self, i: u16, word: &[u8], ids: &[u32]) -> u128 {
+        let key = self.keys[usize::from(i)];
+        if word.len() <= SHORT {
+            self.cache.put(self.lines[usize::from(i)], key, ids, &mut self.spill)
+        } else {
+            self.cache.put_long(key as u64, word, ids, &mut self.spill)
+        }
+    }
+
+    /// A word that is not merged in lockstep.
+    #[inline(never)]
+    fn encode_one<M: Model>(&mut self, model: &M, i: u16, text: &[u8]) -> u128 {
+        let word = word_at(&self.words, text, i);
+        let cached = word.len() <= cache::LONGEST;
+        if cached {
+            if word.len() > SHORT {
+                self.keys[usize::from(i)] = u128::from(hash_long(word));
+            }
+            if let Some(value) = self.known(model, i, word) {
+                return value;
+            }
+        } else if let Some(id) = model.whole(word, hash_long(word)) {
+            return spilled(&[id], &mut self.spill);
+        }
+        let mut ids = std::mem::take(&mut self.group);
+        ids.clear();
+        model.encode_alone(word, &mut self.scratch, &mut ids);
+        let value = if cached { self.keep(i, word, &ids) } else { spilled(&ids, &mut self.spill) };
+        self.group = ids;
+        // One word of a gigabyte must not be remembered by the size of this buffer.
+        self.group.shrink_to(1 << 16);
+        value
+    }
+}
+
+#[inline(always)]
+fn word_at<'t>(words: &Words, text: &'t [u8], i: u16) -> &'t [u8] {
+    let i = usize::from(i);
+    &text[words.starts[i] as usize..words.starts[i + 1] as usize]
+}
+
+/// The hash of a word as [`Model::whole`] is asked with.
+#[inline(always)]
+pub fn word_hash(word: &[u8]) -> u64 {
+    if word.len() <= SHORT { fold(super::isa::key_of(word)) } else { hash_long(word) }
+}

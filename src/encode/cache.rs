@@ -1,0 +1,375 @@
+//! Words that were seen before, and their ids: memory of a fixed size that starts small.
+//!
+//! Words of up to 15 bytes lie in lines of two keys and two values, one processor cache line each; a third word of
+//! the same line takes the place of the older. A value is up to five ids of 24 bits and their count. Longer words, and
+//! the ids of words with more than five, lie in a ring of memory whose oldest content is overwritten: a place is
+//! valid as long as the ring has not come round to it. The bytes are always compared, so a hit is exact, and a word
+//! that was driven out is only encoded again: ids never depend on the size of the cache.
+
+use super::isa::{SHORT, hash_long};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+
+/// Two words and their values.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub struct Line {
+    /// The bytes of each word, its length in the last byte; 0 if there is none.
+    pub keys: [u128; 2],
+    /// See [`pack`].
+    pub values: [u128; 2],
+}
+
+/// Ids that fit a value.
+pub const PACKED: usize = 5;
+
+/// The count of a value whose ids are in the spill of the batch.
+pub const SPILLED: u128 = 0xff;
+/// The count of a value whose ids are in the ring.
+const IN_RING: u128 = 0xfe;
+
+/// Up to [`PACKED`] ids below 2^24 as a value; the count is its top byte.
+#[inline(always)]
+pub fn pack(ids: &[u32]) -> u128 {
+    ids.iter().rev().fold(0, |value, &id| value << 24 | u128::from(id)) | (ids.len() as u128) << 120
+}
+
+/// The count of a value.
+#[inline(always)]
+pub fn count(value: u128) -> usize {
+    (value >> 120) as usize
+}
+
+/// A longer word: where in the ring it is.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Long {
+    /// Position in the ring plus 1; 0 if there is none.
+    at: u64,
+    hash: u32,
+    bytes: u16,
+    ids: u16,
+}
+
+/// A large table of zeros, of whose memory only what is used becomes real.
+struct Table<T> {
+    first: *mut T,
+    len: usize,
+}
+
+// SAFETY: a table owns its memory, as a Vec does.
+unsafe impl<T: Send> Send for Table<T> {}
+
+/// What may be made of zero bytes.
+///
+/// # Safety
+/// All zeros is a valid value.
+unsafe trait Zero: Copy {}
+// SAFETY: integers.
+unsafe impl Zero for Line {}
+// SAFETY: integers.
+unsafe impl Zero for Long {}
+// SAFETY: an integer.
+unsafe impl Zero for u32 {}
+
+impl<T: Zero> Table<T> {
+    fn new(len: usize) -> Table<T> {
+        let layout = Self::layout(len);
+        // SAFETY: the layout is not empty. (A Vec of zeros would be the same, but for a struct it writes every page.)
+        let first = unsafe { alloc_zeroed(layout) }.cast::<T>();
+        if first.is_null() {
+            handle_alloc_error(layout);
+        }
+        Table { first, len }
+    }
+}
+
+impl<T> Table<T> {
+    fn layout(len: usize) -> Layout {
+        Layout::array::<T>(len.max(1)).and_then(|layout| layout.align_to(64)).expect("a table of some megabytes")
+    }
+}
+
+impl<T> Drop for Table<T> {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout.
+        unsafe { dealloc(self.first.cast(), Self::layout(self.len)) };
+    }
+}
+
+impl<T> std::ops::Deref for Table<T> {
+    type Target = [T];
+    #[inline(always)]
+    fn deref(&self) -> &[T] {
+        // SAFETY: `len` items, zeroed or written, that this table owns.
+        unsafe { std::slice::from_raw_parts(self.first, self.len) }
+    }
+}
+
+impl<T> std::ops::DerefMut for Table<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`, and `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.first, self.len) }
+    }
+}
+
+/// The bytes of the longest word that is kept.
+pub const LONGEST: usize = 256;
+
+/// How the memory of a cache is divided: lines, then ring, then places in the ring.
+struct Sizes {
+    lines: usize,
+    ring: usize,
+    longs: usize,
+}
+
+impl Sizes {
+    /// The largest powers of two within `bytes`: two thirds for lines, a sixth for the ring, a twelfth for places.
+    fn within(bytes: usize) -> Sizes {
+        let power = |items: usize, least: usize| {
+            if items <= least { least } else { 1 << (usize::BITS - 1 - items.leading_zeros()) }
+        };
+        Sizes {
+            lines: power(bytes * 2 / 3 / size_of::<Line>(), 2),
+            // Room for a few of the longest words: bytes and as many ids.
+            ring: power(bytes / 6 / size_of::<u32>(), 2048),
+            longs: power(bytes / 12 / size_of::<Long>(), 2),
+        }
+    }
+}
+
+/// What one thread has seen.
+pub struct Cache {
+    lines: Table<Line>,
+    /// A hash of 32 bits shifted right by this is the number of a line.
+    shift: u32,
+    longs: Table<Long>,
+    long_shift: u32,
+    ring: Table<u32>,
+    /// Where in the ring the next word goes, counted on for ever.
+    head: u64,
+    /// Words put in since the lines were made larger.
+    added: usize,
+    most_bytes: usize,
+}
+
+const SMALL: usize = 256 << 10;
+
+impl Cache {
+    /// An empty cache that may grow to `most_bytes`.
+    pub fn new(most_bytes: usize) -> Cache {
+        let sizes = Sizes::within(most_bytes.min(SMALL));
+        Cache {
+            lines: Table::new(sizes.lines),
+            shift: 32 - sizes.lines.trailing_zeros(),
+            longs: Table::new(sizes.longs),
+            long_shift: 64 - sizes.longs.trailing_zeros(),
+            ring: Table::new(sizes.ring),
+            head: 0,
+            added: 0,
+            most_bytes,
+        }
+    }
+
+    /// Bytes it takes now.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&self.lines[..]) + size_of_val(&self.longs[..]) + size_of_val(&self.ring[..])
+    }
+
+    /// Makes room for a call with so many bytes of text, and for what earlier calls filled.
+    ///
+    /// Only between batches: a batch remembers the numbers of lines.
+    pub fn fit(&mut self, text: usize, hash: impl Fn(&u128) -> u32) {
+        let full = if self.added > self.lines.len() { 4 * self.bytes() } else { 0 };
+        let wanted = text.saturating_mul(2).max(full).min(self.most_bytes);
+        let sizes = Sizes::within(wanted);
+        if sizes.lines > self.lines.len() {
+            let old = std::mem::replace(&mut self.lines, Table::new(sizes.lines));
+            self.shift = 32 - sizes.lines.trailing_zeros();
+            // The older of a line first, so that it stays the older.
+            for (key, value) in old.iter().flat_map(|line| [1, 0].map(|way| (line.keys[way], line.values[way]))) {
+                if key != 0 && value >> 120 != IN_RING {
+                    let line = self.line(hash(&key));
+                    self.put_line(line, key, value);
+                }
+            }
+            self.longs = Table::new(sizes.longs);
+            self.long_shift = 64 - sizes.longs.trailing_zeros();
+            self.ring = Table::new(sizes.ring);
+            self.head = 0;
+            self.added = 0;
+        }
+    }
+
+    /// The number of the line for a hash.
+    #[inline(always)]
+    pub fn line(&self, hash: u32) -> u32 {
+        // With a single line the shift would be by 32; there are at least two.
+        hash >> self.shift
+    }
+
+    /// A line by its number, which came from [`Cache::line`] since the last [`Cache::fit`].
+    #[inline(always)]
+    pub fn at(&self, line: u32) -> &Line {
+        debug_assert!((line as usize) < self.lines.len());
+        // SAFETY: `line` is a hash of 32 bits without as many low bits as leave a number of lines.
+        unsafe { self.lines.get_unchecked(line as usize) }
+    }
+
+    /// The value of a short word that an earlier word of the batch may have put in, or whose ids are in the ring; these
+    /// are appended to `spill`.
+    #[inline(always)]
+    pub fn again(&self, line: u32, key: u128, spill: &mut Vec<u32>) -> Option<u128> {
+        let found = self.at(line);
+        let way = found.keys.iter().position(|&one| one == key)?;
+        let value = found.values[way];
+        if value >> 120 != IN_RING {
+            return Some(value);
+        }
+        let (at, ids) = (value as u64, (value >> 64) as u32 as usize);
+        self.valid(at).then(|| spilled(&self.ring[self.place(at)..][..ids], spill))
+    }
+
+    /// Keeps the ids of a short word, and gives their value for this batch.
+    #[inline(always)]
+    pub fn put(&mut self, line: u32, key: u128, ids: &[u32], spill: &mut Vec<u32>) -> u128 {
+        self.added += 1;
+        if ids.len() <= PACKED {
+            let value = pack(ids);
+            self.put_line(line, key, value);
+            return value;
+        }
+        let at = self.room(ids.len());
+        let place = self.place(at);
+        self.ring[place..place + ids.len()].copy_from_slice(ids);
+        self.put_line(line, key, IN_RING << 120 | u128::from(ids.len() as u32) << 64 | u128::from(at));
+        spilled(ids, spill)
+    }
+
+    #[inline(always)]
+    fn put_line(&mut self, line: u32, key: u128, value: u128) {
+        let line = &mut self.lines[line as usize];
+        if line.keys[0] == key {
+            line.values[0] = value;
+        } else {
+            if line.keys[1] != key {
+                line.keys[1] = line.keys[0];
+                line.values[1] = line.values[0];
+            } else {
+                line.values.swap(0, 1);
+                line.keys[1] = line.keys[0];
+            }
+            line.keys[0] = key;
+            line.values[0] = value;
+        }
+    }
+
+    /// The value of a word of more than 15 bytes, by its hash.
+    #[inline(always)]
+    pub fn long(&self, hash: u64, word: &[u8], spill: &mut Vec<u32>) -> Option<u128> {
+        debug_assert!(word.len() > SHORT && hash == hash_long(word));
+        let found = self.longs[self.long_place(hash)];
+        if found.at == 0
+            || found.hash != hash as u32
+            || usize::from(found.bytes) != word.len()
+            || !self.valid(found.at - 1)
+        {
+            return None;
+        }
+        let place = self.place(found.at - 1);
+        let words = word.len().div_ceil(4);
+        let bytes = &self.ring[place..place + words];
+        if !bytes_equal(bytes, word) {
+            return None;
+        }
+        let ids = &self.ring[place + words..][..usize::from(found.ids)];
+        Some(if ids.len() <= PACKED { pack(ids) } else { spilled(ids, spill) })
+    }
+
+    /// Keeps the ids of a word of more than 15 bytes, unless it is very long, and gives their value for this batch.
+    #[inline(always)]
+    pub fn put_long(&mut self, hash: u64, word: &[u8], ids: &[u32], spill: &mut Vec<u32>) -> u128 {
+        if word.len() <= LONGEST && ids.len() <= 2 * LONGEST {
+            let words = word.len().div_ceil(4);
+            let at = self.room(words + ids.len());
+            let place = self.place(at);
+            let (chunks, rest) = word.as_chunks::<4>();
+            for (to, from) in self.ring[place..].iter_mut().zip(chunks) {
+                *to = u32::from_le_bytes(*from);
+            }
+            if !rest.is_empty() {
+                let mut last = [0; 4];
+                last[..rest.len()].copy_from_slice(rest);
+                self.ring[place + chunks.len()] = u32::from_le_bytes(last);
+            }
+            self.ring[place + words..][..ids.len()].copy_from_slice(ids);
+            let long = Long { at: at + 1, hash: hash as u32, bytes: word.len() as u16, ids: ids.len() as u16 };
+            let slot = self.long_place(hash);
+            self.longs[slot] = long;
+            self.added += 1;
+        }
+        if ids.len() <= PACKED { pack(ids) } else { spilled(ids, spill) }
+    }
+
+    /// Where in memory the place of a long word is, to be fetched early.
+    #[inline(always)]
+    pub fn long_slot(&self, hash: u64) -> *const u8 {
+        std::ptr::from_ref(&self.longs[self.long_place(hash)]).cast()
+    }
+
+    /// Where in memory the bytes of a long word may be, to be fetched early.
+    #[inline(always)]
+    pub fn long_bytes(&self, hash: u64) -> *const u32 {
+        let at = self.longs[self.long_place(hash)].at.wrapping_sub(1);
+        &raw const self.ring[self.place(at)]
+    }
+
+    #[inline(always)]
+    fn long_place(&self, hash: u64) -> usize {
+        (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.long_shift) as usize
+    }
+
+    #[inline(always)]
+    fn place(&self, at: u64) -> usize {
+        at as usize & (self.ring.len() - 1)
+    }
+
+    /// Whether the ring has not come round to `at` since.
+    #[inline(always)]
+    fn valid(&self, at: u64) -> bool {
+        at + self.ring.len() as u64 >= self.head
+    }
+
+    /// A position in the ring with `need` words after it, none of which goes round the end.
+    #[inline(always)]
+    fn room(&mut self, need: usize) -> u64 {
+        let mut at = self.head;
+        if self.place(at) + need > self.ring.len() {
+            at = (at | (self.ring.len() as u64 - 1)) + 1;
+        }
+        self.head = at + need as u64;
+        at
+    }
+}
+
+/// Appends `ids` to the spill of the batch and gives the value that says where.
+#[inline(always)]
+pub fn spilled(ids: &[u32], spill: &mut Vec<u32>) -> u128 {
+    let from = spill.len();
+    spill.extend_from_slice(ids);
+    SPILLED << 120 | (ids.len() as u128) << 48 | from as u128
+}
+
+/// Where in the spill the ids of a [`SPILLED`] value are.
+#[inline(always)]
+pub fn spill_range(value: u128) -> std::ops::Range<usize> {
+    let from = (value & 0xffff_ffff_ffff) as usize;
+    from..from + (value >> 48 & 0xffff_ffff_ffff) as usize
+}
+
+#[inline(always)]
+fn bytes_equal(kept: &[u32], word: &[u8]) -> bool {
+    let (chunks, rest) = word.as_chunks::<4>();
+    let whole = kept.iter().zip(chunks).all(|(kept, chunk)| *kept == u32::from_le_bytes(*chunk));
+    whole && kept.get(chunks.len()).is_none_or(|last| last.to_le_bytes()[..rest.len()] == *rest)
+}

@@ -1,0 +1,321 @@
+//! Many documents -> ids, on several threads.
+//!
+//! Documents go to threads in chunks, in order. A thread encodes a chunk into a buffer of its own that stays in the
+//! processor's cache; where its ids go is known once every chunk before it has been counted, which is soon, as they were
+//! begun before. So the ids are in the order of the documents whatever the number of threads, and are written to the
+//! large output once. A chunk with very many ids waits for its place early and drains its buffer as it goes.
+
+use super::added::{Finder, Special};
+use super::batch::Worker;
+use super::encoder::Encoder;
+use super::scan::Stretch;
+use crate::error::{Error, Result};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Bytes of text that go to a thread at once. Larger documents go alone.
+const CHUNK: usize = 256 << 10;
+
+/// How documents are to be encoded.
+#[derive(Clone, Copy)]
+pub struct Options<'a> {
+    /// An id before every document, and one after it.
+    pub bos: Option<u32>,
+    pub eos: Option<u32>,
+    /// Ids of 16 bits instead of 32.
+    pub narrow: bool,
+    pub special: Special<'a>,
+    /// At least 1.
+    pub threads: usize,
+}
+
+/// Ids of one width or the other.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ids {
+    Wide(Vec<u32>),
+    Narrow(Vec<u16>),
+}
+
+impl Encoder {
+    /// The ids of all documents, and where each ends. `ends` rise, and the last is the length of `data`; the documents
+    /// are checked to be valid UTF-8. `buffer` gives a vector with room for so many ids, new or used before.
+    pub fn documents(
+        &self,
+        data: &[u8],
+        ends: &[i64],
+        options: Options,
+        mut wide: impl FnMut(usize) -> Vec<u32>,
+        mut narrow: impl FnMut(usize) -> Vec<u16>,
+    ) -> Result<(Ids, Vec<i64>)> {
+        let largest = [Some(self.largest_id()), options.bos, options.eos].into_iter().flatten().max().unwrap_or(0);
+        if options.narrow && largest > u32::from(u16::MAX) {
+            return Err(Error::Tokenizer(format!(
+                "ids go up to {largest}, which 16 bits cannot hold; expected at most {}. Ask for uint32.",
+                u16::MAX
+            )));
+        }
+        let finder = self.finder(options.special)?;
+        // A token is a byte at least, unless normalizing makes a text longer; then the call is done again with more.
+        let marks = usize::from(options.bos.is_some()) + usize::from(options.eos.is_some()) + 1;
+        let mut room = data.len() + marks * ends.len();
+        loop {
+            let mut id_ends = vec![0; ends.len()];
+            let done = if options.narrow {
+                let mut ids = narrow(room);
+                ids.clear();
+                ids.reserve(room);
+                let total = self.encode_into(data, ends, options, &finder, ids.as_mut_ptr(), room, &mut id_ends)?;
+                total.map(|total| {
+                    // SAFETY: every id up to `total` was written, and there is room for them.
+                    unsafe { ids.set_len(total) };
+                    Ids::Narrow(ids)
+                })
+            } else {
+                let mut ids = wide(room);
+                ids.clear();
+                ids.reserve(room);
+                let total = self.encode_into(data, ends, options, &finder, ids.as_mut_ptr(), room, &mut id_ends)?;
+                total.map(|total| {
+                    // SAFETY: as above.
+                    unsafe { ids.set_len(total) };
+                    Ids::Wide(ids)
+                })
+            };
+            match done {
+                Some(ids) => return Ok((ids, id_ends)),
+                None => room = 4 * room + 64,
+            }
+        }
+    }
+
+    /// Writes all ids at `out`, which has room for so many, and gives how many there are; None if there is not room enough.
+    fn encode_into<T: Id>(
+        &self,
+        data: &[u8],
+        ends: &[i64],
+        options: Options,
+        finder: &Finder,
+        out: *mut T,
+        room: usize,
+        id_ends: &mut [i64],
+    ) -> Result<Option<usize>> {
+        let run = Run {
+            encoder: self,
+            data,
+            ends,
+            options,
+            finder,
+            next: AtomicUsize::new(0),
+            turn: Mutex::new(Turn { document: 0, offset: 0, failed: None, overflowed: false }),
+            changed: Condvar::new(),
+            out: Place { first: out, room },
+            id_ends: Place { first: id_ends.as_mut_ptr(), room: id_ends.len() },
+        };
+        let threads = options.threads.clamp(1, data.len() / CHUNK + 1);
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(|| self.with_worker(|worker| run.work(worker, data.len() / threads)));
+            }
+            self.with_worker(|worker| run.work(worker, data.len() / threads));
+        });
+        let turn = run.turn.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match turn.failed {
+            Some((_, error)) if !turn.overflowed => Err(error),
+            _ => Ok((!turn.overflowed).then_some(turn.offset)),
+        }
+    }
+}
+
+/// An id as it is written.
+trait Id: Copy + Send + Sync {
+    fn of(id: u32) -> Self;
+}
+
+impl Id for u32 {
+    #[inline(always)]
+    fn of(id: u32) -> u32 {
+        id
+    }
+}
+
+impl Id for u16 {
+    #[inline(always)]
+    fn of(id: u32) -> u16 {
+        id as u16
+    }
+}
+
+/// Memory that several threads write, each a part of its own.
+struct Place<T> {
+    first: *mut T,
+    room: usize,
+}
+
+// SAFETY: the parts that threads write do not overlap: each chunk owns its documents, and its ids from its offset on.
+unsafe impl<T: Send> Sync for Place<T> {}
+// SAFETY: plain memory of the caller, which waits for all threads.
+unsafe impl<T: Send> Send for Place<T> {}
+
+/// Whose ids may be written next, and where.
+struct Turn {
+    /// The first document of the chunk whose turn it is.
+    document: usize,
+    offset: usize,
+    /// The first document that failed, and why.
+    failed: Option<(usize, Error)>,
+    overflowed: bool,
+}
+
+struct Run<'a, T> {
+    encoder: &'a Encoder,
+    data: &'a [u8],
+    ends: &'a [i64],
+    options: Options<'a>,
+    finder: &'a Finder,
+    /// The first document that no chunk has yet.
+    next: AtomicUsize,
+    turn: Mutex<Turn>,
+    changed: Condvar,
+    out: Place<T>,
+    id_ends: Place<i64>,
+}
+
+/// A chunk that is being encoded.
+struct Chunk {
+    from: usize,
+    to: usize,
+    /// Where its next ids go, once it is its turn.
+    offset: Option<usize>,
+    /// Ids that were drained already.
+    drained: usize,
+}
+
+impl<T: Id> Run<'_, T> {
+    /// Encodes chunks until there are no more, or one failed.
+    fn work(&self, worker: &mut Worker, text: usize) {
+        worker.fit(text);
+        while let Some((from, to)) = self.take() {
+            if let Err(error) = self.chunk(worker, from, to) {
+                let mut turn = self.lock();
+                if turn.failed.as_ref().is_none_or(|(first, _)| from < *first) {
+                    turn.failed = Some((from, error));
+                }
+                self.changed.notify_all();
+                return;
+            }
+            // Growth by what was seen, where the text of the call did not call for more.
+            worker.fit(0);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start(&self, document: usize) -> usize {
+        if document == 0 { 0 } else { self.ends[document - 1] as usize }
+    }
+
+    /// The documents of the next chunk.
+    fn take(&self) -> Option<(usize, usize)> {
+        let mut from = self.next.load(Ordering::Relaxed);
+        loop {
+            if from >= self.ends.len() {
+                return None;
+            }
+            let goal = self.start(from) + CHUNK;
+            let to = (from + self.ends[from..].partition_point(|&end| end as usize <= goal)).max(from + 1);
+            match self.next.compare_exchange_weak(from, to, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Some((from, to)),
+                Err(now) => from = now,
+            }
+        }
+    }
+
+    fn chunk(&self, worker: &mut Worker, from: usize, to: usize) -> Result<()> {
+        self.check(from, to)?;
+        let mut chunk = Chunk { from, to, offset: None, drained: 0 };
+        worker.out.clear();
+        for document in from..to {
+            worker.out.extend(self.options.bos);
+            let stretch = Stretch { buffer: self.data, start: self.start(document), end: self.ends[document] as usize };
+            self.encoder
+                .document(worker, stretch, self.finder, &mut |ids| self.drain(&mut chunk, ids, false))
+                .map_err(|error| match error {
+                    Error::Split(why) => Error::Split(format!("texts[{document}]: {why}")),
+                    other => other,
+                })?;
+            worker.out.extend(self.options.eos);
+            // SAFETY: the documents of a chunk belong to it alone, and there is an end for each document.
+            unsafe { self.id_ends.first.add(document).write((chunk.drained + worker.out.len()) as i64) };
+        }
+        self.drain(&mut chunk, &mut worker.out, true)?;
+        let offset = chunk.offset.unwrap_or(0) - chunk.drained;
+        for document in from..to {
+            // SAFETY: as above.
+            unsafe { *self.id_ends.first.add(document) += offset as i64 };
+        }
+        Ok(())
+    }
+
+    /// Writes `ids` to their place, once it is known. The last of a chunk pass the turn on first, so that the next
+    /// chunk need not wait for the copy.
+    fn drain(&self, chunk: &mut Chunk, ids: &mut Vec<u32>, last: bool) -> Result<()> {
+        let offset = match chunk.offset {
+            Some(offset) => offset,
+            None => {
+                let mut turn = self.lock();
+                while turn.document != chunk.from {
+                    if turn.failed.as_ref().is_some_and(|(first, _)| *first < chunk.from) || turn.overflowed {
+                        return Err(Error::Stopped);
+                    }
+                    turn = self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
+                }
+                turn.offset
+            }
+        };
+        let end = offset + ids.len();
+        if end > self.out.room {
+            self.lock().overflowed = true;
+            self.changed.notify_all();
+            return Err(Error::Stopped);
+        }
+        if last {
+            let mut turn = self.lock();
+            (turn.document, turn.offset) = (chunk.to, end);
+            self.changed.notify_all();
+        }
+        for (place, &id) in ids.iter().enumerate() {
+            // SAFETY: from its offset on the memory belongs to this chunk until it passes the turn on, and there is room.
+            unsafe { self.out.first.add(offset + place).write(T::of(id)) };
+        }
+        chunk.drained += ids.len();
+        chunk.offset = Some(end);
+        ids.clear();
+        Ok(())
+    }
+
+    /// Whether the documents of a chunk are valid UTF-8, each by itself.
+    fn check(&self, from: usize, to: usize) -> Result<()> {
+        let text = &self.data[self.start(from)..self.ends[to - 1] as usize];
+        let begins_inside = |document: &usize| {
+            self.data.get(self.start(*document)).is_some_and(|byte| byte & 0xc0 == 0x80)
+                && self.start(*document) < self.ends[*document] as usize
+        };
+        if simdutf8::basic::from_utf8(text).is_ok() && !(from..to).any(|document| begins_inside(&document)) {
+            return Ok(());
+        }
+        for document in from..to {
+            let text = &self.data[self.start(document)..self.ends[document] as usize];
+            if let Err(wrong) = std::str::from_utf8(text) {
+                let at = wrong.valid_up_to();
+                return Err(Error::Tokenizer(format!(
+                    "texts[{document}]: byte {at} is {:#04x}, which is not valid UTF-8. Repair the text first, for \
+                     example with decode('utf-8', 'replace').",
+                    text[at]
+                )));
+            }
+        }
+        Ok(())
+    }
+}

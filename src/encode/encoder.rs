@@ -1,0 +1,263 @@
+//! One document -> ids: added tokens, normalizing, and what lies between.
+
+use super::added::{Added, AddedToken, Finder, Found, Special};
+use super::batch::Worker;
+use super::bpe::{Bytes, Characters};
+use super::normalize::Normalizer;
+use super::scan::{Drain, Stretch, by_ends, by_scanner, by_split};
+use crate::error::Result;
+use crate::pretoken::{Scanner, Split, Visitor};
+use std::sync::{Mutex, PoisonError};
+
+/// A space that is put before a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prefix {
+    /// None.
+    Never,
+    /// Before the document.
+    First,
+    /// Before every stretch between added tokens.
+    Always,
+    /// Before the document, unless it begins with a space.
+    FirstUnlessSpace,
+    /// Before every stretch, unless it begins with a space.
+    AlwaysUnlessSpace,
+}
+
+/// What an encoder has beside its vocabulary.
+pub struct Settings {
+    pub normalizer: Option<Normalizer>,
+    pub added: Vec<AddedToken>,
+    pub prefix: Prefix,
+    /// Memory that the cache of each thread may take.
+    pub cache_bytes: usize,
+    /// Use no instructions that only some processors have.
+    pub portable: bool,
+}
+
+enum Kind {
+    Bytes { model: Bytes, split: Split, joined: Box<[[u64; 4]; 256]> },
+    Characters(Characters),
+}
+
+/// A vocabulary, ready to encode. Threads share it; each has a worker of its own while it encodes.
+pub struct Encoder {
+    kind: Kind,
+    normalizer: Option<Normalizer>,
+    added: Added,
+    prefix: Prefix,
+    cache_bytes: usize,
+    portable: bool,
+    largest_id: u32,
+    idle: Mutex<Vec<Worker>>,
+}
+
+impl Encoder {
+    /// Byte-level BPE.
+    pub fn bytes(model: Bytes, split: Split, settings: Settings) -> Result<Encoder> {
+        let (joined, largest_id) = (model.joined(), model.largest_id());
+        Encoder::new(Kind::Bytes { model, split, joined }, largest_id, settings)
+    }
+
+    /// BPE over characters.
+    pub fn characters(model: Characters, settings: Settings) -> Result<Encoder> {
+        let largest_id = model.largest_id();
+        Encoder::new(Kind::Characters(model), largest_id, settings)
+    }
+
+    fn new(kind: Kind, largest_id: u32, settings: Settings) -> Result<Encoder> {
+        let Settings { normalizer, added, prefix, cache_bytes, portable } = settings;
+        let added = Added::new(added, normalizer.as_ref())?;
+        let largest_id = largest_id.max(added.largest_id());
+        Ok(Encoder { kind, normalizer, added, prefix, cache_bytes, portable, largest_id, idle: Mutex::default() })
+    }
+
+    /// The largest id that it can write.
+    pub fn largest_id(&self) -> u32 {
+        self.largest_id
+    }
+
+    /// What looks for the special tokens that a call asks for.
+    pub fn finder(&self, special: Special) -> Result<std::sync::Arc<Finder>> {
+        self.added.finder(special)
+    }
+
+    /// Lends a worker to `work`; it keeps its cache for the next call.
+    pub fn with_worker<T>(&self, work: impl FnOnce(&mut Worker) -> T) -> T {
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = idle().pop();
+        let mut worker = taken.unwrap_or_else(|| Worker::new(self.cache_bytes, self.portable));
+        let result = work(&mut worker);
+        idle().push(worker);
+        result
+    }
+
+    /// The ids of one text.
+    pub fn encode(&self, text: &str, special: Special) -> Result<Vec<u32>> {
+        let finder = self.finder(special)?;
+        self.with_worker(|worker| {
+            worker.fit(text.len());
+            worker.out.clear();
+            let stretch = Stretch { buffer: text.as_bytes(), start: 0, end: text.len() };
+            let mut ids = vec![];
+            self.document(worker, stretch, &finder, &mut |out| {
+                ids.append(out);
+                Ok(())
+            })?;
+            ids.append(&mut worker.out);
+            Ok(ids)
+        })
+    }
+
+    /// Appends the ids of a document to the worker's. The document is valid UTF-8.
+    pub fn document(&self, worker: &mut Worker, document: Stretch, finder: &Finder, drain: Drain) -> Result<()> {
+        let Some(search) = &finder.raw else {
+            return self.normalized(worker, document, finder, true, drain);
+        };
+        let mut found = std::mem::take(&mut worker.found[0]);
+        search.find(document.as_str(), &mut found);
+        let result = self.between(worker, document, &found, drain, |worker, stretch, first, drain| {
+            self.normalized(worker, stretch, finder, first, drain)
+        });
+        worker.found[0] = found;
+        result
+    }
+
+    /// What lies between the tokens `found` goes to `text`, with whether it is the start of the document.
+    #[inline(always)]
+    fn between(
+        &self,
+        worker: &mut Worker,
+        stretch: Stretch,
+        found: &[Found],
+        drain: Drain,
+        mut text: impl FnMut(&mut Worker, Stretch, bool, Drain) -> Result<()>,
+    ) -> Result<()> {
+        let mut at = 0;
+        for one in found {
+            if one.start > at {
+                text(worker, stretch.part(at, one.start), at == 0, drain)?;
+            }
+            worker.out.push(one.id);
+            at = one.end;
+        }
+        let len = stretch.end - stretch.start;
+        if at < len { text(worker, stretch.part(at, len), at == 0, drain) } else { Ok(()) }
+    }
+
+    fn normalized(
+        &self,
+        worker: &mut Worker,
+        stretch: Stretch,
+        finder: &Finder,
+        first: bool,
+        drain: Drain,
+    ) -> Result<()> {
+        let mut scratch = std::mem::take(&mut worker.text);
+        let changed = self.normalizer.as_ref().is_some_and(|one| one.apply(stretch.as_str(), &mut scratch));
+        let normal = match changed {
+            true => Stretch { buffer: scratch.as_bytes(), start: 0, end: scratch.len() },
+            false => stretch,
+        };
+        let result = match &finder.normalized {
+            None => self.prefixed(worker, normal, first, drain),
+            Some(search) => {
+                let mut found = std::mem::take(&mut worker.found[1]);
+                search.find(normal.as_str(), &mut found);
+                let result = self.between(worker, normal, &found, drain, |worker, stretch, start, drain| {
+                    self.prefixed(worker, stretch, first && start, drain)
+                });
+                worker.found[1] = found;
+                result
+            }
+        };
+        scratch.clear();
+        scratch.shrink_to(1 << 20);
+        worker.text = scratch;
+        result
+    }
+
+    fn prefixed(&self, worker: &mut Worker, stretch: Stretch, first: bool, drain: Drain) -> Result<()> {
+        let begins_with_space = || {
+            let text = stretch.text();
+            text.starts_with(b" ") || matches!(self.kind, Kind::Characters(_)) && text.starts_with("\u{2581}".as_bytes())
+        };
+        let prefix = stretch.end > stretch.start
+            && match self.prefix {
+                Prefix::Never => false,
+                Prefix::First => first,
+                Prefix::Always => true,
+                Prefix::FirstUnlessSpace => first && !begins_with_space(),
+                Prefix::AlwaysUnlessSpace => !begins_with_space(),
+            };
+        if !prefix {
+            return self.stretch(worker, stretch, drain);
+        }
+        let text = stretch.text();
+        // Characters are cut between any two that no token joins, so only the first word needs the space.
+        let end = match &self.kind {
+            Kind::Bytes { .. } => text.len(),
+            Kind::Characters(model) => model.end(text, 0),
+        };
+        let mut with_space = std::mem::take(&mut worker.scratch.text);
+        with_space.clear();
+        with_space.push(b' ');
+        with_space.extend_from_slice(&text[..end]);
+        let result = self
+            .stretch(worker, Stretch { buffer: &with_space, start: 0, end: with_space.len() }, drain)
+            .and_then(|()| self.stretch(worker, stretch.part(end, text.len()), drain));
+        with_space.shrink_to(1 << 20);
+        worker.scratch.text = with_space;
+        result
+    }
+
+    /// A stretch that only the split cuts.
+    fn stretch(&self, worker: &mut Worker, stretch: Stretch, drain: Drain) -> Result<()> {
+        match &self.kind {
+            Kind::Bytes { model, split, joined } => {
+                split.visit(Bytewise { worker, model, joined, stretch, portable: self.portable, drain })
+            }
+            Kind::Characters(model) => {
+                by_ends(worker, model, stretch, |text, at| model.end(text, at), drain)
+            }
+        }
+    }
+}
+
+/// A stretch of byte-level BPE on its way to the scanner of its split.
+struct Bytewise<'a, 'd> {
+    worker: &'a mut Worker,
+    model: &'a Bytes,
+    joined: &'a [[u64; 4]; 256],
+    stretch: Stretch<'a>,
+    portable: bool,
+    drain: Drain<'d>,
+}
+
+impl Visitor for Bytewise<'_, '_> {
+    type Out = Result<()>;
+
+    fn scanner<S: Scanner>(self) -> Result<()> {
+        by_scanner::<S, _>(self.worker, self.model, self.stretch, self.portable, self.drain)
+    }
+
+    /// Whole texts are cut where no token has the two bytes side by side: no merge ever crosses such a place.
+    fn whole(self) -> Result<()> {
+        let end = |text: &[u8], at: usize| {
+            let mut end = at + 1;
+            while end < text.len() {
+                let (left, right) = (text[end - 1], text[end]);
+                if self.joined[usize::from(left)][usize::from(right) / 64] >> (right % 64) & 1 == 0 {
+                    break;
+                }
+                end += 1;
+            }
+            end
+        };
+        by_ends(self.worker, self.model, self.stretch, end, self.drain)
+    }
+
+    fn general(self, split: &Split) -> Result<()> {
+        by_split(self.worker, self.model, self.stretch, split, self.drain)
+    }
+}

@@ -1,0 +1,283 @@
+//! The few operations of the encoder that have a vector form, for each kind of processor.
+//!
+//! [`Portable`] is plain Rust and runs everywhere. [`Avx2`] needs AVX2, BMI and AES; a value of it exists only where
+//! [`Avx2::detect`] found them, which is what makes its methods safe to call. Everything here is inlined into one
+//! root function per kind (`with_isa`): called from a function without the features, each intrinsic would
+//! be a call, ten times slower. Both kinds give the same ids; a test forces the portable one.
+
+use super::cache::Line;
+use super::pairs::NOBODY;
+
+/// A set of instructions that the encoder is compiled for.
+pub trait Isa: Copy + Send + Sync {
+    /// The least of the lanes; there are 8, 16, 24, 32 or 64.
+    fn least(self, lanes: &[u32]) -> u32;
+
+    /// The low `VALUE_BITS` of the entry of `bucket` whose upper bits are `key`; [`NOBODY`] if none is.
+    fn find(self, bucket: &[u64; 4], key: u64) -> u32;
+
+    /// Masks the 16 bytes at `text` to the `len` bytes of a word (16: of a longer one), adds the length, writes that
+    /// key to `key` and returns its hash.
+    ///
+    /// # Safety
+    /// 16 bytes can be read at `text`.
+    unsafe fn key(self, text: *const u8, len: usize, key: &mut u128) -> u32;
+
+    /// Copies the value of `key` in `line` to `value`; true if there is none that can be used as it is.
+    fn probe(self, line: &Line, key: &u128, value: &mut u128) -> bool;
+
+    /// Writes the five ids of 24 bits in `value`, and three more words that mean nothing.
+    ///
+    /// # Safety
+    /// 8 ids can be written at `out`.
+    unsafe fn unpack(self, value: u128, out: *mut u32);
+}
+
+/// Bytes of the longest word that fits a key.
+pub const SHORT: usize = 15;
+
+/// For each length the mask of its bytes, and the length itself in the last byte: so a word of NULs is not empty.
+/// Lengths from 16 on have a key that is never stored.
+const MASKS: [[u128; 2]; 17] = {
+    let mut masks = [[0u128; 2]; 17];
+    let mut len = 1;
+    while len <= SHORT {
+        masks[len] = [(1u128 << (8 * len)) - 1, (len as u128) << 120];
+        len += 1;
+    }
+    masks[16] = [0, 0xff << 120];
+    masks
+};
+
+#[repr(align(64))]
+struct Aligned<T>(T);
+static KEY_MASKS: Aligned<[[u128; 2]; 17]> = Aligned(MASKS);
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+const ODD: u64 = 0xd6e8_feb8_6659_fd93;
+
+/// Multiplies both halves and folds the product: a hash that every processor does in a few cycles.
+#[inline(always)]
+pub fn fold(key: u128) -> u64 {
+    let product = u128::from(key as u64 ^ GOLDEN) * u128::from((key >> 64) as u64 ^ ODD);
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// The key of a word of at most [`SHORT`] bytes.
+#[inline(always)]
+pub fn key_of(word: &[u8]) -> u128 {
+    let mut bytes = [0; 16];
+    bytes[..word.len()].copy_from_slice(word);
+    bytes[SHORT] = word.len() as u8;
+    u128::from_le_bytes(bytes)
+}
+
+/// The hash of a word of at least 16 bytes.
+#[inline(always)]
+pub fn hash_long(word: &[u8]) -> u64 {
+    let mut hash = word.len() as u64;
+    let (chunks, _) = word.as_chunks::<16>();
+    for chunk in chunks {
+        hash = fold(u128::from_le_bytes(*chunk) ^ u128::from(hash)).wrapping_add(hash.rotate_left(29));
+    }
+    if let Some(last) = word.last_chunk::<16>() {
+        hash = fold(u128::from_le_bytes(*last) ^ u128::from(hash)).wrapping_add(hash.rotate_left(29));
+    }
+    hash ^ hash >> 32
+}
+
+/// Asks for the cache line at `place` before it is needed; the address may be anything.
+#[inline(always)]
+pub fn prefetch<T>(place: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing that the program sees, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(place.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
+
+/// Plain Rust.
+#[derive(Clone, Copy)]
+pub struct Portable;
+
+impl Isa for Portable {
+    #[inline(always)]
+    fn least(self, lanes: &[u32]) -> u32 {
+        // Eight at a time, so that the compiler can use what vectors there are.
+        let mut low = [u32::MAX; 8];
+        for eight in lanes.as_chunks::<8>().0 {
+            for (low, lane) in low.iter_mut().zip(eight) {
+                *low = (*low).min(*lane);
+            }
+        }
+        low.into_iter().fold(u32::MAX, u32::min)
+    }
+
+    #[inline(always)]
+    fn find(self, bucket: &[u64; 4], key: u64) -> u32 {
+        let mut found = NOBODY;
+        for &entry in bucket {
+            found = if super::pairs::key_in(entry) == key { super::pairs::symbol_in(entry) } else { found };
+        }
+        found
+    }
+
+    #[inline(always)]
+    unsafe fn key(self, text: *const u8, len: usize, key: &mut u128) -> u32 {
+        // SAFETY: the caller says that 16 bytes can be read.
+        let bytes = u128::from_le(unsafe { text.cast::<u128>().read_unaligned() });
+        let [mask, length] = KEY_MASKS.0[len];
+        *key = bytes & mask | length;
+        (fold(*key) >> 32) as u32
+    }
+
+    #[inline(always)]
+    fn probe(self, line: &Line, key: &u128, value: &mut u128) -> bool {
+        let second = line.keys[1] == *key;
+        *value = line.values[usize::from(second)];
+        !(second || line.keys[0] == *key) || *value >> 127 != 0
+    }
+
+    #[inline(always)]
+    unsafe fn unpack(self, value: u128, out: *mut u32) {
+        for place in 0..5 {
+            // SAFETY: the caller says that 8 ids can be written.
+            unsafe { out.add(place).write((value >> (24 * place)) as u32 & 0xff_ffff) };
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub use x86::Avx2;
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::{GOLDEN, Isa, KEY_MASKS, Line, NOBODY, ODD};
+    use crate::encode::pairs::VALUE_BITS;
+    use std::arch::x86_64::*;
+
+    /// AVX2, BMI1, BMI2, LZCNT and AES, which processors of the last ten years have. It exists only where they were
+    /// found.
+    #[derive(Clone, Copy)]
+    pub struct Avx2(());
+
+    impl Avx2 {
+        /// The instructions, if this processor has them.
+        pub fn detect() -> Option<Avx2> {
+            let all = is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("bmi1")
+                && is_x86_feature_detected!("bmi2")
+                && is_x86_feature_detected!("lzcnt")
+                && is_x86_feature_detected!("popcnt")
+                && is_x86_feature_detected!("aes");
+            all.then_some(Avx2(()))
+        }
+    }
+
+    impl Isa for Avx2 {
+        #[inline(always)]
+        fn least(self, lanes: &[u32]) -> u32 {
+            // SAFETY: `self` exists only where AVX2 does; each load is of 8 of the lanes, and needs no alignment.
+            unsafe {
+                let mut low = _mm256_loadu_si256(lanes.as_ptr().cast());
+                for eight in 1..lanes.len() / 8 {
+                    low = _mm256_min_epu32(low, _mm256_loadu_si256(lanes.as_ptr().add(8 * eight).cast()));
+                }
+                let four = _mm_min_epu32(_mm256_castsi256_si128(low), _mm256_extracti128_si256::<1>(low));
+                let two = _mm_min_epu32(four, _mm_shuffle_epi32::<0b01_00_11_10>(four));
+                let one = _mm_min_epu32(two, _mm_shuffle_epi32::<0b10_11_00_01>(two));
+                _mm_cvtsi128_si32(one) as u32
+            }
+        }
+
+        #[inline(always)]
+        fn find(self, bucket: &[u64; 4], key: u64) -> u32 {
+            // SAFETY: `self` exists only where AVX2 does; the load is of the whole bucket, and the index is below 4.
+            unsafe {
+                let entries = _mm256_loadu_si256(bucket.as_ptr().cast());
+                let keys = _mm256_srli_epi64::<{ VALUE_BITS as i32 }>(entries);
+                let same = _mm256_cmpeq_epi64(keys, _mm256_set1_epi64x(key as i64));
+                let bits = _mm256_movemask_pd(_mm256_castsi256_pd(same)) as u32;
+                let entry = *bucket.get_unchecked((bits.trailing_zeros() & 3) as usize);
+                std::hint::select_unpredictable(bits == 0, NOBODY, crate::encode::pairs::symbol_in(entry))
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn key(self, text: *const u8, len: usize, key: &mut u128) -> u32 {
+            debug_assert!(len <= 16);
+            // SAFETY: `self` exists only where AES does; the caller says that 16 bytes can be read at `text`; `len` is
+            // at most 16, and each mask is 16 bytes on a border of 16.
+            unsafe {
+                let mask = KEY_MASKS.0.as_ptr().add(len).cast::<__m128i>();
+                let bytes = _mm_loadu_si128(text.cast());
+                let masked = _mm_or_si128(_mm_and_si128(bytes, _mm_load_si128(mask)), _mm_load_si128(mask.add(1)));
+                _mm_storeu_si128(std::ptr::from_mut(key).cast(), masked);
+                let round = _mm_set_epi64x(GOLDEN as i64, ODD as i64);
+                _mm_cvtsi128_si32(_mm_aesenc_si128(_mm_aesenc_si128(masked, round), round)) as u32
+            }
+        }
+
+        #[inline(always)]
+        fn probe(self, line: &Line, key: &u128, value: &mut u128) -> bool {
+            // SAFETY: `self` exists only where AVX2 does; a line is 64 bytes: two keys, two values.
+            unsafe {
+                let line = std::ptr::from_ref(line).cast::<__m128i>();
+                let key = _mm256_broadcastsi128_si256(_mm_loadu_si128(std::ptr::from_ref(key).cast()));
+                let same = _mm256_cmpeq_epi64(key, _mm256_load_si256(line.cast()));
+                let halves = _mm256_movemask_pd(_mm256_castsi256_pd(same)) as u32;
+                // Bits 0 and 1: both halves of the first key are equal; bits 2 and 3: of the second.
+                let second = halves >> 3 & halves >> 2 & 1;
+                let found = _mm_load_si128(line.add(2 + second as usize));
+                _mm_storeu_si128(std::ptr::from_mut(value).cast(), found);
+                let first = halves >> 1 & halves & 1;
+                let elsewhere = (_mm_movemask_epi8(found) as u32) >> 15 & 1;
+                (first | second) ^ 1 | elsewhere != 0
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn unpack(self, value: u128, out: *mut u32) {
+            // SAFETY: `self` exists only where AVX2 does; the caller says that 8 ids can be written.
+            unsafe {
+                let value = _mm256_broadcastsi128_si256(_mm_loadu_si128((&raw const value).cast()));
+                // A shuffle index with its high bit set gives a zero byte.
+                let pick = _mm256_setr_epi8(
+                    0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1, //
+                    12, 13, 14, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
+                );
+                _mm256_storeu_si256(out.cast(), _mm256_shuffle_epi8(value, pick));
+            }
+        }
+    }
+}
+
+/// Something to do with the instructions that this processor has.
+pub trait WithIsa {
+    /// What comes out.
+    type Out;
+    /// Does it. Must be `#[inline(always)]`, and so must all that it calls in a loop.
+    fn run<I: Isa>(self, isa: I) -> Self::Out;
+}
+
+/// Runs `work` compiled for the best instructions there are, or for any processor if `portable`.
+pub fn with_isa<W: WithIsa>(portable: bool, work: W) -> W::Out {
+    #[cfg(target_arch = "x86_64")]
+    if !portable && let Some(isa) = Avx2::detect() {
+        // SAFETY: the features that `root` is compiled with were just found.
+        return unsafe { root(isa, work) };
+    }
+    let _ = portable;
+    work.run(Portable)
+}
+
+/// # Safety
+/// The processor has the features named here.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,aes")]
+unsafe fn root<W: WithIsa>(isa: Avx2, work: W) -> W::Out {
+    work.run(isa)
+}

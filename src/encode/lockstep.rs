@@ -1,0 +1,100 @@
+//! Short words -> symbols, several words at once.
+//!
+//! A word of n units lies in lanes 1 to n; lanes 0 and n + 1 are its borders. Lane p of `ranks` is the symbol that
+//! merging the part at p with the next part makes, times 64, plus p: the least lane is the lowest rank and the leftmost
+//! place at once. A round merges there and looks up the two pairs that are new. The words of a group go in step, so
+//! that their memory accesses overlap, and no branch depends on them but the number of rounds. The oracle is
+//! `Symbols::merge_plainly`.
+
+use super::isa::Isa;
+use super::pairs::{NOBODY, Pairs};
+
+/// Words in a group. (8, 12 and 16 were no faster: a round is bound by its instructions, not by memory.)
+pub const GROUP: usize = 4;
+
+/// Units of the longest word that fits: 64 lanes less the borders, and one more so that the shift below is not by 64.
+pub const LONGEST: usize = 61;
+
+/// A lane that has nothing to merge; more than any that has.
+pub const NOTHING: u32 = NOBODY << 6;
+
+/// One word on its way.
+#[repr(C, align(64))]
+pub struct Lanes<const LANES: usize> {
+    ranks: [u32; LANES],
+    symbols: [u32; LANES],
+    /// Bit p is set where a part begins at lane p, the borders included.
+    alive: u64,
+}
+
+impl<const LANES: usize> Lanes<LANES> {
+    /// Without a word.
+    pub const EMPTY: Self = Lanes { ranks: [NOTHING; LANES], symbols: [NOBODY; LANES], alive: 0 };
+
+    /// Takes in a word: `symbols` of its units, at most `LANES` - 2 and 61, and the rank of each with the next.
+    #[inline(always)]
+    pub fn load(&mut self, units: impl Iterator<Item = (u32, u32)>) {
+        self.ranks = [NOTHING; LANES];
+        self.symbols[0] = NOBODY;
+        let mut lane = 1;
+        for (symbol, rank) in units {
+            self.symbols[lane] = symbol;
+            self.ranks[lane] = rank << 6 | lane as u32;
+            lane += 1;
+        }
+        self.symbols[lane] = NOBODY;
+        self.alive = (2u64 << lane) - 1;
+    }
+
+    /// The symbols that are left, in order.
+    #[inline(always)]
+    pub fn symbols(&self) -> impl Iterator<Item = u32> + '_ {
+        // All but the two borders.
+        let mut alive = self.alive & !1;
+        alive ^= 1 << (63 - alive.leading_zeros());
+        std::iter::from_fn(move || {
+            if alive == 0 {
+                return None;
+            }
+            let symbol = self.symbols[alive.trailing_zeros() as usize];
+            alive &= alive - 1;
+            Some(symbol)
+        })
+    }
+}
+
+/// Merges every word of `group` until nothing can be merged.
+#[inline(always)]
+pub fn merge<I: Isa, const LANES: usize>(isa: I, pairs: &Pairs, group: &mut [Lanes<LANES>]) {
+    loop {
+        let mut least = NOTHING;
+        for word in group.iter_mut() {
+            let best = isa.least(&word.ranks);
+            least = least.min(best);
+            // With nothing left to merge the lane is 0, and all that follows changes nothing that counts.
+            let best = best.min(NOTHING);
+            let (merged, lane) = (best >> 6, best & 63);
+            let above = word.alive & !1u64 << lane;
+            let right = above.trailing_zeros() & 63;
+            let after = (above & above.wrapping_sub(1)).trailing_zeros() & 63;
+            let below = word.alive & !(!0u64 << lane);
+            let before = 63 - (below | 1).leading_zeros();
+            word.alive &= !(u64::from(best < NOTHING) << right);
+            // SAFETY: `alive` has bits below LANES only: lanes 0 to n + 1, and n + 2 <= LANES. Each of these is the place
+            // of such a bit, or 0 where there is none.
+            unsafe {
+                let next_symbol = *word.symbols.get_unchecked(after as usize);
+                let last_symbol = *word.symbols.get_unchecked(before as usize);
+                *word.symbols.get_unchecked_mut(lane as usize) = merged;
+                let with_next = pairs.get(isa, merged, next_symbol);
+                let with_last = pairs.get(isa, last_symbol, merged);
+                *word.ranks.get_unchecked_mut(before as usize) = with_last << 6 | before;
+                *word.ranks.get_unchecked_mut(right as usize) = NOTHING;
+                *word.ranks.get_unchecked_mut(lane as usize) = with_next << 6 | lane;
+            }
+        }
+        if least >= NOTHING {
+            return;
+        }
+    }
+}

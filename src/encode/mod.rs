@@ -1,0 +1,45 @@
+//! Documents -> ids.
+//!
+//! In: documents (bytes + ends) and a vocabulary. Out: ids + ends, final: with the tokens at the start and the end of
+//! each document in place, and as narrow as asked for. The ids are those of the library that the vocabulary comes from,
+//! for every valid UTF-8 text; they depend neither on the number of threads nor on the size of the caches. Memory
+//! beyond the caller's is a cache and some buffers a thread, whatever the text. The plain version is
+//! `reference/encode.py`.
+//!
+//! ```text
+//! documents   in parallel: chunks of documents to threads, ids back in order
+//! encoder     one document: added tokens, normalizing, stretches
+//! scan        a stretch to batches of words
+//! batch       a batch of words to ids: key, probe, miss, write; the cache
+//! bpe         misses merged: bytes or characters; lockstep for short words, long for long ones
+//! wordpiece   misses of WordPiece
+//! vocabulary  tokens and merges to symbols; pairs: two symbols to one
+//! added       texts that are tokens; normalize: NFC and the like
+//! decode      ids to bytes
+//! isa         the same for processors with AVX2, and for any
+//! ```
+
+mod added;
+mod batch;
+mod bpe;
+mod cache;
+mod decode;
+mod documents;
+mod encoder;
+mod isa;
+mod lockstep;
+mod long;
+mod normalize;
+mod pairs;
+mod scan;
+#[cfg(test)]
+mod tests;
+mod vocabulary;
+mod wordpiece;
+
+pub use added::{AddedToken, Special};
+pub use bpe::{Bytes, Characters, Unknown};
+pub use decode::Decoder;
+pub use documents::{Ids, Options};
+pub use encoder::{Encoder, Prefix, Settings};
+pub use normalize::Normalizer;

@@ -1,0 +1,4 @@
+//! placeholder until WordPiece is merged
+/// S
+#[derive(Default)]
+pub struct Scratch;

@@ -1,0 +1,403 @@
+//! `Encoder` and `Decoder`: texts to ids and back, over flat buffers.
+
+use super::arrays::documents;
+use super::to_py;
+use crate::encode::{
+    AddedToken, Bytes, Characters, Decoder, Encoder, Ids, Normalizer, Options, Prefix, Settings, Special, Unknown,
+};
+use crate::error::Error;
+use crate::pretoken::Split;
+use numpy::ndarray::ArrayView1;
+use numpy::{Element, IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What `special` may be.
+enum Asked {
+    Plain,
+    Parse,
+    Set(Vec<String>),
+}
+
+impl Asked {
+    fn get(&self) -> Special<'_> {
+        match self {
+            Asked::Plain => Special::Plain,
+            Asked::Parse => Special::Parse,
+            Asked::Set(texts) => Special::Set(texts),
+        }
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Asked {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Asked> {
+        if let Ok(name) = given.cast::<PyString>() {
+            return match name.to_str()? {
+                "plain" => Ok(Asked::Plain),
+                "parse" => Ok(Asked::Parse),
+                other => Err(PyValueError::new_err(format!("special={other:?}: expected 'plain', 'parse' or a list"))),
+            };
+        }
+        Ok(Asked::Set(given.extract()?))
+    }
+}
+
+/// Buffers that came back from Python, to be used again: a new one costs a page fault for every 4 KiB of ids.
+#[derive(Default)]
+struct Buffers {
+    wide: Mutex<Vec<Vec<u32>>>,
+    narrow: Mutex<Vec<Vec<u16>>>,
+}
+
+/// Bytes of ids that a buffer may have held to be kept, and how many are kept.
+const KEPT_BYTES: usize = 8 << 20;
+const KEPT: usize = 2;
+
+fn take<T>(kept: &Mutex<Vec<Vec<T>>>, room: usize) -> Vec<T> {
+    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    match kept.iter().position(|buffer| buffer.capacity() >= room) {
+        Some(at) => kept.swap_remove(at),
+        None => Vec::new(),
+    }
+}
+
+fn give_back<T>(kept: &Mutex<Vec<Vec<T>>>, buffer: Vec<T>) {
+    if size_of_val(&buffer[..]) > KEPT_BYTES {
+        return;
+    }
+    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    if kept.len() < KEPT {
+        kept.push(buffer);
+    } else if let Some(smaller) = kept.iter_mut().find(|one| one.capacity() < buffer.capacity()) {
+        *smaller = buffer;
+    }
+}
+
+/// Owns the ids of an array that Python has; when the array is garbage, its memory goes back to the encoder.
+#[pyclass(name = "_Ids", frozen, module = "piecemill._core")]
+struct PyIds {
+    ids: Option<Ids>,
+    buffers: Arc<Buffers>,
+}
+
+impl Drop for PyIds {
+    fn drop(&mut self) {
+        match self.ids.take() {
+            Some(Ids::Wide(ids)) => give_back(&self.buffers.wide, ids),
+            Some(Ids::Narrow(ids)) => give_back(&self.buffers.narrow, ids),
+            None => {}
+        }
+    }
+}
+
+/// One vocabulary, ready to encode. Threads may share it; each thread of a call has a cache of fixed size.
+#[pyclass(name = "Encoder", frozen, module = "piecemill._core")]
+struct PyEncoder {
+    encoder: Encoder,
+    buffers: Arc<Buffers>,
+}
+
+type Tokens<'py> = (PyReadonlyArray1<'py, u8>, PyReadonlyArray1<'py, i64>, PyReadonlyArray1<'py, u32>);
+type Added = (String, u32, u32);
+
+fn slices<'a>(data: &'a [u8], ends: &[i64]) -> Vec<&'a [u8]> {
+    let starts = std::iter::once(0).chain(ends.iter().copied());
+    starts.zip(ends).map(|(start, &end)| &data[start as usize..end as usize]).collect()
+}
+
+/// The tokens one by one, and their ids.
+fn tokens<'a>((data, ends, ids): &'a Tokens<'_>) -> PyResult<(Vec<&'a [u8]>, &'a [u32])> {
+    let (data, ends) = documents(data, ends)?;
+    let ids = ids.as_slice()?;
+    if ids.len() != ends.len() {
+        return Err(PyValueError::new_err(format!("{} ids for {} tokens; expected as many", ids.len(), ends.len())));
+    }
+    Ok((slices(data, ends), ids))
+}
+
+fn merges<'a>(given: Option<&'a PyReadonlyArray2<'_, u32>>) -> PyResult<Option<&'a [[u32; 2]]>> {
+    let Some(given) = given else { return Ok(None) };
+    let (pairs, []) = given.as_slice()?.as_chunks::<2>() else {
+        return Err(PyValueError::new_err("merges: expected pairs"));
+    };
+    Ok(Some(pairs))
+}
+
+fn settings(
+    normalizer: &[Vec<String>],
+    added: Vec<Added>,
+    prefix: Prefix,
+    cache_bytes: usize,
+    portable: bool,
+) -> PyResult<Settings> {
+    let normalizer = if normalizer.is_empty() { None } else { Some(Normalizer::new(normalizer).map_err(to_py)?) };
+    let added = added
+        .into_iter()
+        .map(|(text, id, flags)| AddedToken {
+            text,
+            id,
+            special: flags & 1 != 0,
+            normalized: flags & 2 != 0,
+            single_word: flags & 4 != 0,
+            left_strip: flags & 8 != 0,
+            right_strip: flags & 16 != 0,
+        })
+        .collect();
+    Ok(Settings { normalizer, added, prefix, cache_bytes, portable })
+}
+
+fn prefix_named(name: &str) -> PyResult<Prefix> {
+    match name {
+        "never" => Ok(Prefix::Never),
+        "first" => Ok(Prefix::First),
+        "always" => Ok(Prefix::Always),
+        "first-unless-space" => Ok(Prefix::FirstUnlessSpace),
+        "always-unless-space" => Ok(Prefix::AlwaysUnlessSpace),
+        _ => Err(PyValueError::new_err(format!("prefix={name:?}: no such rule"))),
+    }
+}
+
+impl PyEncoder {
+    fn new(encoder: Encoder) -> PyEncoder {
+        PyEncoder { encoder, buffers: Arc::default() }
+    }
+
+    /// An array over ids that `PyIds` owns.
+    fn array<'py, T: Element>(&self, py: Python<'py>, ids: Ids, of: fn(&Ids) -> &[T]) -> PyResult<Bound<'py, PyAny>> {
+        let owner = Bound::new(py, PyIds { ids: Some(ids), buffers: self.buffers.clone() })?;
+        let held = owner.get().ids.as_ref().map(of).unwrap_or_default();
+        let view = ArrayView1::from(held);
+        // SAFETY: the array keeps its owner alive, and the owner never touches the ids until it is dropped.
+        let array = unsafe { PyArray1::borrow_from_array(&view, owner.clone().into_any()) };
+        Ok(array.into_any())
+    }
+}
+
+#[pymethods]
+impl PyEncoder {
+    /// Byte-level BPE.
+    #[staticmethod]
+    #[pyo3(signature = (tokens_data, token_ends, ids, merges, *, split, whole_words, normalizer = vec![], added = vec![], prefix = "never", cache_bytes = 24 << 20, portable = false))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
+    fn bpe(
+        py: Python<'_>,
+        tokens_data: PyReadonlyArray1<'_, u8>,
+        token_ends: PyReadonlyArray1<'_, i64>,
+        ids: PyReadonlyArray1<'_, u32>,
+        merges: Option<PyReadonlyArray2<'_, u32>>,
+        split: Vec<String>,
+        whole_words: bool,
+        normalizer: Vec<Vec<String>>,
+        added: Vec<Added>,
+        prefix: &str,
+        cache_bytes: usize,
+        portable: bool,
+    ) -> PyResult<PyEncoder> {
+        let flat = (tokens_data, token_ends, ids);
+        let (tokens, ids) = tokens(&flat)?;
+        let merges = self::merges(merges.as_ref())?;
+        let settings = settings(&normalizer, added, prefix_named(prefix)?, cache_bytes, portable)?;
+        let encoder = py.detach(|| {
+            let model = Bytes::new(&tokens, ids, merges, whole_words)?;
+            let split = Split::new(split.first().map_or("none", String::as_str))?;
+            Encoder::bytes(model, split, settings)
+        });
+        Ok(PyEncoder::new(encoder.map_err(to_py)?))
+    }
+
+    /// BPE over characters, as SentencePiece does it.
+    #[staticmethod]
+    #[pyo3(signature = (tokens_data, token_ends, ids, merges, *, byte_ids, unk, fuse_unk, prefix, normalizer = vec![], added = vec![], cache_bytes = 24 << 20, portable = false))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
+    fn characters(
+        py: Python<'_>,
+        tokens_data: PyReadonlyArray1<'_, u8>,
+        token_ends: PyReadonlyArray1<'_, i64>,
+        ids: PyReadonlyArray1<'_, u32>,
+        merges: Option<PyReadonlyArray2<'_, u32>>,
+        byte_ids: Option<Vec<u32>>,
+        unk: Option<u32>,
+        fuse_unk: bool,
+        prefix: &str,
+        normalizer: Vec<Vec<String>>,
+        added: Vec<Added>,
+        cache_bytes: usize,
+        portable: bool,
+    ) -> PyResult<PyEncoder> {
+        let flat = (tokens_data, token_ends, ids);
+        let (tokens, ids) = tokens(&flat)?;
+        let merges = self::merges(merges.as_ref())?;
+        let unknown = match (byte_ids.map(<[u32; 256]>::try_from), unk) {
+            (Some(Ok(of_bytes)), _) => Unknown::Bytes(Box::new(of_bytes)),
+            (Some(Err(other)), _) => {
+                return Err(PyValueError::new_err(format!("byte_ids: {} ids; expected 256", other.len())));
+            }
+            (None, Some(id)) => Unknown::Id { id, fuse: fuse_unk },
+            (None, None) => return Err(PyValueError::new_err("either byte_ids or unk must be given")),
+        };
+        let settings = settings(&normalizer, added, prefix_named(prefix)?, cache_bytes, portable)?;
+        let encoder = py.detach(|| Encoder::characters(Characters::new(&tokens, ids, merges, unknown)?, settings));
+        Ok(PyEncoder::new(encoder.map_err(to_py)?))
+    }
+
+    /// The ids of one text.
+    fn encode<'py>(&self, py: Python<'py>, text: &str, special: Asked) -> PyResult<Bound<'py, PyArray1<u32>>> {
+        // Letting go of the interpreter costs more than a short text.
+        let ids = match text.len() {
+            ..4096 => self.encoder.encode(text, special.get()),
+            _ => py.detach(|| self.encoder.encode(text, special.get())),
+        };
+        Ok(ids.map_err(to_py)?.into_pyarray(py))
+    }
+
+    /// The ids of all documents one after another, and where each ends.
+    #[pyo3(signature = (data, ends, *, bos, eos, narrow, special, threads))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
+    fn encode_flat<'py>(
+        &self,
+        py: Python<'py>,
+        data: PyReadonlyArray1<'py, u8>,
+        ends: PyReadonlyArray1<'py, i64>,
+        bos: Option<u32>,
+        eos: Option<u32>,
+        narrow: bool,
+        special: Asked,
+        threads: usize,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyArray1<i64>>)> {
+        let (data, ends) = documents(&data, &ends)?;
+        let threads = match threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            some => some,
+        };
+        let options = Options { bos, eos, narrow, special: special.get(), threads };
+        let buffers = &self.buffers;
+        let (ids, ends) = py
+            .detach(|| {
+                let wide = |room| take(&buffers.wide, room);
+                let narrow = |room| take(&buffers.narrow, room);
+                self.encoder.documents(data, ends, options, wide, narrow)
+            })
+            .map_err(to_py)?;
+        let array = match &ids {
+            Ids::Wide(_) => self.array::<u32>(py, ids, |ids| match ids {
+                Ids::Wide(ids) => ids,
+                Ids::Narrow(_) => &[],
+            })?,
+            Ids::Narrow(_) => self.array::<u16>(py, ids, |ids| match ids {
+                Ids::Narrow(ids) => ids,
+                Ids::Wide(_) => &[],
+            })?,
+        };
+        Ok((array, ends.into_pyarray(py)))
+    }
+}
+
+/// Ids to bytes, by a table.
+#[pyclass(name = "Decoder", frozen, module = "piecemill._core")]
+struct PyDecoder(Decoder);
+
+/// Ids of any integer type.
+#[derive(FromPyObject)]
+enum AnyIds<'py> {
+    U32(PyReadonlyArray1<'py, u32>),
+    U16(PyReadonlyArray1<'py, u16>),
+    I64(PyReadonlyArray1<'py, i64>),
+    I32(PyReadonlyArray1<'py, i32>),
+    List(Vec<i64>),
+}
+
+impl AnyIds<'_> {
+    fn decode(&self, decoder: &Decoder, from: usize, to: Option<usize>, out: &mut Vec<u8>) -> Result<(), Error> {
+        fn part<T: Copy + Into<i64>>(ids: &[T], from: usize, to: Option<usize>) -> impl Iterator<Item = i64> {
+            ids[from..to.unwrap_or(ids.len())].iter().map(|&id| id.into())
+        }
+        let rows = |why: numpy::AsSliceError| Error::Tokenizer(format!("decode: {why}; expected one row of ids."));
+        match self {
+            AnyIds::U32(ids) => decoder.decode(part(ids.as_slice().map_err(rows)?, from, to), out),
+            AnyIds::U16(ids) => decoder.decode(part(ids.as_slice().map_err(rows)?, from, to), out),
+            AnyIds::I64(ids) => decoder.decode(part(ids.as_slice().map_err(rows)?, from, to), out),
+            AnyIds::I32(ids) => decoder.decode(part(ids.as_slice().map_err(rows)?, from, to), out),
+            AnyIds::List(ids) => decoder.decode(part(ids, from, to), out),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            AnyIds::U32(ids) => ids.len().unwrap_or(0),
+            AnyIds::U16(ids) => ids.len().unwrap_or(0),
+            AnyIds::I64(ids) => ids.len().unwrap_or(0),
+            AnyIds::I32(ids) => ids.len().unwrap_or(0),
+            AnyIds::List(ids) => ids.len(),
+        }
+    }
+}
+
+#[pymethods]
+impl PyDecoder {
+    #[new]
+    #[pyo3(signature = (tokens_data, token_ends, *, first = None, missing = vec![]))]
+    fn new(
+        tokens_data: PyReadonlyArray1<'_, u8>,
+        token_ends: PyReadonlyArray1<'_, i64>,
+        first: Option<(PyReadonlyArray1<'_, u8>, PyReadonlyArray1<'_, i64>)>,
+        missing: Vec<usize>,
+    ) -> PyResult<PyDecoder> {
+        let tokens = documents(&tokens_data, &token_ends)?;
+        let first = first.as_ref().map(|(data, ends)| documents(data, ends)).transpose()?;
+        if first.is_some_and(|(_, ends)| ends.len() != tokens.1.len()) {
+            return Err(PyValueError::new_err("first: expected as many tokens as in the table"));
+        }
+        Ok(PyDecoder(Decoder::new(tokens, first, missing)))
+    }
+
+    /// The bytes of a row of ids.
+    fn decode<'py>(&self, py: Python<'py>, ids: AnyIds<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let mut out = vec![];
+        ids.decode(&self.0, 0, None, &mut out).map_err(to_py)?;
+        Ok(PyBytes::new(py, &out))
+    }
+
+    /// The text of a row of ids; bytes that are not UTF-8 become U+FFFD as in Python's "replace".
+    fn decode_text<'py>(&self, py: Python<'py>, ids: AnyIds<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let mut out = vec![];
+        ids.decode(&self.0, 0, None, &mut out).map_err(to_py)?;
+        match std::str::from_utf8(&out) {
+            Ok(text) => Ok(PyString::new(py, text).into_any()),
+            Err(_) => PyBytes::new(py, &out).call_method1("decode", ("utf-8", "replace")),
+        }
+    }
+
+    /// The bytes of many rows of ids one after another, and where each ends.
+    fn decode_flat<'py>(
+        &self,
+        py: Python<'py>,
+        ids: AnyIds<'py>,
+        ends: PyReadonlyArray1<'py, i64>,
+    ) -> PyResult<(Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<i64>>)> {
+        let ends = ends.as_slice()?;
+        if !crate::arrays::ends_fit(ids.len(), ends) {
+            return Err(PyValueError::new_err("ends: expected rising ends that finish where ids do"));
+        }
+        let (mut out, mut out_ends) = (vec![], Vec::with_capacity(ends.len()));
+        let mut from = 0;
+        for (row, &end) in ends.iter().enumerate() {
+            ids.decode(&self.0, from, Some(end as usize), &mut out).map_err(|error| match error {
+                Error::Tokenizer(why) => to_py(Error::Tokenizer(format!("row {row}: {why}"))),
+                other => to_py(other),
+            })?;
+            out_ends.push(out.len() as i64);
+            from = end as usize;
+        }
+        Ok((out.into_pyarray(py), out_ends.into_pyarray(py)))
+    }
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyEncoder>()?;
+    module.add_class::<PyDecoder>()?;
+    module.add_class::<PyIds>()
+}
