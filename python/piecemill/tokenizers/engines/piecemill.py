@@ -7,7 +7,8 @@ library on the nasty strings when it is loaded (see `choose`).
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cache, partial
+from itertools import pairwise
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,7 +17,7 @@ from piecemill._core import Encoder, __version__
 from piecemill.tokenizers.engines.json_settings import Left, encoder_of_json
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
 from piecemill.tokenizers.models.ranks import Ranks
-from piecemill.tokenizers.models.sentencepiece import SPACE, PieceType, SentencePiece
+from piecemill.tokenizers.models.sentencepiece import SPACE, Piece, PieceType, SentencePiece
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
 from piecemill.tokenizers.splits import PATTERNS
 from piecemill.tokenizers.texts import flat_tokens
@@ -134,11 +135,7 @@ def _sentencepiece(model: SentencePiece) -> Build:
     if of_type[PieceType.UNUSED]:
         raise Left(f"piece {read.pieces[of_type[PieceType.UNUSED][0]].text!r} is marked as unused")
     added = _user_defined(model, of_type[PieceType.USER_DEFINED])
-    ranked = sorted(of_type[PieceType.NORMAL], key=lambda i: -read.pieces[i].score)
-    scores = Counter(read.pieces[i].score for i in ranked if len(read.pieces[i].text) > 1)
-    twice = next((score for score, times in scores.items() if times > 1), None)
-    if twice is not None:
-        raise Left(f"two pieces have the same score, {twice:g}, so their position in the text decides which merges")
+    ranked = _by_score([(i, read.pieces[i]) for i in of_type[PieceType.NORMAL]])
     byte_ids = {int(read.pieces[i].text[3:5], 16): i for i in of_type[PieceType.BYTE]}
     if read.byte_fallback and len(byte_ids) < 256:
         raise Left("this model has byte fallback, but not all 256 byte pieces")
@@ -155,6 +152,53 @@ def _sentencepiece(model: SentencePiece) -> Build:
         prefix="first" if read.dummy_prefix else "never",
         added=added,
     )
+
+
+def _by_score(pieces: list[tuple[int, Piece]]) -> list[int]:
+    """Ids of the pieces, best score first.
+
+    Of two possible merges with one score, sentencepiece takes the left one, where the encoder goes by rank. So pieces
+    may only share a score as the space runs of Llama and Mistral do, for which `_space_runs` finds ranks.
+    """
+    ranked = sorted(pieces, key=lambda item: -item[1].score)
+    scores = Counter(piece.score for _, piece in pieces if len(piece.text) > 1)
+    shared = [score for score, times in scores.items() if times > 1]
+    if not shared:
+        return [i for i, _ in ranked]
+    runs = {len(piece.text): i for i, piece in ranked if len(piece.text) > 1 and not piece.text.strip(SPACE)}
+    alone = [piece for _, piece in pieces if len(piece.text) > 1 and piece.text.strip(SPACE)]
+    if shared != [min(scores)] or scores[shared[0]] != len(runs) or any(SPACE * 2 in piece.text for piece in alone):
+        raise Left(f"two pieces have the same score, {shared[0]:g}, so their position in the text decides which merges")
+    order = _space_runs(frozenset(runs))
+    return [i for i, _ in ranked if i not in runs.values()] + [runs[length] for length in order]
+
+
+@cache
+def _space_runs(lengths: frozenset[int]) -> list[int]:
+    """An order of merging in which runs of spaces come out as if the leftmost possible merge were always taken.
+
+    They merge after everything else, and no other piece has two spaces in a row, so only the length of a run decides.
+    """
+    largest = max(lengths)
+    powers = [1 << n for n in range(1, largest.bit_length()) if 1 << n in lengths]
+    # What the powers leave of a run (8 + 4 + 2 + 1) is joined from the left.
+    joined = [sum(sorted(powers, reverse=True)[at : at + count]) for at in range(len(powers)) for count in range(2, 9)]
+    order = list(dict.fromkeys([*powers, *(one for one in joined if one in lengths), *sorted(lengths)]))
+    for length in range(2, 4 * largest + 2):
+        if _merged(length, lengths, lambda made: order.index(made)) != _merged(length, lengths, lambda made: 0):
+            raise Left("pieces of several spaces have the same score, so their position decides which merges")
+    return order
+
+
+def _merged(length: int, lengths: frozenset[int], rank: Callable[[int], int]) -> list[int]:
+    """A run of spaces after merging: the best rank first, of equal ones the leftmost."""
+    run = [1] * length
+    while True:
+        made = [(rank(one + two), at) for at, (one, two) in enumerate(pairwise(run)) if one + two in lengths]
+        if not made:
+            return run
+        _, at = min(made)
+        run[at : at + 2] = [run[at] + run[at + 1]]
 
 
 def _user_defined(model: SentencePiece, ids: list[int]) -> list[tuple[str, int, int]]:
