@@ -62,6 +62,7 @@ pub struct Bytes {
     /// What two neighbouring bytes merge into, or [`NOBODY`].
     first_merge: Vec<u32>,
     whole: WholeWords,
+    whole_words: bool,
     long: OnceLock<LongWords>,
 }
 
@@ -84,7 +85,12 @@ impl Bytes {
             .map(|two: usize| symbols.pairs.get(Portable, symbol_of[two & 0xff], symbol_of[two >> 8]))
             .collect();
         let whole = WholeWords::new(&symbols, whole_words);
-        Ok(Bytes { symbols, symbol_of, first_merge, whole, long: OnceLock::new() })
+        Ok(Bytes { symbols, symbol_of, first_merge, whole, whole_words, long: OnceLock::new() })
+    }
+
+    /// Whether a word that is exactly a token is that token before any merging.
+    pub fn whole_words(&self) -> bool {
+        self.whole_words
     }
 
     /// The largest id of any token.

@@ -36,7 +36,7 @@ pub struct Settings {
 }
 
 enum Kind {
-    Bytes { model: Bytes, split: Split, joined: Box<[[u64; 4]; 256]> },
+    Bytes { model: Bytes, split: Split, joined: Option<Box<[[u64; 4]; 256]>> },
     Characters(Characters),
 }
 
@@ -55,7 +55,9 @@ pub struct Encoder {
 impl Encoder {
     /// Byte-level BPE.
     pub fn bytes(model: Bytes, split: Split, settings: Settings) -> Result<Encoder> {
-        let (joined, largest_id) = (model.joined(), model.largest_id());
+        let largest_id = model.largest_id();
+        // A part of a word is not a word, and must not be taken for a token that only a whole word can be.
+        let joined = (!model.whole_words()).then(|| model.joined());
         Encoder::new(Kind::Bytes { model, split, joined }, largest_id, settings)
     }
 
@@ -215,7 +217,7 @@ impl Encoder {
     fn stretch(&self, worker: &mut Worker, stretch: Stretch, drain: Drain) -> Result<()> {
         match &self.kind {
             Kind::Bytes { model, split, joined } => {
-                split.visit(Bytewise { worker, model, joined, stretch, portable: self.portable, drain })
+                split.visit(Bytewise { worker, model, joined: joined.as_deref(), stretch, portable: self.portable, drain })
             }
             Kind::Characters(model) => {
                 by_ends(worker, model, stretch, |text, at| model.end(text, at), drain)
@@ -228,7 +230,7 @@ impl Encoder {
 struct Bytewise<'a, 'd> {
     worker: &'a mut Worker,
     model: &'a Bytes,
-    joined: &'a [[u64; 4]; 256],
+    joined: Option<&'a [[u64; 4]; 256]>,
     stretch: Stretch<'a>,
     portable: bool,
     drain: Drain<'d>,
@@ -243,11 +245,14 @@ impl Visitor for Bytewise<'_, '_> {
 
     /// Whole texts are cut where no token has the two bytes side by side: no merge ever crosses such a place.
     fn whole(self) -> Result<()> {
+        let Some(joined) = self.joined else {
+            return by_ends(self.worker, self.model, self.stretch, |text, _| text.len(), self.drain);
+        };
         let end = |text: &[u8], at: usize| {
             let mut end = at + 1;
             while end < text.len() {
                 let (left, right) = (text[end - 1], text[end]);
-                if self.joined[usize::from(left)][usize::from(right) / 64] >> (right % 64) & 1 == 0 {
+                if joined[usize::from(left)][usize::from(right) / 64] >> (right % 64) & 1 == 0 {
                     break;
                 }
                 end += 1;

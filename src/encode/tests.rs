@@ -1,1 +1,294 @@
-//! tests
+//! The encoder against the definition of BPE, on vocabularies and texts made to go wrong.
+
+use super::*;
+use crate::pretoken::Split;
+use std::collections::HashMap;
+
+/// A small generator (xorshift64*): the runs are the same everywhere.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n
+    }
+
+    fn text(&mut self, letters: &str, most: usize) -> String {
+        let letters: Vec<char> = letters.chars().collect();
+        (0..self.below(most + 1)).map(|_| letters[self.below(letters.len())]).collect()
+    }
+}
+
+/// A vocabulary as the definition reads it.
+struct Plain {
+    tokens: Vec<Vec<u8>>,
+    merges: Option<Vec<[u32; 2]>>,
+    whole_words: bool,
+}
+
+impl Plain {
+    /// The indexes of the tokens of one word: always the pair of the lowest rank, the leftmost of equal ones.
+    fn encode(&self, word: &[u8]) -> Vec<u32> {
+        let index: HashMap<&[u8], u32> = self.tokens.iter().enumerate().map(|(i, t)| (t.as_slice(), i as u32)).collect();
+        if let Some(&whole) = index.get(word).filter(|_| self.whole_words) {
+            return vec![whole];
+        }
+        // Of a pair that is listed twice the last counts, as in HF `tokenizers`.
+        let listed: Option<HashMap<[u32; 2], usize>> =
+            self.merges.as_ref().map(|merges| merges.iter().enumerate().map(|(rank, &pair)| (pair, rank)).collect());
+        let joined = |l: u32, r: u32| [&self.tokens[l as usize][..], &self.tokens[r as usize][..]].concat();
+        let rank = |l: u32, r: u32| match &listed {
+            Some(listed) => listed.get(&[l, r]).copied(),
+            None => index.get(joined(l, r).as_slice()).map(|&i| i as usize),
+        };
+        let mut parts: Vec<u32> = word.iter().map(|byte| index[&[*byte][..]]).collect();
+        while let Some((_, at)) =
+            parts.windows(2).enumerate().filter_map(|(at, pair)| rank(pair[0], pair[1]).map(|rank| (rank, at))).min()
+        {
+            parts[at] = index[joined(parts[at], parts[at + 1]).as_slice()];
+            parts.remove(at + 1);
+        }
+        parts
+    }
+
+    fn encoder(&self, split: &str, cache_bytes: usize, portable: bool) -> Encoder {
+        let tokens: Vec<&[u8]> = self.tokens.iter().map(Vec::as_slice).collect();
+        let ids: Vec<u32> = (0..tokens.len() as u32).map(id_of).collect();
+        let model = Bytes::new(&tokens, &ids, self.merges.as_deref(), self.whole_words).expect("a vocabulary");
+        let settings = Settings { normalizer: None, added: vec![], prefix: Prefix::Never, cache_bytes, portable };
+        Encoder::bytes(model, Split::new(split).expect("a split"), settings).expect("an encoder")
+    }
+}
+
+/// Ids that are not indexes.
+fn id_of(index: u32) -> u32 {
+    3 * index + 7
+}
+
+fn bytes() -> Vec<Vec<u8>> {
+    (0..=255).map(|byte| vec![byte]).collect()
+}
+
+/// Ranks over a few letters, in any order: parts may rank after what they make, and some tokens cannot be reached.
+fn random_ranks(random: &mut Random) -> Plain {
+    let mut tokens = bytes();
+    for _ in 0..random.below(60) {
+        let token = random.text("abé", 7).into_bytes();
+        if token.len() > 1 && !tokens.contains(&token) {
+            let at = random.below(tokens.len() + 1);
+            tokens.insert(at, token);
+        }
+    }
+    Plain { tokens, merges: None, whole_words: random.below(2) == 0 }
+}
+
+/// Merges over a few letters; some make a token that another one makes too, some come twice, some never happen.
+fn random_merges(random: &mut Random) -> Plain {
+    let mut tokens = bytes();
+    let mut merges = vec![];
+    for _ in 0..random.below(50) {
+        let letters: Vec<u32> = (0..tokens.len() as u32).filter(|&i| i >= 256 || b"ab\xc3\xa9".contains(&(i as u8))).collect();
+        let pair = [letters[random.below(letters.len())], letters[random.below(letters.len())]];
+        let made = [&tokens[pair[0] as usize][..], &tokens[pair[1] as usize][..]].concat();
+        if made.len() > 12 {
+            continue;
+        }
+        if !tokens.contains(&made) {
+            tokens.push(made);
+        }
+        merges.insert(random.below(merges.len() + 1), pair);
+    }
+    Plain { tokens, merges: Some(merges), whole_words: random.below(4) == 0 }
+}
+
+/// Words for the split `\S+|\s+`, of all lengths that are handled differently.
+fn random_text(random: &mut Random) -> String {
+    let mut text = String::new();
+    for _ in 0..random.below(40) {
+        let most = [3, 8, 15, 17, 40, 61, 64, 130, 300][random.below(9)];
+        text += &random.text("abé", most);
+        text += [" ", "\n", ""][random.below(3)];
+    }
+    text
+}
+
+const SPLIT: &str = r"\S+|\s+";
+
+fn words(text: &str) -> Vec<Vec<u8>> {
+    let mut words: Vec<String> = vec![];
+    for c in text.chars() {
+        match words.last_mut() {
+            Some(word) if word.starts_with(char::is_whitespace) == c.is_whitespace() => word.push(c),
+            _ => words.push(c.to_string()),
+        }
+    }
+    words.into_iter().map(String::into_bytes).collect()
+}
+
+#[test]
+fn any_vocabulary_gives_the_ids_of_the_definition_whatever_the_cache_and_the_processor() {
+    let mut random = Random(1);
+    for round in 0..60 {
+        let plain = if round % 2 == 0 { random_ranks(&mut random) } else { random_merges(&mut random) };
+        let encoders = [(1, false), (1, true), (5000, false), (24 << 20, false), (24 << 20, true)]
+            .map(|(cache_bytes, portable)| plain.encoder(SPLIT, cache_bytes, portable));
+        for _ in 0..6 {
+            let text = random_text(&mut random);
+            let want: Vec<u32> = words(&text).iter().flat_map(|word| plain.encode(word)).map(id_of).collect();
+            for encoder in &encoders {
+                assert_eq!(encoder.encode(&text, Special::Plain), Ok(want.clone()), "round {round}: {text:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn whole_documents_are_merged_as_one_word() {
+    let mut random = Random(2);
+    for round in 0..60 {
+        let plain = if round % 2 == 0 { random_ranks(&mut random) } else { random_merges(&mut random) };
+        let encoder = plain.encoder("none", 1 << 20, false);
+        let text = if round % 3 == 0 { random.text("ab", 5) } else { random_text(&mut random) };
+        let want: Vec<u32> = plain.encode(text.as_bytes()).into_iter().map(id_of).collect();
+        assert_eq!(encoder.encode(&text, Special::Plain), Ok(want), "round {round}: {text:?}");
+    }
+}
+
+fn flat(texts: &[String]) -> (Vec<u8>, Vec<i64>) {
+    let mut ends = vec![];
+    let mut data = vec![];
+    for text in texts {
+        data.extend_from_slice(text.as_bytes());
+        ends.push(data.len() as i64);
+    }
+    (data, ends)
+}
+
+fn options(threads: usize, narrow: bool) -> Options<'static> {
+    Options { bos: Some(1), eos: Some(2), narrow, special: Special::Plain, threads }
+}
+
+#[test]
+fn ids_are_the_same_for_any_number_of_threads_and_either_width() {
+    let mut random = Random(3);
+    let plain = random_merges(&mut random);
+    let mut texts: Vec<String> = (0..3000).map(|_| random_text(&mut random)).collect();
+    // A document that is drained while others wait for it.
+    texts.insert(7, random.text("ab ", 3 << 20));
+    texts.insert(9, String::new());
+    let (data, ends) = flat(&texts);
+    let encoder = plain.encoder(SPLIT, 1 << 20, false);
+    let one = encoder.documents(&data, &ends, options(1, false), |_| vec![], |_| vec![]).expect("ids");
+    for threads in [2, 3, 8] {
+        let many = encoder.documents(&data, &ends, options(threads, false), |_| vec![9; 5], |_| vec![]).expect("ids");
+        assert_eq!(many, one);
+    }
+    let (Ids::Wide(wide), id_ends) = one else { panic!("wide ids were asked for") };
+    let (narrow, narrow_ends) =
+        encoder.documents(&data, &ends, options(2, true), |_| vec![], |_| vec![]).expect("ids");
+    assert_eq!(narrow, Ids::Narrow(wide.iter().map(|&id| id as u16).collect()));
+    assert_eq!(narrow_ends, id_ends);
+    let mut start = 0;
+    for (text, &end) in texts.iter().zip(&id_ends) {
+        let ids = &wide[start..end as usize];
+        assert_eq!(ids.first().zip(ids.last()), Some((&1, &2)));
+        assert_eq!(Ok(ids[1..ids.len() - 1].to_vec()), encoder.encode(text, Special::Plain));
+        start = end as usize;
+    }
+}
+
+#[test]
+fn the_first_broken_text_is_named_whatever_the_number_of_threads() {
+    let plain = Plain { tokens: bytes(), merges: None, whole_words: true };
+    let encoder = plain.encoder("gpt2", 1 << 20, false);
+    let mut data = vec![b'a'; 4 << 20];
+    let ends: Vec<i64> = (1..=1024).map(|i| i * 4096).collect();
+    data[700 * 4096 + 17] = 0xff;
+    data[900 * 4096] = 0xc0;
+    // A character that goes from one text into the next is broken in both.
+    data[500 * 4096 - 1] = 0xc3;
+    data[500 * 4096] = 0xa9;
+    for threads in [1, 2, 7] {
+        let error = encoder.documents(&data, &ends, options(threads, false), |_| vec![], |_| vec![]).expect_err("broken");
+        assert!(error.to_string().starts_with("texts[499]: byte 4095 is 0xc3"), "{error}");
+    }
+}
+
+/// Steps that the search for a long word takes.
+fn steps(text: &str) -> (u64, usize) {
+    let mut random = Random(5);
+    // Every string of up to three letters, and longer runs.
+    let mut tokens = bytes();
+    for a in "abc".chars() {
+        for b in "abc".chars() {
+            tokens.push(format!("{a}{b}").into_bytes());
+        }
+    }
+    for len in [3, 4, 6, 8, 16, 32, 64] {
+        tokens.push("a".repeat(len).into_bytes());
+        tokens.push(random.text("abc", len).into_bytes());
+    }
+    tokens.sort_by_key(Vec::len);
+    tokens.retain(|token| !token.is_empty());
+    tokens.dedup();
+    let mut seen = std::collections::HashSet::new();
+    tokens.retain(|token| seen.insert(token.clone()));
+    let plain = Plain { tokens, merges: None, whole_words: true };
+    let encoder = plain.encoder("none", 1 << 20, false);
+    encoder.with_worker(|worker| worker.scratch.long.steps = 0);
+    let ids = encoder.encode(text, Special::Plain).expect("ids");
+    (encoder.with_worker(|worker| worker.scratch.long.steps), ids.len())
+}
+
+#[test]
+fn a_word_of_a_megabyte_takes_steps_in_proportion_to_its_length() {
+    let mut random = Random(6);
+    let random_letters: String = (0..1 << 20).map(|_| ['a', 'b', 'c'][random.below(3)]).collect();
+    for text in ["a".repeat(1 << 20), "ab".repeat(1 << 19), "abc".repeat(1 << 18), random_letters] {
+        let (steps, ids) = steps(&text);
+        assert!(steps >= ids as u64 && steps <= 4 * text.len() as u64, "{steps} steps for {} bytes", text.len());
+    }
+}
+
+fn added(text: &str, id: u32) -> AddedToken {
+    AddedToken {
+        text: text.into(),
+        id,
+        special: true,
+        normalized: false,
+        single_word: false,
+        left_strip: false,
+        right_strip: false,
+    }
+}
+
+#[test]
+fn added_tokens_are_found_as_asked() {
+    let tokens = bytes();
+    let tokens: Vec<&[u8]> = tokens.iter().map(Vec::as_slice).collect();
+    let ids: Vec<u32> = (0..256).collect();
+    let list = vec![
+        added("<s>", 300),
+        added("<s><s>", 301),
+        AddedToken { special: false, single_word: true, ..added("xy", 302) },
+        AddedToken { left_strip: true, right_strip: true, ..added("<m>", 303) },
+    ];
+    let settings =
+        Settings { normalizer: None, added: list, prefix: Prefix::Never, cache_bytes: 1 << 20, portable: false };
+    let model = Bytes::new(&tokens, &ids, None, true).expect("bytes");
+    let encoder = Encoder::bytes(model, Split::new("gpt2").expect("gpt2"), settings).expect("an encoder");
+    let encode = |text: &str, special: Special| encoder.encode(text, special).expect("ids");
+    let of = |text: &str| text.bytes().map(u32::from).collect::<Vec<_>>();
+    assert_eq!(encode("a<s>b", Special::Plain), of("a<s>b"));
+    assert_eq!(encode("a<s>b", Special::Parse), [97, 300, 98]);
+    assert_eq!(encode("<s><s><s>", Special::Parse), [301, 300]);
+    let set = ["<s>".to_string()];
+    assert_eq!(encode("<s><s>", Special::Set(&set)), [300, 300]);
+    assert_eq!(encode("xy axy xy", Special::Plain), [vec![302], of(" axy "), vec![302]].concat());
+    assert_eq!(encode("a  <m> \n b", Special::Parse), [97, 303, 98]);
+    assert_eq!(encode("<m> <m>", Special::Parse), [303, 303]);
+    let unknown = ["<t>".to_string()];
+    assert!(encoder.encode("", Special::Set(&unknown)).is_err());
+}

@@ -25,6 +25,8 @@ pub struct Block {
     space: u64,
     quote: u64,
     slash: u64,
+    /// Neither white space nor visible.
+    control: u64,
 }
 
 impl Block {
@@ -54,6 +56,7 @@ impl Block {
                 block.space |= bits(is(b' '));
                 block.quote |= bits(is(b'\''));
                 block.slash |= bits(is(b'/'));
+                block.control |= bits(_mm_or_si128(is(0x7f), _mm_or_si128(within(0, 8), within(0x0e, 0x1f))));
             }
         }
         block.ascii = beyond_ascii.trailing_zeros();
@@ -66,8 +69,18 @@ impl Block {
         Block::portable(bytes)
     }
 
-    const EMPTY: Block =
-        Block { ascii: 0, upper: 0, lower: 0, number: 0, white: 0, newline: 0, space: 0, quote: 0, slash: 0 };
+    const EMPTY: Block = Block {
+        ascii: 0,
+        upper: 0,
+        lower: 0,
+        number: 0,
+        white: 0,
+        newline: 0,
+        space: 0,
+        quote: 0,
+        slash: 0,
+        control: 0,
+    };
 
     /// The same on any machine: 8 bytes at a time in one word.
     #[cfg(any(test, not(target_arch = "x86_64")))]
@@ -97,20 +110,21 @@ impl Block {
             block.space |= bits(within(b' ', b' '));
             block.quote |= bits(within(b'\'', b'\''));
             block.slash |= bits(within(b'/', b'/'));
+            block.control |= bits(within(0x7f, 0x7f) | within(0, 8) | within(0x0e, 0x1f));
         }
         block.ascii = beyond_ascii.trailing_zeros();
         block
     }
 
-    /// The bits, bit 0 apart, that depend on nothing beyond the ASCII bytes: each start needs to know the byte after
+    /// The bits, bit 0 apart, that depend on nothing beyond the first `known` bytes: each start needs to know the byte after
     /// it, and inside a run of white space how the run ends.
     #[inline(always)]
-    fn certain(&self) -> u64 {
-        if self.ascii < 2 {
+    fn certain(&self, known: u32) -> u64 {
+        if known < 2 {
             return 0;
         }
-        let run = (self.white << (64 - self.ascii)).leading_ones();
-        let last = (self.ascii - 2).min(self.ascii - run);
+        let run = (self.white << (64 - known)).leading_ones();
+        let last = (known - 2).min(known - run);
         (2 << last) - 2
     }
 
@@ -126,13 +140,18 @@ impl Block {
 
     /// `contraction(p)` is the length of the contraction at byte p of the block, or 0; it may look beyond the block.
     #[inline(always)]
-    pub fn gpt2_starts(&self, contraction: impl Fn(usize) -> usize) -> u64 {
+    pub fn gpt2_starts<const DIGITS_APART: bool>(&self, contraction: impl Fn(usize) -> usize) -> u64 {
         let (letter, number, symbol) = (self.letter(), self.number, self.symbol());
         let goes_on = letter & letter << 1 | number & number << 1 | symbol & symbol << 1;
         let mut starts = !self.white & !goes_on & !(self.space << 1);
         // White space: the first of a run, and the last, which the next pretoken takes or which stands alone.
-        starts |= self.white & !(self.white << 1 & self.white >> 1);
-        let certain = self.certain();
+        let mut last = self.white & !(self.white >> 1);
+        if DIGITS_APART {
+            starts |= number;
+            last &= !(number >> 1);
+        }
+        starts |= self.white & !(self.white << 1) | last;
+        let certain = self.certain(self.ascii);
         // A quote that starts a pretoken. What a contraction ends with is a letter, so it decides nothing about the
         // start of a later quote.
         for p in each_bit(self.quote & starts & letter >> 1 & (certain | 1)) {
@@ -145,11 +164,11 @@ impl Block {
     }
 
     #[inline(always)]
-    pub fn cl100k_starts(&self, contraction: impl Fn(usize) -> usize) -> u64 {
+    pub fn cl100k_starts<const DIGITS: usize>(&self, contraction: impl Fn(usize) -> usize) -> u64 {
         let letter = self.letter();
-        let (mut starts, symbol_starts) = self.starts_around_words(self.newline);
+        let (mut starts, symbol_starts) = self.starts_around_words::<DIGITS, false>(self.newline);
         starts |= letter & !(letter << 1) & !self.attaches(symbol_starts);
-        let certain = self.certain();
+        let certain = self.certain(self.ascii);
         for p in each_bit(self.quote & symbol_starts & letter >> 1 & (certain | 1)) {
             let len = contraction(p);
             if len > 0 {
@@ -160,12 +179,12 @@ impl Block {
     }
 
     #[inline(always)]
-    pub fn o200k_starts(&self, contraction: impl Fn(usize) -> usize) -> u64 {
+    pub fn o200k_starts<const DIGITS: usize>(&self, contraction: impl Fn(usize) -> usize) -> u64 {
         let letter = self.letter();
-        let (mut starts, symbol_starts) = self.starts_around_words(self.newline | self.slash);
+        let (mut starts, symbol_starts) = self.starts_around_words::<DIGITS, false>(self.newline | self.slash);
         starts |= letter & !(letter << 1) & !self.attaches(symbol_starts);
         starts |= self.upper & self.lower << 1;
-        let certain = self.certain();
+        let certain = self.certain(self.ascii);
         // A contraction ends the word before it. A quote right after another contraction has no word before it.
         let mut last_end = 0;
         for p in each_bit(self.quote & letter << 1 & letter >> 1 & certain) {
@@ -178,6 +197,16 @@ impl Block {
         starts & certain
     }
 
+    /// Visible ASCII is a letter, a number or punctuation, so all that differs from cl100k is that there are no
+    /// contractions, and that white space before a number is at the end of its part of the text.
+    #[inline(always)]
+    pub fn deepseek_v3_starts(&self) -> u64 {
+        let letter = self.letter();
+        let (mut starts, symbol_starts) = self.starts_around_words::<3, true>(self.newline);
+        starts |= letter & !(letter << 1) & !self.attaches(symbol_starts);
+        starts & self.certain(self.ascii.min(self.control.trailing_zeros()))
+    }
+
     /// Letters that belong to the character before them: a blank, or a symbol that itself starts a pretoken.
     #[inline(always)]
     fn attaches(&self, symbol_starts: u64) -> u64 {
@@ -185,9 +214,10 @@ impl Block {
     }
 
     /// Starts at numbers, symbols and white space as cl100k and o200k have them, and those at symbols once more.
-    /// `tail` is what a run of symbols takes with it once a newline follows it.
+    /// `tail` is what a run of symbols takes with it once a newline follows it. A run of numbers is cut after every
+    /// `DIGITS`; with `NUMBERS_APART` it was cut out before, so the white space before it is the end of a text.
     #[inline(always)]
-    fn starts_around_words(&self, tail: u64) -> (u64, u64) {
+    fn starts_around_words<const DIGITS: usize, const NUMBERS_APART: bool>(&self, tail: u64) -> (u64, u64) {
         let after_symbols = self.symbol() << 1 & self.newline;
         // Adding a bit to a run of ones clears the run from there on. A second bit in the same run sets itself again.
         let tails = tail & !tail.wrapping_add(after_symbols) | after_symbols;
@@ -195,19 +225,15 @@ impl Block {
         let symbol = self.symbol() & !tails;
         let symbol_starts = symbol & !(symbol << 1) & !(self.space << 1);
 
-        let mut number_starts = self.number & !(self.number << 1);
-        let fourth = self.number & self.number << 1 & self.number << 2 & self.number << 3;
-        let mut third_on = number_starts << 3 & fourth;
-        while third_on != 0 {
-            number_starts |= third_on;
-            third_on = third_on << 3 & fourth;
-        }
-
         let white = self.white & !tails;
         let blank = white & !self.newline;
         // A run's first; its last if a blank, which the next pretoken takes or which stands alone; and the first
         // after its last newline.
-        let mut white_starts = white & !(white << 1) | blank & !(self.white >> 1);
+        let mut last = blank & !(self.white >> 1);
+        if NUMBERS_APART {
+            last &= !(self.number >> 1);
+        }
+        let mut white_starts = white & !(white << 1) | last;
         let mut after_newline = blank & (white & self.newline) << 1;
         // Lines of nothing but blanks are rare enough for a loop.
         let mut before_newline = blank & self.newline >> 1;
@@ -216,7 +242,24 @@ impl Block {
             before_newline = before_newline >> 1 & blank;
         }
         white_starts |= after_newline;
-        (number_starts | symbol_starts | white_starts, symbol_starts)
+        (self.number_starts::<DIGITS>() | symbol_starts | white_starts, symbol_starts)
+    }
+
+    #[inline(always)]
+    fn number_starts<const DIGITS: usize>(&self) -> u64 {
+        if DIGITS == 1 {
+            return self.number;
+        }
+        let goes_on = self.number & self.number << 1;
+        let mut starts = self.number & !goes_on;
+        // Numbers with at least `DIGITS` before them in the run.
+        let later = goes_on & goes_on << 1 & goes_on << 2;
+        let mut next = starts << DIGITS & later;
+        while next != 0 {
+            starts |= next;
+            next = next << DIGITS & later;
+        }
+        starts
     }
 }
 

@@ -6,7 +6,10 @@
 //! Time is linear: a run is read at most three times, however long. The oracle is `reference`.
 
 use super::block::{BLOCK, Block};
-use super::classes::{CASELESS, Classes, LETTER, LOWER, MARK, NEWLINE, NUMBER, SYMBOL, UPPER, WHITE, classes};
+use super::classes::{
+    ANY, BLANK, CASELESS, Classes, IDEOGRAPHIC, Kinds, LETTER, LOWER, MARK, NEWLINE, NUMBER, PUNCTUATION, REST, SYMBOL,
+    UPPER, WHITE, classes,
+};
 
 /// One split: where pretokens end, one at a time or many at once.
 pub trait Scanner {
@@ -59,22 +62,18 @@ pub struct Text<'t> {
 }
 
 impl<'t> Text<'t> {
-    /// Of a valid UTF-8 text.
+    /// `bytes` must be valid UTF-8; where they are not, scanning is memory-safe but its ends mean nothing.
+    #[inline]
     pub fn new(bytes: &'t [u8]) -> Text<'t> {
         Text { bytes, classes: classes() }
     }
 
-    /// The text.
-    pub fn bytes(&self) -> &'t [u8] {
-        self.bytes
-    }
-
-    /// The class of the character at `at` and its length in bytes; no class and no length at the end.
+    /// The class of the character at `at` (one bit) and its length in bytes; no class and no length at the end.
     #[inline(always)]
-    fn class(&self, at: usize) -> (u8, usize) {
+    fn class(&self, at: usize) -> (Kinds, usize) {
         let Some(&first) = self.bytes.get(at) else { return (0, 0) };
         if first < 0x80 {
-            return (self.classes[first as usize], 1);
+            return (1 << self.classes[first as usize], 1);
         }
         // The text is valid UTF-8, so the bytes that `first` announces are there.
         let next = |n: usize| (self.bytes[at + n] & 0x3f) as usize;
@@ -86,7 +85,7 @@ impl<'t> Text<'t> {
         } else {
             ((first & 0x07) << 18 | next(1) << 12 | next(2) << 6 | next(3), 4)
         };
-        (self.classes[code_point], len)
+        (1 << self.classes[code_point], len)
     }
 
     #[inline(always)]
@@ -96,7 +95,7 @@ impl<'t> Text<'t> {
 
     /// The end of the run of characters of `kinds` that starts at `at`.
     #[inline(always)]
-    fn run(&self, mut at: usize, kinds: u8) -> usize {
+    fn run(&self, mut at: usize, kinds: Kinds) -> usize {
         loop {
             let (class, len) = self.class(at);
             if class & kinds == 0 {
@@ -106,12 +105,12 @@ impl<'t> Text<'t> {
         }
     }
 
-    /// `\p{N}{1,3}`
+    /// `\p{N}{1,most}`
     #[inline(always)]
-    fn three_numbers(&self, mut at: usize) -> usize {
-        for _ in 0..3 {
+    fn numbers(&self, mut at: usize, most: usize) -> usize {
+        for _ in 0..most {
             let (class, len) = self.class(at);
-            if class & NUMBER == 0 {
+            if class != NUMBER {
                 break;
             }
             at += len;
@@ -139,16 +138,23 @@ impl<'t> Text<'t> {
     }
 
     /// `\s+(?!\S)|\s+` at white space: all of the run if the text ends with it, else all but its last character,
-    /// which is left to the next pretoken; but a single one stands alone.
+    /// which is left to the next pretoken; but a single one stands alone. The text ends before what is not of `part`:
+    /// there an earlier split of a sequence has cut.
     ///
     /// With `lines`, `\s*[\r\n]+` comes first: if the run has a newline, up to and with the last one.
     #[inline(always)]
-    fn white(&self, at: usize, lines: bool) -> usize {
+    fn white(&self, at: usize, lines: bool, part: Kinds) -> usize {
         let (mut end, mut last, mut line_end) = (at, at, at);
         loop {
             let (class, len) = self.class(end);
             if class & WHITE == 0 {
-                break;
+                return if lines && line_end > at {
+                    line_end
+                } else if class & part == 0 || last == at {
+                    end
+                } else {
+                    last
+                };
             }
             last = end;
             end += len;
@@ -156,20 +162,17 @@ impl<'t> Text<'t> {
                 line_end = end;
             }
         }
-        if lines && line_end > at {
-            line_end
-        } else if end == self.bytes.len() || last == at {
-            end
-        } else {
-            last
-        }
     }
 }
 
-/// `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
-pub struct Gpt2;
+/// `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`, and with `DIGITS_APART` each number
+/// cut out first, so that for the rest of the text it stands at an end.
+pub struct Gpt2Like<const DIGITS_APART: bool>;
 
-impl Scanner for Gpt2 {
+pub type Gpt2 = Gpt2Like<false>;
+pub type DigitsThenGpt2 = Gpt2Like<true>;
+
+impl<const DIGITS_APART: bool> Scanner for Gpt2Like<DIGITS_APART> {
     #[inline(always)]
     fn end(text: &Text, at: usize) -> usize {
         let contraction = text.contraction(at, false);
@@ -178,24 +181,41 @@ impl Scanner for Gpt2 {
         }
         let body = at + usize::from(text.is(at, b' '));
         let (class, len) = text.class(body);
-        for kinds in [LETTER, NUMBER, SYMBOL] {
+        for kinds in [LETTER, SYMBOL] {
             if class & kinds != 0 {
                 return text.run(body + len, kinds);
             }
         }
-        text.white(at, false)
+        if class == NUMBER && !DIGITS_APART {
+            return text.run(body + len, NUMBER);
+        }
+        if class == NUMBER && body == at {
+            return at + len;
+        }
+        text.white(at, false, if DIGITS_APART { ANY & !NUMBER } else { ANY })
     }
 
     #[inline(always)]
     fn starts(text: &Text, at: usize, block: &Block) -> u64 {
-        block.gpt2_starts(|offset| text.contraction(at + offset, false))
+        block.gpt2_starts::<DIGITS_APART>(|offset| text.contraction(at + offset, false))
     }
 }
 
 /// `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-pub struct Cl100k;
+/// with `DIGITS` for the 3. With `MARKS`, marks are letters: `[\p{L}\p{M}]+`, `[^\s\p{L}\p{M}\p{N}]+`. (They may then
+/// stand before a word too, as they are in `[^\r\n\p{L}\p{N}]`, but are part of it anyway.)
+pub struct Cl100kLike<const DIGITS: usize, const MARKS: bool>;
 
-impl Scanner for Cl100k {
+pub type Cl100k = Cl100kLike<3, false>;
+pub type Qwen2 = Cl100kLike<1, false>;
+pub type Qwen35 = Cl100kLike<1, true>;
+
+impl<const DIGITS: usize, const MARKS: bool> Cl100kLike<DIGITS, MARKS> {
+    const WORD: Kinds = if MARKS { LETTER | MARK } else { LETTER };
+    const SYMBOL: Kinds = if MARKS { SYMBOL & !MARK } else { SYMBOL };
+}
+
+impl<const DIGITS: usize, const MARKS: bool> Scanner for Cl100kLike<DIGITS, MARKS> {
     #[inline(always)]
     fn end(text: &Text, at: usize) -> usize {
         let contraction = text.contraction(at, true);
@@ -203,26 +223,26 @@ impl Scanner for Cl100k {
             return at + contraction;
         }
         let (class, len) = text.class(at);
-        if class & LETTER != 0 {
-            return text.run(at + len, LETTER);
+        if class & Self::WORD != 0 {
+            return text.run(at + len, Self::WORD);
         }
         if class == NUMBER {
-            return text.three_numbers(at);
+            return text.numbers(at, DIGITS);
         }
         let body = at + len;
         let (next, next_len) = text.class(body);
-        if class != NEWLINE && next & LETTER != 0 {
-            return text.run(body + next_len, LETTER);
+        if class != NEWLINE && next & Self::WORD != 0 {
+            return text.run(body + next_len, Self::WORD);
         }
-        if class & SYMBOL != 0 || text.is(at, b' ') && next & SYMBOL != 0 {
-            return text.run(text.run(body, SYMBOL), NEWLINE);
+        if class & Self::SYMBOL != 0 || text.is(at, b' ') && next & Self::SYMBOL != 0 {
+            return text.run(text.run(body, Self::SYMBOL), NEWLINE);
         }
-        text.white(at, true)
+        text.white(at, true, ANY)
     }
 
     #[inline(always)]
     fn starts(text: &Text, at: usize, block: &Block) -> u64 {
-        block.cl100k_starts(|offset| text.contraction(at + offset, true))
+        block.cl100k_starts::<DIGITS>(|offset| text.contraction(at + offset, true))
     }
 }
 
@@ -262,16 +282,20 @@ fn word(text: &Text, at: usize) -> Word {
     }
 }
 
-/// `P?U*L+C?|P?U+L*C?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`, where P is
-/// `[^\r\n\p{L}\p{N}]`, U capitals, L small letters, both with caseless letters and marks, and C a contraction.
-pub struct O200k;
+/// `P?U*L+C?|P?U+L*C?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+` with `DIGITS` for the 3, where P
+/// is `[^\r\n\p{L}\p{N}]`, U capitals, L small letters, both with caseless letters and marks, and C a contraction,
+/// or nothing without `CONTRACTIONS`.
+pub struct O200kLike<const DIGITS: usize, const CONTRACTIONS: bool>;
 
-impl Scanner for O200k {
+pub type O200k = O200kLike<3, true>;
+pub type Tekken = O200kLike<1, false>;
+
+impl<const DIGITS: usize, const CONTRACTIONS: bool> Scanner for O200kLike<DIGITS, CONTRACTIONS> {
     #[inline(always)]
     fn end(text: &Text, at: usize) -> usize {
         let (class, len) = text.class(at);
         if class == NUMBER {
-            return text.three_numbers(at);
+            return text.numbers(at, DIGITS);
         }
         let body = at + len;
         if class != NEWLINE {
@@ -280,12 +304,12 @@ impl Scanner for O200k {
                 Word::First(end) => end,
                 // A mark is both: the P of a word, and a word itself. The first alternative is tried either way
                 // before the second one is, so a mark before capitals alone, or before nothing, is a word itself.
-                Word::Second(_) | Word::None if class == MARK => body,
+                Word::Second(_) | Word::None if class & MARK != 0 => body,
                 Word::Second(end) => end,
                 Word::None => at,
             };
             if word_end > at {
-                return word_end + text.contraction(word_end, true);
+                return word_end + if CONTRACTIONS { text.contraction(word_end, true) } else { 0 };
             }
         }
         if class & SYMBOL != 0 || text.is(at, b' ') && text.class(body).0 & SYMBOL != 0 {
@@ -296,11 +320,77 @@ impl Scanner for O200k {
             return end;
         }
         debug_assert!(class & WHITE != 0);
-        text.white(at, true)
+        text.white(at, true, ANY)
     }
 
     #[inline(always)]
     fn starts(text: &Text, at: usize, block: &Block) -> u64 {
-        block.o200k_starts(|offset| text.contraction(at + offset, true))
+        if CONTRACTIONS {
+            block.o200k_starts::<DIGITS>(|offset| text.contraction(at + offset, true))
+        } else {
+            block.o200k_starts::<DIGITS>(|_| 0)
+        }
+    }
+}
+
+/// Three splits, one after another: `\p{N}{1,3}`, `[一-龥぀-ゟ゠-ヿ]+`, and
+/// ``[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+``.
+///
+/// The first two leave parts in which every character is a number, ideographic (as we call the second class), or
+/// neither. To the third split a part is a whole text, so it is enough that no rule reads on into a character of
+/// another part. Alone of all splits this one matches nothing at some characters: those of `REST`.
+pub struct DeepSeekV3;
+
+impl Scanner for DeepSeekV3 {
+    #[inline(always)]
+    fn end(text: &Text, at: usize) -> usize {
+        let (class, len) = text.class(at);
+        if class == NUMBER {
+            text.numbers(at, 3)
+        } else if class & IDEOGRAPHIC != 0 {
+            deepseek_v3_part(text, at, (class, len), IDEOGRAPHIC)
+        } else {
+            deepseek_v3_part(text, at, (class, len), ANY & !NUMBER & !IDEOGRAPHIC)
+        }
+    }
+
+    #[inline(always)]
+    fn starts(_: &Text, _: usize, block: &Block) -> u64 {
+        block.deepseek_v3_starts()
+    }
+}
+
+/// The third split at `at`, in a part of the text whose characters are all of `part`.
+#[inline(always)]
+fn deepseek_v3_part(text: &Text, at: usize, (class, len): (Kinds, usize), part: Kinds) -> usize {
+    let word = (LETTER | MARK) & part;
+    let (punctuation, rest) = (PUNCTUATION & part, REST & part);
+    let body = at + len;
+    if class & word != 0 {
+        return text.run(body, word);
+    }
+    let (next, next_len) = text.class(body);
+    if class & punctuation != 0 && text.bytes[at] < 0x80 && text.bytes.get(body).is_some_and(u8::is_ascii_alphabetic) {
+        let letters = text.bytes[body..].iter().position(|byte| !byte.is_ascii_alphabetic());
+        return letters.map_or(text.bytes.len(), |letters| body + letters);
+    }
+    if class & (BLANK | rest) != 0 && next & word != 0 {
+        return text.run(body + next_len, word);
+    }
+    if class & punctuation != 0 || text.is(at, b' ') && next & punctuation != 0 {
+        return text.run(text.run(body, punctuation), NEWLINE & part);
+    }
+    if class & WHITE != 0 {
+        return text.white(at, true, part);
+    }
+    // No rule begins here: the pretoken goes on to where one does, which is at the last of the run if a word follows.
+    let (mut end, mut last) = (body, at);
+    loop {
+        let (class, len) = text.class(end);
+        if class & rest == 0 {
+            return if class & word != 0 { last } else { end };
+        }
+        last = end;
+        end += len;
     }
 }

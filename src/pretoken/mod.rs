@@ -2,26 +2,28 @@
 //!
 //! In: a document (valid UTF-8) and a [`Split`]. Out: its pretokens in order, as byte slices of the document.
 //! However it was cut, the pretokens one after another are the document: no byte is lost, added or moved.
-//! The definition is the regex itself, in `reference`; the scanners in `fast` and `block` must equal it on
-//! every valid UTF-8 text, and the tests here and in `tests/test_splits.py` hold them to it.
+//! The definition is the regex itself, or a sequence of them, in `reference`; the scanners in `fast` and `block` must
+//! equal it on every valid UTF-8 text, and the tests here and in `tests/test_splits.py` hold them to it.
 //!
 //! ```text
-//! pattern    the named patterns, `Split`, the choice between the two below
+//! table      the named splits: names, patterns, scanners, properties
+//! split      `Split`: a named one, a regex, or a sequence
 //! reference  the regex, and the rule for what it does not match
+//! own        a regex of the user's own, without backtracking where it needs none
 //! fast       hand-written scanners, one character at a time
 //! block      the same, 64 bytes of ASCII at a time
 //! classes    letter, number, white space, ... of every code point, asked of the regex engine
 //! ```
 
-mod block;
+pub(crate) mod block;
 mod classes;
-mod fast;
-mod pattern;
+pub(crate) mod fast;
+mod own;
 mod reference;
+pub(crate) mod split;
+mod table;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use block::{BLOCK, Block};
-pub(crate) use fast::{Scanner, Text};
-pub(crate) use pattern::Visitor;
-pub use pattern::{Split, reference_for_each};
+pub use split::Split;
+pub use table::{Named, TABLE};

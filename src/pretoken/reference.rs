@@ -22,16 +22,26 @@ pub fn compile(pattern: &str, patient: bool) -> std::result::Result<Regex, fancy
 ///
 /// A search that the engine gives up (too much backtracking) is an error with its place, never a skip; `each` has
 /// by then been called for what came before.
-pub fn for_each<'t>(regex: &Regex, text: &'t str, mut each: impl FnMut(&'t [u8])) -> Result<()> {
+pub fn for_each<'t>(regex: &Regex, text: &'t str, each: impl FnMut(&'t [u8])) -> Result<()> {
+    cut(regex, text, regex.find_iter(text).map(|found| found.map(|found| (found.start(), found.end()))), each)
+}
+
+/// The rule, given the start and end of each match; `regex` is for messages.
+pub fn cut<'t>(
+    regex: &Regex,
+    text: &'t str,
+    matches: impl Iterator<Item = std::result::Result<(usize, usize), fancy_regex::Error>>,
+    mut each: impl FnMut(&'t [u8]),
+) -> Result<()> {
     let bytes = text.as_bytes();
     let mut from = 0;
-    for found in regex.find_iter(text) {
-        let found = found.map_err(|why| gave_up(regex, from, &why.to_string()))?;
+    for found in matches {
+        let (start, end) = found.map_err(|why| gave_up(regex, from, &why.to_string()))?;
         // A `\K` inside a look-around can put a match behind the last one, or its start behind its end.
-        if found.start() < from || found.end() < found.start() {
-            return Err(gave_up(regex, from, &format!("the match {:?} goes backwards", found.range())));
+        if start < from || end < start {
+            return Err(gave_up(regex, from, &format!("the match {:?} goes backwards", start..end)));
         }
-        for end in [found.start(), found.end()] {
+        for end in [start, end] {
             if end > from {
                 each(&bytes[from..end]);
                 from = end;

@@ -1,14 +1,19 @@
 //! The scanners against the regex, on texts made to meet every rule next to every other one.
 
 use super::classes::{self, classes};
-use super::{Split, reference_for_each};
+use super::{Split, TABLE};
 use fancy_regex::Regex;
 
-const NAMED: [&str; 3] = ["gpt2", "cl100k", "o200k"];
+/// Every row of the table but `none`.
+fn named() -> impl Iterator<Item = &'static str> {
+    TABLE.iter().filter(|row| !row.patterns.is_empty()).map(|row| row.name)
+}
 
-/// One or more of each kind that a rule tells apart; the second line is beyond ASCII: Kelvin sign and long s (which
-/// case folding meets), title case, modifier, no case, mark, digit, number, blank, newline-like, symbols, emoji.
-const KINDS: &str = " \n\r\tasvelLSDM1'/!\
+/// One or more of each kind that a rule tells apart; the third line is beyond ASCII: Kelvin sign and long s (which
+/// case folding meets), title case, modifier, no case, mark, digit, number, blank, newline-like, symbols, emoji. In the
+/// second are the letter, mark, punctuation and unassigned code point that deepseek-v3 sees among ideographs.
+const KINDS: &str = " \n\r\tasvelLSDM1'/!\0\
+    \u{30a2}\u{3099}\u{30fb}\u{3040}\
     \u{212a}\u{17f}\u{1c5}\u{2b0}\u{4e2d}\u{301}\u{663}\u{bd}\u{3000}\u{a0}\u{85}\u{2028}\u{e9}\u{c9}\u{200b}\u{2014}\u{1f600}";
 
 fn split(name: &str) -> Split {
@@ -26,11 +31,12 @@ fn fast(split: &Split, text: &str) -> Vec<usize> {
 fn reference(split: &Split, text: &str) -> Vec<usize> {
     let mut ends = vec![];
     let mut end = 0;
-    reference_for_each(split, text, |pretoken| {
-        end += pretoken.len();
-        ends.push(end);
-    })
-    .expect("these texts are short");
+    split
+        .reference_for_each(text, |pretoken| {
+            end += pretoken.len();
+            ends.push(end);
+        })
+        .expect("these texts are short");
     ends
 }
 
@@ -107,7 +113,7 @@ fn a_de_bruijn_text_has_every_word() {
 
 #[test]
 fn every_mix_of_six_kinds_in_ascii() {
-    for name in NAMED {
+    for name in named() {
         let split = split(name);
         for alphabet in [" \nasA1'/!", " \n\tal'!1", "'sSlLvea "] {
             let alphabet: Vec<char> = alphabet.chars().collect();
@@ -118,7 +124,7 @@ fn every_mix_of_six_kinds_in_ascii() {
 
 #[test]
 fn every_mix_of_six_kinds_beyond_ascii() {
-    for name in NAMED {
+    for name in named() {
         let split = split(name);
         for alphabet in
             ["aA\u{301}\u{4e2d}' ", "A\u{301}\u{1c5}'s\u{17f}", " \n\u{3000}a!\u{85}", "\u{663}1a \u{301}/\n"]
@@ -133,7 +139,7 @@ fn every_mix_of_six_kinds_beyond_ascii() {
 fn every_short_text_on_its_own_and_behind_a_block() {
     let kinds: Vec<char> = KINDS.chars().collect();
     let fill = "fill the block, ".repeat(4);
-    for name in NAMED {
+    for name in named() {
         let split = split(name);
         for a in &kinds {
             for b in &kinds {
@@ -154,7 +160,7 @@ fn every_short_text_on_its_own_and_behind_a_block() {
 fn random_texts() {
     let kinds: Vec<char> = KINDS.chars().collect();
     let mut random = Random(1);
-    for name in NAMED {
+    for name in named() {
         let split = split(name);
         check(&split, "");
         for _ in 0..300 {
@@ -172,7 +178,7 @@ fn soak() {
     let setting = |name: &str, default| std::env::var(name).map_or(default, |n| n.parse().expect("a number"));
     let kinds: Vec<char> = KINDS.chars().collect();
     let mut random = Random(setting("SOAK_SEED", 2) as u64);
-    let splits = NAMED.map(split);
+    let splits = named().map(split).collect::<Vec<_>>();
     for _ in 0..setting("SOAK", 100_000) {
         let some: Vec<char> = (0..1 + random.below(8)).map(|_| kinds[random.below(kinds.len())]).collect();
         let longest = if random.below(8) == 0 { 100 } else { 16 };
@@ -193,12 +199,17 @@ fn the_table_of_classes_is_the_regex_engines() {
         (r"\p{N}", classes::NUMBER),
         (r"\s", classes::WHITE),
         (r"[^\r\n\p{L}\p{N}]", classes::BLANK | classes::SYMBOL),
+        (r"[\p{Lm}\p{Lo}]", classes::CASELESS),
+        (r"[\p{P}\p{S}]", classes::PUNCTUATION),
+        (r"[^\s\p{L}\p{M}\p{N}\p{P}\p{S}]", classes::REST),
+        (r"[一-龥\u3040-ゟ゠-ヿ]", classes::IDEOGRAPHIC),
+        (r"[\s\S]", classes::ANY),
         (r"[^\s\p{L}\p{N}]", classes::SYMBOL),
     ] {
         let regex = Regex::new(&format!("{class}+")).expect(class);
         let all: String = ('\0'..=char::MAX).collect();
         let found: String = regex.find_iter(&all).map(|found| found.expect("no backtracking").as_str()).collect();
-        let want: String = ('\0'..=char::MAX).filter(|&c| table[c as usize] & kinds != 0).collect();
+        let want: String = ('\0'..=char::MAX).filter(|&c| 1 << table[c as usize] & kinds != 0).collect();
         assert!(found == want, "{class}");
     }
 }
@@ -246,7 +257,7 @@ fn tiktokens_possessive_cl100k_takes_the_blanks_after_the_last_newline_of_a_text
 
 #[test]
 fn a_very_long_run_is_no_trouble() {
-    for name in NAMED {
+    for name in named() {
         for c in [" ", "\n", "a", "A", "1", "!", "/", "'", "\u{301}", "\u{3000}", "\n ", "\u{301}A"] {
             let text = c.repeat(3_000_000) + "x";
             let mut total = 0;
@@ -277,7 +288,7 @@ fn what_a_regex_skips_is_a_pretoken_and_an_empty_match_only_cuts() {
 #[test]
 fn a_bad_regex_is_named_with_the_way_out() {
     let message = Split::new("(a").expect_err("unclosed").to_string();
-    for part in ["`(a`", "Opening parenthesis", "gpt2, cl100k, o200k, none"] {
+    for part in ["`(a`", "Opening parenthesis", "gpt2, cl100k, o200k, qwen2"] {
         assert!(message.contains(part), "{message}");
     }
     assert!(Split::new("").is_err());
@@ -295,11 +306,180 @@ fn a_regex_that_gives_up_is_an_error_with_its_place() {
 
 #[test]
 fn a_published_pattern_is_the_named_split() {
-    for name in NAMED {
-        let named = split(name);
-        assert_eq!(named.name(), name);
-        assert_eq!(split(named.pattern().expect("a regex")).name(), name);
+    for row in &TABLE {
+        let named = split(row.name);
+        assert_eq!(named.name(), row.name);
+        assert_eq!(named.patterns(), row.patterns);
+        assert_eq!(Split::sequence(row.patterns).expect("its own patterns").name(), row.name);
+        for alias in row.aliases {
+            assert_eq!(split(alias).name(), row.name);
+        }
+        if let [pattern] = row.patterns {
+            assert_eq!(split(&format!("regex:{pattern}")).name(), row.name);
+            // As a tokenizer.json may have it.
+            assert_eq!(split(&pattern.replace(r"\r", "\r").replace(r"\n", "\n")).name(), row.name);
+        }
     }
-    assert_eq!(split("none").pattern(), None);
-    assert_eq!(split("x+").pattern(), Some("x+"));
+    assert_eq!(split("x+").patterns(), ["x+"]);
+    assert_eq!(split("regex:x").patterns(), ["x"]);
+}
+
+#[test]
+fn no_name_stands_for_two_splits_or_could_be_a_regex() {
+    let mut names: Vec<&str> = TABLE.iter().flat_map(|row| [&[row.name], row.aliases].concat()).collect();
+    for name in &names {
+        assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c)), "{name}");
+    }
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all);
+}
+
+#[test]
+fn a_sequence_cuts_each_piece_as_if_it_were_a_text() {
+    let cut = |specs: &[&str], text: &str| {
+        let split = Split::sequence(specs).expect("all are good");
+        let mut pretokens = vec![];
+        split.for_each(text, |pretoken| pretokens.push(String::from_utf8_lossy(pretoken).into_owned())).expect("short");
+        assert_eq!(fast(&split, text), reference(&split, text));
+        (split.name(), pretokens.join("|"))
+    };
+    // Alone, gpt2 gives the last blank to the number.
+    assert_eq!(cut(&["gpt2"], "a  12"), ("gpt2", "a| | 12".into()));
+    assert_eq!(cut(&[r"\p{N}+", "gpt2"], "a  12"), ("sequence", "a|  |12".into()));
+    assert_eq!(cut(&[r"\p{N}", "gpt2"], "a  12"), ("digits-then-gpt2", "a|  |1|2".into()));
+    assert_eq!(cut(&["none", r"\p{N}", "none", "gpt2"], "a 1"), ("digits-then-gpt2", "a| |1".into()));
+    assert_eq!(cut(&["(?<=a)b", "[c]"], ""), ("sequence", String::new()));
+    // To the second the first `b` begins a text: nothing stands before it.
+    assert_eq!(cut(&["[a]", "(?<=a)b|c$"], "abbcb"), ("sequence", "a|bbcb".into()));
+    assert_eq!(cut(&["[a]", "c$"], "bcabca"), ("sequence", "b|c|a|b|c|a".into()));
+    assert_eq!(cut(&[], "a b"), ("none", "a b".into()));
+    assert_eq!(cut(&["none"], "a b"), ("none", "a b".into()));
+    assert_eq!(cut(&["qwen2"], "a 1"), ("qwen2", "a| |1".into()));
+}
+
+#[test]
+fn a_sequence_that_fails_says_so() {
+    let split = Split::sequence(&["[x]", r"(a|b|ab)*\1c"]).expect("both compile");
+    let failed = split.for_each(&format!("abx{}xab", "ab".repeat(60)), |_| {});
+    assert!(failed.expect_err("exponential").to_string().contains(r"(a|b|ab)*\1c"));
+}
+
+#[test]
+fn an_unknown_name_is_an_error_with_the_nearest() {
+    for (spec, part) in [
+        ("qwen9", "Did you mean `qwen2`?"),
+        ("GPT2", "Did you mean `gpt2`?"),
+        ("cl100k_base", "Did you mean `cl100k`?"),
+        ("llama-3", "Did you mean `llama3`?"),
+        ("deepseek", "no split has this name. Choose gpt2, cl100k,"),
+        ("hello", "If it is a regex, write `regex:hello`."),
+        ("a.b", "write `regex:a.b`"),
+        (" ", "write `regex: `"),
+        ("", "no split has this name"),
+        ("regex:", "an empty regex"),
+    ] {
+        let message = Split::new(spec).expect_err(spec).to_string();
+        assert!(message.contains(part), "{message}");
+    }
+    for spec in ["regex:hello", "hello|", "a\\.b", "[x]", "x{2}", "regex:gpt2"] {
+        assert_eq!(split(spec).name(), "regex", "{spec}");
+    }
+}
+
+#[test]
+fn where_a_split_cuts_at_spaces_two_halves_are_the_whole() {
+    // Every place the property speaks of, between every two kinds of characters on either side.
+    let kinds: Vec<char> = KINDS.chars().collect();
+    let mut random = Random(5);
+    for row in &TABLE {
+        let split = split(row.name);
+        let mut all_alike = true;
+        for visible in '!'..='~' {
+            for cut_at in [' ', '\n'] {
+                if cut_at == '\n' && !visible.is_ascii_alphanumeric() {
+                    continue;
+                }
+                for _ in 0..40 {
+                    let some = |n: usize, random: &mut Random| -> String {
+                        (0..random.below(n)).map(|_| kinds[random.below(kinds.len())]).collect()
+                    };
+                    let before = format!("{}{visible}", some(6, &mut random));
+                    let after = format!("{cut_at}{}", some(6, &mut random));
+                    let mut halves = fast(&split, &before);
+                    halves.extend(fast(&split, &after).iter().map(|end| end + before.len()));
+                    all_alike &= halves == fast(&split, &format!("{before}{after}"));
+                }
+            }
+        }
+        assert_eq!(all_alike, row.cuts_at_spaces, "{}", row.name);
+    }
+}
+
+/// Regexes of all the shapes that `own` tells apart.
+const OWN: [(&str, bool); 26] = [
+    // SuperBPE's two stages, and digits from the right.
+    (r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]{2,}[\r\n/]*| +(?!\S)", true),
+    (r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+", true),
+    (r"(?=(\p{N}{3})+(?!\p{N}))| ?\p{L}+|\s+(?!\S)", true),
+    (r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+| {2,}(?=\S)|\s+(?!\S)", true),
+    (r"\p{N}{1,3}", true),
+    (r"\p{N}", true),
+    (r"\s+(?!\S)|\s+|\S+", true),
+    (r"\s+(?!\S)|\s|x\K", false),
+    (r"a+(?=\s)|\s+(?=a)|1+(?!')|'", true),
+    (r"\s++(?!\S)|\s{2,3}(?=a)|a", true),
+    (r"\s++$|\s+(?!\S)|\s", true),
+    (r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s", true),
+    (
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
+        true,
+    ),
+    (r"(?>a+)a|(?>a|as)s|\s", true),
+    (r"(?>\s+)\n|\s+a", true),
+    (r"a*|\s+(?!\S)", true),
+    (r"(?=s)|s+|(?<=a)\s", true),
+    (r"(?<!a)1+|(?<=\s)a|\s+$", true),
+    (r"(?i)S+(?!a)|\bL|^a|\n$", true),
+    (r"(?:a(?!s)|\s(?=1))+|!", true),
+    (r"(?:(?=a)a|1){2,}s|'", true),
+    (r"((a|1)(?=\s))|\s", true),
+    (r"(a)\1|\s+(?!\S)", false),
+    (r"(?!a)", true),
+    (r"(?s).(?=a)|x", true),
+    (r"\s+(?!\S)", true),
+];
+
+#[test]
+fn a_regex_of_ones_own_is_cut_as_fancy_regex_cuts() {
+    let kinds: Vec<char> = KINDS.chars().collect();
+    let mix = every_mix(&" \n1as!'".chars().collect::<Vec<_>>(), 5);
+    let mut random = Random(7);
+    for (pattern, quick) in OWN {
+        assert_eq!(super::own::Own::new(pattern).expect(pattern).is_quick(), quick, "{pattern}");
+        let split = split(pattern);
+        check(&split, &mix);
+        check(&split, "");
+        for _ in 0..150 {
+            let some: Vec<char> = (0..1 + random.below(6)).map(|_| kinds[random.below(kinds.len())]).collect();
+            let runs = random.below(60);
+            check(&split, &random.text(&some, runs));
+        }
+    }
+}
+
+#[test]
+fn a_long_run_is_no_trouble_to_a_regex_whose_look_ahead_is_one_character() {
+    for (pattern, pretokens) in [
+        (r"\s+(?!\S)|\s+|\S+", 3),
+        (r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]{2,}[\r\n/]*| +(?!\S)", 2),
+        (r" +(?=y)", 1),
+        (r" +(?=y)|\S+", 2),
+    ] {
+        let text = " ".repeat(1_000_000) + "x";
+        let mut seen = 0;
+        split(pattern).for_each(&text, |_| seen += 1).expect("no backtracking");
+        assert_eq!(seen, pretokens, "{pattern}");
+    }
 }

@@ -8,7 +8,7 @@ use crate::encode::{
 use crate::error::Error;
 use crate::pretoken::Split;
 use numpy::ndarray::ArrayView1;
-use numpy::{Element, IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2};
+use numpy::{Element, IntoPyArray, PyArray1, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};

@@ -1,35 +1,67 @@
-//! `split_text` and its regex twin: where the pretokens of a text end.
+//! `splits`, the table of named splits; `resolve_split`; `split_text` and its regex twin.
 
 use super::to_py;
 use crate::error::Result;
-use crate::pretoken::{Split, reference_for_each};
+use crate::pretoken::{Split, TABLE};
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+/// What Python gives for a split: a name or a regex, or a list of them to be applied one after another.
+#[derive(FromPyObject)]
+pub enum SplitSpec {
+    One(String),
+    Sequence(Vec<String>),
+}
+
+impl SplitSpec {
+    pub fn resolve(&self) -> Result<Split> {
+        match self {
+            SplitSpec::One(spec) => Split::new(spec),
+            SplitSpec::Sequence(specs) => Split::sequence(specs),
+        }
+    }
+}
+
+/// The named splits, one dict each.
+#[pyfunction]
+fn splits(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let row = |named: &crate::pretoken::Named| {
+        let row = PyDict::new(py);
+        row.set_item("name", named.name)?;
+        row.set_item("aliases", PyTuple::new(py, named.aliases)?)?;
+        row.set_item("patterns", PyTuple::new(py, named.patterns)?)?;
+        row.set_item("cuts_at_spaces", named.cuts_at_spaces)?;
+        Ok(row)
+    };
+    TABLE.iter().map(row).collect()
+}
+
+/// The name of `split` ("regex" or "sequence" if it has none) and its regexes.
+#[pyfunction]
+fn resolve_split(py: Python<'_>, split: SplitSpec) -> PyResult<(&'static str, Bound<'_, PyTuple>)> {
+    let split = split.resolve().map_err(to_py)?;
+    Ok((split.name(), PyTuple::new(py, split.patterns())?))
+}
 
 /// Where each pretoken of `text` ends, in bytes of its UTF-8.
 #[pyfunction]
-fn split_text<'py>(py: Python<'py>, text: &str, split: &str) -> PyResult<Bound<'py, PyArray1<i64>>> {
-    let ends = py.detach(|| ends(split, |split, each| split.for_each(text, each))).map_err(to_py)?;
+fn split_text<'py>(py: Python<'py>, text: &str, split: SplitSpec) -> PyResult<Bound<'py, PyArray1<i64>>> {
+    let ends = py.detach(|| ends(&split, |split, each| split.for_each(text, each))).map_err(to_py)?;
     Ok(ends.into_pyarray(py))
 }
 
-/// As `split_text`, by the regex that defines the split.
+/// As `split_text`, by the regexes that define the split.
 #[pyfunction]
-fn split_text_reference<'py>(py: Python<'py>, text: &str, split: &str) -> PyResult<Bound<'py, PyArray1<i64>>> {
-    let ends = py.detach(|| ends(split, |split, each| reference_for_each(split, text, each))).map_err(to_py)?;
+fn split_text_reference<'py>(py: Python<'py>, text: &str, split: SplitSpec) -> PyResult<Bound<'py, PyArray1<i64>>> {
+    let ends = py.detach(|| ends(&split, |split, each| split.reference_for_each(text, each))).map_err(to_py)?;
     Ok(ends.into_pyarray(py))
 }
 
-/// The regex of `split`; None for "none".
-#[pyfunction]
-fn split_pattern(split: &str) -> PyResult<Option<String>> {
-    Ok(Split::new(split).map_err(to_py)?.pattern().map(str::to_owned))
-}
-
-fn ends(split: &str, run: impl FnOnce(&Split, &mut dyn FnMut(&[u8])) -> Result<()>) -> Result<Vec<i64>> {
+fn ends(split: &SplitSpec, run: impl FnOnce(&Split, &mut dyn FnMut(&[u8])) -> Result<()>) -> Result<Vec<i64>> {
     let mut ends = Vec::new();
     let mut end = 0;
-    run(&Split::new(split)?, &mut |pretoken| {
+    run(&split.resolve()?, &mut |pretoken| {
         end += pretoken.len() as i64;
         ends.push(end);
     })?;
@@ -37,7 +69,8 @@ fn ends(split: &str, run: impl FnOnce(&Split, &mut dyn FnMut(&[u8])) -> Result<(
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(splits, module)?)?;
+    module.add_function(wrap_pyfunction!(resolve_split, module)?)?;
     module.add_function(wrap_pyfunction!(split_text, module)?)?;
-    module.add_function(wrap_pyfunction!(split_text_reference, module)?)?;
-    module.add_function(wrap_pyfunction!(split_pattern, module)?)
+    module.add_function(wrap_pyfunction!(split_text_reference, module)?)
 }

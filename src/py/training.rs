@@ -1,12 +1,12 @@
 //! Counting words and learning merges: `WordCounter`, `WordCounts`, `FlatCorpus`, `train_words`.
 
+use super::pretoken::SplitSpec;
 use super::progress::PyProgress;
 use super::to_py;
 use crate::bpe::corpus::{Corpus, Slot, deal};
 use crate::bpe::{Ended, Learned, Plan, merge};
 use crate::count::{Counter, WordCounts, pieces};
 use crate::error::{Error, Result};
-use crate::pretoken::Split;
 use crate::progress::Progress;
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, ToPyArray};
 use pyo3::prelude::*;
@@ -21,9 +21,8 @@ pub struct PyWordCounter(Counter);
 #[pymethods]
 impl PyWordCounter {
     #[new]
-    fn new(split: &str, memory: usize, spill_dir: PathBuf) -> PyResult<Self> {
-        let split = Split::new(split).map_err(to_py)?;
-        Ok(PyWordCounter(Counter::new(split, memory, spill_dir)))
+    fn new(split: SplitSpec, memory: usize, spill_dir: PathBuf) -> PyResult<Self> {
+        Ok(PyWordCounter(Counter::new(split.resolve().map_err(to_py)?, memory, spill_dir)))
     }
 
     /// Count the pretokens of every document in `data`; `ends` tells where each document ends.

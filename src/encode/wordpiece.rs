@@ -1,4 +1,0 @@
-//! placeholder until WordPiece is merged
-/// S
-#[derive(Default)]
-pub struct Scratch;

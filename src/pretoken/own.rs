@@ -1,0 +1,460 @@
+//! A regex of the user's own, as fast as it can be made without changing what it means.
+//!
+//! In: a regex in fancy-regex syntax. Out: the same pretokens as `reference` gives for it.
+//!
+//! fancy-regex runs a regex with any look-around in it on a backtracking machine, at 5 to 15 MB/s. Here the
+//! alternatives of the regex are told apart:
+//!
+//! - `Exact`: neither look-around nor anything else that needs the machine. Left to `regex-automata`.
+//! - `Run`: one class of characters repeated, and a look at what comes next, such as `\s+(?!\S)`: carried out by hand.
+//! - `Hard`: everything else.
+//!
+//! For each alternative there is a regular regex that matches wherever (but not only where) the alternative does: for a
+//! look-around it has nothing, so it asks for less. All of them are one `regex-automata` search. It gives the first place
+//! where the true regex can match at all, and the first alternative that may: if that one is exact, the match is the true
+//! one. If it is a run that fails there, the exact ones after it are tried at the same place, then the search goes on
+//! behind it. In every other case fancy-regex is asked for its next match from that place on, which is the answer by
+//! definition.
+
+use super::reference;
+use crate::error::Result;
+use fancy_regex::{Assertion, Expr, LookAround, Regex};
+use regex_automata::{Anchored, Input, meta};
+use regex_syntax::hir::{Class, ClassUnicode, ClassUnicodeRange, HirKind};
+
+/// A compiled regex.
+#[derive(Clone, Debug)]
+pub struct Own {
+    reference: Regex,
+    /// None where only fancy-regex can run it.
+    quick: Option<Quick>,
+}
+
+/// Where a match starts and ends.
+type Found = Option<(usize, usize)>;
+
+#[derive(Clone, Debug)]
+struct Quick {
+    /// A pattern for each of `alternatives`.
+    all: meta::Regex,
+    alternatives: Vec<Alternative>,
+}
+
+#[derive(Clone, Debug)]
+enum Alternative {
+    Exact,
+    Run(Run, Then),
+    Hard,
+}
+
+/// The alternatives after a run.
+#[derive(Clone, Debug)]
+enum Then {
+    None,
+    Exact(meta::Regex),
+    Other,
+}
+
+/// A class of characters `least` to `most` times, as often as possible, and what must hold behind it.
+#[derive(Clone, Debug)]
+struct Run {
+    class: CharSet,
+    least: usize,
+    most: usize,
+    /// Nothing is given back: if the longest run will not do, none does.
+    possessive: bool,
+    next: Next,
+}
+
+#[derive(Clone, Debug)]
+enum Next {
+    /// `(?=class)`
+    Is(CharSet),
+    /// `(?!class)`
+    IsNot(CharSet),
+    /// `$`
+    End,
+}
+
+impl Own {
+    /// Compiles `pattern`, which must not be empty.
+    pub fn new(pattern: &str) -> std::result::Result<Own, fancy_regex::Error> {
+        let reference = reference::compile(pattern, false)?;
+        Ok(Own { reference, quick: Quick::new(pattern) })
+    }
+
+    /// As it was given.
+    pub fn pattern(&self) -> &str {
+        self.reference.as_str()
+    }
+
+    /// fancy-regex's own.
+    pub fn reference(&self) -> &Regex {
+        &self.reference
+    }
+
+    /// As `reference::for_each`.
+    pub fn for_each<'t>(&self, text: &'t str, each: impl FnMut(&'t [u8])) -> Result<()> {
+        match &self.quick {
+            Some(quick) => reference::cut(&self.reference, text, quick.matches(&self.reference, text), each),
+            None => reference::for_each(&self.reference, text, each),
+        }
+    }
+
+    /// Whether fancy-regex is only asked where look-around demands it.
+    #[cfg(test)]
+    pub fn is_quick(&self) -> bool {
+        self.quick.is_some()
+    }
+}
+
+impl Quick {
+    fn new(pattern: &str) -> Option<Quick> {
+        let tree = Expr::parse_tree(pattern).ok()?;
+        let children = match &tree.expr {
+            Expr::Alt(children) => children.as_slice(),
+            other => std::slice::from_ref(other),
+        };
+        // Neighbours that are exact become one pattern.
+        let mut patterns: Vec<String> = vec![];
+        let mut alternatives: Vec<Alternative> = vec![];
+        for child in children {
+            let child = without_idle_atomics(child);
+            let (alternative, pattern) = if is_regular(&child) {
+                (Alternative::Exact, as_regular(&child)?)
+            } else if let Some(run) = Run::of(&child) {
+                // One character is enough to be there: then the search stops after it, however long the run.
+                let pattern = run.class.pattern();
+                (Alternative::Run(run, Then::Other), pattern)
+            } else {
+                (Alternative::Hard, wherever(&child)?)
+            };
+            match (alternatives.last(), &alternative) {
+                (Some(Alternative::Exact), Alternative::Exact) => {
+                    let last = patterns.last_mut()?;
+                    last.push('|');
+                    last.push_str(&pattern);
+                }
+                _ => {
+                    alternatives.push(alternative);
+                    patterns.push(pattern);
+                }
+            }
+        }
+        for at in 0..alternatives.len() {
+            let (before, after) = alternatives.split_at_mut(at + 1);
+            if let Alternative::Run(_, then) = &mut before[at] {
+                *then = match &*after {
+                    [] => Then::None,
+                    [Alternative::Exact] => Then::Exact(meta::Regex::new(&patterns[at + 1]).ok()?),
+                    _ => Then::Other,
+                };
+            }
+        }
+        Some(Quick { all: meta::Regex::new_many(&patterns).ok()?, alternatives })
+    }
+
+    /// Every match in order, as fancy-regex's `find_iter` gives them.
+    fn matches<'q>(
+        &'q self,
+        reference: &'q Regex,
+        text: &'q str,
+    ) -> impl Iterator<Item = std::result::Result<(usize, usize), fancy_regex::Error>> + 'q {
+        let (mut from, mut last_end, mut barren) = (0, None, Barren::default());
+        std::iter::from_fn(move || {
+            while from <= text.len() {
+                let (start, end) = match self.next(reference, text, from, &mut barren) {
+                    Ok(Some(found)) => found,
+                    Ok(None) => break,
+                    Err(error) => {
+                        from = text.len() + 1;
+                        return Some(Err(error));
+                    }
+                };
+                from = end;
+                if start == end {
+                    from += text[end..].chars().next().map_or(1, char::len_utf8);
+                    // An empty match right behind another match does not count.
+                    if last_end == Some(end) {
+                        continue;
+                    }
+                }
+                last_end = Some(end);
+                return Some(Ok((start, end)));
+            }
+            from = text.len() + 1;
+            None
+        })
+    }
+
+    /// The first match that starts at `from` or later.
+    #[inline]
+    fn next(
+        &self,
+        reference: &Regex,
+        text: &str,
+        mut from: usize,
+        barren: &mut Barren,
+    ) -> std::result::Result<Found, fancy_regex::Error> {
+        loop {
+            let input = Input::new(text).range(from..);
+            // Mostly one pretoken follows right behind the other. Then there is no need to search for its start.
+            let found = self.all.search(&input.clone().anchored(Anchored::Yes)).or_else(|| self.all.search(&input));
+            let Some(found) = found else { return Ok(None) };
+            let start = found.start();
+            match &self.alternatives[found.pattern().as_usize()] {
+                Alternative::Exact => return Ok(Some((start, found.end()))),
+                Alternative::Run(run, then) => {
+                    if let Some(end) = run.end(text, start, found.pattern().as_usize(), barren) {
+                        return Ok(Some((start, end)));
+                    }
+                    let then = match then {
+                        Then::None => None,
+                        Then::Exact(then) => then.search(&input.range(start..).anchored(Anchored::Yes)),
+                        Then::Other => return next_by_reference(reference, text, start),
+                    };
+                    if let Some(found) = then {
+                        return Ok(Some((start, found.end())));
+                    }
+                    // The pattern of a run is one character, so there is one.
+                    from = found.end();
+                }
+                Alternative::Hard => return next_by_reference(reference, text, start),
+            }
+        }
+    }
+}
+
+fn next_by_reference(reference: &Regex, text: &str, from: usize) -> std::result::Result<Found, fancy_regex::Error> {
+    Ok(reference.find_from_pos(text, from)?.map(|found| (found.start(), found.end())))
+}
+
+/// How far a run of any length was last read. From a later place inside it the run fails: all ends that it could have
+/// from there were tried before, and none would do. Without this a long run that fails would be read again from each
+/// of its places.
+#[derive(Default)]
+struct Barren {
+    alternative: usize,
+    end: usize,
+}
+
+impl Run {
+    fn of(alternative: &Expr) -> Option<Run> {
+        let Expr::Concat(parts) = alternative else { return None };
+        let [repeated, next] = parts.as_slice() else { return None };
+        let (repeated, possessive) = match repeated {
+            Expr::AtomicGroup(inner) => (&**inner, true),
+            _ => (repeated, false),
+        };
+        let Expr::Repeat { child, lo, hi, greedy: true } = repeated else { return None };
+        let next = match next {
+            Expr::LookAround(what, LookAround::LookAhead) => Next::Is(CharSet::of(what)?),
+            Expr::LookAround(what, LookAround::LookAheadNeg) => Next::IsNot(CharSet::of(what)?),
+            Expr::Assertion(Assertion::EndText) => Next::End,
+            _ => return None,
+        };
+        // An empty run is a match at every place; that is fancy-regex's to judge.
+        (*lo > 0).then_some(())?;
+        Some(Run { class: CharSet::of(child)?, least: *lo, most: *hi, possessive, next })
+    }
+
+    /// The end of the match that starts at `at`.
+    fn end(&self, text: &str, at: usize, alternative: usize, barren: &mut Barren) -> Option<usize> {
+        if barren.alternative == alternative && at < barren.end {
+            return None;
+        }
+        let mut end = at;
+        let mut taken = 0;
+        let mut next = text[at..].chars();
+        let mut beyond = next.next();
+        while let Some(c) = beyond.filter(|&c| taken < self.most && self.class.contains(c)) {
+            end += c.len_utf8();
+            taken += 1;
+            beyond = next.next();
+        }
+        if self.most == usize::MAX {
+            *barren = Barren { alternative, end };
+        }
+        while taken >= self.least {
+            let fits = match &self.next {
+                Next::Is(class) => beyond.is_some_and(|c| class.contains(c)),
+                Next::IsNot(class) => !beyond.is_some_and(|c| class.contains(c)),
+                Next::End => beyond.is_none(),
+            };
+            if fits {
+                return Some(end);
+            }
+            if self.possessive {
+                break;
+            }
+            beyond = text[at..end].chars().next_back();
+            end -= beyond?.len_utf8();
+            taken -= 1;
+        }
+        None
+    }
+}
+
+/// Whether `regex-automata` can run it, and to the same end as fancy-regex.
+fn is_regular(expr: &Expr) -> bool {
+    match expr {
+        Expr::Empty | Expr::Any { .. } | Expr::Literal { .. } | Expr::Delegate { .. } => true,
+        Expr::Assertion(assertion) => matches!(
+            assertion,
+            Assertion::StartText
+                | Assertion::EndText
+                | Assertion::StartLine { crlf: false }
+                | Assertion::EndLine { crlf: false }
+                | Assertion::WordBoundary
+                | Assertion::NotWordBoundary
+        ),
+        Expr::Concat(parts) | Expr::Alt(parts) => parts.iter().all(is_regular),
+        Expr::Group(inner) => is_regular(inner),
+        Expr::Repeat { child, .. } => is_regular(child),
+        _ => false,
+    }
+}
+
+fn as_regular(expr: &Expr) -> Option<String> {
+    let expr = match expr {
+        Expr::AtomicGroup(inner) => inner,
+        _ => expr,
+    };
+    is_regular(expr).then(|| {
+        let mut written = String::new();
+        expr.to_str(&mut written, 1);
+        written
+    })
+}
+
+/// A regular regex that matches at least wherever `expr` does; how far does not matter. None if there is no telling, as
+/// with back references.
+fn wherever(expr: &Expr) -> Option<String> {
+    match expr {
+        _ if is_regular(expr) => as_regular(expr),
+        Expr::LookAround(what, LookAround::LookAhead) => wherever(what),
+        Expr::LookAround(..) => Some(String::new()),
+        Expr::AtomicGroup(inner) => wherever(inner),
+        Expr::Group(inner) => wherever(inner),
+        Expr::Alt(parts) => {
+            let parts: Option<Vec<String>> = parts.iter().map(wherever).collect();
+            Some(format!("(?:{})", parts?.join("|")))
+        }
+        // Once is enough to be there, and the rest of it only asks for more.
+        Expr::Repeat { child, lo, .. } => match lo {
+            0 => Some(String::new()),
+            _ => wherever(child),
+        },
+        Expr::Concat(parts) => {
+            let mut written = String::new();
+            for part in parts {
+                match part {
+                    // What must follow here need not follow what comes after it.
+                    Expr::LookAround(_, LookAround::LookAhead) if written.is_empty() => {
+                        let rest = Expr::Concat(parts[parts.iter().position(|p| p == part)? + 1..].to_vec());
+                        let (ahead, rest) = (wherever(part)?, wherever(&rest)?);
+                        return Some(if rest.is_empty() { ahead } else { rest });
+                    }
+                    Expr::LookAround(..) => {}
+                    _ if is_regular(part) => written.push_str(&format!("(?:{})", as_regular(part)?)),
+                    // How far this one reaches is not known, so nothing can be said of what follows.
+                    _ => {
+                        written.push_str(&format!("(?:{})", wherever(part)?));
+                        break;
+                    }
+                }
+            }
+            Some(written)
+        }
+        _ => None,
+    }
+}
+
+/// The same without atomic groups and possessive quantifiers that change nothing, because what follows them never asks
+/// for anything back: it cannot fail, or it begins with characters that the group has none of.
+fn without_idle_atomics(alternative: &Expr) -> Expr {
+    let parts = match alternative {
+        Expr::Concat(parts) => parts.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    let mut plain: Vec<Expr> = Vec::with_capacity(parts.len());
+    for (at, part) in parts.iter().enumerate() {
+        plain.push(match part {
+            Expr::AtomicGroup(inner) if is_regular(inner) && is_idle(inner, &parts[at + 1..]) => (**inner).clone(),
+            _ => part.clone(),
+        });
+    }
+    if plain.len() == 1 { plain.remove(0) } else { Expr::Concat(plain) }
+}
+
+fn is_idle(group: &Expr, rest: &[Expr]) -> bool {
+    let never_fails = |part: &Expr| {
+        let inner = if let Expr::AtomicGroup(inner) = part { inner } else { part };
+        matches!(inner, Expr::Repeat { lo: 0, child, .. } if CharSet::of(child).is_some())
+    };
+    if rest.iter().all(never_fails) {
+        return true;
+    }
+    let Expr::Repeat { child, greedy: true, .. } = group else { return false };
+    let (Some(taken), Some(next)) = (CharSet::of(child), first_of(&rest[0])) else { return false };
+    let mut both = taken.ranges;
+    both.intersect(&next.ranges);
+    both.ranges().is_empty()
+}
+
+/// What a part that is never empty begins with.
+fn first_of(part: &Expr) -> Option<CharSet> {
+    match part {
+        Expr::AtomicGroup(inner) => first_of(inner),
+        Expr::Repeat { child, lo, .. } if *lo > 0 => CharSet::of(child),
+        _ => CharSet::of(part),
+    }
+}
+
+/// A set of characters.
+#[derive(Clone, Debug)]
+struct CharSet {
+    ascii: u128,
+    ranges: ClassUnicode,
+}
+
+impl CharSet {
+    /// The characters that `expr` matches, if it always matches exactly one.
+    fn of(expr: &Expr) -> Option<CharSet> {
+        let ranges = match expr {
+            Expr::Literal { val, casei: false } => {
+                let mut chars = val.chars();
+                let only = chars.next()?;
+                chars.next().is_none().then_some(())?;
+                ClassUnicode::new([ClassUnicodeRange::new(only, only)])
+            }
+            Expr::Delegate { inner, casei: false } => match regex_syntax::parse(inner).ok()?.into_kind() {
+                HirKind::Class(Class::Unicode(ranges)) => ranges,
+                HirKind::Literal(literal) => {
+                    let only = std::str::from_utf8(&literal.0).ok()?;
+                    return CharSet::of(&Expr::Literal { val: only.to_owned(), casei: false });
+                }
+                _ => return None,
+            },
+            _ => return None,
+        };
+        let ascii = (0..128u8).filter(|&byte| contains(&ranges, byte as char)).fold(0, |set, byte| set | 1 << byte);
+        Some(CharSet { ascii, ranges })
+    }
+
+    /// As a regex.
+    fn pattern(&self) -> String {
+        regex_syntax::hir::Hir::class(Class::Unicode(self.ranges.clone())).to_string()
+    }
+
+    #[inline]
+    fn contains(&self, c: char) -> bool {
+        if c.is_ascii() { self.ascii >> c as u32 & 1 != 0 } else { contains(&self.ranges, c) }
+    }
+}
+
+fn contains(ranges: &ClassUnicode, c: char) -> bool {
+    let ranges = ranges.ranges();
+    let at = ranges.partition_point(|range| range.end() < c);
+    ranges.get(at).is_some_and(|range| range.start() <= c)
+}
