@@ -300,7 +300,7 @@ print([m for m in ("tokenizers", "transformers", "tiktoken", "pyarrow") if m in 
         (lambda t: t.encode_batch("text"), "expected a list of texts"),
         (lambda t: t.encode(7), "text is int; expected str or bytes"),
         (lambda t: t.encode("a", special="yes"), "special='yes': expected 'plain'"),
-        (lambda t: t.decode([0, 2500]), r"ids\[1\] is 2500; expected 0 to 2,499"),
+        (lambda t: t.decode([0, 2500]), r"ids\[1\] is 2500; expected 0 to 2,?499"),
         (lambda t: t.decode([-1]), r"ids\[0\] is -1"),
         (lambda t: t.decode([0.5]), "type float64; expected one row of token ids"),
         (lambda t: t.decode([[1], [2]]), r"shape \(2, 1\)"),
@@ -345,6 +345,6 @@ def test_a_split_that_hf_cannot_compile_is_encoded_as_it_was_trained():
 def test_a_split_that_hf_cuts_elsewhere_is_left_to_hf():
     if not TRAINERS:
         pytest.skip("1.0 reads possessive quantifiers as fancy-regex does")
-    tok = Tokenizer.from_merges(merges_of(trained_by_hf("gpt2", (), 300)), split=r"\p{N}{1,3}+|[\s\S]")
+    tok = of_bytes((b"3", b"4"), split=r"\p{N}{1,3}+|[\s\S]")  # to Oniguruma, digits without an end
     assert tok.engine.name == "tokenizers"
     assert tok.engine.why.startswith("piecemill gives other ids than tokenizers, for example for '")

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 import unicodedata
 
 import numpy as np
@@ -141,7 +143,7 @@ def test_documents_come_as_a_list_a_stream_a_table_or_a_source_and_most_limits_t
         verify(tok, open_source(file))
 
 
-def test_the_command_prints_one_result_and_fails_on_a_difference(tmp_path, monkeypatch):
+def test_the_command_prints_one_result_and_fails_on_a_difference(tmp_path):
     tokenizer("cl100k").save(tmp_path / "tok")
     file = write_jsonl(tmp_path / "a.jsonl", list(library_texts(5)))
     done = command.piecemill("verify", tmp_path / "tok", "--on", file, "--documents", "3", "--json")
@@ -149,15 +151,31 @@ def test_the_command_prints_one_result_and_fails_on_a_difference(tmp_path, monke
     assert json.loads(done.stdout)["documents"] == 3
     done = command.piecemill("verify", tmp_path / "tok")
     assert re.fullmatch(r"piecemill \S+ gives the ids of tokenizers \S+: compared on .*\n", done.stdout)
-    from piecemill import cli
-    from piecemill.tokenizers import verify as module
+    code = f"""
+import sys
+import numpy as np
+from piecemill import cli
+from piecemill.tokenizers.engines import piecemill
 
-    monkeypatch.setattr(cli, "print_result", lambda result: None)
-    monkeypatch.setattr("sys.argv", ["piecemill", "verify", str(tmp_path / "tok"), "--on", str(file)])
-    monkeypatch.setattr("piecemill.tokenizers.loading.Tokenizer", lambda model, engine: broken(library_texts(5)[2]))
-    with pytest.raises(SystemExit) as ended:
-        cli.run()
-    assert (ended.value.code, module) == (1, verify)
+load = piecemill.load
+
+
+class Wrong(piecemill.PiecemillEngine):
+    def __init__(self, engine):
+        self.encode, self.right = engine.encode, engine.encode_flat
+
+    def encode_flat(self, data, ends, **options):
+        ids, ends = self.right(data, ends, **options)
+        return (ids + 1 if len(ends) == 5 else ids), ends
+
+
+piecemill.load = lambda model: Wrong(load(model))
+sys.argv = ["piecemill", "verify", {str(tmp_path / "tok")!r}, "--on", {str(file)!r}]
+cli.run()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.match(r"piecemill: verify: .*a\.jsonl.* gets other ids from piecemill .* Use engine='tokenizers'", done.stderr)
 
 
 def test_nasty_strings_have_no_character_that_only_new_tables_know():

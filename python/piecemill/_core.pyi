@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, TypedDict, final, type_check_only
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +29,10 @@ __all__ = [
     "map_file",
     "python_set_order",
     "read_texts",
-    "split_pattern",
+    "resolve_split",
     "split_text",
     "split_text_reference",
+    "splits",
     "train_actions",
     "train_words",
     "walk_folder",
@@ -40,19 +41,41 @@ __all__ = [
 
 __version__: str
 
-def split_text(text: str, split: str) -> NDArray[np.int64]:
-    """Where each pretoken of `text` ends, in bytes of its UTF-8; the last end is the length of the text.
+@type_check_only
+class NamedSplit(TypedDict):
+    """A row of the table of splits; a type only, the core has no such class."""
 
-    `split` is "gpt2", "cl100k", "o200k", "none" (the text is one pretoken) or a regex in fancy-regex syntax: what it
-    matches are pretokens, and so is the text between two matches; an empty match only cuts. A regex that does not
-    compile, or that gives up on this text, is a SplitError. Lets go of the interpreter.
+    name: str
+    aliases: tuple[str, ...]
+    "Other names for the same."
+    patterns: tuple[str, ...]
+    """Its regexes, in a form that HF tokenizers reads the same way. Each later one cuts the pieces of the earlier ones
+    as if they were whole texts; none means that a text is one pretoken."""
+    cuts_at_spaces: bool
+    """A text may be cut before a space that follows a visible ASCII character, and before a line feed that follows an
+    ASCII letter or digit: the pretokens of the two halves are those of the whole."""
+
+def splits() -> list[NamedSplit]:
+    """The named splits."""
+
+def resolve_split(split: str | Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """The name of `split` ("regex" or "sequence" if it has none) and its regexes.
+
+    A split is a name or alias in `splits()`, a regex in fancy-regex syntax, or `regex:` and a regex; or a list of
+    these, to be applied one after another. What has one of `\\^$|?*+()[]{}` in it is a regex; else it is a name, and a
+    SplitError if no split has it. A regex that is letter for letter that of a named split is that split.
     """
 
-def split_text_reference(text: str, split: str) -> NDArray[np.int64]:
-    """As `split_text`, by the regex that defines the split: the slow twin that `split_text` must equal."""
+def split_text(text: str, split: str | Sequence[str]) -> NDArray[np.int64]:
+    """Where each pretoken of `text` ends, in bytes of its UTF-8; the last end is the length of the text.
 
-def split_pattern(split: str) -> str | None:
-    """The regex of `split`, for the named ones in a form that HF tokenizers reads the same way; None for "none"."""
+    `split` is as in `resolve_split`. What a regex matches are pretokens, and so is the text between two matches; an
+    empty match only cuts. A regex that does not compile, or that gives up on this text, is a SplitError. Lets go of
+    the interpreter.
+    """
+
+def split_text_reference(text: str, split: str | Sequence[str]) -> NDArray[np.int64]:
+    """As `split_text`, by the regexes that define the split: the slow twin that `split_text` must equal."""
 
 @final
 class Progress:
@@ -101,7 +124,7 @@ class Progress:
 class WordCounter:
     """Counts the pretokens of documents, from any number of threads at once."""
 
-    def __new__(cls, split: str, memory: int, spill_dir: str | PathLike[str]) -> WordCounter: ...
+    def __new__(cls, split: str | Sequence[str], memory: int, spill_dir: str | PathLike[str]) -> WordCounter: ...
     def add(self, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
         """Count the pretokens of every document in `data`; `ends` tells where each document ends."""
     def add_counts(self, data: NDArray[np.uint8], ends: NDArray[np.int64], counts: NDArray[np.uint64]) -> None:

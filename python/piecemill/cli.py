@@ -114,7 +114,7 @@ def prepare(
     engine
         What encodes: piecemill, tokenizers, sentencepiece or tiktoken; default: the fastest that gives the same ids.
     tokenizer_split
-        Split of a .tiktoken file, which does not carry one: gpt2, cl100k, o200k or a regex.
+        Split of a .tiktoken file, which does not carry one: a name that `piecemill train --help` lists, or a regex.
     out
         Folder for the shards: new, empty, or of an earlier run of the same command.
     quiet
@@ -157,7 +157,7 @@ def verify(
     engine
         What is compared: piecemill, tokenizers or tiktoken; default: the one that would encode.
     tokenizer_split
-        Split of a .tiktoken file, which does not carry one: gpt2, cl100k, o200k or a regex.
+        Split of a .tiktoken file, which does not carry one: a name that `piecemill train --help` lists, or a regex.
     json
         Print the result as JSON.
     """

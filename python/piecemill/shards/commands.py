@@ -21,7 +21,7 @@ def show(what: str, *, engine: str | None = None, split: str | None = None, json
     engine
         Of a tokenizer: force piecemill, tokenizers, sentencepiece or tiktoken.
     split
-        Of a .tiktoken file, which does not say it: gpt2, cl100k, o200k, none, or a regex.
+        Of a .tiktoken file, which does not say it: a name that `piecemill train --help` lists, or a regex.
     json
         Print everything as JSON.
     """

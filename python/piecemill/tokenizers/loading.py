@@ -21,7 +21,7 @@ from piecemill.tokenizers.models.ranks import PUBLISHED, Ranks
 from piecemill.tokenizers.models.sentencepiece import SentencePiece
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson, added_ids
 from piecemill.tokenizers.models.writing import added_token, pre_tokenizer
-from piecemill.tokenizers.splits import name_of, pattern_of
+from piecemill.tokenizers.splits import NAMES, PATTERNS, name_of, pattern_of
 from piecemill.tokenizers.tokenizer import Tokenizer
 
 _EXPECTED = (
@@ -128,7 +128,7 @@ def _vocab_and_merges(folder: Path, split: str | None, special_tokens: Mapping[s
                 "or the next free one."
             )
     config = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
-    step = pre_tokenizer(pattern_of(split or "gpt2", None))
+    step = pre_tokenizer(pattern_of(split or "gpt2"))
     if step["type"] == "ByteLevel":
         step["add_prefix_space"] = bool(config.get("add_prefix_space", False))
     data = {
@@ -139,7 +139,7 @@ def _vocab_and_merges(folder: Path, split: str | None, special_tokens: Mapping[s
         "normalizer": None,
         "pre_tokenizer": step,
         "post_processor": None,
-        "decoder": pre_tokenizer(pattern_of("gpt2", None)),
+        "decoder": pre_tokenizer(PATTERNS["gpt2"]),
         "model": {"type": "BPE", "vocab": vocab, "merges": merges},
     }
     return _json_model(data, json.dumps(data, ensure_ascii=False).encode(), folder / _VOCAB, {})
@@ -160,10 +160,10 @@ def _ranks(file: Path, split: str | None, special_tokens: Mapping[str, int] | No
     if split is None and "split" not in stored:
         raise TokenizerError(
             f"{file}: a .tiktoken file does not say how texts are split, and this one is not one OpenAI published. "
-            "Pass split= 'gpt2', 'cl100k', 'o200k', 'none' or a regex (--tokenizer-split); a wrong one gives wrong ids."
+            f"Pass split= one of {NAMES}, or a regex (--tokenizer-split); a wrong one gives wrong ids."
         )
     special = stored.get("special_tokens", {}) if special_tokens is None else special_tokens
-    return Ranks(content, file, name_of(pattern_of(split or stored["split"], None)), dict(special))
+    return Ranks(content, file, name_of(pattern_of(split or stored["split"])), dict(special))
 
 
 def _parsed(content: bytes, file: Path) -> dict[str, Any]:

@@ -1,41 +1,72 @@
-"""The named splits, as the patterns that go into a tokenizer.json.
+"""The named splits, as the core's table has them, and as the patterns that go into a tokenizer.json.
 
-These spellings matter: gigatoken recognises a split by its exact text, and of the spellings in use only
-these mean the same to Oniguruma (HF `tokenizers`), fancy-regex (tiktoken) and gigatoken. The newer cl100k
-pattern of tiktoken, with `\\s++$`, does not: `$` is the end of a line in Oniguruma and of the text elsewhere.
+A pattern is one regex, several that are applied one after another (a sequence: each cuts the pieces of the one before
+as if they were whole texts), or None for the split `none`. Names, patterns and properties come from
+`_core.splits()`; nothing here repeats them.
 """
 
-from piecemill.errors import TokenizerError
+from typing import TypeAlias
 
-_CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+from piecemill._core import resolve_split, splits
+from piecemill.errors import SplitError, TokenizerError
 
-PATTERNS = {
-    "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-    "cl100k": rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}",
-    "o200k": rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTION}?"
-    rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTION}?"
-    rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}",
+Pattern: TypeAlias = str | tuple[str, ...]
+
+NAMED = {row["name"]: row for row in splits()}
+"The table: a row for each named split."
+
+NAMES = ", ".join(NAMED)
+"For messages."
+
+
+def _pattern(patterns: tuple[str, ...]) -> Pattern | None:
+    return patterns[0] if len(patterns) == 1 else patterns or None
+
+
+PATTERNS: dict[str, Pattern] = {
+    name: pattern for name, row in NAMED.items() if (pattern := _pattern(row["patterns"])) is not None
 }
+"The pattern of each named split, `none` left out."
 
 WHOLE_DOCUMENT = r"[\s\S]+"
 "What to give a library that insists on a pattern where the split is `none`."
 
 
-def pattern_of(split: str, pattern: str | None) -> str | None:
-    """The pattern of `split`: the one given, else that of the name, else `split` itself; None for `none`."""
-    if split == "none":
-        if pattern is not None:
-            raise TokenizerError(
-                f"split='none' takes no pattern, got {pattern!r}. Name the regex as the split instead."
-            )
-        return None
-    return pattern or PATTERNS.get(split) or split
+def pattern_of(split: str, pattern: Pattern | None = None) -> Pattern | None:
+    """The pattern of `split`: the one given, else that of the name or regex; None for `none`.
+
+    What is neither a name nor a regex is a SplitError that says what it could have been.
+
+    >>> pattern_of("regex:x"), len(pattern_of("deepseek-v3"))
+    ('x', 3)
+    """
+    if split == "none" and pattern is not None:
+        raise TokenizerError(f"split='none' takes no pattern, got {pattern!r}. Name the regex as the split instead.")
+    return pattern or _pattern(resolve_split(split)[1])
 
 
-def name_of(pattern: str | None) -> str:
-    """The split that `pattern` belongs to; an unknown pattern is its own name."""
-    if pattern is None:
-        return "none"
-    return next((name for name, known in PATTERNS.items() if known == pattern), pattern)
+def specs_of(pattern: Pattern | None) -> list[str]:
+    """`pattern` as the core takes a split: a list of what to apply one after another."""
+    patterns = (pattern,) if isinstance(pattern, str) else pattern or ()
+    return [f"regex:{regex}" for regex in patterns]
+
+
+def name_of(pattern: Pattern | None) -> str:
+    """The split that `pattern` belongs to; an unknown regex is its own name, an unknown sequence "sequence".
+
+    >>> name_of(r"\\d+"), name_of("x"), name_of(PATTERNS["cl100k"])
+    ('\\\\d+', 'regex:x', 'cl100k')
+    """
+    name = resolve_split(specs_of(pattern))[0]
+    if name != "regex" or not isinstance(pattern, str):
+        return name
+    try:
+        return pattern if resolve_split(pattern)[1] == (pattern,) else f"regex:{pattern}"
+    except SplitError:
+        return f"regex:{pattern}"
+
+
+def cuts_at_spaces(pattern: Pattern | None) -> bool:
+    """Whether the table says so of the split that `pattern` belongs to."""
+    row = NAMED.get(name_of(pattern))
+    return row is not None and row["cuts_at_spaces"]

@@ -16,7 +16,7 @@ from piecemill.tokenizers.models import Model
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
 from piecemill.tokenizers.models.vocabulary import Vocabulary
 from piecemill.tokenizers.special import refuse_special
-from piecemill.tokenizers.splits import pattern_of
+from piecemill.tokenizers.splits import Pattern, name_of, pattern_of
 from piecemill.tokenizers.texts import Flat, check_flat, check_text, flat_arrays, flatten
 
 Special = Literal["plain", "parse", "stop"] | Collection[str]
@@ -46,7 +46,7 @@ class Tokenizer:
         merges: NDArray[np.uint32],
         *,
         split: str,
-        pattern: str | None = None,
+        pattern: Pattern | None = None,
         special_tokens: Sequence[str] = (),
         training: Mapping[str, Any] | None = None,
     ) -> "Tokenizer":
@@ -60,7 +60,8 @@ class Tokenizer:
         (257, b'ab', 'abba')
         """
         vocabulary = Vocabulary.from_merges(merges, special_tokens)
-        return cls(ByteBPE(vocabulary, split, pattern_of(split, pattern), dict(training or {})))
+        pattern = pattern_of(split, pattern)
+        return cls(ByteBPE(vocabulary, name_of(pattern), pattern, dict(training or {})))
 
     def encode(self, text: str | bytes, *, special: Special = "plain") -> NDArray[np.uint32]:
         """The token ids of one text; `bytes` are read as UTF-8."""
@@ -206,12 +207,12 @@ class Tokenizer:
 
     @property
     def split(self) -> str:
-        """What cuts a text before merging: the name of a split, "none", or a regex."""
+        """What cuts a text before merging: the name of a split, a regex, or "sequence" for several regexes."""
         return self._byte_bpe("split").split
 
     @property
-    def pattern(self) -> str | None:
-        """The regex of the split; None for "none"."""
+    def pattern(self) -> Pattern | None:
+        """The regex of the split, several if it is a sequence, None for "none"."""
         return self._byte_bpe("pattern").pattern
 
     @property
@@ -289,9 +290,7 @@ class Tokenizer:
                 )
             unknown = next((text for text in special if text not in tokens), None)
             if unknown is not None:
-                raise TokenizerError(
-                    f"special={special!r}: {unknown!r} is not one of the {len(tokens)} special tokens."
-                )
+                raise TokenizerError(f"special: {unknown!r} is not one of the {len(tokens)} special tokens.")
             if not special:
                 return "plain"
         refused = self._model.parse_refused()

@@ -150,7 +150,6 @@ class _Run:
         return Tokenizer.from_merges(
             learned.merges,
             split=plan.split,
-            pattern=_core.split_pattern(plan.split),
             special_tokens=plan.special_tokens,
             training=self._record(learned),
         )

@@ -1,20 +1,18 @@
 """What to learn, from what, within which limits: one flat record that gives flags, TOML keys and help."""
 
-import difflib
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from piecemill.errors import PlanError
+from piecemill._core import resolve_split
+from piecemill.errors import PlanError, SplitError
 from piecemill.sizes import parse_size
 from piecemill.sources.options import SourceOptions
 
 LEAST_MEMORY = 64 * 2**20
-SPLITS = ("gpt2", "cl100k", "o200k", "none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +23,10 @@ class TrainPlan(SourceOptions):
     "Entries in the vocabulary: special tokens, the 256 bytes, and one for each merge."
 
     split: str = "cl100k"
-    "Where words end: gpt2, cl100k, o200k, none (a document is one word), or a regex in fancy-regex syntax."
+    (
+        "Where words end: gpt2, cl100k, o200k, qwen2, qwen3.5, tekken, deepseek-v3, digits-then-gpt2, "
+        "none (a document is one word), or a regex in fancy-regex syntax."
+    )
 
     special_tokens: Annotated[
         tuple[str, ...], Parameter(name=("--special-token", "--special-tokens"), negative="--no-special-tokens")
@@ -72,13 +73,12 @@ class TrainPlan(SourceOptions):
                 f"vocab_size={self.vocab_size}: the 256 bytes and {len(self.special_tokens)} special tokens alone need "
                 f"{least}. Ask for more, or for fewer special tokens."
             )
-        if self.split not in SPLITS and re.fullmatch(r"|[\w-]*[^\W_][\w-]*", str(self.split)):
-            # A regex, strictly speaking, but far more likely a name that was misspelt.
-            near = difflib.get_close_matches(str(self.split).lower(), SPLITS, 1)
-            hint = (
-                f" Did you mean {near[0]!r}?" if near else f" As a regex, write (?:{self.split})." if self.split else ""
-            )
-            raise PlanError(f"split={self.split!r}: expected {', '.join(SPLITS)}, or a regex.{hint}")
+        try:
+            name, _ = resolve_split(self.split)
+        except (SplitError, TypeError) as error:
+            raise PlanError(str(error)) from None
+        if name not in ("regex", "sequence"):
+            object.__setattr__(self, "split", name)  # an alias, or the pattern of a named split
         if not LEAST_MEMORY <= self.memory_bytes < 2**63:
             raise PlanError(f"memory={self.memory!r}: counting needs at least 64MiB, and no more than there is.")
 

@@ -63,12 +63,12 @@ def encoder_of_json(model: TokenizerJson) -> Build:
 
 def _byte_level(model: TokenizerJson, steps: list[dict[str, Any]]) -> Build:
     settings = model.data["model"]
-    split = [_split(step) for step in steps[:-1]]
+    split = [f"regex:{_split(step)}" for step in steps[:-1]]
     prefixed = steps[-1].get("add_prefix_space", True)
     if prefixed and split:
         raise Left("ByteLevel puts a space before every piece of a split before it")
     if steps[-1].get("use_regex", True):
-        split.append(PATTERNS["gpt2"])
+        split.append("gpt2")
     whole_words = bool(settings.get("ignore_merges"))
     tokens, ids, merges = _tokens(model, bytes_of, CHARACTERS, keep_unmade=whole_words)
     present = {token[0] for token in tokens if len(token) == 1}
@@ -99,8 +99,6 @@ def _split(step: dict[str, Any]) -> str:
     covers = regex in PATTERNS.values()  # matches every character, so there is nothing between matches to remove
     if behavior != "Isolated" and not (behavior == "Removed" and invert and covers):
         raise Left(f"a Split with behavior {behavior!r}{' and invert' if invert else ''}")
-    if regex in PATTERNS or regex == "none":
-        raise Left(f"a Split with the pattern {regex!r}, which is the name of a split")
     return regex
 
 

@@ -19,7 +19,7 @@ from piecemill.tokenizers.models.byte_bpe import ByteBPE
 from piecemill.tokenizers.models.ranks import Ranks
 from piecemill.tokenizers.models.sentencepiece import SPACE, Piece, PieceType, SentencePiece
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
-from piecemill.tokenizers.splits import PATTERNS
+from piecemill.tokenizers.splits import NAMED, name_of, specs_of
 from piecemill.tokenizers.texts import flat_tokens
 
 name = "piecemill"
@@ -43,7 +43,7 @@ def can_encode(model: AnyModel) -> str | None:
 
 def exact(model: AnyModel) -> bool:
     """Whether tests prove its ids equal to the home library's: byte-level BPE with a named split, or with none."""
-    return isinstance(model, ByteBPE | Ranks) and (model.pattern is None or model.pattern in PATTERNS.values())
+    return isinstance(model, ByteBPE | Ranks) and name_of(model.pattern) in NAMED
 
 
 def load(model: AnyModel) -> "PiecemillEngine":
@@ -98,7 +98,7 @@ def _byte_bpe(model: ByteBPE) -> Build:
     return partial(
         Encoder.bpe,
         *(*tokens, ids, merges),
-        split=[] if model.pattern is None else [model.pattern],
+        split=specs_of(model.pattern),
         whole_words=False,
         added=_special(model.special_tokens.items()),
     )
@@ -109,7 +109,7 @@ def _ranks(model: Ranks) -> Build:
     return partial(
         Encoder.bpe,
         *(*flat_tokens(token for token, _ in ranked), np.array([rank for _, rank in ranked], np.uint32), None),
-        split=[] if model.pattern is None else [model.pattern],
+        split=specs_of(model.pattern),
         whole_words=True,
         added=_special(model.special_tokens.items()),
     )

@@ -19,7 +19,9 @@ reads = (Ranks,)
 
 
 def can_encode(model: Ranks) -> str | None:
-    """Why it cannot be used here: it may not be installed."""
+    """Why it cannot be used: it may not be installed, and it has no sequences of splits."""
+    if isinstance(model.pattern, tuple):
+        return "tiktoken has one pattern, and this split is a sequence"
     return None if find_spec("tiktoken") is not None else "tiktoken is not installed (pip install tiktoken)"
 
 
@@ -80,7 +82,7 @@ class TiktokenEngine:
     def _encoding(self) -> Any:
         import tiktoken
 
-        pattern = self._model.pattern or WHOLE_DOCUMENT
+        pattern = self._model.pattern if isinstance(self._model.pattern, str) else WHOLE_DOCUMENT
         try:
             return tiktoken.Encoding(
                 "ranks",

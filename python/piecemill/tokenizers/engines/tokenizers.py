@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill._core import split_text
+from piecemill._core import resolve_split, split_text
 from piecemill.errors import SplitError, TokenizerError
 from piecemill.tokenizers.engines import Encoded, Parse
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
 from piecemill.tokenizers.models.ranks import Ranks
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
 from piecemill.tokenizers.nasty import NASTY
-from piecemill.tokenizers.splits import PATTERNS, name_of
+from piecemill.tokenizers.splits import NAMED
 from piecemill.tokenizers.texts import check_flat, finish, texts_of
 
 name = "tokenizers"
@@ -86,8 +86,8 @@ class HFEngine:
         parsed = frozenset(() if special == "plain" else tokens if special == "parse" else special)
         if parsed not in self._loaded:
             pattern = None if isinstance(self._model, TokenizerJson) else self._model.pattern
-            if pattern is not None:
-                check_pattern(pattern)
+            for regex in (pattern,) if isinstance(pattern, str) else pattern or ():
+                check_pattern(regex)
             try:
                 self._loaded[parsed] = _load(self._model.tokenizer_json(parsed))
             except Exception as error:
@@ -137,9 +137,9 @@ def cuts_otherwise(split: str) -> str | None:
 
     Only a custom regex is compared, on the nasty strings; the named splits mean the same to both.
     """
-    if split == "none" or name_of(split) in PATTERNS:
+    name, patterns = resolve_split(split)  # what training cannot compile is an error of its own, not Oniguruma's
+    if name in NAMED:
         return None
-    split_text("", split)  # what training cannot compile is an error of its own, not Oniguruma's
     cut: dict[str, list[str]] = {}
     for text in NASTY:
         try:
@@ -149,7 +149,7 @@ def cuts_otherwise(split: str) -> str | None:
         encoded = text.encode()
         cut[text] = [encoded[start:end].decode() for start, end in pairwise([0, *ends])]
     try:
-        cutter = _cutter(split, [piece for pieces in cut.values() for piece in pieces])
+        cutter = _cutter(patterns[0], [piece for pieces in cut.values() for piece in pieces])
     except Exception as error:  # noqa: BLE001 - the library raises nothing more specific
         return (
             f"split {split!r}: HF tokenizers cannot compile it ({error}), so tokenizer.json cannot be used by "

@@ -22,7 +22,7 @@ from piecemill.tokenizers.models.byte_level import BYTE_ORDER, CHARACTERS, bytes
 from piecemill.tokenizers.models.config import END_OF_TEXT, declared
 from piecemill.tokenizers.models.vocabulary import Vocabulary, check_special_tokens, checked_merges
 from piecemill.tokenizers.models.writing import body, complete
-from piecemill.tokenizers.splits import PATTERNS, name_of
+from piecemill.tokenizers.splits import PATTERNS, Pattern, name_of
 
 _NEUTRAL: dict[str, tuple[object, ...]] = {
     "dropout": (None, 0, 0.0),
@@ -45,7 +45,7 @@ class ByteBPE:
 
     vocabulary: Vocabulary
     split: str
-    pattern: str | None
+    pattern: Pattern | None
     training: Mapping[str, Any] = field(default_factory=dict)
     beside: Mapping[str, bytes] = field(default_factory=dict)
     "tokenizer_config.json and the like, as they were where the tokenizer was loaded."
@@ -134,20 +134,29 @@ def merge_pairs(model: Mapping[str, Any]) -> list[list[str]]:
     return [merge.split(" ") if isinstance(merge, str) else merge for merge in model.get("merges") or []]
 
 
-def _split(pre_tokenizer: Any) -> tuple[str, str | None]:
-    """Name and pattern of the split; exactly the forms that `writing.pre_tokenizer` writes, and HF's own."""
+def _split(pre_tokenizer: Any) -> tuple[str, Pattern | None]:
+    """Name and pattern of the split: any sequence of regexes and digits that ends in ByteLevel."""
     given = pre_tokenizer or {}
     steps = given.get("pretokenizers", []) if given.get("type") == "Sequence" else [given]
-    kinds = [step.get("type") for step in steps]
-    byte_level = steps[-1] if steps else {}
-    plain = kinds in (["ByteLevel"], ["Split", "ByteLevel"]) and not byte_level.get("add_prefix_space", True)
-    if plain and kinds == ["ByteLevel"]:
-        return ("gpt2", PATTERNS["gpt2"]) if byte_level.get("use_regex", True) else ("none", None)
-    if plain and not byte_level.get("use_regex", True):
-        pattern = steps[0].get("pattern", {}).get("Regex")
-        if isinstance(pattern, str) and steps[0].get("behavior") == "Isolated" and not steps[0].get("invert"):
-            return name_of(pattern), pattern
-    raise NotPlain(f"pre_tokenizer {json.dumps(pre_tokenizer)[:200]}")
+    patterns = [_step(step) for step in steps]
+    if not steps or steps[-1].get("type") != "ByteLevel" or None in patterns:
+        raise NotPlain(f"pre_tokenizer {json.dumps(pre_tokenizer)[:200]}")
+    regexes = tuple(regex for regex in patterns if regex)
+    pattern = regexes[0] if len(regexes) == 1 else regexes or None
+    return name_of(pattern), pattern
+
+
+def _step(step: dict[str, Any]) -> str | None:
+    """The regex of one step; empty if it does not cut, None if it does more than a regex can express."""
+    if step.get("type") == "ByteLevel" and not step.get("add_prefix_space", True):
+        gpt2 = PATTERNS["gpt2"]
+        return gpt2 if step.get("use_regex", True) and isinstance(gpt2, str) else ""
+    if step.get("type") == "Digits":
+        return r"\p{N}" if step.get("individual_digits") else r"\p{N}+"
+    if step.get("type") == "Split" and step.get("behavior") == "Isolated" and not step.get("invert"):
+        regex = step.get("pattern", {}).get("Regex")
+        return regex if isinstance(regex, str) and regex else None
+    return None
 
 
 def _check_settings(data: dict[str, Any]) -> None:
@@ -159,9 +168,12 @@ def _check_settings(data: dict[str, Any]) -> None:
             raise NotPlain(f"model.{name} is {model[name]!r}")
     if data.get("normalizer") is not None:
         raise NotPlain("a normalizer")
-    for added in data.get("added_tokens") or []:
+    added_tokens = data.get("added_tokens") or []
+    for added in added_tokens:
         if not added.get("special") or added.get("lstrip") or added.get("rstrip") or added.get("single_word"):
             raise NotPlain(f"added token {added.get('content')!r}")
+    if len({bool(added.get("normalized")) for added in added_tokens}) > 1:
+        raise NotPlain("added tokens of which only some are normalized, so that HF looks for the others first")
 
 
 def _vocabulary(data: dict[str, Any], file: Path) -> Vocabulary:

@@ -19,7 +19,7 @@ from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
 from piecemill.tokenizers.models.byte_level import characters_of
 from piecemill.tokenizers.models.config import END_OF_TEXT
 from piecemill.tokenizers.models.writing import added_token, pre_tokenizer
-from piecemill.tokenizers.splits import pattern_of
+from piecemill.tokenizers.splits import Pattern, pattern_of
 
 _FIM = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
 _END_OF_PROMPT = "<|endofprompt|>"
@@ -58,7 +58,8 @@ class Ranks:
     kind = "tiktoken file"
 
     def __post_init__(self) -> None:
-        taken = frozenset(self.ranks.values())  # read now, so that a broken line is an error when loading
+        _ = self.pattern  # read now, as the ranks are, so that a wrong split or a broken line is an error when loading
+        taken = frozenset(self.ranks.values())
         for text, i in self.special_tokens.items():
             if not text or i < 0 or i in taken:
                 raise TokenizerError(
@@ -67,12 +68,13 @@ class Ranks:
                 )
 
     @property
-    def pattern(self) -> str | None:
-        return pattern_of(self.split, None)
+    def pattern(self) -> Pattern | None:
+        return pattern_of(self.split)
 
     @property
     def home(self) -> str:
-        return "tokenizers" if find_spec("tiktoken") is None else "tiktoken"
+        # tiktoken has one pattern, not a sequence of them.
+        return "tokenizers" if isinstance(self.pattern, tuple) or find_spec("tiktoken") is None else "tiktoken"
 
     @cached_property
     def ranks(self) -> dict[bytes, int]:

@@ -10,10 +10,10 @@ from json.encoder import encode_basestring as quoted
 from typing import Any
 
 from piecemill.tokenizers.models.vocabulary import Vocabulary
-from piecemill.tokenizers.splits import PATTERNS
+from piecemill.tokenizers.splits import PATTERNS, Pattern
 
 
-def tokenizer_json(vocabulary: Vocabulary, pattern: str | None) -> str:
+def tokenizer_json(vocabulary: Vocabulary, pattern: Pattern | None) -> str:
     """The file that HF `tokenizers` and `transformers` load."""
     return complete(body(vocabulary), vocabulary.special_tokens, pattern)
 
@@ -28,7 +28,7 @@ def body(vocabulary: Vocabulary) -> str:
     return f'"vocab": {{\n{vocab}\n}},\n"merges": [\n{merges}\n]'
 
 
-def complete(body: str, added_tokens: Mapping[str, int], pattern: str | None, post_processor: Any = None) -> str:
+def complete(body: str, added_tokens: Mapping[str, int], pattern: Pattern | None, post_processor: Any = None) -> str:
     """A tokenizer.json around a `body`."""
     head = {
         "version": "1.0",
@@ -68,13 +68,19 @@ def added_token(text: str, i: int) -> dict[str, Any]:
     }
 
 
-def pre_tokenizer(pattern: str | None) -> dict[str, Any]:
+def pre_tokenizer(pattern: Pattern | None) -> dict[str, Any]:
     """How tokenizer.json writes a split."""
     if pattern == PATTERNS["gpt2"]:
         return _byte_level(use_regex=True)
-    steps = [_byte_level(use_regex=False)]
-    if pattern is not None:
-        steps.insert(0, {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False})
+    if pattern == PATTERNS["digits-then-gpt2"]:
+        # As the models that have it write it.
+        digits = {"type": "Digits", "individual_digits": True}
+        return {"type": "Sequence", "pretokenizers": [digits, _byte_level(use_regex=True)]}
+    regexes = (pattern,) if isinstance(pattern, str) else pattern or ()
+    steps: list[dict[str, Any]] = [
+        {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False} for regex in regexes
+    ]
+    steps.append(_byte_level(use_regex=False))
     # A sequence even of one: gigatoken 0.10 reads a bare ByteLevel as the GPT-2 split whatever `use_regex` says and
     # gives other ids; it refuses a sequence without a split.
     return {"type": "Sequence", "pretokenizers": steps}
