@@ -5,7 +5,7 @@
 //! tokens that are `normalized` are looked for in the normalized text, the others before. Special tokens are looked for
 //! only where the caller asks for them. The oracles are HF `tokenizers`, and tiktoken's `allowed_special`.
 
-use super::normalize::Normalizer;
+use super::normalize::{Normalizer, Scratch};
 use crate::error::{Error, Result};
 use aho_corasick::{AhoCorasick, MatchKind};
 use std::collections::HashMap;
@@ -61,10 +61,7 @@ impl Added {
     pub fn new(mut tokens: Vec<AddedToken>, normalizer: Option<&Normalizer>) -> Result<Added> {
         for token in &mut tokens {
             if let Some(normalizer) = normalizer.filter(|_| token.normalized) {
-                let mut normal = String::new();
-                if normalizer.apply(&token.text, &mut normal) {
-                    token.text = normal;
-                }
+                token.text = normalizer.apply(&token.text, &mut Scratch::default()).to_owned();
             }
             if token.text.is_empty() {
                 return Err(Error::Tokenizer(format!("added token {} has no text; expected at least a character.", token.id)));

@@ -13,8 +13,9 @@ use super::cache::{self, Cache, SPILLED, count, spill_range, spilled};
 use super::isa::{Isa, SHORT, WithIsa, fold, hash_long, prefetch, with_isa};
 use super::lockstep::{GROUP, LONGEST};
 use super::long;
+use super::normalize;
 use super::wordpiece;
-use crate::pretoken::BLOCK;
+use crate::pretoken::block::BLOCK;
 
 /// Words in a batch, at least; the last block of a scan may add some.
 pub const BATCH: usize = 512;
@@ -97,11 +98,11 @@ pub struct Worker {
     pub scratch: Scratch,
     /// Ids of the documents in hand.
     pub out: Vec<u32>,
-    /// A text that is not in the caller's buffer: normalized, or with a space before it.
-    pub text: String,
+    /// A normalized document.
+    pub normal: normalize::Scratch,
     /// Added tokens in a document, and in its normalized text.
     pub found: [Vec<Found>; 2],
-    portable: bool,
+    pub portable: bool,
 }
 
 impl Worker {
@@ -119,7 +120,7 @@ impl Worker {
             group: vec![],
             scratch: Scratch::default(),
             out: vec![],
-            text: String::new(),
+            normal: normalize::Scratch::default(),
             found: Default::default(),
             portable,
         }

@@ -4,9 +4,12 @@ use super::added::{Added, AddedToken, Finder, Found, Special};
 use super::batch::Worker;
 use super::bpe::{Bytes, Characters};
 use super::normalize::Normalizer;
-use super::scan::{Drain, Stretch, by_ends, by_scanner, by_split};
+use super::scan::{self, ByEnds, ByScanner, ByWordPiece, Drain, Stretch};
+use super::wordpiece::WordPiece;
 use crate::error::Result;
-use crate::pretoken::{Scanner, Split, Visitor};
+use crate::pretoken::Split;
+use crate::pretoken::fast::Scanner;
+use crate::pretoken::split::Visitor;
 use std::sync::{Mutex, PoisonError};
 
 /// A space that is put before a text.
@@ -38,6 +41,7 @@ pub struct Settings {
 enum Kind {
     Bytes { model: Bytes, split: Split, joined: Option<Box<[[u64; 4]; 256]>> },
     Characters(Characters),
+    WordPiece(WordPiece),
 }
 
 /// A vocabulary, ready to encode. Threads share it; each has a worker of its own while it encodes.
@@ -65,6 +69,12 @@ impl Encoder {
     pub fn characters(model: Characters, settings: Settings) -> Result<Encoder> {
         let largest_id = model.largest_id();
         Encoder::new(Kind::Characters(model), largest_id, settings)
+    }
+
+    /// WordPiece.
+    pub fn wordpiece(model: WordPiece, settings: Settings) -> Result<Encoder> {
+        let largest_id = model.largest_id();
+        Encoder::new(Kind::WordPiece(model), largest_id, settings)
     }
 
     fn new(kind: Kind, largest_id: u32, settings: Settings) -> Result<Encoder> {
@@ -155,11 +165,18 @@ impl Encoder {
         first: bool,
         drain: Drain,
     ) -> Result<()> {
-        let mut scratch = std::mem::take(&mut worker.text);
-        let changed = self.normalizer.as_ref().is_some_and(|one| one.apply(stretch.as_str(), &mut scratch));
-        let normal = match changed {
-            true => Stretch { buffer: scratch.as_bytes(), start: 0, end: scratch.len() },
-            false => stretch,
+        let mut scratch = std::mem::take(&mut worker.normal);
+        let normal = match &self.normalizer {
+            None => stretch,
+            Some(normalizer) => {
+                let text = stretch.as_str();
+                let normal = normalizer.apply(text, &mut scratch);
+                // The same text where nothing was to do: then it stays where more memory can be read behind it.
+                match std::ptr::eq(normal, text) {
+                    true => stretch,
+                    false => Stretch { buffer: normal.as_bytes(), start: 0, end: normal.len() },
+                }
+            }
         };
         let result = match &finder.normalized {
             None => self.prefixed(worker, normal, first, drain),
@@ -173,9 +190,8 @@ impl Encoder {
                 result
             }
         };
-        scratch.clear();
-        scratch.shrink_to(1 << 20);
-        worker.text = scratch;
+        scratch.shrink();
+        worker.normal = scratch;
         result
     }
 
@@ -198,7 +214,7 @@ impl Encoder {
         let text = stretch.text();
         // Characters are cut between any two that no token joins, so only the first word needs the space.
         let end = match &self.kind {
-            Kind::Bytes { .. } => text.len(),
+            Kind::Bytes { .. } | Kind::WordPiece(_) => text.len(),
             Kind::Characters(model) => model.end(text, 0),
         };
         let mut with_space = std::mem::take(&mut worker.scratch.text);
@@ -217,10 +233,14 @@ impl Encoder {
     fn stretch(&self, worker: &mut Worker, stretch: Stretch, drain: Drain) -> Result<()> {
         match &self.kind {
             Kind::Bytes { model, split, joined } => {
-                split.visit(Bytewise { worker, model, joined: joined.as_deref(), stretch, portable: self.portable, drain })
+                split.visit(Bytewise { worker, model, joined: joined.as_deref(), stretch, drain })
             }
             Kind::Characters(model) => {
-                by_ends(worker, model, stretch, |text, at| model.end(text, at), drain)
+                let cut = ByEnds(stretch.text(), |text: &[u8], at| model.end(text, at));
+                scan::encode(worker, model, stretch, &cut, drain)
+            }
+            Kind::WordPiece(model) => {
+                scan::encode(worker, model, stretch, &ByWordPiece(model, stretch.text()), drain)
             }
         }
     }
@@ -232,7 +252,6 @@ struct Bytewise<'a, 'd> {
     model: &'a Bytes,
     joined: Option<&'a [[u64; 4]; 256]>,
     stretch: Stretch<'a>,
-    portable: bool,
     drain: Drain<'d>,
 }
 
@@ -240,13 +259,15 @@ impl Visitor for Bytewise<'_, '_> {
     type Out = Result<()>;
 
     fn scanner<S: Scanner>(self) -> Result<()> {
-        by_scanner::<S, _>(self.worker, self.model, self.stretch, self.portable, self.drain)
+        let cut = ByScanner::<S>::new(self.stretch.text());
+        scan::encode(self.worker, self.model, self.stretch, &cut, self.drain)
     }
 
     /// Whole texts are cut where no token has the two bytes side by side: no merge ever crosses such a place.
     fn whole(self) -> Result<()> {
         let Some(joined) = self.joined else {
-            return by_ends(self.worker, self.model, self.stretch, |text, _| text.len(), self.drain);
+            let cut = ByEnds(self.stretch.text(), |text: &[u8], _| text.len());
+            return scan::encode(self.worker, self.model, self.stretch, &cut, self.drain);
         };
         let end = |text: &[u8], at: usize| {
             let mut end = at + 1;
@@ -259,10 +280,10 @@ impl Visitor for Bytewise<'_, '_> {
             }
             end
         };
-        by_ends(self.worker, self.model, self.stretch, end, self.drain)
+        scan::encode(self.worker, self.model, self.stretch, &ByEnds(self.stretch.text(), end), self.drain)
     }
 
     fn general(self, split: &Split) -> Result<()> {
-        by_split(self.worker, self.model, self.stretch, split, self.drain)
+        scan::by_split(self.worker, self.model, self.stretch, split, self.drain)
     }
 }

@@ -5,8 +5,12 @@
 
 use super::batch::{BATCH, Model, Worker, Words};
 use super::isa::{Isa, WithIsa, with_isa};
+use super::wordpiece::WordPiece;
 use crate::error::Result;
-use crate::pretoken::{BLOCK, Block, Scanner, Split, Text};
+use crate::pretoken::block::{BLOCK, Block};
+use crate::pretoken::fast::{Scanner, Text};
+use crate::pretoken::Split;
+use std::marker::PhantomData;
 
 /// Where a stretch lies: valid UTF-8 from `start` to `end`.
 #[derive(Clone, Copy)]
@@ -43,6 +47,98 @@ pub const FULL: usize = 1 << 19;
 /// Words longer than this are not part of a batch, whose places are 32 bits.
 const GIANT: usize = 1 << 30;
 
+/// Says where the words of a text are.
+pub trait Cut {
+    /// Whether `starts` is worth asking.
+    const IN_BLOCKS: bool;
+
+    /// The text.
+    fn bytes(&self) -> &[u8];
+
+    /// The end of the word that starts at `at`, which is inside the text.
+    fn end(&self, at: usize) -> usize;
+
+    /// Bit p is set where a word certainly starts p bytes after `at`, where `block` is and a word starts too, but bit 0
+    /// is clear. No bit at all means: ask `end`.
+    fn starts(&self, at: usize, block: &[u8; BLOCK]) -> u64;
+}
+
+/// The words of a split that has a scanner.
+pub struct ByScanner<'t, S> {
+    text: Text<'t>,
+    scanner: PhantomData<S>,
+}
+
+impl<'t, S> ByScanner<'t, S> {
+    /// Of a valid UTF-8 text.
+    pub fn new(text: &'t [u8]) -> ByScanner<'t, S> {
+        ByScanner { text: Text::new(text), scanner: PhantomData }
+    }
+}
+
+impl<S: Scanner> Cut for ByScanner<'_, S> {
+    const IN_BLOCKS: bool = true;
+
+    #[inline(always)]
+    fn bytes(&self) -> &[u8] {
+        self.text.bytes
+    }
+
+    #[inline(always)]
+    fn end(&self, at: usize) -> usize {
+        S::end(&self.text, at)
+    }
+
+    #[inline(always)]
+    fn starts(&self, at: usize, block: &[u8; BLOCK]) -> u64 {
+        S::starts(&self.text, at, &Block::new(block))
+    }
+}
+
+/// The words of WordPiece.
+pub struct ByWordPiece<'t>(pub &'t WordPiece, pub &'t [u8]);
+
+impl Cut for ByWordPiece<'_> {
+    const IN_BLOCKS: bool = true;
+
+    #[inline(always)]
+    fn bytes(&self) -> &[u8] {
+        self.1
+    }
+
+    #[inline(always)]
+    fn end(&self, at: usize) -> usize {
+        self.0.end(self.1, at)
+    }
+
+    #[inline(always)]
+    fn starts(&self, _: usize, block: &[u8; BLOCK]) -> u64 {
+        self.0.starts(block)
+    }
+}
+
+/// Words whose ends a function tells.
+pub struct ByEnds<'t, F>(pub &'t [u8], pub F);
+
+impl<F: Fn(&[u8], usize) -> usize> Cut for ByEnds<'_, F> {
+    const IN_BLOCKS: bool = false;
+
+    #[inline(always)]
+    fn bytes(&self) -> &[u8] {
+        self.0
+    }
+
+    #[inline(always)]
+    fn end(&self, at: usize) -> usize {
+        (self.1)(self.0, at)
+    }
+
+    #[inline(always)]
+    fn starts(&self, _: usize, _: &[u8; BLOCK]) -> u64 {
+        0
+    }
+}
+
 /// How far a scan has come.
 struct Cursor {
     at: usize,
@@ -51,53 +147,20 @@ struct Cursor {
     patience: usize,
 }
 
-/// Encodes a stretch that a scanner cuts.
-pub fn by_scanner<S: Scanner, M: Model>(
+/// Encodes a stretch whose text `cut` cuts into words.
+pub fn encode<C: Cut, M: Model>(
     worker: &mut Worker,
     model: &M,
     stretch: Stretch,
-    portable: bool,
+    cut: &C,
     drain: Drain,
 ) -> Result<()> {
-    let text = Text::new(stretch.text());
     let mut cursor = Cursor { at: 0, one_by_one_until: 0, patience: BLOCK };
     let len = stretch.end - stretch.start;
     while cursor.at < len {
         let base = cursor.at;
-        with_isa(portable, Fill::<S> { text: &text, cursor: &mut cursor, words: &mut worker.words, scanner: std::marker::PhantomData });
+        with_isa(worker.portable, Fill { cut, cursor: &mut cursor, words: &mut worker.words });
         flush(worker, model, stretch, base, cursor.at, drain)?;
-    }
-    Ok(())
-}
-
-/// Encodes a stretch in which `end` says where each word ends.
-#[inline(always)]
-pub fn by_ends<M: Model>(
-    worker: &mut Worker,
-    model: &M,
-    stretch: Stretch,
-    end: impl Fn(&[u8], usize) -> usize,
-    drain: Drain,
-) -> Result<()> {
-    let text = stretch.text();
-    let mut at = 0;
-    while at < text.len() {
-        let base = at;
-        let words = &mut worker.words;
-        words.count = 0;
-        while at < text.len() && words.count < BATCH {
-            let end = end(text, at);
-            if end - base > GIANT && words.count > 0 {
-                break;
-            }
-            at = end;
-            words.count += 1;
-            words.starts[words.count] = (at - base) as u32;
-            if at - base > GIANT {
-                break;
-            }
-        }
-        flush(worker, model, stretch, base, at, drain)?;
     }
     Ok(())
 }
@@ -145,40 +208,37 @@ fn flush<M: Model>(
     if worker.out.len() >= FULL { drain(&mut worker.out) } else { Ok(()) }
 }
 
-struct Fill<'a, 't, S> {
-    text: &'a Text<'t>,
+struct Fill<'a, C> {
+    cut: &'a C,
     cursor: &'a mut Cursor,
     words: &'a mut Words,
-    scanner: std::marker::PhantomData<S>,
 }
 
-impl<S: Scanner> WithIsa for Fill<'_, '_, S> {
+impl<C: Cut> WithIsa for Fill<'_, C> {
     type Out = ();
 
-    /// Fills a batch with the words from the cursor on. As `pretoken::fast::for_each`, but it writes starts, eight at a
-    /// time, whether there are eight or not.
+    /// Fills a batch with the words from the cursor on.
     #[inline(always)]
     fn run<I: Isa>(self, _: I) {
-        let Fill { text, cursor, words, .. } = self;
-        let bytes = text.bytes();
+        let Fill { cut, cursor, words } = self;
+        let bytes = cut.bytes();
         let base = cursor.at;
         let mut at = base;
         let mut count = 0;
         while at < bytes.len() && count < BATCH {
-            if at >= cursor.one_by_one_until {
+            if C::IN_BLOCKS && at >= cursor.one_by_one_until {
                 if let Some(block) = bytes[at..].first_chunk::<BLOCK>() {
-                    let mut starts = S::starts(text, at, &Block::new(block));
+                    let mut starts = cut.starts(at, block);
                     if starts != 0 {
                         cursor.patience = BLOCK;
-                        let found = starts.count_ones() as usize;
                         let first = (at - base) as u32;
                         at += 63 - starts.leading_zeros() as usize;
                         let mut place = count + 1;
-                        count += found;
+                        count += starts.count_ones() as usize;
                         while starts != 0 {
-                            // At most BATCH - 1 words before, 64 here, and eight at a time.
-                            let eight = &mut words.starts[place..place + 8];
-                            for start in eight {
+                            // Eight at a time, whether there are eight or not: at most BATCH - 1 words came before, and
+                            // 64 are here.
+                            for start in &mut words.starts[place..place + 8] {
                                 *start = first.wrapping_add(starts.trailing_zeros());
                                 starts &= starts.wrapping_sub(1);
                             }
@@ -187,10 +247,12 @@ impl<S: Scanner> WithIsa for Fill<'_, '_, S> {
                         continue;
                     }
                 }
+                // Where one block gave nothing (a script beyond ASCII, mostly), the next would not either: wait, and
+                // longer each time.
                 cursor.one_by_one_until = at + cursor.patience;
                 cursor.patience = (2 * cursor.patience).min(16 * BLOCK);
             }
-            let end = S::end(text, at);
+            let end = cut.end(at);
             if end - base > GIANT && count > 0 {
                 break;
             }

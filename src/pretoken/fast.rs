@@ -57,7 +57,7 @@ pub fn for_each<'t, S: Scanner>(text: &'t str, mut each: impl FnMut(&'t [u8])) {
 
 /// A document and the class of its characters. Positions are byte offsets at the start of a character.
 pub struct Text<'t> {
-    bytes: &'t [u8],
+    pub(crate) bytes: &'t [u8],
     classes: &'static Classes,
 }
 

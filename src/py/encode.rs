@@ -3,7 +3,8 @@
 use super::arrays::documents;
 use super::to_py;
 use crate::encode::{
-    AddedToken, Bytes, Characters, Decoder, Encoder, Ids, Normalizer, Options, Prefix, Settings, Special, Unknown,
+    AddedToken, Bytes, Characters, Decoder, Encoder, Ids, Normalizer, NormalizerScratch, Options, Prefix,
+    Settings, Special, Step, Unknown, WordPiece, WordPieceOptions,
 };
 use crate::error::Error;
 use crate::pretoken::Split;
@@ -127,6 +128,17 @@ fn merges<'a>(given: Option<&'a PyReadonlyArray2<'_, u32>>) -> PyResult<Option<&
     Ok(Some(pairs))
 }
 
+fn steps(given: &[Vec<String>]) -> PyResult<Normalizer> {
+    let steps = given.iter().map(|step| Step::parse(step)).collect::<Result<Vec<_>, Error>>();
+    steps.and_then(Normalizer::new).map_err(to_py)
+}
+
+/// `text` after the normalization steps, as `Encoder` takes them.
+#[pyfunction]
+fn normalize(text: &str, steps: Vec<Vec<String>>) -> PyResult<String> {
+    Ok(self::steps(&steps)?.apply(text, &mut NormalizerScratch::default()).to_owned())
+}
+
 fn settings(
     normalizer: &[Vec<String>],
     added: Vec<Added>,
@@ -134,7 +146,7 @@ fn settings(
     cache_bytes: usize,
     portable: bool,
 ) -> PyResult<Settings> {
-    let normalizer = if normalizer.is_empty() { None } else { Some(Normalizer::new(normalizer).map_err(to_py)?) };
+    let normalizer = if normalizer.is_empty() { None } else { Some(steps(normalizer)?) };
     let added = added
         .into_iter()
         .map(|(text, id, flags)| AddedToken {
@@ -203,8 +215,7 @@ impl PyEncoder {
         let settings = settings(&normalizer, added, prefix_named(prefix)?, cache_bytes, portable)?;
         let encoder = py.detach(|| {
             let model = Bytes::new(&tokens, ids, merges, whole_words)?;
-            let split = Split::new(split.first().map_or("none", String::as_str))?;
-            Encoder::bytes(model, split, settings)
+            Encoder::bytes(model, Split::sequence(&split)?, settings)
         });
         Ok(PyEncoder::new(encoder.map_err(to_py)?))
     }
@@ -241,6 +252,35 @@ impl PyEncoder {
         };
         let settings = settings(&normalizer, added, prefix_named(prefix)?, cache_bytes, portable)?;
         let encoder = py.detach(|| Encoder::characters(Characters::new(&tokens, ids, merges, unknown)?, settings));
+        Ok(PyEncoder::new(encoder.map_err(to_py)?))
+    }
+
+    /// WordPiece, as BERT has it.
+    #[staticmethod]
+    #[pyo3(signature = (tokens_data, token_ends, ids, *, unk, prefix, max_chars, clean, chinese, strip_accents, lowercase, added = vec![], cache_bytes = 24 << 20, portable = false))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
+    fn wordpiece(
+        py: Python<'_>,
+        tokens_data: PyReadonlyArray1<'_, u8>,
+        token_ends: PyReadonlyArray1<'_, i64>,
+        ids: PyReadonlyArray1<'_, u32>,
+        unk: u32,
+        prefix: String,
+        max_chars: usize,
+        clean: bool,
+        chinese: bool,
+        strip_accents: bool,
+        lowercase: bool,
+        added: Vec<Added>,
+        cache_bytes: usize,
+        portable: bool,
+    ) -> PyResult<PyEncoder> {
+        let flat = (tokens_data, token_ends, ids);
+        let (tokens, ids) = tokens(&flat)?;
+        let tokens: Vec<(&[u8], u32)> = tokens.into_iter().zip(ids.iter().copied()).collect();
+        let options = WordPieceOptions { unk, prefix, max_chars, clean, chinese, strip_accents, lowercase };
+        let settings = settings(&[], added, Prefix::Never, cache_bytes, portable)?;
+        let encoder = py.detach(|| Encoder::wordpiece(WordPiece::new(&tokens, &options)?, settings));
         Ok(PyEncoder::new(encoder.map_err(to_py)?))
     }
 
@@ -399,5 +439,6 @@ impl PyDecoder {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyEncoder>()?;
     module.add_class::<PyDecoder>()?;
+    module.add_function(wrap_pyfunction!(normalize, module)?)?;
     module.add_class::<PyIds>()
 }
