@@ -122,7 +122,7 @@ def test_every_engine_that_can_be_asked_for_gives_the_same_ids(made, name):
     want = upstream(made, name)
     for engine in names_of(load(made, name)):
         if KINDS[name][1] != "piecemill" and engine == "piecemill":
-            with pytest.raises(TokenizerError, match="engine='piecemill': .* Engines of a "):
+            with pytest.raises(TokenizerError, match=r"engine='piecemill': .* Engines of a "):
                 load(made, name, engine=engine)
             continue
         tok = load(made, name, engine=engine)
@@ -432,7 +432,11 @@ def test_whole_documents_survive_the_flat_form():
     [
         ("unigram.model", {"engine": "piecemill"}, "no encoder for Unigram models.*Engines of a .*sentencepiece"),
         ("unigram", {"engine": "piecemill"}, "Piecemill has no encoder for Unigram models"),
-        ("trained", {"engine": "sentencepiece"}, "sentencepiece does not encode a byte-level BPE.*piecemill, tokenizers"),
+        (
+            "trained",
+            {"engine": "sentencepiece"},
+            "sentencepiece does not encode a byte-level BPE.*piecemill, tokenizers",
+        ),
         ("trained", {"engine": "gigatoken"}, "gigatoken does not encode a byte-level BPE"),
         ("trained", {"split": "gpt2"}, "it has its own split"),
         ("small.tiktoken", {"split": None}, "does not say how texts are split.*split= one of gpt2.*--tokenizer-split"),

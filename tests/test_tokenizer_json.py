@@ -20,8 +20,8 @@ from vocabularies import END, rows, trained_by_hf
 
 SPACE = "▁"
 STRETCHES = [
-    "", "a", "the", "The THE", " ", "  ", "\n", "\t", "é", "e\u0301", "ﬁ", "Å", "漢字", "1234", "x7", "_", "'s", "!?", ".",
-    SPACE, "▁the", "\u00a0", "\u3000", "🙂", "İ", "ß", "ǅ", "self.", "import os", "    return", "\u200d", "٣", "ẛ̣",
+    "", "a", "the", "The THE", " ", "  ", "\n", "\t", "é", "e\u0301", "ﬁ", "Å", "漢字", "1234", "x7", "_", "'s", "!?",
+    ".", SPACE, "▁the", "\u00a0", "\u3000", "🙂", "İ", "ß", "ǅ", "self.", "import os", "    return", "\u200d", "٣", "ẛ̣",
 ]  # fmt: skip
 
 
@@ -110,11 +110,11 @@ def placed(data, seed, count=150):
     return ["".join(rng.choices(stretches, k=rng.randint(0, 8))) for _ in range(count)]
 
 
-def compare(tok, data):
+def compare(tok, data, tmp_path):
     """Plain ids are those of a file without special tokens, parsed ones those of the file itself."""
     texts = [*TEXTS, *placed(data, 1)]
     assert rows(tok.encode_batch(texts, special="parse")) == HF(json.dumps(data)).ids(texts)
-    home = load_tokenizer(tok.model.file, engine="tokenizers")
+    home = load(data, tmp_path, engine="tokenizers")
     assert rows(tok.encode_batch(texts)) == rows(home.encode_batch(texts))
     some = set(list(tok.special_tokens)[::2])
     assert rows(tok.encode_batch(texts[:60], special=some)) == rows(home.encode_batch(texts[:60], special=some))
@@ -172,12 +172,12 @@ CARRIED_OUT = {
     "Llama, always": lambda: changed("llama", normalizer=None, pre_tokenizer=LLAMA | {"prepend_scheme": "always"}),
     "Llama, first": lambda: changed("llama", normalizer=None, pre_tokenizer=LLAMA),
     "Llama, never": lambda: changed("llama", normalizer=None, pre_tokenizer=LLAMA | {"prepend_scheme": "never"}),
-    "Gemma": lambda: changed(
-        "llama", normalizer=replace(" ", SPACE), pre_tokenizer=split(" ", "MergedWithPrevious")
-    ),
+    "Gemma": lambda: changed("llama", normalizer=replace(" ", SPACE), pre_tokenizer=split(" ", "MergedWithPrevious")),
     "NFC and Llama": lambda: changed(
         "llama",
-        normalizer=sequence({"type": "NFC"}, {"type": "Prepend", "prepend": SPACE}, replace(" ", SPACE), of="normalizers"),
+        normalizer=sequence(
+            {"type": "NFC"}, {"type": "Prepend", "prepend": SPACE}, replace(" ", SPACE), of="normalizers"
+        ),
     ),
     "Llama without byte fallback": lambda: changed("llama", model={"byte_fallback": False}),
     "Llama without byte fallback, unknown one by one": lambda: changed(
@@ -234,8 +234,7 @@ def numbered(kind):
 CARRIED_OUT |= {
     "added tokens": lambda: numbered("bytes"),
     "added tokens and NFKC": lambda: numbered("bytes") | {"normalizer": {"type": "NFKC"}},
-    "added tokens and a space before": lambda: numbered("bytes")
-    | {"pre_tokenizer": byte_level(add_prefix_space=True)},
+    "added tokens and a space before": lambda: numbered("bytes") | {"pre_tokenizer": byte_level(add_prefix_space=True)},
     "added tokens and Llama": lambda: numbered("llama"),
     "added tokens and Llama, first": lambda: numbered("llama") | {"normalizer": None, "pre_tokenizer": LLAMA},
     "added tokens and BERT": lambda: numbered("words"),
@@ -249,7 +248,7 @@ def test_a_setting_is_carried_out_as_hf_does(name, tmp_path):
         pytest.skip(f"tokenizers 1.0 {ONLY_OLD[name]}")
     tok = load(data, tmp_path)
     assert tok.engine.name == "piecemill", tok.engine.why
-    compare(tok, data)
+    compare(tok, data, tmp_path)
 
 
 ONLY_OLD: dict[str, str] = {}
@@ -275,8 +274,9 @@ LEFT = {
     "a Split with behavior 'Removed' and invert": lambda: changed(
         "bytes", pre_tokenizer=sequence(split(r"\p{L}+| ", "Removed", True), byte_level())
     ),
-    "there is no token for byte 0x41": lambda: without_bytes(0x41)
-    | {"model": without_bytes(0x41)["model"] | {"merges": []}},
+    "there is no token for byte 0x41": lambda: (
+        without_bytes(0x41) | {"model": without_bytes(0x41)["model"] | {"merges": []}}
+    ),
     "does not carry out the normalizer Nmt": lambda: changed("bytes", normalizer={"type": "Nmt"}),
     "a normalizer that replaces a regex": lambda: changed("bytes", normalizer=replace("[0-9]", "0", "Regex")),
     "Metaspace splits texts at spaces": lambda: changed(
@@ -359,7 +359,7 @@ def test_any_ids_are_decoded_as_hf_does(name, tmp_path):
     ends = np.cumsum([len(row) for row in ids])
     assert tok.decode_batch([i for row in ids for i in row], ends) == want
     if name == "by HF":
-        with pytest.raises(TokenizerError, match="decode_bytes: a token of .* has no bytes of its own; use decode"):
+        with pytest.raises(TokenizerError, match=r"decode_bytes: a token of .* has no bytes of its own; use decode"):
             tok.decode_bytes([1])
     with pytest.raises(TokenizerError, match=r"ids\[1\] is 99999"):
         tok.decode([0, 99999])
@@ -405,5 +405,5 @@ def test_one_of_the_two_files_is_an_error_that_names_the_other(tmp_path):
     with pytest.raises(TokenizerError, match=r"holds no merges\.txt; vocab\.json and merges\.txt belong together"):
         load_tokenizer(tmp_path / "vocab.json")
     (tmp_path / "merges.txt").write_text("#version: 0.2\na b c\n")
-    with pytest.raises(TokenizerError, match=r"merges\.txt: 'a b c': expected a merge"):
+    with pytest.raises(TokenizerError, match=r"merges\.txt: 'a b c' is not a merge"):
         load_tokenizer(tmp_path)
