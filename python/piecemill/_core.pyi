@@ -18,6 +18,7 @@ __all__ = [
     "SeenDocuments",
     "WordCounter",
     "WordCounts",
+    "WordPiece",
     "Xxh3",
     "__version__",
     "cut_text",
@@ -29,6 +30,7 @@ __all__ = [
     "hash_documents",
     "invalid_documents",
     "map_file",
+    "normalize",
     "python_set_order",
     "read_texts",
     "resolve_split",
@@ -197,6 +199,9 @@ class Decoder:
 
     def decode_flat(self, ids: ArrayLike, ends: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """The bytes of many rows of ids, and where each row ends."""
+
+def normalize(text: str, steps: Sequence[Sequence[str]]) -> str:
+    """`text` after the steps of a normalizer: ("nfc",), ("lowercase",), ("replace", old, new), ..."""
 
 @final
 class Progress:
@@ -516,3 +521,25 @@ class Xxh3:
         """Take in more bytes."""
     def hexdigest(self) -> str:
         """The hash of everything taken in so far, as 16 hexadecimal digits."""
+
+@final
+class WordPiece:
+    """Temporary, for the tests until `Encoder.wordpiece` is there: WordPiece with BERT's normalizer."""
+
+    def __new__(
+        cls,
+        tokens: Sequence[tuple[bytes, int]],
+        unk: int,
+        prefix: str,
+        max_chars: int,
+        clean: bool,
+        chinese: bool,
+        strip_accents: bool,
+        lowercase: bool,
+    ) -> WordPiece: ...
+    def encode(self, text: str) -> list[int]:
+        """The ids of `text`, raw word by raw word."""
+    def encode_whole(self, text: str) -> list[int]:
+        """The ids of `text` as one word."""
+    def words(self, text: str) -> list[str]:
+        """The raw words of `text`."""

@@ -3,11 +3,11 @@
 use super::batch::{Model, Scratch, word_hash};
 use super::isa::{Isa, Portable};
 use super::lockstep::{GROUP, LONGEST, Lanes, merge};
-use super::long::LongWords;
+use super::joined::{Joined, SPACE, code_point};
+use super::long::Long;
 use super::pairs::NOBODY;
-use super::vocabulary::{Symbols, Unit, character_len};
+use super::vocabulary::{Symbols, Unit};
 use crate::error::{Error, Result};
-use std::sync::OnceLock;
 
 /// The tokens that a whole word can be.
 pub struct WholeWords {
@@ -63,7 +63,8 @@ pub struct Bytes {
     first_merge: Vec<u32>,
     whole: WholeWords,
     whole_words: bool,
-    long: OnceLock<LongWords>,
+    joined: Joined,
+    long: Long,
 }
 
 impl Bytes {
@@ -85,28 +86,20 @@ impl Bytes {
             .map(|two: usize| symbols.pairs.get(Portable, symbol_of[two & 0xff], symbol_of[two >> 8]))
             .collect();
         let whole = WholeWords::new(&symbols, whole_words);
-        Ok(Bytes { symbols, symbol_of, first_merge, whole, whole_words, long: OnceLock::new() })
+        let joined = Joined::new((0..symbols.len() as u32).map(|symbol| symbols.bytes(symbol)));
+        // With tokens that only a whole word can be, a part of a word must not be taken for a word.
+        let whole_words = whole_words && (0..symbols.len() as u32).any(|symbol| !symbols.is_itself(symbol));
+        Ok(Bytes { symbols, symbol_of, first_merge, whole, whole_words, joined, long: Long::default() })
     }
 
-    /// Whether a word that is exactly a token is that token before any merging.
-    pub fn whole_words(&self) -> bool {
-        self.whole_words
+    /// Where a word may be cut without a change of its ids; None if nowhere.
+    pub fn joined(&self) -> Option<&Joined> {
+        (!self.whole_words).then_some(&self.joined)
     }
 
     /// The largest id of any token.
     pub fn largest_id(&self) -> u32 {
         self.symbols.ids.iter().copied().max().unwrap_or(0)
-    }
-
-    /// Whether a token contains these two bytes side by side: if none does, they are never in one token.
-    pub fn joined(&self) -> Box<[[u64; 4]; 256]> {
-        let mut joined = Box::new([[0; 4]; 256]);
-        for symbol in 0..self.symbols.len() as u32 {
-            for pair in self.symbols.bytes(symbol).windows(2) {
-                joined[usize::from(pair[0])][usize::from(pair[1]) / 64] |= 1 << (pair[1] % 64);
-            }
-        }
-        joined
     }
 }
 
@@ -167,23 +160,24 @@ impl Model for Bytes {
     }
 
     fn encode_alone(&self, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
-        let long = self.long.get_or_init(|| LongWords::new(&self.symbols));
         let units = word.iter().map(|&byte| self.symbol_of[usize::from(byte)]);
-        long.encode(&self.symbols, word, units, &mut scratch.long, |symbol| ids.push(self.symbols.ids[symbol as usize]));
+        self.long.encode(&self.symbols, word, units, &mut scratch.long, |symbol| {
+            ids.push(self.symbols.ids[symbol as usize]);
+        });
     }
 }
-
-const SPACE: char = '\u{2581}';
 
 /// BPE over characters, as SentencePiece does it. A space in a text and U+2581 are the same.
 pub struct Characters {
     symbols: Symbols,
     symbol_of: CharacterTable,
     joined: Joined,
+    /// Whether unknown characters in a row belong together.
+    fuses: bool,
     /// What is written for a character without a token.
     unknown: Unknown,
     whole: WholeWords,
-    long: OnceLock<LongWords>,
+    long: Long,
 }
 
 /// What becomes of a character without a token.
@@ -218,14 +212,9 @@ impl Characters {
             symbol_of.insert(u32::from(SPACE), symbol);
         }
         let fuses = matches!(unknown, Unknown::Id { fuse: true, .. });
-        let mut joined = Joined::new(&symbols, fuses);
-        if fuses {
-            let unknown = (0..0x80).filter(|&character| symbol_of.get(character).is_none());
-            let row = unknown.clone().fold(0, |row, character| row | 1u128 << character);
-            unknown.for_each(|character| joined.ascii[character as usize] |= row);
-        }
+        let joined = Joined::new((0..symbols.len() as u32).map(|symbol| symbols.bytes(symbol)));
         let whole = WholeWords::new(&symbols, false);
-        Ok(Characters { symbols, symbol_of, joined, unknown, whole, long: OnceLock::new() })
+        Ok(Characters { symbols, symbol_of, joined, fuses, unknown, whole, long: Long::default() })
     }
 
     /// The largest id of any token, or of an unknown character.
@@ -240,24 +229,17 @@ impl Characters {
     /// Where the word that starts at `at` ends: before the next character that no token joins to the one before it.
     #[inline(always)]
     pub fn end(&self, text: &[u8], at: usize) -> usize {
-        let (mut last, len) = code_point(&text[at..]);
-        let mut end = at + len;
-        while end < text.len() {
-            let byte = text[end];
-            if last < 0x80 && byte < 0x80 {
-                if !self.joined.ascii(last as u8, byte) {
-                    break;
-                }
-                (last, end) = (u32::from(byte), end + 1);
-                continue;
+        let mut end = at;
+        loop {
+            end = self.joined.end(text, end, text.len());
+            if !self.fuses || end == text.len() {
+                return end;
             }
-            let (next, len) = code_point(&text[end..]);
-            if !self.joined.wide(last, next, &self.symbol_of) {
-                break;
+            let last = (at..end).rev().find(|&place| text[place] & 0xc0 != 0x80).unwrap_or(at);
+            if self.symbol_of.get(code_point(&text[last..]).0).or(self.symbol_of.get(code_point(&text[end..]).0)).is_some() {
+                return end;
             }
-            (last, end) = (next, end + len);
         }
-        end
     }
 }
 
@@ -311,10 +293,9 @@ impl Model for Characters {
         // Tokens are looked up by bytes below, and there a space is a space.
         let text = String::from_utf8_lossy(word);
         let plain = if text.contains(SPACE) { text.replace(SPACE, " ").into_bytes() } else { text.into_owned().into_bytes() };
-        let long = self.long.get_or_init(|| LongWords::new(&self.symbols));
         let mut at = 0;
         let units = std::iter::from_fn(|| self.symbol_at(&plain, &mut at));
-        long.encode(&self.symbols, &plain, units, &mut scratch.long, |symbol| {
+        self.long.encode(&self.symbols, &plain, units, &mut scratch.long, |symbol| {
             ids.push(self.symbols.ids[symbol as usize]);
         });
     }
@@ -327,22 +308,6 @@ impl Characters {
         *at += len;
         Some(self.symbol_of.get(character).unwrap_or(NOBODY))
     }
-}
-
-/// The first character of `text`, which is not empty and valid UTF-8, and its length.
-#[inline(always)]
-fn code_point(text: &[u8]) -> (u32, usize) {
-    let first = text[0];
-    let len = character_len(first);
-    let next = |n: usize| u32::from(text.get(n).copied().unwrap_or(0) & 0x3f);
-    let first = u32::from(first);
-    let character = match len {
-        1 => first,
-        2 => (first & 0x1f) << 6 | next(1),
-        3 => (first & 0x0f) << 12 | next(1) << 6 | next(2),
-        _ => (first & 0x07) << 18 | next(1) << 12 | next(2) << 6 | next(3),
-    };
-    (character, len)
 }
 
 /// The symbol of each character, in pages of 256.
@@ -371,84 +336,4 @@ impl CharacterTable {
         let symbol = self.symbols.get(usize::from(page))?[character as usize & 0xff];
         (symbol != NOBODY).then_some(symbol)
     }
-}
-
-/// Which characters stand side by side in some token. Between two that do not, a text can be cut: no merge will ever
-/// cross that place.
-struct Joined {
-    ascii: Box<[u128; 128]>,
-    /// Pairs of which one at least is beyond ASCII; open addressing, 0 is empty.
-    wide: Vec<u64>,
-    /// Unknown characters in a row belong together.
-    fuse_unknown: bool,
-}
-
-impl Joined {
-    fn new(symbols: &Symbols, fuse_unknown: bool) -> Joined {
-        let mut ascii = Box::new([0; 128]);
-        let mut wide = std::collections::HashSet::new();
-        for symbol in 0..symbols.len() as u32 {
-            let mut rest = symbols.bytes(symbol);
-            let mut last = None;
-            while !rest.is_empty() {
-                let (character, len) = code_point(rest);
-                rest = &rest[len..];
-                if let Some(last) = last.replace(character) {
-                    if last < 0x80 && character < 0x80 {
-                        ascii[last as usize] |= 1u128 << character;
-                    } else {
-                        wide.insert(pair(last, character));
-                    }
-                }
-            }
-        }
-        let mut table = vec![0; (wide.len() * 3).next_power_of_two().max(16)];
-        let mut pairs: Vec<u64> = wide.into_iter().collect();
-        pairs.sort_unstable();
-        for pair in pairs {
-            let mut at = place(pair, table.len());
-            while table[at] != 0 {
-                at = (at + 1) & (table.len() - 1);
-            }
-            table[at] = pair;
-        }
-        Joined { ascii, wide: table, fuse_unknown }
-    }
-
-    #[inline(always)]
-    fn ascii(&self, left: u8, right: u8) -> bool {
-        self.ascii[usize::from(left & 0x7f)] >> right & 1 != 0
-    }
-
-    #[inline(always)]
-    fn wide(&self, left: u32, right: u32, symbol_of: &CharacterTable) -> bool {
-        // U+2581 is the same as a space.
-        let plain = |character: u32| if character == u32::from(SPACE) { u32::from(' ') } else { character };
-        let (left, right) = (plain(left), plain(right));
-        if left < 0x80 && right < 0x80 {
-            return self.ascii(left as u8, right as u8);
-        }
-        if self.fuse_unknown && symbol_of.get(left).is_none() && symbol_of.get(right).is_none() {
-            return true;
-        }
-        let pair = pair(left, right);
-        let mut at = place(pair, self.wide.len());
-        loop {
-            match self.wide[at] {
-                0 => return false,
-                found if found == pair => return true,
-                _ => at = (at + 1) & (self.wide.len() - 1),
-            }
-        }
-    }
-}
-
-#[inline(always)]
-fn pair(left: u32, right: u32) -> u64 {
-    u64::from(left) << 32 | u64::from(right)
-}
-
-#[inline(always)]
-fn place(pair: u64, len: usize) -> usize {
-    (pair.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & (len - 1)
 }

@@ -39,7 +39,7 @@ pub struct Settings {
 }
 
 enum Kind {
-    Bytes { model: Bytes, split: Split, joined: Option<Box<[[u64; 4]; 256]>> },
+    Bytes { model: Bytes, split: Split },
     Characters(Characters),
     WordPiece(WordPiece),
 }
@@ -60,9 +60,7 @@ impl Encoder {
     /// Byte-level BPE.
     pub fn bytes(model: Bytes, split: Split, settings: Settings) -> Result<Encoder> {
         let largest_id = model.largest_id();
-        // A part of a word is not a word, and must not be taken for a token that only a whole word can be.
-        let joined = (!model.whole_words()).then(|| model.joined());
-        Encoder::new(Kind::Bytes { model, split, joined }, largest_id, settings)
+        Encoder::new(Kind::Bytes { model, split }, largest_id, settings)
     }
 
     /// BPE over characters.
@@ -232,15 +230,13 @@ impl Encoder {
     /// A stretch that only the split cuts.
     fn stretch(&self, worker: &mut Worker, stretch: Stretch, drain: Drain) -> Result<()> {
         match &self.kind {
-            Kind::Bytes { model, split, joined } => {
-                split.visit(Bytewise { worker, model, joined: joined.as_deref(), stretch, drain })
-            }
+            Kind::Bytes { model, split } => split.visit(Bytewise { worker, model, stretch, drain }),
             Kind::Characters(model) => {
                 let cut = ByEnds(stretch.text(), |text: &[u8], at| model.end(text, at));
-                scan::encode(worker, model, stretch, &cut, drain)
+                scan::encode(worker, model, stretch, &cut, None, drain)
             }
             Kind::WordPiece(model) => {
-                scan::encode(worker, model, stretch, &ByWordPiece(model, stretch.text()), drain)
+                scan::encode(worker, model, stretch, &ByWordPiece(model, stretch.text()), None, drain)
             }
         }
     }
@@ -250,7 +246,6 @@ impl Encoder {
 struct Bytewise<'a, 'd> {
     worker: &'a mut Worker,
     model: &'a Bytes,
-    joined: Option<&'a [[u64; 4]; 256]>,
     stretch: Stretch<'a>,
     drain: Drain<'d>,
 }
@@ -260,27 +255,17 @@ impl Visitor for Bytewise<'_, '_> {
 
     fn scanner<S: Scanner>(self) -> Result<()> {
         let cut = ByScanner::<S>::new(self.stretch.text());
-        scan::encode(self.worker, self.model, self.stretch, &cut, self.drain)
+        scan::encode(self.worker, self.model, self.stretch, &cut, self.model.joined(), self.drain)
     }
 
-    /// Whole texts are cut where no token has the two bytes side by side: no merge ever crosses such a place.
+    /// Whole texts are cut where no token has both sides of the place.
     fn whole(self) -> Result<()> {
-        let Some(joined) = self.joined else {
+        let Some(joined) = self.model.joined() else {
             let cut = ByEnds(self.stretch.text(), |text: &[u8], _| text.len());
-            return scan::encode(self.worker, self.model, self.stretch, &cut, self.drain);
+            return scan::encode(self.worker, self.model, self.stretch, &cut, None, self.drain);
         };
-        let end = |text: &[u8], at: usize| {
-            let mut end = at + 1;
-            while end < text.len() {
-                let (left, right) = (text[end - 1], text[end]);
-                if joined[usize::from(left)][usize::from(right) / 64] >> (right % 64) & 1 == 0 {
-                    break;
-                }
-                end += 1;
-            }
-            end
-        };
-        scan::encode(self.worker, self.model, self.stretch, &ByEnds(self.stretch.text(), end), self.drain)
+        let cut = ByEnds(self.stretch.text(), |text: &[u8], at| joined.end(text, at, text.len()));
+        scan::encode(self.worker, self.model, self.stretch, &cut, None, self.drain)
     }
 
     fn general(self, split: &Split) -> Result<()> {

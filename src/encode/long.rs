@@ -13,9 +13,47 @@ use super::vocabulary::Symbols;
 use super::isa::Portable;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What long words need beyond the symbols; built when the first one comes.
-pub struct LongWords {
+/// Long words, with tables that are built once there is enough of them.
+#[derive(Default)]
+pub struct Long {
+    words: OnceLock<LongWords>,
+    /// Bytes of long words so far.
+    seen: AtomicUsize,
+}
+
+/// Bytes of long words that are merged with a heap before the tables for the search are built, which takes tens of
+/// milliseconds. A ruler of eighty signs here and there does not pay for them.
+const WORTH_TABLES: usize = 64 << 10;
+
+impl Long {
+    /// Gives the symbols of `word` to `out`. `units` are the symbols of its units.
+    pub fn encode(
+        &self,
+        symbols: &Symbols,
+        word: &[u8],
+        units: impl Iterator<Item = u32>,
+        scratch: &mut Scratch,
+        mut out: impl FnMut(u32),
+    ) {
+        let enough = || self.seen.fetch_add(word.len(), Ordering::Relaxed) + word.len() > WORTH_TABLES;
+        if self.words.get().is_none() && !enough() {
+            return by_heap(symbols, units, &mut out);
+        }
+        let words = self.words.get_or_init(|| LongWords::new(symbols));
+        if words.ordered {
+            words.search(symbols, word, scratch);
+            scratch.symbols.iter().copied().for_each(out);
+        } else {
+            by_heap(symbols, units, &mut out);
+        }
+    }
+}
+
+/// What the search from the left needs beyond the symbols.
+struct LongWords {
     /// Whether the search from the left is exact for this vocabulary.
     ordered: bool,
     /// A double-array trie of the tokens that encode to themselves. A slot is: base of its children (24 bits), the byte
@@ -48,7 +86,7 @@ const REMEMBERED_BITS: u32 = 14;
 
 impl LongWords {
     /// Of a finished vocabulary.
-    pub fn new(symbols: &Symbols) -> LongWords {
+    fn new(symbols: &Symbols) -> LongWords {
         let count = symbols.len() as u32;
         let ordered = (0..count).all(|symbol| {
             let (left, right) = symbols.halves[symbol as usize];
@@ -73,23 +111,6 @@ impl LongWords {
         match trie(symbols, &sorted) {
             Some(trie) => LongWords { ordered, trie, shorter, lengths },
             None => LongWords { ordered: false, trie: vec![], shorter: vec![], lengths },
-        }
-    }
-
-    /// Appends the symbols of `word` to `out`. Every unit of `word` has a symbol; `unit` gives it.
-    pub fn encode(
-        &self,
-        symbols: &Symbols,
-        word: &[u8],
-        units: impl Iterator<Item = u32>,
-        scratch: &mut Scratch,
-        mut out: impl FnMut(u32),
-    ) {
-        if self.ordered {
-            self.search(symbols, word, scratch);
-            scratch.symbols.iter().copied().for_each(out);
-        } else {
-            by_heap(symbols, units, &mut out);
         }
     }
 

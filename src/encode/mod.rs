@@ -16,6 +16,7 @@
 //! vocabulary  tokens and merges to symbols; pairs: two symbols to one
 //! added       texts that are tokens; normalize: NFC and the like
 //! decode      ids to bytes
+//! joined      where a text can be cut because no token crosses the place
 //! isa         the same for processors with AVX2, and for any
 //! ```
 
@@ -27,6 +28,7 @@ mod decode;
 mod documents;
 mod encoder;
 mod isa;
+mod joined;
 mod lockstep;
 mod long;
 mod normalize;

@@ -275,6 +275,9 @@ impl Plain {
     /// Appends the normalized text, in which all is plain before `from`.
     fn write(&self, text: &str, mut from: usize, out: &mut String) {
         out.push_str(&text[..from]);
+        if self.kind == Kind::Lowercase {
+            return self.lowercase(&text[from..], out);
+        }
         let bytes = text.as_bytes();
         while from < bytes.len() {
             // What is not plain, up to the next character that is.
@@ -292,6 +295,25 @@ impl Plain {
         }
     }
 
+    /// Capitals are too frequent for stretches of what is plain: those of ASCII are changed many at a time.
+    fn lowercase(&self, mut text: &str, out: &mut String) {
+        while !text.is_empty() {
+            let (ascii, beyond) = text.split_at(ascii_prefix(text));
+            let before = out.len();
+            out.push_str(ascii);
+            out[before..].make_ascii_lowercase();
+            let end = beyond.bytes().position(|byte| byte.is_ascii()).unwrap_or(beyond.len());
+            for c in beyond[..end].chars() {
+                if self.is_plain(c as usize) {
+                    out.push(c);
+                } else {
+                    out.extend(c.to_lowercase());
+                }
+            }
+            text = &beyond[end..];
+        }
+    }
+
     /// Appends what becomes of `text[from..to]`. Forms that compose take back the character before, which stands at
     /// the end of `out` already: it was plain, so it was copied.
     fn normalize(&self, text: &str, from: usize, to: usize, out: &mut String) {
@@ -300,7 +322,7 @@ impl Plain {
             Kind::Nfd => out.extend(run.nfd().map(|(c, _)| c)),
             Kind::Nfkd => out.extend(run.nfkd().map(|(c, _)| c)),
             Kind::StripAccents => {}
-            Kind::Lowercase => out.extend(run.chars().flat_map(char::to_lowercase)),
+            Kind::Lowercase => self.lowercase(run, out),
             Kind::Nfc | Kind::Nfkc => {
                 if let Some(before) = text[..from].chars().next_back() {
                     out.truncate(out.len() - before.len_utf8());
@@ -314,6 +336,13 @@ impl Plain {
             }
         }
     }
+}
+
+/// Where the first character beyond ASCII is, or the end.
+fn ascii_prefix(text: &str) -> usize {
+    let blocks = text.as_bytes().chunks_exact(BLOCK);
+    let whole = blocks.take_while(|block| block.is_ascii()).count() * BLOCK;
+    whole + text.as_bytes()[whole..].iter().take_while(|byte| byte.is_ascii()).count()
 }
 
 /// The code point of the character at `at` and its length. The text is valid UTF-8.

@@ -4,7 +4,8 @@
 //! buffer that may go on behind it; keys are read from there without copying.
 
 use super::batch::{BATCH, Model, Worker, Words};
-use super::isa::{Isa, WithIsa, with_isa};
+use super::isa::{Isa, SHORT, WithIsa, with_isa};
+use super::joined::Joined;
 use super::wordpiece::WordPiece;
 use crate::error::Result;
 use crate::pretoken::block::{BLOCK, Block};
@@ -145,21 +146,25 @@ struct Cursor {
     /// Up to here the scan goes one word at a time.
     one_by_one_until: usize,
     patience: usize,
+    /// The end of a word of which parts are words already.
+    inside_until: usize,
 }
 
-/// Encodes a stretch whose text `cut` cuts into words.
+/// Encodes a stretch whose text `cut` cuts into words. Where there is a `joined`, words that are long and not ASCII are
+/// cut further, at places that no token crosses: a run of Chinese is then a few short words that the cache knows.
 pub fn encode<C: Cut, M: Model>(
     worker: &mut Worker,
     model: &M,
     stretch: Stretch,
     cut: &C,
+    joined: Option<&Joined>,
     drain: Drain,
 ) -> Result<()> {
-    let mut cursor = Cursor { at: 0, one_by_one_until: 0, patience: BLOCK };
+    let mut cursor = Cursor { at: 0, one_by_one_until: 0, patience: BLOCK, inside_until: 0 };
     let len = stretch.end - stretch.start;
     while cursor.at < len {
         let base = cursor.at;
-        with_isa(worker.portable, Fill { cut, cursor: &mut cursor, words: &mut worker.words });
+        with_isa(worker.portable, Fill { cut, joined, cursor: &mut cursor, words: &mut worker.words });
         flush(worker, model, stretch, base, cursor.at, drain)?;
     }
     Ok(())
@@ -210,6 +215,7 @@ fn flush<M: Model>(
 
 struct Fill<'a, C> {
     cut: &'a C,
+    joined: Option<&'a Joined>,
     cursor: &'a mut Cursor,
     words: &'a mut Words,
 }
@@ -220,13 +226,13 @@ impl<C: Cut> WithIsa for Fill<'_, C> {
     /// Fills a batch with the words from the cursor on.
     #[inline(always)]
     fn run<I: Isa>(self, _: I) {
-        let Fill { cut, cursor, words } = self;
+        let Fill { cut, joined, cursor, words } = self;
         let bytes = cut.bytes();
         let base = cursor.at;
         let mut at = base;
         let mut count = 0;
         while at < bytes.len() && count < BATCH {
-            if C::IN_BLOCKS && at >= cursor.one_by_one_until {
+            if C::IN_BLOCKS && at >= cursor.one_by_one_until && at >= cursor.inside_until {
                 if let Some(block) = bytes[at..].first_chunk::<BLOCK>() {
                     let mut starts = cut.starts(at, block);
                     if starts != 0 {
@@ -252,7 +258,14 @@ impl<C: Cut> WithIsa for Fill<'_, C> {
                 cursor.one_by_one_until = at + cursor.patience;
                 cursor.patience = (2 * cursor.patience).min(16 * BLOCK);
             }
-            let end = cut.end(at);
+            let mut end = if at < cursor.inside_until { cursor.inside_until } else { cut.end(at) };
+            if let Some(joined) = joined
+                && end - at > SHORT
+                && (at < cursor.inside_until || !bytes[at..end].is_ascii())
+            {
+                cursor.inside_until = end;
+                end = joined.end(bytes, at, end);
+            }
             if end - base > GIANT && count > 0 {
                 break;
             }
