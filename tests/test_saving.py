@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tiktoken
 
-from hf import HF, needs_trainers
+from hf import HF, OWN_REGEX, needs_trainers
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers import Tokenizer, load_tokenizer, saving
 from piecemill.tokenizers.splits import PATTERNS, WHOLE_DOCUMENT
@@ -34,7 +34,7 @@ def saved(tmp_path_factory):
 # Who loads it
 
 
-@pytest.mark.parametrize("split", SPLITS, ids=NAMES)
+@pytest.mark.parametrize("split", SPLITS if OWN_REGEX else SPLITS[:4], ids=NAMES if OWN_REGEX else NAMES[:4])
 def test_hf_tokenizers_gives_the_same_ids(split, saved):
     hf = HF((saved[split] / "tokenizer.json").read_text(encoding="utf-8"))
     tok = tokenizer(split)

@@ -7,11 +7,14 @@ import tokenizers
 
 import piecemill as pm
 from command import piecemill
+from hf import needs_own_regex
 from piecemill._core import split_text
 from piecemill.errors import SplitError
 from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.engines.tokenizers import cuts_otherwise
 from vocabularies import CUSTOM, SPLITS
+
+pytestmark = needs_own_regex
 
 NOT_COMPILED = r"(?s:.){1,8}"
 # cl100k as tiktoken publishes it now. To Oniguruma `{1,3}+` is no possessive quantifier but one more repetition.

@@ -251,8 +251,15 @@ def test_a_setting_is_carried_out_as_hf_does(name, tmp_path):
     compare(tok, data, tmp_path)
 
 
-ONLY_OLD: dict[str, str] = {}
-"What 1.0 refuses, or does otherwise than 0.2x."
+ONLY_OLD = {
+    "add_prefix_space": "refuses it",
+    "added tokens and a space before": "refuses add_prefix_space",
+    "a sequence of splits": "carries out no regex but the named ones",
+    "added tokens and Llama": "finds single words otherwise after stripped space",
+    "added tokens and Llama, first": "finds single words otherwise after stripped space",
+    "added tokens and BERT": "finds single words otherwise after stripped space",
+}
+"What 1.0.0rc3 refuses, or does otherwise than 0.2x."
 
 LEFT = {
     "Piecemill has no encoder for WordLevel models": lambda: changed(
@@ -331,6 +338,13 @@ def test_special_tokens_that_are_hidden_do_not_renumber_the_others(tmp_path):
         assert (tok.vocab_size, tok.id_of("<x>"), tok.id_of(b"<s>")) == (2502, 2501, 2500)
 
 
+def added_id(data, token):
+    """The id that HF gives an added token."""
+    vocab = data["model"]["vocab"]
+    new = [one["content"] for one in data["added_tokens"] if one["content"] not in vocab]
+    return vocab[token["content"]] if token["content"] in vocab else len(vocab) + new.index(token["content"])
+
+
 DECODERS = {
     "ByteLevel": ("bytes", byte_level()),
     "none": ("words", None),
@@ -350,6 +364,9 @@ def test_any_ids_are_decoded_as_hf_does(name, tmp_path):
     data = numbered(kind)
     if name != "Llama":
         data["decoder"] = decoder
+    if TRAINERS:  # which reads an added token as bytes if it can
+        data["added_tokens"] = [one for one in data["added_tokens"] if one["content"] != "é"]
+        data["added_tokens"] = [{**one, "id": added_id(data, one)} for one in data["added_tokens"]]
     tok, hf = load(data, tmp_path), HF(json.dumps(data))
     rng = np.random.default_rng(1)
     ids = [rng.integers(0, tok.vocab_size, rng.integers(0, 9)).tolist() for _ in range(400)]
@@ -391,11 +408,13 @@ def test_roberta_is_gpt2_with_other_ids_and_a_space_before(shared, tmp_path):
         before = "" if text.startswith(" ") or not text else " "
         want = [spelled[names[i]] for i in gpt2.encode(before + text).tolist()]
         assert tok.encode(text).tolist() == want
+    tok.save(tmp_path / "saved")
+    assert load_tokenizer(tmp_path / "saved").identity == tok.identity
+    if not TRAINERS:
+        pytest.skip("tokenizers 1.0 refuses add_prefix_space")
     home = load_tokenizer(tmp_path, engine="tokenizers")
     texts = ["<s>a</s> b<mask>", *TEXTS]
     assert rows(tok.encode_batch(texts, special="parse")) == rows(home.encode_batch(texts, special="parse"))
-    tok.save(tmp_path / "saved")
-    assert load_tokenizer(tmp_path / "saved").identity == tok.identity
 
 
 def test_one_of_the_two_files_is_an_error_that_names_the_other(tmp_path):

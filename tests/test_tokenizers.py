@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf import HF, TRAINERS
+from hf import HF, OWN_REGEX, TRAINERS, needs_trainers
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.models.byte_level import BYTE_ORDER, CHARACTERS, bytes_of, characters_of
@@ -17,6 +17,7 @@ from piecemill.tokenizers.models.writing import tokenizer_json
 from vocabularies import CUSTOM, END, NASTY, SPLITS, library_texts, merges_of, rows, tokenizer, trained_by_hf
 
 NAMES = [*SPLITS[:4], "custom"]
+CARRIED_OUT = SPLITS if OWN_REGEX else SPLITS[:4]  # by HF
 TEXTS = [*NASTY, *library_texts(35)[25:]]
 
 
@@ -43,7 +44,7 @@ def test_the_vocabulary_is_the_one_hf_numbered(split):
     assert all(characters_of(tok.bytes_of(i)) == spelled[i] for i in range(len(tok)))
 
 
-@pytest.mark.parametrize("split", SPLITS, ids=NAMES)
+@pytest.mark.parametrize("split", CARRIED_OUT, ids=NAMES[: len(CARRIED_OUT)])
 def test_plain_ids_are_those_of_hf_told_to_encode_special_tokens(split):
     expected = trained_by_hf(split).ids(TEXTS, plain=True)
     tok = tokenizer(split)
@@ -52,7 +53,7 @@ def test_plain_ids_are_those_of_hf_told_to_encode_special_tokens(split):
     assert rows(tok.encode_batch([text.encode() for text in TEXTS])) == expected
 
 
-@pytest.mark.parametrize("split", SPLITS, ids=NAMES)
+@pytest.mark.parametrize("split", CARRIED_OUT, ids=NAMES[: len(CARRIED_OUT)])
 def test_parsed_ids_are_those_of_hf(split):
     expected = trained_by_hf(split).ids(TEXTS)
     tok = tokenizer(split)
@@ -60,6 +61,7 @@ def test_parsed_ids_are_those_of_hf(split):
     assert rows(tok.encode_batch(TEXTS, special="parse")) == expected
 
 
+@needs_trainers  # 1.0.0rc3 panics: 65,536 merges of bytes are too many for it
 @pytest.mark.parametrize("split", ["gpt2", "cl100k", "o200k"])
 def test_every_character_is_split_where_hf_splits_it(split):
     # With a merge for each pair of UTF-8 bytes a different border almost always shows in the ids; a trained
@@ -122,7 +124,7 @@ def test_a_special_token_in_a_text_is_text_unless_parsed():
     assert tok.decode([0]) == END
 
 
-@pytest.mark.parametrize("split", SPLITS, ids=NAMES)
+@pytest.mark.parametrize("split", CARRIED_OUT, ids=NAMES[: len(CARRIED_OUT)])
 def test_special_tokens_of_every_kind_match_hf(split):
     # letters only, with spaces, in another script, one the start of another, the name of a byte
     special = ("hello", " the ", "日本", "<|a|>", "<|a|>b", "<0x41>", "Ġof", "[INST]\n")
@@ -233,7 +235,7 @@ def test_a_batch_is_decoded_as_its_rows_are():
 
 def test_the_engine_says_which_and_why():
     assert {tokenizer(split).engine.name for split in SPLITS} == {"piecemill"}
-    assert tokenizer(CUSTOM).engine.why == "the fastest that can encode it"
+    assert tokenizer(CUSTOM).engine.why.startswith("the fastest that can encode it")
     assert repr(tokenizer("gpt2")) == "Tokenizer(split='gpt2', 2,500 tokens, 1 special, engine=piecemill)"
 
 

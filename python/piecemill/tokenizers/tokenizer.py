@@ -1,10 +1,10 @@
 """`Tokenizer`: the public face of a model and an engine."""
 
 import multiprocessing
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -235,7 +235,7 @@ class Tokenizer:
         return {name: value for name, value in self.__dict__.items() if name not in dropped} | {"_chosen": chosen}
 
     @cached_property
-    def _encode(self) -> Any:
+    def _encode(self) -> Callable[[str, Parse], NDArray[np.uint32]]:
         return self.engine.encode
 
     @cached_property
@@ -299,7 +299,7 @@ class Tokenizer:
                 f"special={special!r}: not possible with a {self.kind}: {refused}. Expected 'plain' or 'stop'; ids of "
                 "special tokens can be put between the ids of texts."
             )
-        return "parse" if special == "parse" else sorted(cast(Collection[str], special))
+        return "parse" if special == "parse" else sorted(special)
 
     def _byte_bpe(self, what: str) -> ByteBPE:
         if not isinstance(self._model, ByteBPE):

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill.errors import PiecemillError, SplitError, TokenizerError
+from piecemill.errors import PiecemillError, TokenizerError
 from piecemill.tokenizers.models import Model
 from piecemill.tokenizers.nasty import NASTY
 from piecemill.tokenizers.texts import first_difference, flatten
@@ -93,9 +93,9 @@ def choose(model: Model, asked: str | None) -> Engine:
                 raise
             reason, loaded = f"{engine.name} cannot load it: {error}", None
         if loaded is not None:
-            reason = None if engine.exact(model) else difference(loaded, model)
+            reason, note = (None, "") if engine.exact(model) else difference(loaded, model)
             if reason is None:
-                loaded.why = "requested" if asked else _why(model, loaded, reasons)
+                loaded.why = ("requested" if asked else _why(model, loaded, reasons)) + note
                 return loaded
         reasons[engine.name] = reason or ""
     if asked is None:
@@ -117,27 +117,30 @@ def home_missing(model: Model) -> str | None:
     return next(engine for engine in engines() if engine.name == model.home).can_encode(model)
 
 
-def difference(engine: Engine, model: Model) -> str | None:
+def difference(engine: Engine, model: Model) -> tuple[str | None, str]:
     """Where `engine` and the home library give other ids for the nasty strings, in words; None if nowhere.
 
-    None too if the home library is not installed, or cannot compile the split: then there are no ids to differ from.
+    None too, with a note, if the home library is not installed or refuses the tokenizer: HF `tokenizers` 1.0 cannot
+    load all that 0.2x can.
     """
-    if engine.name == model.home or home_missing(model) is not None:
-        return None
+    if engine.name == model.home:
+        return None, ""
+    if (missing := home_missing(model)) is not None:
+        return None, f"; not compared, as {missing}"
     home = load_engine(model, model.home, "compared with")
     for special, texts in _probes(model):
         data, ends = flatten(texts)
         try:
             wanted = encode_all(home, data, ends, special)
-        except SplitError:
-            return None
+        except PiecemillError as error:
+            return None, f"; not compared, as {str(error).rstrip('.')}"
         try:
             at = first_difference(encode_all(engine, data, ends, special), wanted)
         except PiecemillError as error:
-            return f"{engine.name} cannot encode all texts: {error}"
+            return f"{engine.name} cannot encode all texts: {error}", ""
         if at is not None:
-            return f"{engine.name} gives other ids than {model.home}, for example for {texts[at][:40]!r}"
-    return None
+            return f"{engine.name} gives other ids than {model.home}, for example for {texts[at][:40]!r}", ""
+    return None, ""
 
 
 def encode_all(engine: Engine, data: NDArray[np.uint8], ends: NDArray[np.int64], special: Parse = "plain") -> Encoded:

@@ -21,6 +21,7 @@ from piecemill.tokenizers.engines import Encoded, Parse
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
 from piecemill.tokenizers.models.ranks import Ranks
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
+from piecemill.tokenizers.models.writing import DIGITS
 from piecemill.tokenizers.nasty import NASTY
 from piecemill.tokenizers.splits import NAMED
 from piecemill.tokenizers.texts import check_flat, finish, texts_of
@@ -59,7 +60,7 @@ class HFEngine:
         return version_of("tokenizers")
 
     def encode(self, text: str, special: Parse) -> NDArray[np.uint32]:
-        (row,) = _rows(self._tokenizer(special), [text], 1)
+        (row,) = self._rows([text], special, 1)
         return np.array(row, np.uint32)
 
     def encode_flat(
@@ -74,12 +75,19 @@ class HFEngine:
         threads: int,
     ) -> Encoded:
         texts = texts_of(*check_flat(data, ends))
-        return finish(_rows(self._tokenizer(special), texts, threads), bos=bos, eos=eos, narrow=narrow)
+        return finish(self._rows(texts, special, threads), bos=bos, eos=eos, narrow=narrow)
 
     def decode(self, ids: NDArray[Any]) -> str:
         """The text that `ids` stand for, special tokens included."""
         text: str = self._tokenizer("parse").decode(ids.tolist(), skip_special_tokens=False)
         return text
+
+    def _rows(self, texts: list[str], special: Parse, threads: int) -> list[Any]:
+        tokenizer = self._tokenizer(special)
+        try:
+            return list(_rows(tokenizer, texts, threads))
+        except ValueError as error:  # 1.0 says only now that it cannot carry out a split
+            raise SplitError(f"HF tokenizers {self.version} cannot encode with this tokenizer: {error}.") from error
 
     def _tokenizer(self, special: Parse) -> Any:
         tokens = self._model.special_tokens
@@ -87,7 +95,8 @@ class HFEngine:
         if parsed not in self._loaded:
             pattern = None if isinstance(self._model, TokenizerJson) else self._model.pattern
             for regex in (pattern,) if isinstance(pattern, str) else pattern or ():
-                check_pattern(regex)
+                if regex not in DIGITS:
+                    check_pattern(regex)
             try:
                 self._loaded[parsed] = _load(self._model.tokenizer_json(parsed))
             except Exception as error:
@@ -117,7 +126,7 @@ def _rows(tokenizer: Any, texts: list[str], threads: int) -> Iterable[Any]:
 def check_pattern(pattern: str) -> None:
     """Refuse a pattern that HF tokenizers cannot compile: no tokenizer.json with it would load anywhere."""
     try:
-        _cutter(pattern, ())
+        _cutter(pattern, ())("a")
     except Exception as error:
         raise SplitError(
             f"split {pattern!r}: HF tokenizers cannot compile it ({error}), so no tokenizer.json can carry it. "
@@ -150,6 +159,7 @@ def cuts_otherwise(split: str) -> str | None:
         cut[text] = [encoded[start:end].decode() for start, end in pairwise([0, *ends])]
     try:
         cutter = _cutter(patterns[0], [piece for pieces in cut.values() for piece in pieces])
+        cutter("a")
     except Exception as error:  # noqa: BLE001 - the library raises nothing more specific
         return (
             f"split {split!r}: HF tokenizers cannot compile it ({error}), so tokenizer.json cannot be used by "

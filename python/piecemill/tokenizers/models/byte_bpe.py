@@ -21,7 +21,7 @@ from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
 from piecemill.tokenizers.models.byte_level import BYTE_ORDER, CHARACTERS, bytes_of
 from piecemill.tokenizers.models.config import END_OF_TEXT, declared
 from piecemill.tokenizers.models.vocabulary import Vocabulary, check_special_tokens, checked_merges
-from piecemill.tokenizers.models.writing import body, complete
+from piecemill.tokenizers.models.writing import DIGITS, body, complete
 from piecemill.tokenizers.splits import PATTERNS, Pattern, name_of
 
 _NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -152,7 +152,7 @@ def _step(step: dict[str, Any]) -> str | None:
         gpt2 = PATTERNS["gpt2"]
         return gpt2 if step.get("use_regex", True) and isinstance(gpt2, str) else ""
     if step.get("type") == "Digits":
-        return r"\p{N}" if step.get("individual_digits") else r"\p{N}+"
+        return next(regex for regex, each in DIGITS.items() if each == bool(step.get("individual_digits")))
     if step.get("type") == "Split" and step.get("behavior") == "Isolated" and not step.get("invert"):
         regex = step.get("pattern", {}).get("Regex")
         return regex if isinstance(regex, str) and regex else None

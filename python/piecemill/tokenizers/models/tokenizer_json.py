@@ -144,7 +144,10 @@ class TokenizerJson:
             return None
         kind = decoder.get("type")
         if kind == "ByteLevel":
-            return DecodeTable(_each(spelled, lambda text: _or_text(bytes_of(text), text)))
+            # An added token is text, as HF 1.0 decodes it; 0.2x reads "é" as a byte even there.
+            return DecodeTable(
+                _each(spelled, lambda text: _or_text(None if text in self.added_ids else bytes_of(text), text))
+            )
         if kind is None:  # HF puts spaces between the tokens
             return DecodeTable(_each(spelled, lambda text: b" " + text.encode()), _each(spelled, str.encode))
         if kind == "WordPiece":

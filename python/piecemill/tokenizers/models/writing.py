@@ -12,6 +12,9 @@ from typing import Any
 from piecemill.tokenizers.models.vocabulary import Vocabulary
 from piecemill.tokenizers.splits import PATTERNS, Pattern
 
+DIGITS = {r"\p{N}": True, r"\p{N}+": False}
+"Regexes that tokenizer.json has a step of its own for, and whether it cuts digits one by one."
+
 
 def tokenizer_json(vocabulary: Vocabulary, pattern: Pattern | None) -> str:
     """The file that HF `tokenizers` and `transformers` load."""
@@ -76,14 +79,17 @@ def pre_tokenizer(pattern: Pattern | None) -> dict[str, Any]:
         # As the models that have it write it.
         digits = {"type": "Digits", "individual_digits": True}
         return {"type": "Sequence", "pretokenizers": [digits, _byte_level(use_regex=True)]}
-    regexes = (pattern,) if isinstance(pattern, str) else pattern or ()
-    steps: list[dict[str, Any]] = [
-        {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False} for regex in regexes
-    ]
+    steps = [_split(regex) for regex in ((pattern,) if isinstance(pattern, str) else pattern or ())]
     steps.append(_byte_level(use_regex=False))
     # A sequence even of one: gigatoken 0.10 reads a bare ByteLevel as the GPT-2 split whatever `use_regex` says and
     # gives other ids; it refuses a sequence without a split.
     return {"type": "Sequence", "pretokenizers": steps}
+
+
+def _split(regex: str) -> dict[str, Any]:
+    if regex in DIGITS:
+        return {"type": "Digits", "individual_digits": DIGITS[regex]}
+    return {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
 
 
 def _byte_level(*, use_regex: bool) -> dict[str, Any]:
