@@ -52,7 +52,7 @@ pub trait Model: Sync {
     );
 
     /// The ids of one word of any length, appended to `ids`.
-    fn encode_alone(&self, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>);
+    fn encode_alone<I: Isa>(&self, isa: I, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>);
 }
 
 /// Buffers of models, one of each a thread.
@@ -161,19 +161,19 @@ impl Worker {
     fn encode_with<I: Isa, M: Model>(&mut self, isa: I, model: &M, text: &[u8]) {
         let n = self.words.count;
         let starts = &self.words.starts[..=n];
-        assert!(n <= ROOM && starts.is_sorted() && starts[n] as usize <= text.len());
-        // Words near the end of the memory are copied to read 16 bytes of them.
-        let near_end = starts[..n].partition_point(|&start| start as usize + 16 <= text.len());
+        assert!(n <= ROOM && starts[n] as usize <= text.len());
+        debug_assert!(starts.is_sorted());
         let mut misses = 0;
         for from in (0..n).step_by(AHEAD) {
             let to = (from + AHEAD).min(n);
             for i in from..to {
                 let (start, end) = (starts[i] as usize, starts[i + 1] as usize);
                 let len = (end - start).min(16);
-                let hash = if i < near_end {
-                    // SAFETY: 16 bytes from `start` are inside `text`, by the choice of `near_end`.
+                let hash = if start + 16 <= text.len() {
+                    // SAFETY: 16 bytes from `start` are inside `text`.
                     unsafe { isa.key(text.as_ptr().add(start), len, &mut self.keys[i]) }
                 } else {
+                    // Near the end of the memory.
                     let mut last = [0; 16];
                     last[..len].copy_from_slice(&text[start..start + len]);
                     // SAFETY: 16 bytes.
@@ -224,7 +224,7 @@ impl Worker {
             let word = word_at(&self.words, text, i);
             let units = model.units(word);
             if units > LONGEST {
-                self.values[usize::from(i)] = self.encode_one(model, i, text);
+                self.values[usize::from(i)] = self.encode_one(isa, model, i, text);
                 continue;
             }
             let queue = usize::from(QUEUE_OF[units]);
@@ -314,8 +314,8 @@ impl Worker {
     }
 
     /// A word that is not merged in lockstep.
-    #[inline(never)]
-    fn encode_one<M: Model>(&mut self, model: &M, i: u16, text: &[u8]) -> u128 {
+    #[inline(always)]
+    fn encode_one<I: Isa, M: Model>(&mut self, isa: I, model: &M, i: u16, text: &[u8]) -> u128 {
         let word = word_at(&self.words, text, i);
         let cached = word.len() <= cache::LONGEST;
         if cached {
@@ -330,7 +330,7 @@ impl Worker {
         }
         let mut ids = std::mem::take(&mut self.group);
         ids.clear();
-        model.encode_alone(word, &mut self.scratch, &mut ids);
+        model.encode_alone(isa, word, &mut self.scratch, &mut ids);
         let value = if cached { self.keep(i, word, &ids) } else { spilled(&ids, &mut self.spill) };
         self.group = ids;
         // One word of a gigabyte must not be remembered by the size of this buffer.

@@ -159,9 +159,10 @@ impl Model for Bytes {
         });
     }
 
-    fn encode_alone(&self, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
+    #[inline(always)]
+    fn encode_alone<I: Isa>(&self, isa: I, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
         let units = word.iter().map(|&byte| self.symbol_of[usize::from(byte)]);
-        self.long.encode(&self.symbols, word, units, &mut scratch.long, |symbol| {
+        self.long.encode(isa, &self.symbols, word, units, &mut scratch.long, |symbol| {
             ids.push(self.symbols.ids[symbol as usize]);
         });
     }
@@ -282,7 +283,8 @@ impl Model for Characters {
         });
     }
 
-    fn encode_alone(&self, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
+    #[inline(always)]
+    fn encode_alone<I: Isa>(&self, isa: I, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
         if self.symbol_of.get(code_point(word).0).is_none() {
             match &self.unknown {
                 Unknown::Bytes(of_bytes) => ids.extend(word.iter().map(|&byte| of_bytes[usize::from(byte)])),
@@ -295,7 +297,7 @@ impl Model for Characters {
         let plain = if text.contains(SPACE) { text.replace(SPACE, " ").into_bytes() } else { text.into_owned().into_bytes() };
         let mut at = 0;
         let units = std::iter::from_fn(|| self.symbol_at(&plain, &mut at));
-        self.long.encode(&self.symbols, &plain, units, &mut scratch.long, |symbol| {
+        self.long.encode(isa, &self.symbols, &plain, units, &mut scratch.long, |symbol| {
             ids.push(self.symbols.ids[symbol as usize]);
         });
     }

@@ -7,7 +7,8 @@
 //! that was driven out is only encoded again: ids never depend on the size of the cache.
 
 use super::isa::{SHORT, hash_long};
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use memmap2::MmapMut;
+use std::marker::PhantomData;
 
 /// Two words and their values.
 #[derive(Clone, Copy)]
@@ -50,19 +51,20 @@ struct Long {
     ids: u16,
 }
 
-/// A large table of zeros, of whose memory only what is used becomes real.
+/// A large table of zeros, of whose memory only what is used becomes real. On pages of 2 MiB where the system has them:
+/// with pages of 4 KiB a lookup in a cache of 16 MiB misses the processor's table of pages as well.
 struct Table<T> {
-    first: *mut T,
+    memory: MmapMut,
+    /// Where in the memory the first item is: at the start of a large page.
+    start: usize,
     len: usize,
+    items: PhantomData<T>,
 }
-
-// SAFETY: a table owns its memory, as a Vec does.
-unsafe impl<T: Send> Send for Table<T> {}
 
 /// What may be made of zero bytes.
 ///
 /// # Safety
-/// All zeros is a valid value.
+/// All zeros is a valid value, and it needs no alignment beyond 64 bytes.
 unsafe trait Zero: Copy {}
 // SAFETY: integers.
 unsafe impl Zero for Line {}
@@ -71,45 +73,37 @@ unsafe impl Zero for Long {}
 // SAFETY: an integer.
 unsafe impl Zero for u32 {}
 
+const LARGE_PAGE: usize = 2 << 20;
+
 impl<T: Zero> Table<T> {
     fn new(len: usize) -> Table<T> {
-        let layout = Self::layout(len);
-        // SAFETY: the layout is not empty. (A Vec of zeros would be the same, but for a struct it writes every page.)
-        let first = unsafe { alloc_zeroed(layout) }.cast::<T>();
-        if first.is_null() {
-            handle_alloc_error(layout);
+        let bytes = (len * size_of::<T>()).max(1);
+        let large = bytes >= LARGE_PAGE;
+        let memory = MmapMut::map_anon(bytes + if large { LARGE_PAGE } else { 0 }).expect("memory for a cache");
+        let start = if large { memory.as_ptr().align_offset(LARGE_PAGE) } else { 0 };
+        #[cfg(target_os = "linux")]
+        if large {
+            // It is only advice: without large pages everything works as well, somewhat slower.
+            let _ = memory.advise_range(memmap2::Advice::HugePage, start, bytes);
         }
-        Table { first, len }
+        Table { memory, start, len, items: PhantomData }
     }
 }
 
-impl<T> Table<T> {
-    fn layout(len: usize) -> Layout {
-        Layout::array::<T>(len.max(1)).and_then(|layout| layout.align_to(64)).expect("a table of some megabytes")
-    }
-}
-
-impl<T> Drop for Table<T> {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout.
-        unsafe { dealloc(self.first.cast(), Self::layout(self.len)) };
-    }
-}
-
-impl<T> std::ops::Deref for Table<T> {
+impl<T: Zero> std::ops::Deref for Table<T> {
     type Target = [T];
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: `len` items, zeroed or written, that this table owns.
-        unsafe { std::slice::from_raw_parts(self.first, self.len) }
+        // SAFETY: `len` items, zeroed or written, in memory that this table owns, at the start of a page.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().add(self.start).cast(), self.len) }
     }
 }
 
-impl<T> std::ops::DerefMut for Table<T> {
+impl<T: Zero> std::ops::DerefMut for Table<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as in `deref`, and `self` is borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.first, self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_mut_ptr().add(self.start).cast(), self.len) }
     }
 }
 

@@ -8,11 +8,12 @@
 //! That needs tokens that encode to themselves and merges that come after the merges of their parts. Vocabularies that
 //! are not so are merged with a heap, in n log n steps.
 
+use super::isa::{Isa, Portable};
 use super::pairs::NOBODY;
+use super::trie::{Root, Trie};
 use super::vocabulary::Symbols;
-use super::isa::Portable;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -25,50 +26,98 @@ pub struct Long {
 }
 
 /// Bytes of long words that are merged with a heap before the tables for the search are built, which takes tens of
-/// milliseconds. A ruler of eighty signs here and there does not pay for them.
+/// milliseconds.
 const WORTH_TABLES: usize = 64 << 10;
 
 impl Long {
     /// Gives the symbols of `word` to `out`. `units` are the symbols of its units.
-    pub fn encode(
+    #[inline(always)]
+    pub fn encode<I: Isa>(
         &self,
+        isa: I,
         symbols: &Symbols,
         word: &[u8],
         units: impl Iterator<Item = u32>,
         scratch: &mut Scratch,
         mut out: impl FnMut(u32),
     ) {
+        if word.len() <= MEDIUM {
+            return by_scan(isa, symbols, units, out);
+        }
         let enough = || self.seen.fetch_add(word.len(), Ordering::Relaxed) + word.len() > WORTH_TABLES;
         if self.words.get().is_none() && !enough() {
             return by_heap(symbols, units, &mut out);
         }
         let words = self.words.get_or_init(|| LongWords::new(symbols));
-        if words.ordered {
-            words.search(symbols, word, scratch);
-            scratch.symbols.iter().copied().for_each(out);
-        } else {
-            by_heap(symbols, units, &mut out);
+        match &words.trie {
+            Some(trie) => {
+                words.search(trie, symbols, word, scratch);
+                scratch.symbols.iter().copied().for_each(out);
+            }
+            None => by_heap(symbols, units, &mut out),
         }
     }
 }
 
+/// Bytes of a word up to which the lowest rank is looked for among all of them, eight at a time.
+const MEDIUM: usize = 512;
+/// Bits for a place in such a word; what is left of 32 is for a symbol.
+const PLACE_BITS: u32 = 11;
+
+/// As `lockstep`, for one longer word.
+#[inline(always)]
+fn by_scan<I: Isa>(isa: I, symbols: &Symbols, units: impl Iterator<Item = u32>, out: impl FnMut(u32)) {
+    let (mut parts, mut ranks) = ([NOBODY; MEDIUM], [u32::MAX; MEDIUM]);
+    let (mut before, mut after) = ([0u16; MEDIUM], [0u16; MEDIUM]);
+    let mut n = 0;
+    for (part, unit) in parts.iter_mut().zip(units) {
+        *part = unit;
+        n += 1;
+    }
+    let rank = |left: u32, right: u32, place: usize| match symbols.pairs.get(isa, left, right) {
+        NOBODY => u32::MAX,
+        merged => merged << PLACE_BITS | place as u32,
+    };
+    for place in 0..n {
+        before[place] = place.saturating_sub(1) as u16;
+        after[place] = place as u16 + 1;
+        if place + 1 < n {
+            ranks[place] = rank(parts[place], parts[place + 1], place);
+        }
+    }
+    let lanes = n.next_multiple_of(8);
+    loop {
+        let least = isa.least(&ranks[..lanes]);
+        if least == u32::MAX {
+            break;
+        }
+        let (merged, place) = (least >> PLACE_BITS, (least & ((1 << PLACE_BITS) - 1)) as usize);
+        let gone = usize::from(after[place]);
+        let next = usize::from(after[gone]);
+        parts[place] = merged;
+        parts[gone] = NOBODY;
+        ranks[gone] = u32::MAX;
+        after[place] = next as u16;
+        ranks[place] = u32::MAX;
+        if next < n {
+            before[next] = place as u16;
+            ranks[place] = rank(merged, parts[next], place);
+        }
+        if place > 0 {
+            let last = usize::from(before[place]);
+            ranks[last] = rank(parts[last], merged, last);
+        }
+    }
+    parts[..n].iter().copied().filter(|&part| part != NOBODY).for_each(out);
+}
+
 /// What the search from the left needs beyond the symbols.
 struct LongWords {
-    /// Whether the search from the left is exact for this vocabulary.
-    ordered: bool,
-    /// A double-array trie of the tokens that encode to themselves. A slot is: base of its children (24 bits), the byte
-    /// that leads to it (8), symbol + 1 or 0 (24), and whether it is used (bit 63). The child of a slot for byte b is
-    /// at base ^ b, if that slot has the byte b.
-    trie: Vec<u64>,
+    /// The tokens that encode to themselves.
+    trie: Option<(Trie, Root)>,
     /// The longest token that is a proper prefix of each, or [`NOBODY`].
     shorter: Vec<u32>,
     lengths: Vec<u32>,
-}
-
-const USED: u64 = 1 << 63;
-
-fn base(slot: u64) -> usize {
-    (slot & 0xff_ffff) as usize
 }
 
 /// Buffers that calls share, and how much the search did.
@@ -88,33 +137,33 @@ impl LongWords {
     /// Of a finished vocabulary.
     fn new(symbols: &Symbols) -> LongWords {
         let count = symbols.len() as u32;
+        let lengths = (0..count).map(|symbol| symbols.bytes(symbol).len() as u32).collect();
+        let mut shorter = vec![NOBODY; count as usize];
         let ordered = (0..count).all(|symbol| {
             let (left, right) = symbols.halves[symbol as usize];
             left == NOBODY || left == symbol || left < symbol && right < symbol
         });
-        let lengths = (0..count).map(|symbol| symbols.bytes(symbol).len() as u32).collect();
         if !ordered {
-            return LongWords { ordered, trie: vec![], shorter: vec![], lengths };
+            return LongWords { trie: None, shorter, lengths };
         }
-        let mut sorted: Vec<u32> = (0..count).filter(|&symbol| symbols.is_itself(symbol)).collect();
-        sorted.sort_unstable_by_key(|&symbol| symbols.bytes(symbol));
-        let mut shorter = vec![NOBODY; count as usize];
-        let mut prefixes: Vec<u32> = vec![];
-        for &symbol in &sorted {
-            let bytes = symbols.bytes(symbol);
-            while prefixes.last().is_some_and(|&prefix| !bytes.starts_with(symbols.bytes(prefix))) {
+        let mut sorted: Vec<(&[u8], u32)> =
+            (0..count).filter(|&symbol| symbols.is_itself(symbol)).map(|symbol| (symbols.bytes(symbol), symbol)).collect();
+        sorted.sort_unstable();
+        let mut prefixes: Vec<(&[u8], u32)> = vec![];
+        for &(bytes, symbol) in &sorted {
+            while prefixes.last().is_some_and(|(prefix, _)| !bytes.starts_with(prefix)) {
                 prefixes.pop();
             }
-            shorter[symbol as usize] = prefixes.last().copied().unwrap_or(NOBODY);
-            prefixes.push(symbol);
+            shorter[symbol as usize] = prefixes.last().map_or(NOBODY, |&(_, symbol)| symbol);
+            prefixes.push((bytes, symbol));
         }
-        match trie(symbols, &sorted) {
-            Some(trie) => LongWords { ordered, trie, shorter, lengths },
-            None => LongWords { ordered: false, trie: vec![], shorter: vec![], lengths },
-        }
+        // A vocabulary that is too large for a trie is merged with a heap.
+        let trie = Trie::new(&sorted, &[]).ok().map(|(trie, root, _)| (trie, root));
+        LongWords { trie, shorter, lengths }
     }
 
-    fn search(&self, symbols: &Symbols, word: &[u8], scratch: &mut Scratch) {
+    fn search(&self, (trie, root): &(Trie, Root), symbols: &Symbols, word: &[u8], scratch: &mut Scratch) {
+        let longest = |text: &[u8]| trie.longest(*root, text).map_or(NOBODY, |(symbol, _)| symbol);
         let Scratch { symbols: found, dead, remembered, steps } = scratch;
         found.clear();
         dead.clear();
@@ -122,7 +171,7 @@ impl LongWords {
         remembered.resize(1 << REMEMBERED_BITS, u64::MAX);
         let mut at = 0;
         let mut last = NOBODY;
-        let mut next = self.longest(word);
+        let mut next = longest(word);
         loop {
             *steps += 1;
             let end = at + self.lengths[next as usize] as usize;
@@ -134,7 +183,7 @@ impl LongWords {
                 }
                 at = end;
                 last = next;
-                next = self.longest(&word[at..]);
+                next = longest(&word[at..]);
                 continue;
             }
             next = self.shorter[next as usize];
@@ -147,26 +196,6 @@ impl LongWords {
                 next = self.shorter[back as usize];
             }
         }
-    }
-
-    /// The longest token that `text` begins with.
-    #[inline]
-    fn longest(&self, text: &[u8]) -> u32 {
-        let mut best = 0;
-        let mut at = 0;
-        for &byte in text {
-            let slot = self.trie[at ^ usize::from(byte)];
-            if slot & (USED | 0xff << 24) != USED | u64::from(byte) << 24 {
-                break;
-            }
-            let symbol = (slot >> 32) as u32 & 0xff_ffff;
-            best = if symbol == 0 { best } else { symbol };
-            at = base(slot);
-            if at == 0 {
-                break;
-            }
-        }
-        best - 1
     }
 }
 
@@ -209,79 +238,6 @@ fn stay_apart_remembered(symbols: &Symbols, left: u32, right: u32, remembered: &
         *place = key << 1 | u64::from(stay_apart(symbols, left, right));
     }
     *place & 1 == 1
-}
-
-/// The trie of `sorted` tokens; None if it would need more slots than a base can name.
-fn trie(symbols: &Symbols, sorted: &[u32]) -> Option<Vec<u64>> {
-    let bytes = |place: usize| symbols.bytes(sorted[place]);
-    let mut slots = vec![0u64; 1 << 16];
-    let mut base_taken = vec![false; 1 << 16];
-    // The root has base 0: its children are slots 0 to 255.
-    base_taken[0] = true;
-    let mut free = 256;
-    // Which slot, which of the sorted tokens pass through it, and how many of their bytes lead to it.
-    let mut queue = VecDeque::from([(None, 0, sorted.len(), 0)]);
-    while let Some((slot, from, to, depth)) = queue.pop_front() {
-        let mut children: Vec<(u8, usize, usize)> = vec![];
-        let mut start = from;
-        while start < to {
-            let byte = bytes(start)[depth];
-            let stop = start + (start..to).take_while(|&place| bytes(place)[depth] == byte).count();
-            children.push((byte, start, stop));
-            start = stop;
-        }
-        let Some(&(first, ..)) = children.first() else { continue };
-        let base = match slot {
-            None => 0,
-            Some(slot) => {
-                while slots[free] & USED != 0 {
-                    free += 1;
-                    if free == slots.len() {
-                        grow(&mut slots, &mut base_taken);
-                    }
-                }
-                let mut at = free;
-                let mut tried = 0;
-                let base = loop {
-                    let base = at ^ usize::from(first);
-                    if (base | 255) >= slots.len() {
-                        grow(&mut slots, &mut base_taken);
-                    }
-                    let fits = |&(byte, ..): &(u8, usize, usize)| slots[base ^ usize::from(byte)] & USED == 0;
-                    if base > 255 && !base_taken[base] && children.iter().all(fits) {
-                        break base;
-                    }
-                    at += 1;
-                    tried += 1;
-                };
-                if tried > 64 {
-                    free += tried / 8; // crowded: leave some holes behind
-                }
-                if base >= 1 << 24 {
-                    return None;
-                }
-                slots[slot] |= base as u64;
-                base_taken[base] = true;
-                base
-            }
-        };
-        for (byte, start, stop) in children {
-            let whole = bytes(start).len() == depth + 1;
-            let symbol = if whole { u64::from(sorted[start]) + 1 } else { 0 };
-            let child = base ^ usize::from(byte);
-            slots[child] = USED | u64::from(byte) << 24 | symbol << 32;
-            queue.push_back((Some(child), start + usize::from(whole), stop, depth + 1));
-        }
-    }
-    let last = slots.iter().rposition(|slot| slot & USED != 0).unwrap_or(0);
-    slots.truncate((last | 255) + 1);
-    Some(slots)
-}
-
-fn grow(slots: &mut Vec<u64>, base_taken: &mut Vec<bool>) {
-    let more = slots.len() * 2;
-    slots.resize(more, 0);
-    base_taken.resize(more, false);
 }
 
 /// Merging as it is defined, with the pairs in a heap.

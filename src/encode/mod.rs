@@ -12,7 +12,7 @@
 //! scan        a stretch to batches of words
 //! batch       a batch of words to ids: key, probe, miss, write; the cache
 //! bpe         misses merged: bytes or characters; lockstep for short words, long for long ones
-//! wordpiece   misses of WordPiece
+//! wordpiece   misses of WordPiece; trie: the longest token
 //! vocabulary  tokens and merges to symbols; pairs: two symbols to one
 //! added       texts that are tokens; normalize: NFC and the like
 //! decode      ids to bytes
@@ -36,6 +36,7 @@ mod pairs;
 mod scan;
 #[cfg(test)]
 mod tests;
+mod trie;
 mod vocabulary;
 mod wordpiece;
 

@@ -91,7 +91,7 @@ impl Scratch {
 }
 
 impl Normalizer {
-    /// Fails for a replacement of the empty text, which `tokenizers` does too, between all characters.
+    /// Fails for a replacement of the empty text: `tokenizers` takes it for a regex that matches everywhere.
     pub fn new(steps: Vec<Step>) -> Result<Normalizer> {
         Ok(Normalizer { steps: steps.into_iter().map(Ready::new).collect::<Result<_>>()? })
     }
@@ -208,7 +208,7 @@ struct Plain {
 }
 
 impl Plain {
-    /// The table of `kind`, built on first use (a few milliseconds) and shared by all threads.
+    /// The table of `kind`, built on first use (about 10 ms) and shared by all threads.
     fn of(kind: Kind) -> &'static Plain {
         static TABLES: [OnceLock<Plain>; 6] = [const { OnceLock::new() }; 6];
         TABLES[kind as usize].get_or_init(|| Plain::build(kind))
@@ -347,7 +347,7 @@ fn ascii_prefix(text: &str) -> usize {
 
 /// The code point of the character at `at` and its length. The text is valid UTF-8.
 #[inline(always)]
-fn decode(text: &[u8], at: usize) -> (usize, usize) {
+pub(super) fn decode(text: &[u8], at: usize) -> (usize, usize) {
     let first = text[at] as usize;
     let next = |n: usize| (text[at + n] & 0x3f) as usize;
     if first < 0x80 {

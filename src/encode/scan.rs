@@ -4,7 +4,7 @@
 //! buffer that may go on behind it; keys are read from there without copying.
 
 use super::batch::{BATCH, Model, Worker, Words};
-use super::isa::{Isa, SHORT, WithIsa, with_isa};
+use super::isa::{Isa, Portable, SHORT, WithIsa, with_isa};
 use super::joined::Joined;
 use super::wordpiece::WordPiece;
 use crate::error::Result;
@@ -205,7 +205,7 @@ fn flush<M: Model>(
     if at - base > GIANT && worker.words.count == 1 {
         let word = &stretch.text()[base..at];
         let Worker { scratch, out, .. } = worker;
-        model.encode_alone(word, scratch, out);
+        model.encode_alone(Portable, word, scratch, out);
     } else if worker.words.count > 0 {
         worker.encode(model, &stretch.buffer[stretch.start + base..]);
     }

@@ -24,14 +24,14 @@ mod classes;
 mod scan;
 #[cfg(test)]
 mod tests;
-mod trie;
 
 use super::batch::Model;
 use super::isa::Isa;
 use super::lockstep::GROUP;
+use super::normalize::decode;
+use super::trie::{Root, Trie};
 use crate::error::Result;
 use classes::{CASED, CJK, Classes, DECOMPOSES, DELETED, MARK, PUNCTUATION, REORDERS, WHITE};
-use trie::{Root, Trie};
 use unicode_normalization_alignments::char::{canonical_combining_class, decompose_canonical};
 
 /// The model's and the normalizer's options, under the names of the contract with Python.
@@ -113,7 +113,7 @@ impl WordPiece {
                     sink.normalized(char::from(byte), class);
                 }
             } else {
-                let (code_point, len) = scan::decode(word, at);
+                let (code_point, len) = decode(word, at);
                 let class = self.classes[code_point];
                 if class == 0 {
                     sink.push(&word[at..at + len]);
@@ -275,7 +275,7 @@ impl Model for WordPiece {
     }
 
     #[inline(always)]
-    fn encode_alone(&self, word: &[u8], scratch: &mut super::batch::Scratch, ids: &mut Vec<u32>) {
+    fn encode_alone<I: Isa>(&self, _: I, word: &[u8], scratch: &mut super::batch::Scratch, ids: &mut Vec<u32>) {
         self.encode(word, &mut scratch.wordpiece, ids);
     }
 }

@@ -1,32 +1,19 @@
 //! Where the raw words of a text end: one at a time, or for 64 bytes at once.
 //!
 //! In: a text and a position at which a word starts. Out: its end, or a bit wherever a further word starts.
-//! A word starts at p if the character before p is no white space and either of the two is white space or stands alone
-//! (punctuation, an ideograph), except that two of them have to be looked at only as pairs: no state is needed beyond
-//! one character, and none goes from block to block. A test holds the two ways to each other.
+//! A word starts at p if the character before p is not white space, and either that character stands alone
+//! (punctuation, an ideograph) or the one at p does or is white space. So two neighbours decide, and no state goes from
+//! block to block. A test compares the two ways.
 
 use super::WordPiece;
 use super::classes::{CJK, PUNCTUATION, WHITE};
+use crate::encode::normalize::decode;
 
 /// Bytes in a block: one for each bit of a word.
 pub const BLOCK: usize = 64;
 
 /// Characters that are words by themselves.
 const ALONE: u8 = PUNCTUATION | CJK;
-
-/// The code point of the character at `at`, which is not ASCII, and its length. The text is valid UTF-8.
-#[inline(always)]
-pub fn decode(text: &[u8], at: usize) -> (usize, usize) {
-    let first = text[at] as usize;
-    let next = |n: usize| (text[at + n] & 0x3f) as usize;
-    if first < 0xe0 {
-        ((first & 0x1f) << 6 | next(1), 2)
-    } else if first < 0xf0 {
-        ((first & 0x0f) << 12 | next(1) << 6 | next(2), 3)
-    } else {
-        ((first & 0x07) << 18 | next(1) << 12 | next(2) << 6 | next(3), 4)
-    }
-}
 
 impl WordPiece {
     /// The end of the raw word that starts at `at`, which is inside the text. The text is valid UTF-8.
@@ -150,8 +137,8 @@ impl Masks {
                 let letter = within(_mm_or_si128(x, _mm_set1_epi8(0x20)), b'a', b'z');
                 let word = _mm_or_si128(letter, within(x, b'0', b'9'));
                 masks.alone |= bits(_mm_andnot_si128(word, within(x, b'!', b'~')));
-                let greek = _mm_or_si128(is(0xc2), within(x, 0xcd, 0xcf));
-                masks.unknown |= bits(_mm_or_si128(greek, within(x, 0xd5, 0xff)));
+                let two_bytes = _mm_or_si128(is(0xc2), within(x, 0xcd, 0xcf));
+                masks.unknown |= bits(_mm_or_si128(two_bytes, within(x, 0xd5, 0xff)));
             }
         }
         masks
@@ -163,7 +150,7 @@ impl Masks {
         Masks::portable::<CLEAN>(bytes)
     }
 
-    /// The same on any machine, in loops that compilers vectorize.
+    /// The same on any machine.
     #[cfg(any(test, not(target_arch = "x86_64")))]
     #[inline(always)]
     fn portable<const CLEAN: bool>(bytes: &[u8; BLOCK]) -> Masks {
