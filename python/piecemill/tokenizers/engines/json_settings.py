@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill._core import Encoder
+from piecemill._core import Encoder, resolve_split
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers.models.byte_bpe import merge_pairs
 from piecemill.tokenizers.models.byte_level import CHARACTERS, bytes_of
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
-from piecemill.tokenizers.splits import PATTERNS
+from piecemill.tokenizers.splits import NAMED, PATTERNS
 from piecemill.tokenizers.texts import flat_tokens
 
 Step = tuple[str, ...]
@@ -58,17 +58,24 @@ def encoder_of_json(model: TokenizerJson) -> Build:
     return _characters(model, steps)
 
 
+def has_named_split(model: TokenizerJson) -> bool:
+    """Whether `model`, which Piecemill can encode, is byte-level BPE with a named split, as it is or after NFC."""
+    steps = _flat(model.data.get("pre_tokenizer"), "pretokenizers")
+    if not steps or steps[-1].get("type") != "ByteLevel" or _normalizer(model) not in ([], [("nfc",)]):
+        return False
+    name, _ = resolve_split(_splits(steps))
+    return name in NAMED
+
+
 # Byte-level BPE
 
 
 def _byte_level(model: TokenizerJson, steps: list[dict[str, Any]]) -> Build:
     settings = model.data["model"]
-    split = [f"regex:{_split(step)}" for step in steps[:-1]]
+    split = _splits(steps)
     prefixed = steps[-1].get("add_prefix_space", True)
-    if prefixed and split:
+    if prefixed and len(steps) > 1:
         raise Left("ByteLevel puts a space before every piece of a split before it")
-    if steps[-1].get("use_regex", True):
-        split.append("gpt2")
     whole_words = bool(settings.get("ignore_merges"))
     tokens, ids, merges = _tokens(model, bytes_of, CHARACTERS, keep_unmade=whole_words)
     present = {token[0] for token in tokens if len(token) == 1}
@@ -84,6 +91,11 @@ def _byte_level(model: TokenizerJson, steps: list[dict[str, Any]]) -> Build:
         normalizer=_normalizer(model),
         added=_added(model),
     )
+
+
+def _splits(steps: list[dict[str, Any]]) -> list[str]:
+    """What the steps of a pre-tokenizer that ends in ByteLevel cut by, one after another."""
+    return [f"regex:{_split(step)}" for step in steps[:-1]] + ["gpt2"] * bool(steps[-1].get("use_regex", True))
 
 
 def _split(step: dict[str, Any]) -> str:

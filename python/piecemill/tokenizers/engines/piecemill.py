@@ -1,7 +1,7 @@
 """Encoding with Piecemill's own encoder, `_core.Encoder`: byte-level BPE, SentencePiece BPE and WordPiece.
 
-Here each model becomes the arrays and options of the encoder, or a reason why it is left to its home library. A
-trained vocabulary and a .tiktoken file with a named split are exact by test. Everything else is compared with the home
+Here each model becomes the arrays and options of the encoder, or a reason why it is left to its home library.
+Byte-level BPE with a named split is exact by test, in whatever file it comes. Everything else is compared with the home
 library on the nasty strings when it is loaded (see `choose`).
 """
 
@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from piecemill._core import Encoder, __version__
-from piecemill.tokenizers.engines.json_settings import Left, encoder_of_json
+from piecemill.tokenizers.engines.json_settings import Left, encoder_of_json, has_named_split
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
 from piecemill.tokenizers.models.ranks import Ranks
 from piecemill.tokenizers.models.sentencepiece import SPACE, Piece, PieceType, SentencePiece
@@ -42,8 +42,10 @@ def can_encode(model: AnyModel) -> str | None:
 
 
 def exact(model: AnyModel) -> bool:
-    """Whether tests prove its ids equal to the home library's: byte-level BPE with a named split, or with none."""
-    return isinstance(model, ByteBPE | Ranks) and name_of(model.pattern) in NAMED
+    """Whether tests prove its ids equal to the home library's: byte-level BPE with a named split (`none` is one)."""
+    if isinstance(model, ByteBPE | Ranks):
+        return name_of(model.pattern) in NAMED
+    return isinstance(model, TokenizerJson) and has_named_split(model)
 
 
 def load(model: AnyModel) -> "PiecemillEngine":

@@ -108,12 +108,18 @@ class HFEngine:
 def _load(text: str) -> Any:
     import tokenizers
 
+    # Without truncation and padding: texts are encoded whole.
     if hasattr(tokenizers.Tokenizer, "from_str"):
-        return tokenizers.Tokenizer.from_str(text)
+        loaded: Any = tokenizers.Tokenizer.from_str(text)
+        loaded.no_truncation()
+        loaded.no_padding()
+        return loaded
     with NamedTemporaryFile("w", encoding="utf-8", suffix=".json") as file:  # 1.0 loads files only
         file.write(text)
         file.flush()
-        return tokenizers.Tokenizer.from_file(file.name)
+        loaded = tokenizers.Tokenizer.from_file(file.name)
+    loaded.truncation = loaded.padding = None
+    return loaded
 
 
 def _rows(tokenizer: Any, texts: list[str], threads: int) -> Iterable[Any]:

@@ -111,15 +111,11 @@ class TokenizerJson:
         return {"tokenizer.json": self.content, **self.beside}
 
     def tokenizer_json(self, parse: Collection[str]) -> str:
-        """A tokenizer.json that finds the special tokens in `parse` in texts, and no others.
-
-        Truncation, padding and post-processing are left out: texts are encoded whole and bare.
-        """
-        given = {**self.data, "truncation": None, "padding": None, "post_processor": None}
+        """A tokenizer.json that finds the special tokens in `parse` in texts, and no others."""
         hidden = [text for text in self.special_tokens if text not in parse]
-        if hidden:
-            given |= _hide(self.data["model"], self.added_tokens, hidden)
-        return json.dumps(given, ensure_ascii=False)
+        if not hidden:
+            return self.content.decode()
+        return json.dumps(self.data | _hide(self.data["model"], self.added_tokens, hidden), ensure_ascii=False)
 
     def id_of(self, token: str | bytes) -> int | None:
         if isinstance(token, str):
