@@ -493,13 +493,17 @@ def test_a_hub_id_comes_from_the_cache_without_network(made, tmp_path):
     files = tokenizer("cl100k").model.files()
     in_cache(tmp_path, "some-org/some.model-7b", {name: files[name] for name in ("tokenizer.json",)})
     in_cache(tmp_path, "bare", {"tokenizer.model": (made / "bpe.model").read_bytes()})
+    data = json.loads(files["tokenizer.json"])["model"]
+    merges = "\n".join(["#version: 0.2", *(" ".join(pair) for pair in data["merges"])])
+    in_cache(tmp_path, "old", {"vocab.json": json.dumps(data["vocab"]).encode(), "merges.txt": merges.encode()})
     code = """
 from piecemill.tokenizers import load_tokenizer
 for name in ("some-org/some.model-7b", "some-org/some.model-7b@main", "bare"):
     print(load_tokenizer(name).identity)
+print(load_tokenizer("old").special_tokens)
 """
     trained, model = tokenizer("cl100k").identity, load(made, "bpe.model").identity
-    assert offline(tmp_path, code).split() == [trained, trained, model]
+    assert offline(tmp_path, code).splitlines() == [trained, trained, model, str({END: 0})]
 
 
 def test_offline_and_absent_says_both_and_the_way_out(tmp_path):

@@ -81,8 +81,8 @@ def split_text(text: str, split: str | Sequence[str]) -> NDArray[np.int64]:
 def split_text_reference(text: str, split: str | Sequence[str]) -> NDArray[np.int64]:
     """As `split_text`, by the regexes that define the split: the slow twin that `split_text` must equal."""
 
-Step: TypeAlias = tuple[str, ...]
-AddedToken: TypeAlias = tuple[str, int, int]
+_Step: TypeAlias = tuple[str, ...]
+_AddedToken: TypeAlias = tuple[str, int, int]
 
 @final
 class Encoder:
@@ -104,8 +104,8 @@ class Encoder:
         *,
         split: Sequence[str],
         whole_words: bool,
-        normalizer: Sequence[Step] = ...,
-        added: Sequence[AddedToken] = ...,
+        normalizer: Sequence[_Step] = ...,
+        added: Sequence[_AddedToken] = ...,
         prefix: str = "never",
         cache_bytes: int = ...,
         portable: bool = False,
@@ -128,8 +128,8 @@ class Encoder:
         unk: int | None,
         fuse_unk: bool,
         prefix: str,
-        normalizer: Sequence[Step] = ...,
-        added: Sequence[AddedToken] = ...,
+        normalizer: Sequence[_Step] = ...,
+        added: Sequence[_AddedToken] = ...,
         cache_bytes: int = ...,
         portable: bool = False,
     ) -> Encoder:
@@ -151,7 +151,7 @@ class Encoder:
         chinese: bool,
         strip_accents: bool,
         lowercase: bool,
-        added: Sequence[AddedToken] = ...,
+        added: Sequence[_AddedToken] = ...,
         cache_bytes: int = ...,
         portable: bool = False,
     ) -> Encoder:

@@ -77,6 +77,8 @@ def _byte_level(model: TokenizerJson, steps: list[dict[str, Any]]) -> Build:
     if prefixed and len(steps) > 1:
         raise Left("ByteLevel puts a space before every piece of a split before it")
     whole_words = bool(settings.get("ignore_merges"))
+    if whole_words and (found := _found_as_word(model)) is not None:
+        raise Left(f"model.ignore_merges finds the special token {found!r} as a word, too")
     tokens, ids, merges = _tokens(model, bytes_of, CHARACTERS, keep_unmade=whole_words)
     present = {token[0] for token in tokens if len(token) == 1}
     missing = next((byte for byte in range(256) if byte not in present and byte not in _NEVER_IN_UTF8), None)
@@ -91,6 +93,19 @@ def _byte_level(model: TokenizerJson, steps: list[dict[str, Any]]) -> Build:
         normalizer=_normalizer(model),
         added=_added(model),
     )
+
+
+def _found_as_word(model: TokenizerJson) -> str | None:
+    """A special token that HF can find in a text although it was not found as an added token.
+
+    HF looks whole words up in a vocabulary that has special tokens, too. A word can be the text of one if normalizing
+    makes it so, or if the token wants to stand alone.
+    """
+    normalizes = bool(_normalizer(model))
+    for one in model.added_tokens:
+        if one.get("special") and one["content"] in model.vocab and (normalizes or one.get("single_word")):
+            return str(one["content"])
+    return None
 
 
 def _splits(steps: list[dict[str, Any]]) -> list[str]:
@@ -206,10 +221,12 @@ def _word_piece(model: TokenizerJson) -> Build:
     unk = model.vocab.get(settings.get("unk_token", "[UNK]"))
     if unk is None:
         raise Left("its unk_token is not in the vocabulary")
+    prefix = settings.get("continuing_subword_prefix", "##")
     for one in model.added_tokens:
         if one.get("normalized"):
             raise Left(f"the added token {one['content']!r} is matched after normalization")
-        if not set(one["content"]) & set(string.punctuation):
+        alone = one.get("single_word") or len(one["content"]) == 1 or one["content"].startswith(prefix)
+        if (alone and one["content"] in model.vocab) or not set(one["content"]) & set(string.punctuation):
             raise Left(f"the added token {one['content']!r} could be a part of a word")
     lowercase = bool(normalizer.get("lowercase", True))
     strip_accents = normalizer.get("strip_accents")
@@ -218,7 +235,7 @@ def _word_piece(model: TokenizerJson) -> Build:
         Encoder.wordpiece,
         *(*flat_tokens(token for token, _ in words), np.array([i for _, i in words], np.uint32)),
         unk=unk,
-        prefix=settings.get("continuing_subword_prefix", "##"),
+        prefix=prefix,
         max_chars=settings.get("max_input_chars_per_word", 100),
         clean=bool(normalizer.get("clean_text", True)),
         chinese=bool(normalizer.get("handle_chinese_chars", True)),

@@ -179,7 +179,10 @@ def _check_settings(data: dict[str, Any]) -> None:
 def _vocabulary(data: dict[str, Any], file: Path) -> Vocabulary:
     vocab: dict[str, int] = data["model"].get("vocab") or {}
     special = {added["content"]: added["id"] for added in data.get("added_tokens") or []}
-    check_special_tokens(list(special))
+    try:
+        check_special_tokens(list(special))
+    except TokenizerError as error:  # HF carries them out; we would not train such a vocabulary
+        raise NotPlain(str(error)) from None
     ids = {**vocab, **special}
     if sorted(ids.values()) != list(range(len(ids))):
         raise NotPlain(f"{len(ids):,} tokens whose ids are not 0 to {len(ids) - 1:,}, each once")

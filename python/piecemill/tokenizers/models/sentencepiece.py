@@ -103,10 +103,10 @@ class SentencePiece:
 
     @property
     def declared(self) -> Declared:
-        said = declared(self.beside, self.special_tokens)
-        eos = said.eos or (self.read.eos if self.read.eos in self.special_tokens else None)
-        bos = said.bos or (self.read.bos if self.read.bos in self.special_tokens else None)
-        return Declared(eos, bos, said.adds_bos)
+        beside = declared(self.beside, self.special_tokens)
+        eos = beside.eos or (self.read.eos if self.read.eos in self.special_tokens else None)
+        bos = beside.bos or (self.read.bos if self.read.bos in self.special_tokens else None)
+        return Declared(eos, bos, beside.adds_bos)
 
     def parse_refused(self) -> str | None:
         return "sentencepiece has no way to find control tokens in a text"

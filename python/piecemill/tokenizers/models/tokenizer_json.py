@@ -178,11 +178,15 @@ def _hide(model: dict[str, Any], added: list[dict[str, Any]], hidden: list[str])
 
     Renamed, not removed: HF numbers the added tokens that are not in the vocabulary one after another.
     """
-    made = {"".join(pair) for pair in merge_pairs(model)} if model.get("type") == "BPE" else set()
-    # Byte 0xFF as ByteLevel spells it, which UTF-8 never contains, and two noncharacters for models that read
-    # characters. What merges make is ordinary text as well as special, and must keep its name in the vocabulary.
-    names = {text: f"ÿ\uffff{i}\ufffe" for i, text in enumerate(hidden) if text not in made}
     vocab, unknown = model.get("vocab"), model.get("unk_token")
+    ordinary: set[str] = set()
+    if model.get("type") == "BPE":
+        # Single characters and what merges join are ordinary text as well as special, and must keep their names.
+        ordinary |= {text for text in vocab or () if len(text) == 1}
+        ordinary.update(*((left, right, left + right) for left, right in merge_pairs(model)))
+    # Byte 0xFF as ByteLevel spells it, which UTF-8 never contains, and two noncharacters for models that read
+    # characters.
+    names = {text: f"ÿ\uffff{i}\ufffe" for i, text in enumerate(hidden) if text not in ordinary}
     if isinstance(vocab, dict):
         changed: Any = {names.get(text, text): i for text, i in vocab.items()}
     else:
