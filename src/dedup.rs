@@ -179,7 +179,7 @@ impl RunWriter {
     }
 
     fn push(&mut self, hash: u128) -> io::Result<()> {
-        if self.len % PAGE as u64 == 0 {
+        if self.len.is_multiple_of(PAGE as u64) {
             self.firsts.push(hash);
         }
         self.len += 1;

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from piecemill.tokenizers.byte_level import BYTE_ORDER
 
 from piecemill import reference
 from piecemill._core import FlatCorpus, Learned, Progress, WordCounter, train_words
+from piecemill.tokenizers.models.byte_level import BYTE_ORDER
 
 
 def flat(pieces):

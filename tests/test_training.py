@@ -19,11 +19,8 @@ def hf_merges(texts, split, vocab_size, *, min_frequency=0, special_tokens=()):
     """Merges and ids of HF's byte-level BpeTrainer on the same question."""
     tokenizer = Tokenizer(models.BPE())
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    if split == "none":
-        tokenizer.pre_tokenizer = byte_level
-    else:
-        cut = pre_tokenizers.Split(Regex(_core.split_pattern(split)), behavior="isolated")
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([cut, byte_level])
+    cuts = [pre_tokenizers.Split(Regex(regex), behavior="isolated") for regex in _core.resolve_split(split)[1]]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, byte_level])
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -84,14 +81,30 @@ def test_whole_documents_equal_hf(stdlib_texts):
     assert merges_of(ours) == theirs
 
 
-def test_text_in_many_scripts_equals_hf():
+@pytest.mark.parametrize("split", [row["name"] for row in _core.splits() if row["patterns"]])
+def test_text_in_many_scripts_equals_hf_with_every_named_split(split):
     from pathlib import Path
 
     texts = Path(__file__).with_name("scripts.txt").read_text(encoding="utf-8").splitlines() * 2
-    for split in ("gpt2", "cl100k", "o200k"):
-        ours = pm.train_bpe(iter(texts), vocab_size=1_500, split=split, special_tokens=())
-        theirs, _ = hf_merges(texts, split, 1_500)
-        assert merges_of(ours) == theirs
+    ours = pm.train_bpe(iter(texts), vocab_size=1_500, split=split, special_tokens=())
+    theirs, _ = hf_merges(texts, split, 1_500)
+    assert merges_of(ours) == theirs
+    assert ours.split == split
+
+
+def test_training_with_an_alias_is_training_with_the_split(tmp_path):
+    texts = ["some words 123", "more words 4567"]
+    pm.count_words(iter(texts), split="starcoder", save_counts=tmp_path / "counts.parquet")
+    counted = pm.train_bpe(vocab_size=270, split="digits-then-gpt2", from_counts=[tmp_path / "counts.parquet"])
+    direct = pm.train_bpe(iter(texts), vocab_size=270, split="smollm")
+    assert direct.split == counted.split == "digits-then-gpt2"
+    assert direct.identity == counted.identity
+
+
+@pytest.mark.parametrize("split", ["qwen9", "hello", ""])
+def test_a_split_that_no_one_knows_is_an_error(split):
+    with pytest.raises(SplitError, match=f"split `{split}`: no split has this name. Choose gpt2, cl100k"):
+        pm.train_bpe(iter(["text"]), vocab_size=300, split=split)
 
 
 @pytest.mark.parametrize("split", ["cl100k", "none", r"\w+|\s+"])
@@ -239,15 +252,17 @@ def test_a_regex_that_gives_up_names_the_document(tmp_path):
         pm.train_bpe(tmp_path, vocab_size=300, split=r"(?:a|aa)+(?=b)(?<!x)\b")
 
 
-@pytest.mark.parametrize("split", ["-", "_", "。", "(?:ATG)"])
+@pytest.mark.parametrize("split", ["regex:-", "regex:_", "[。]", "(?:ATG)"])
 def test_a_regex_may_be_short(split):
     once = pm.train_bpe(iter([f"one{split}two", "ATG" * 9]), vocab_size=300, split=split)
     assert once.training["plan"]["split"] == split
 
 
 def test_a_word_is_taken_for_a_misspelt_name():
-    with pytest.raises(PlanError, match=r"split='ATG': expected gpt2, .* or a regex\. As a regex, write \(\?:ATG\)"):
+    with pytest.raises(SplitError, match=r"split `ATG`: .* or a regex\. If it is a regex, write `regex:ATG`"):
         pm.train_bpe(iter(["text"]), vocab_size=300, split="ATG")
+    with pytest.raises(PlanError, match="split=5: expected the name"):
+        pm.train_bpe(iter(["text"]), vocab_size=300, split=5)
 
 
 def test_counts_of_long_documents_are_read_back_a_part_at_a_time(tmp_path):

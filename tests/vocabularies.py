@@ -9,8 +9,8 @@ import numpy as np
 import tokenizers
 
 from hf import HF, trained
+from piecemill._core import resolve_split
 from piecemill.tokenizers import Tokenizer
-from piecemill.tokenizers.splits import PATTERNS
 
 CUSTOM = r"\p{L}+|\p{N}| ?[^\p{L}\p{N}]+"
 SPLITS = ("gpt2", "cl100k", "o200k", "none", CUSTOM)
@@ -67,8 +67,8 @@ def _train(split: str, special_tokens: tuple[str, ...], vocab_size: int) -> "tok
     if split in ("gpt2", "none"):
         tokenizer.pre_tokenizer = byte_level
     else:
-        pattern = tokenizers.Regex(PATTERNS.get(split, split))
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(pattern, "isolated"), byte_level])
+        cuts = [pre_tokenizers.Split(tokenizers.Regex(regex), "isolated") for regex in resolve_split(split)[1]]
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, byte_level])
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,

@@ -18,7 +18,6 @@ __all__ = [
     "SeenDocuments",
     "WordCounter",
     "WordCounts",
-    "WordPiece",
     "Xxh3",
     "__version__",
     "cut_text",
@@ -175,6 +174,10 @@ class Encoder:
 
         Checks that the texts are UTF-8. `threads=0` uses all cores. Lets go of the interpreter.
         """
+
+@final
+class _Ids:
+    """Owns the memory of an array of ids; when the array is garbage, the encoder uses it again."""
 
 @final
 class Decoder:
@@ -521,25 +524,3 @@ class Xxh3:
         """Take in more bytes."""
     def hexdigest(self) -> str:
         """The hash of everything taken in so far, as 16 hexadecimal digits."""
-
-@final
-class WordPiece:
-    """Temporary, for the tests until `Encoder.wordpiece` is there: WordPiece with BERT's normalizer."""
-
-    def __new__(
-        cls,
-        tokens: Sequence[tuple[bytes, int]],
-        unk: int,
-        prefix: str,
-        max_chars: int,
-        clean: bool,
-        chinese: bool,
-        strip_accents: bool,
-        lowercase: bool,
-    ) -> WordPiece: ...
-    def encode(self, text: str) -> list[int]:
-        """The ids of `text`, raw word by raw word."""
-    def encode_whole(self, text: str) -> list[int]:
-        """The ids of `text` as one word."""
-    def words(self, text: str) -> list[str]:
-        """The raw words of `text`."""

@@ -82,7 +82,7 @@ impl Corpus<'_> {
     /// Refuses arrays that do not fit together.
     pub fn check(&self, n_init: u32) -> Result<()> {
         let wrong = |what: String| Err(Error::Training(what));
-        if self.n_features == 0 || self.features.len() % self.n_features != 0 {
+        if self.n_features == 0 || !self.features.len().is_multiple_of(self.n_features) {
             return wrong(format!("{} features are not {} for each item", self.features.len(), self.n_features));
         }
         for (item, set) in self.features.chunks_exact(self.n_features).enumerate() {

@@ -38,22 +38,22 @@ fn rewrite_plainly(nodes: &mut Plain, (a, b): (u32, u32), n: u32) {
         if context != 0 {
             for (mine, other) in [(a, b), (b, a)] {
                 for side in [at, at + 1] {
-                    if nodes[at].1 == mine {
-                        if let Some(place) = found(&nodes[side], other) {
-                            nodes[side].0.remove(place);
-                            nodes[at].1 = n;
-                        }
+                    if nodes[at].1 == mine
+                        && let Some(place) = found(&nodes[side], other)
+                    {
+                        nodes[side].0.remove(place);
+                        nodes[at].1 = n;
                     }
                 }
             }
         } else {
             for (left, right) in [(a, b), (b, a)] {
-                if nodes[at].1 == 0 {
-                    if let (Some(x), Some(y)) = (found(&nodes[at], left), found(&nodes[at + 1], right)) {
-                        nodes[at].0.remove(x);
-                        nodes[at + 1].0.remove(y);
-                        nodes[at].1 = n;
-                    }
+                if nodes[at].1 == 0
+                    && let (Some(x), Some(y)) = (found(&nodes[at], left), found(&nodes[at + 1], right))
+                {
+                    nodes[at].0.remove(x);
+                    nodes[at + 1].0.remove(y);
+                    nodes[at].1 = n;
                 }
             }
         }

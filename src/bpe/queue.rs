@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_sweep_keeps_the_queue_within_twice_the_living() {
         let mut queue = Queue::new((0..10_000u32).map(|key| (1u64, key)));
-        let now = |key: u32| (key % 8 == 0).then_some(1);
+        let now = |key: u32| key.is_multiple_of(8).then_some(1);
         queue.sweep(1250, now);
         assert_eq!(queue.len(), 1250);
         assert_eq!(queue.pop(now), Some((1, 0)));

@@ -14,14 +14,19 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 /// A text that is a token.
 #[derive(Clone, Debug)]
 pub struct AddedToken {
+    /// What a document says.
     pub text: String,
+    /// What is written for it.
     pub id: u32,
     /// Looked for only if the caller asks for it.
     pub special: bool,
     /// Looked for in the normalized text.
     pub normalized: bool,
+    /// Only where no letter, digit or underscore is beside it.
     pub single_word: bool,
+    /// The white space before it belongs to it.
     pub left_strip: bool,
+    /// The white space after it belongs to it.
     pub right_strip: bool,
 }
 
@@ -64,7 +69,10 @@ impl Added {
                 token.text = normalizer.apply(&token.text, &mut Scratch::default()).to_owned();
             }
             if token.text.is_empty() {
-                return Err(Error::Tokenizer(format!("added token {} has no text; expected at least a character.", token.id)));
+                return Err(Error::Tokenizer(format!(
+                    "added token {} has no text; expected at least a character.",
+                    token.id
+                )));
             }
         }
         let strips = tokens.iter().any(|token| token.right_strip);
@@ -92,9 +100,12 @@ impl Added {
             Special::Plain => cached(&self.plain, || make(&|_| false)),
             Special::Parse => cached(&self.parse, || make(&|_| true)),
             Special::Set(texts) => {
-                let unknown = texts.iter().find(|&text| !self.tokens.iter().any(|token| token.special && token.text == *text));
+                let unknown =
+                    texts.iter().find(|&text| !self.tokens.iter().any(|token| token.special && token.text == *text));
                 if let Some(unknown) = unknown {
-                    return Err(Error::Tokenizer(format!("special: {unknown:?} is not a special token of this tokenizer.")));
+                    return Err(Error::Tokenizer(format!(
+                        "special: {unknown:?} is not a special token of this tokenizer."
+                    )));
                 }
                 let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(found) = sets.get(texts) {

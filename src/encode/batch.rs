@@ -11,7 +11,7 @@
 use super::added::Found;
 use super::cache::{self, Cache, SPILLED, count, spill_range, spilled};
 use super::isa::{Isa, SHORT, WithIsa, fold, hash_long, prefetch, with_isa};
-use super::lockstep::{GROUP, LONGEST};
+use super::lockstep::{GROUP, GroupIds, LONGEST, Lanes};
 use super::long;
 use super::normalize;
 use super::wordpiece;
@@ -41,13 +41,13 @@ pub trait Model: Sync {
     /// Where in memory `whole` looks first.
     fn whole_slot(&self, hash: u64) -> *const u8;
 
-    /// The ids of up to [`GROUP`] words of at most `LANES` - 2 units, appended to `ids`; `ends[i]` is where those of
-    /// word i end.
+    /// The ids of up to [`GROUP`] words of at most `LANES` - 2 units; `ends[i]` is where those of word i end.
     fn encode_group<I: Isa, const LANES: usize>(
         &self,
         isa: I,
         words: &[&[u8]],
-        ids: &mut Vec<u32>,
+        lanes: &mut [Lanes<LANES>; GROUP],
+        ids: &mut GroupIds,
         ends: &mut [usize; GROUP],
     );
 
@@ -94,7 +94,7 @@ pub struct Worker {
     missed: Box<[u16; ROOM + 1]>,
     queues: [Vec<u16>; QUEUES.len()],
     spill: Vec<u32>,
-    group: Vec<u32>,
+    alone: Vec<u32>,
     pub scratch: Scratch,
     /// Ids of the documents in hand.
     pub out: Vec<u32>,
@@ -117,7 +117,7 @@ impl Worker {
             missed: Box::new([0; ROOM + 1]),
             queues: Default::default(),
             spill: vec![],
-            group: vec![],
+            alone: vec![],
             scratch: Scratch::default(),
             out: vec![],
             normal: normalize::Scratch::default(),
@@ -264,6 +264,8 @@ impl Worker {
         let mut group: [&[u8]; GROUP] = [b""; GROUP];
         let mut places = [0u16; GROUP];
         let mut ends = [0; GROUP];
+        let mut lanes = [const { Lanes::<LANES>::EMPTY }; GROUP];
+        let mut ids = [0; 64 * GROUP];
         let mut size = 0;
         for (k, &i) in waiting.iter().enumerate() {
             let word = word_at(&self.words, text, i);
@@ -275,15 +277,12 @@ impl Worker {
                 }
             }
             if size == GROUP || size > 0 && k + 1 == waiting.len() {
-                let mut ids = std::mem::take(&mut self.group);
-                ids.clear();
-                model.encode_group::<I, LANES>(isa, &group[..size], &mut ids, &mut ends);
+                model.encode_group::<I, LANES>(isa, &group[..size], &mut lanes, &mut ids, &mut ends);
                 let mut from = 0;
-                for (word, (&i, &end)) in group.iter().zip(places.iter().zip(&ends)).take(size) {
-                    self.values[usize::from(i)] = self.keep(i, word, &ids[from..end]);
-                    from = end;
+                for k in 0..size {
+                    self.values[usize::from(places[k])] = self.keep(places[k], group[k], &ids[from..ends[k]]);
+                    from = ends[k];
                 }
-                self.group = ids;
                 size = 0;
             }
         }
@@ -300,7 +299,11 @@ impl Worker {
         } else {
             (self.cache.long(key as u64, word, &mut self.spill), key as u64)
         };
-        cached.or_else(|| model.whole(word, hash).map(|id| self.keep(i, word, &[id])))
+        if cached.is_some() {
+            return cached;
+        }
+        let id = model.whole(word, hash)?;
+        Some(self.keep(i, word, &[id]))
     }
 
     #[inline(always)]
@@ -328,13 +331,13 @@ impl Worker {
         } else if let Some(id) = model.whole(word, hash_long(word)) {
             return spilled(&[id], &mut self.spill);
         }
-        let mut ids = std::mem::take(&mut self.group);
+        let mut ids = std::mem::take(&mut self.alone);
         ids.clear();
         model.encode_alone(isa, word, &mut self.scratch, &mut ids);
         let value = if cached { self.keep(i, word, &ids) } else { spilled(&ids, &mut self.spill) };
-        self.group = ids;
+        self.alone = ids;
         // One word of a gigabyte must not be remembered by the size of this buffer.
-        self.group.shrink_to(1 << 16);
+        self.alone.shrink_to(1 << 16);
         value
     }
 }

@@ -2,8 +2,8 @@
 
 use super::batch::{Model, Scratch, word_hash};
 use super::isa::{Isa, Portable};
-use super::lockstep::{GROUP, LONGEST, Lanes, merge};
 use super::joined::{Joined, SPACE, code_point};
+use super::lockstep::{GROUP, GroupIds, LONGEST, Lanes, merge};
 use super::long::Long;
 use super::pairs::NOBODY;
 use super::vocabulary::{Symbols, Unit};
@@ -103,24 +103,22 @@ impl Bytes {
     }
 }
 
-/// Merges a group of words, each loaded by `load`, and appends their ids.
-#[inline(always)]
-fn merge_group<I: Isa, const LANES: usize>(
-    isa: I,
-    symbols: &Symbols,
-    words: &[&[u8]],
-    ids: &mut Vec<u32>,
-    ends: &mut [usize; GROUP],
-    load: impl Fn(&mut Lanes<LANES>, &[u8]),
-) {
-    let mut group = [const { Lanes::<LANES>::EMPTY }; GROUP];
-    for (lanes, word) in group.iter_mut().zip(words) {
-        load(lanes, word);
-    }
-    merge(isa, &symbols.pairs, &mut group[..words.len()]);
-    for (lanes, end) in group[..words.len()].iter().zip(ends) {
-        ids.extend(lanes.symbols().map(|symbol| symbols.ids[symbol as usize]));
-        *end = ids.len();
+impl Symbols {
+    /// Merges the words in `lanes` and writes their ids.
+    #[inline(always)]
+    fn merge_group<I: Isa, const LANES: usize>(
+        &self,
+        isa: I,
+        lanes: &mut [Lanes<LANES>],
+        ids: &mut GroupIds,
+        ends: &mut [usize; GROUP],
+    ) {
+        merge(isa, &self.pairs, lanes);
+        let mut at = 0;
+        for k in 0..lanes.len() {
+            at = lanes[k].write(&self.ids, ids, at);
+            ends[k] = at;
+        }
     }
 }
 
@@ -145,18 +143,24 @@ impl Model for Bytes {
         &self,
         isa: I,
         words: &[&[u8]],
-        ids: &mut Vec<u32>,
+        lanes: &mut [Lanes<LANES>; GROUP],
+        ids: &mut GroupIds,
         ends: &mut [usize; GROUP],
     ) {
-        merge_group::<I, LANES>(isa, &self.symbols, words, ids, ends, |lanes, word| {
-            lanes.load(word.iter().enumerate().map(|(at, &byte)| {
-                let rank = match word.get(at + 1) {
-                    Some(&next) => self.first_merge[usize::from(byte) | usize::from(next) << 8],
-                    None => NOBODY,
-                };
-                (self.symbol_of[usize::from(byte)], rank)
-            }));
-        });
+        for k in 0..words.len() {
+            let (word, lanes) = (words[k], &mut lanes[k]);
+            lanes.begin();
+            let mut byte = word[0];
+            for place in 0..word.len() - 1 {
+                let next = word[place + 1];
+                let merged = self.first_merge[usize::from(byte) | usize::from(next) << 8];
+                lanes.unit(place, self.symbol_of[usize::from(byte)], merged);
+                byte = next;
+            }
+            lanes.unit(word.len() - 1, self.symbol_of[usize::from(byte)], NOBODY);
+            lanes.end(word.len());
+        }
+        self.symbols.merge_group(isa, &mut lanes[..words.len()], ids, ends);
     }
 
     #[inline(always)]
@@ -185,8 +189,13 @@ pub struct Characters {
 pub enum Unknown {
     /// The ids of its bytes.
     Bytes(Box<[u32; 256]>),
-    /// This id; with `fuse`, once for several in a row.
-    Id { id: u32, fuse: bool },
+    /// One id.
+    Id {
+        /// The id.
+        id: u32,
+        /// Once for several characters in a row.
+        fuse: bool,
+    },
 }
 
 impl Characters {
@@ -237,7 +246,12 @@ impl Characters {
                 return end;
             }
             let last = (at..end).rev().find(|&place| text[place] & 0xc0 != 0x80).unwrap_or(at);
-            if self.symbol_of.get(code_point(&text[last..]).0).or(self.symbol_of.get(code_point(&text[end..]).0)).is_some() {
+            if self
+                .symbol_of
+                .get(code_point(&text[last..]).0)
+                .or(self.symbol_of.get(code_point(&text[end..]).0))
+                .is_some()
+            {
                 return end;
             }
         }
@@ -251,7 +265,11 @@ impl Model for Characters {
         if self.symbol_of.get(code_point(word).0).is_none() || word.len() > 4 * LONGEST {
             return usize::MAX;
         }
-        word.iter().filter(|&&byte| byte & 0xc0 != 0x80).count()
+        let mut units = 0;
+        for &byte in word {
+            units += usize::from(byte & 0xc0 != 0x80);
+        }
+        units
     }
 
     #[inline(always)]
@@ -269,18 +287,24 @@ impl Model for Characters {
         &self,
         isa: I,
         words: &[&[u8]],
-        ids: &mut Vec<u32>,
+        lanes: &mut [Lanes<LANES>; GROUP],
+        ids: &mut GroupIds,
         ends: &mut [usize; GROUP],
     ) {
-        merge_group::<I, LANES>(isa, &self.symbols, words, ids, ends, |lanes, word| {
-            let mut at = 0;
-            let mut next = self.symbol_at(word, &mut at);
-            lanes.load(std::iter::from_fn(|| {
-                let symbol = next?;
-                next = self.symbol_at(word, &mut at);
-                Some((symbol, next.map_or(NOBODY, |next| self.symbols.pairs.get(isa, symbol, next))))
-            }));
-        });
+        for k in 0..words.len() {
+            let (word, lanes) = (words[k], &mut lanes[k]);
+            lanes.begin();
+            let (mut at, mut place) = (0, 0);
+            let mut symbol = self.symbol_at(word, &mut at);
+            while at < word.len() {
+                let next = self.symbol_at(word, &mut at);
+                lanes.unit(place, symbol, self.symbols.pairs.get(isa, symbol, next));
+                (symbol, place) = (next, place + 1);
+            }
+            lanes.unit(place, symbol, NOBODY);
+            lanes.end(place + 1);
+        }
+        self.symbols.merge_group(isa, &mut lanes[..words.len()], ids, ends);
     }
 
     #[inline(always)]
@@ -294,9 +318,10 @@ impl Model for Characters {
         }
         // Tokens are looked up by bytes below, and there a space is a space.
         let text = String::from_utf8_lossy(word);
-        let plain = if text.contains(SPACE) { text.replace(SPACE, " ").into_bytes() } else { text.into_owned().into_bytes() };
+        let plain =
+            if text.contains(SPACE) { text.replace(SPACE, " ").into_bytes() } else { text.into_owned().into_bytes() };
         let mut at = 0;
-        let units = std::iter::from_fn(|| self.symbol_at(&plain, &mut at));
+        let units = std::iter::from_fn(|| (at < plain.len()).then(|| self.symbol_at(&plain, &mut at)));
         self.long.encode(isa, &self.symbols, &plain, units, &mut scratch.long, |symbol| {
             ids.push(self.symbols.ids[symbol as usize]);
         });
@@ -305,10 +330,10 @@ impl Model for Characters {
 
 impl Characters {
     #[inline(always)]
-    fn symbol_at(&self, word: &[u8], at: &mut usize) -> Option<u32> {
-        let (character, len) = code_point(word.get(*at..).filter(|rest| !rest.is_empty())?);
+    fn symbol_at(&self, word: &[u8], at: &mut usize) -> u32 {
+        let (character, len) = code_point(&word[*at..]);
         *at += len;
-        Some(self.symbol_of.get(character).unwrap_or(NOBODY))
+        self.symbol_of.get(character).unwrap_or(NOBODY)
     }
 }
 

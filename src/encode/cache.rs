@@ -31,7 +31,11 @@ const IN_RING: u128 = 0xfe;
 /// Up to [`PACKED`] ids below 2^24 as a value; the count is its top byte.
 #[inline(always)]
 pub fn pack(ids: &[u32]) -> u128 {
-    ids.iter().rev().fold(0, |value, &id| value << 24 | u128::from(id)) | (ids.len() as u128) << 120
+    let mut value = ids.len() as u128;
+    for k in (0..PACKED).rev() {
+        value = value << 24 | if k < ids.len() { u128::from(ids[k]) } else { 0 };
+    }
+    value
 }
 
 /// The count of a value.
@@ -215,13 +219,18 @@ impl Cache {
     #[inline(always)]
     pub fn again(&self, line: u32, key: u128, spill: &mut Vec<u32>) -> Option<u128> {
         let found = self.at(line);
-        let way = found.keys.iter().position(|&one| one == key)?;
-        let value = found.values[way];
+        let value = if found.keys[0] == key {
+            found.values[0]
+        } else if found.keys[1] == key {
+            found.values[1]
+        } else {
+            return None;
+        };
         if value >> 120 != IN_RING {
             return Some(value);
         }
         let (at, ids) = (value as u64, (value >> 64) as u32 as usize);
-        self.valid(at).then(|| spilled(&self.ring[self.place(at)..][..ids], spill))
+        if self.valid(at) { Some(spilled(&self.ring[self.place(at)..][..ids], spill)) } else { None }
     }
 
     /// Keeps the ids of a short word, and gives their value for this batch.
@@ -364,6 +373,10 @@ pub fn spill_range(value: u128) -> std::ops::Range<usize> {
 #[inline(always)]
 fn bytes_equal(kept: &[u32], word: &[u8]) -> bool {
     let (chunks, rest) = word.as_chunks::<4>();
-    let whole = kept.iter().zip(chunks).all(|(kept, chunk)| *kept == u32::from_le_bytes(*chunk));
-    whole && kept.get(chunks.len()).is_none_or(|last| last.to_le_bytes()[..rest.len()] == *rest)
+    for k in 0..chunks.len() {
+        if kept[k] != u32::from_le_bytes(chunks[k]) {
+            return false;
+        }
+    }
+    rest.is_empty() || kept[chunks.len()].to_le_bytes()[..rest.len()] == *rest
 }

@@ -19,11 +19,13 @@ const CHUNK: usize = 256 << 10;
 /// How documents are to be encoded.
 #[derive(Clone, Copy)]
 pub struct Options<'a> {
-    /// An id before every document, and one after it.
+    /// An id before every document.
     pub bos: Option<u32>,
+    /// An id after every document.
     pub eos: Option<u32>,
     /// Ids of 16 bits instead of 32.
     pub narrow: bool,
+    /// Which special tokens are looked for.
     pub special: Special<'a>,
     /// At least 1.
     pub threads: usize,
@@ -32,7 +34,9 @@ pub struct Options<'a> {
 /// Ids of one width or the other.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ids {
+    /// 32 bits.
     Wide(Vec<u32>),
+    /// 16 bits.
     Narrow(Vec<u16>),
 }
 
@@ -64,7 +68,8 @@ impl Encoder {
                 let mut ids = narrow(room);
                 ids.clear();
                 ids.reserve(room);
-                let total = self.encode_into(data, ends, options, &finder, ids.as_mut_ptr(), room, &mut id_ends)?;
+                let total =
+                    self.encode_into(data, ends, (options, room), &finder, Place(ids.as_mut_ptr()), &mut id_ends)?;
                 total.map(|total| {
                     // SAFETY: every id up to `total` was written, and there is room for them.
                     unsafe { ids.set_len(total) };
@@ -74,7 +79,8 @@ impl Encoder {
                 let mut ids = wide(room);
                 ids.clear();
                 ids.reserve(room);
-                let total = self.encode_into(data, ends, options, &finder, ids.as_mut_ptr(), room, &mut id_ends)?;
+                let total =
+                    self.encode_into(data, ends, (options, room), &finder, Place(ids.as_mut_ptr()), &mut id_ends)?;
                 total.map(|total| {
                     // SAFETY: as above.
                     unsafe { ids.set_len(total) };
@@ -93,10 +99,9 @@ impl Encoder {
         &self,
         data: &[u8],
         ends: &[i64],
-        options: Options,
+        (options, room): (Options, usize),
         finder: &Finder,
-        out: *mut T,
-        room: usize,
+        out: Place<T>,
         id_ends: &mut [i64],
     ) -> Result<Option<usize>> {
         let run = Run {
@@ -108,8 +113,9 @@ impl Encoder {
             next: AtomicUsize::new(0),
             turn: Mutex::new(Turn { document: 0, offset: 0, failed: None, overflowed: false }),
             changed: Condvar::new(),
-            out: Place { first: out, room },
-            id_ends: Place { first: id_ends.as_mut_ptr(), room: id_ends.len() },
+            out,
+            room,
+            id_ends: Place(id_ends.as_mut_ptr()),
         };
         let threads = options.threads.clamp(1, data.len() / CHUNK + 1);
         std::thread::scope(|scope| {
@@ -146,10 +152,7 @@ impl Id for u16 {
 }
 
 /// Memory that several threads write, each a part of its own.
-struct Place<T> {
-    first: *mut T,
-    room: usize,
-}
+struct Place<T>(*mut T);
 
 // SAFETY: the parts that threads write do not overlap: each chunk owns its documents, and its ids from its offset on.
 unsafe impl<T: Send> Sync for Place<T> {}
@@ -177,6 +180,8 @@ struct Run<'a, T> {
     turn: Mutex<Turn>,
     changed: Condvar,
     out: Place<T>,
+    /// How many ids there is room for.
+    room: usize,
     id_ends: Place<i64>,
 }
 
@@ -247,13 +252,13 @@ impl<T: Id> Run<'_, T> {
                 })?;
             worker.out.extend(self.options.eos);
             // SAFETY: the documents of a chunk belong to it alone, and there is an end for each document.
-            unsafe { self.id_ends.first.add(document).write((chunk.drained + worker.out.len()) as i64) };
+            unsafe { self.id_ends.0.add(document).write((chunk.drained + worker.out.len()) as i64) };
         }
         self.drain(&mut chunk, &mut worker.out, true)?;
         let offset = chunk.offset.unwrap_or(0) - chunk.drained;
         for document in from..to {
             // SAFETY: as above.
-            unsafe { *self.id_ends.first.add(document) += offset as i64 };
+            unsafe { *self.id_ends.0.add(document) += offset as i64 };
         }
         Ok(())
     }
@@ -275,7 +280,7 @@ impl<T: Id> Run<'_, T> {
             }
         };
         let end = offset + ids.len();
-        if end > self.out.room {
+        if end > self.room {
             self.lock().overflowed = true;
             self.changed.notify_all();
             return Err(Error::Stopped);
@@ -287,7 +292,7 @@ impl<T: Id> Run<'_, T> {
         }
         for (place, &id) in ids.iter().enumerate() {
             // SAFETY: from its offset on the memory belongs to this chunk until it passes the turn on, and there is room.
-            unsafe { self.out.first.add(offset + place).write(T::of(id)) };
+            unsafe { self.out.0.add(offset + place).write(T::of(id)) };
         }
         chunk.drained += ids.len();
         chunk.offset = Some(end);

@@ -29,8 +29,11 @@ pub enum Prefix {
 
 /// What an encoder has beside its vocabulary.
 pub struct Settings {
+    /// What is done to a text first.
     pub normalizer: Option<Normalizer>,
+    /// Texts that are tokens by themselves.
     pub added: Vec<AddedToken>,
+    /// A space before the text.
     pub prefix: Prefix,
     /// Memory that the cache of each thread may take.
     pub cache_bytes: usize,
@@ -39,9 +42,9 @@ pub struct Settings {
 }
 
 enum Kind {
-    Bytes { model: Bytes, split: Split },
-    Characters(Characters),
-    WordPiece(WordPiece),
+    Bytes { model: Box<Bytes>, split: Split },
+    Characters(Box<Characters>),
+    WordPiece(Box<WordPiece>),
 }
 
 /// A vocabulary, ready to encode. Threads share it; each has a worker of its own while it encodes.
@@ -60,19 +63,19 @@ impl Encoder {
     /// Byte-level BPE.
     pub fn bytes(model: Bytes, split: Split, settings: Settings) -> Result<Encoder> {
         let largest_id = model.largest_id();
-        Encoder::new(Kind::Bytes { model, split }, largest_id, settings)
+        Encoder::new(Kind::Bytes { model: Box::new(model), split }, largest_id, settings)
     }
 
     /// BPE over characters.
     pub fn characters(model: Characters, settings: Settings) -> Result<Encoder> {
         let largest_id = model.largest_id();
-        Encoder::new(Kind::Characters(model), largest_id, settings)
+        Encoder::new(Kind::Characters(Box::new(model)), largest_id, settings)
     }
 
     /// WordPiece.
     pub fn wordpiece(model: WordPiece, settings: Settings) -> Result<Encoder> {
         let largest_id = model.largest_id();
-        Encoder::new(Kind::WordPiece(model), largest_id, settings)
+        Encoder::new(Kind::WordPiece(Box::new(model)), largest_id, settings)
     }
 
     fn new(kind: Kind, largest_id: u32, settings: Settings) -> Result<Encoder> {
@@ -196,7 +199,8 @@ impl Encoder {
     fn prefixed(&self, worker: &mut Worker, stretch: Stretch, first: bool, drain: Drain) -> Result<()> {
         let begins_with_space = || {
             let text = stretch.text();
-            text.starts_with(b" ") || matches!(self.kind, Kind::Characters(_)) && text.starts_with("\u{2581}".as_bytes())
+            text.starts_with(b" ")
+                || matches!(self.kind, Kind::Characters(_)) && text.starts_with("\u{2581}".as_bytes())
         };
         let prefix = stretch.end > stretch.start
             && match self.prefix {
@@ -233,10 +237,10 @@ impl Encoder {
             Kind::Bytes { model, split } => split.visit(Bytewise { worker, model, stretch, drain }),
             Kind::Characters(model) => {
                 let cut = ByEnds(stretch.text(), |text: &[u8], at| model.end(text, at));
-                scan::encode(worker, model, stretch, &cut, None, drain)
+                scan::encode(worker, &**model, stretch, &cut, None, drain)
             }
             Kind::WordPiece(model) => {
-                scan::encode(worker, model, stretch, &ByWordPiece(model, stretch.text()), None, drain)
+                scan::encode(worker, &**model, stretch, &ByWordPiece(model, stretch.text()), None, drain)
             }
         }
     }

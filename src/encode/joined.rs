@@ -34,7 +34,10 @@ impl Joined {
                     Some(start) if complete && (token[start] >= 0x80 || token[border] >= 0x80) => {
                         wide.insert(pair(code_point(&token[start..]).0, code_point(&token[border..]).0));
                     }
-                    _ => bytes[usize::from(token[border - 1])][usize::from(token[border]) / 64] |= 1 << (token[border] % 64),
+                    _ => {
+                        bytes[usize::from(token[border - 1])][usize::from(token[border]) / 64] |=
+                            1 << (token[border] % 64)
+                    }
                 }
             }
         }
@@ -87,7 +90,8 @@ impl Joined {
         if plain_left < 0x80 && plain_right < 0x80 && self.bytes(plain_left as u8, plain_right as u8) {
             return true;
         }
-        self.listed(pair(left, right)) || (plain_left != left || plain_right != right) && self.listed(pair(plain_left, plain_right))
+        self.listed(pair(left, right))
+            || (plain_left != left || plain_right != right) && self.listed(pair(plain_left, plain_right))
     }
 
     #[inline(always)]

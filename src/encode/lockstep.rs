@@ -31,37 +31,48 @@ impl<const LANES: usize> Lanes<LANES> {
     /// Without a word.
     pub const EMPTY: Self = Lanes { ranks: [NOTHING; LANES], symbols: [NOBODY; LANES], alive: 0 };
 
-    /// Takes in a word: `symbols` of its units, at most `LANES` - 2 and 61, and the rank of each with the next.
+    /// Begins a new word. Then come its units, at most `LANES` - 2 and 61, and then `end`.
+    ///
+    /// (Loops instead of iterators here and below: what the standard library does with a closure is not compiled for the
+    /// features of the root, and so not inlined into it.)
     #[inline(always)]
-    pub fn load(&mut self, units: impl Iterator<Item = (u32, u32)>) {
+    pub fn begin(&mut self) {
         self.ranks = [NOTHING; LANES];
         self.symbols[0] = NOBODY;
-        let mut lane = 1;
-        for (symbol, rank) in units {
-            self.symbols[lane] = symbol;
-            self.ranks[lane] = rank << 6 | lane as u32;
-            lane += 1;
-        }
-        self.symbols[lane] = NOBODY;
-        self.alive = (2u64 << lane) - 1;
+        self.alive = 1;
     }
 
-    /// The symbols that are left, in order.
+    /// Unit `place`, counted from 0, with what merging it with the next unit makes.
     #[inline(always)]
-    pub fn symbols(&self) -> impl Iterator<Item = u32> + '_ {
+    pub fn unit(&mut self, place: usize, symbol: u32, merged: u32) {
+        self.symbols[place + 1] = symbol;
+        self.ranks[place + 1] = merged << 6 | (place as u32 + 1);
+    }
+
+    /// There were so many units.
+    #[inline(always)]
+    pub fn end(&mut self, units: usize) {
+        self.symbols[units + 1] = NOBODY;
+        self.alive = (4u64 << units) - 1;
+    }
+
+    /// Writes what `of` has for each symbol that is left, from `at` on; gives where that ends.
+    #[inline(always)]
+    pub fn write(&self, of: &[u32], out: &mut GroupIds, mut at: usize) -> usize {
         // All but the two borders.
         let mut alive = self.alive & !1;
         alive ^= 1 << (63 - alive.leading_zeros());
-        std::iter::from_fn(move || {
-            if alive == 0 {
-                return None;
-            }
-            let symbol = self.symbols[alive.trailing_zeros() as usize];
+        while alive != 0 {
+            out[at] = of[self.symbols[alive.trailing_zeros() as usize] as usize];
+            at += 1;
             alive &= alive - 1;
-            Some(symbol)
-        })
+        }
+        at
     }
 }
+
+/// Room for the ids of a group.
+pub type GroupIds = [u32; 64 * GROUP];
 
 /// Merges every word of `group` until nothing can be merged.
 #[inline(always)]

@@ -146,8 +146,10 @@ impl LongWords {
         if !ordered {
             return LongWords { trie: None, shorter, lengths };
         }
-        let mut sorted: Vec<(&[u8], u32)> =
-            (0..count).filter(|&symbol| symbols.is_itself(symbol)).map(|symbol| (symbols.bytes(symbol), symbol)).collect();
+        let mut sorted: Vec<(&[u8], u32)> = (0..count)
+            .filter(|&symbol| symbols.is_itself(symbol))
+            .map(|symbol| (symbols.bytes(symbol), symbol))
+            .collect();
         sorted.sort_unstable();
         let mut prefixes: Vec<(&[u8], u32)> = vec![];
         for &(bytes, symbol) in &sorted {

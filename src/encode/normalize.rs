@@ -251,14 +251,14 @@ impl Plain {
     fn first_not_plain(&self, text: &[u8], mut at: usize) -> Option<usize> {
         while at < text.len() {
             // The block may end inside a character. If it is skipped, that one is plain as well: its lead byte is small.
-            if let Some(block) = text[at..].first_chunk::<BLOCK>() {
-                if self.skips(block) {
-                    at += BLOCK;
-                    while text.get(at).is_some_and(|byte| byte & 0xc0 == 0x80) {
-                        at += 1;
-                    }
-                    continue;
+            if let Some(block) = text[at..].first_chunk::<BLOCK>()
+                && self.skips(block)
+            {
+                at += BLOCK;
+                while text.get(at).is_some_and(|byte| byte & 0xc0 == 0x80) {
+                    at += 1;
                 }
+                continue;
             }
             let stop = (at + BLOCK).min(text.len());
             while at < stop {

@@ -3,14 +3,14 @@
 //! A stretch is text that nothing but the split cuts: a document, or what lies between two added tokens. It lies in a
 //! buffer that may go on behind it; keys are read from there without copying.
 
-use super::batch::{BATCH, Model, Worker, Words};
+use super::batch::{BATCH, Model, Words, Worker};
 use super::isa::{Isa, Portable, SHORT, WithIsa, with_isa};
 use super::joined::Joined;
 use super::wordpiece::WordPiece;
 use crate::error::Result;
+use crate::pretoken::Split;
 use crate::pretoken::block::{BLOCK, Block};
 use crate::pretoken::fast::{Scanner, Text};
-use crate::pretoken::Split;
 use std::marker::PhantomData;
 
 /// Where a stretch lies: valid UTF-8 from `start` to `end`.

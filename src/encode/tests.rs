@@ -31,7 +31,8 @@ struct Plain {
 impl Plain {
     /// The indexes of the tokens of one word: always the pair of the lowest rank, the leftmost of equal ones.
     fn encode(&self, word: &[u8]) -> Vec<u32> {
-        let index: HashMap<&[u8], u32> = self.tokens.iter().enumerate().map(|(i, t)| (t.as_slice(), i as u32)).collect();
+        let index: HashMap<&[u8], u32> =
+            self.tokens.iter().enumerate().map(|(i, t)| (t.as_slice(), i as u32)).collect();
         if let Some(&whole) = index.get(word).filter(|_| self.whole_words) {
             return vec![whole];
         }
@@ -89,7 +90,8 @@ fn random_merges(random: &mut Random) -> Plain {
     let mut tokens = bytes();
     let mut merges = vec![];
     for _ in 0..random.below(50) {
-        let letters: Vec<u32> = (0..tokens.len() as u32).filter(|&i| i >= 256 || b"ab\xc3\xa9".contains(&(i as u8))).collect();
+        let letters: Vec<u32> =
+            (0..tokens.len() as u32).filter(|&i| i >= 256 || b"ab\xc3\xa9".contains(&(i as u8))).collect();
         let pair = [letters[random.below(letters.len())], letters[random.below(letters.len())]];
         let made = [&tokens[pair[0] as usize][..], &tokens[pair[1] as usize][..]].concat();
         if made.len() > 12 {
@@ -186,8 +188,7 @@ fn ids_are_the_same_for_any_number_of_threads_and_either_width() {
         assert_eq!(many, one);
     }
     let (Ids::Wide(wide), id_ends) = one else { panic!("wide ids were asked for") };
-    let (narrow, narrow_ends) =
-        encoder.documents(&data, &ends, options(2, true), |_| vec![], |_| vec![]).expect("ids");
+    let (narrow, narrow_ends) = encoder.documents(&data, &ends, options(2, true), |_| vec![], |_| vec![]).expect("ids");
     assert_eq!(narrow, Ids::Narrow(wide.iter().map(|&id| id as u16).collect()));
     assert_eq!(narrow_ends, id_ends);
     let mut start = 0;
@@ -211,7 +212,8 @@ fn the_first_broken_text_is_named_whatever_the_number_of_threads() {
     data[500 * 4096 - 1] = 0xc3;
     data[500 * 4096] = 0xa9;
     for threads in [1, 2, 7] {
-        let error = encoder.documents(&data, &ends, options(threads, false), |_| vec![], |_| vec![]).expect_err("broken");
+        let error =
+            encoder.documents(&data, &ends, options(threads, false), |_| vec![], |_| vec![]).expect_err("broken");
         assert!(error.to_string().starts_with("texts[499]: byte 4095 is 0xc3"), "{error}");
     }
 }

@@ -107,15 +107,11 @@ impl Symbols {
         match made {
             Some(made) => {
                 for (token, [left, right]) in made {
-                    halves[symbol_of[token as usize] as usize] =
-                        (symbol_of[left as usize], symbol_of[right as usize]);
+                    halves[symbol_of[token as usize] as usize] = (symbol_of[left as usize], symbol_of[right as usize]);
                 }
             }
             None => {
-                let mut by_bytes = index;
-                for symbol in by_bytes.values_mut() {
-                    *symbol = symbol_of[*symbol as usize];
-                }
+                let by_bytes = tokens.iter().copied().zip(symbol_of).collect();
                 find_halves(tokens, &order, initial, &by_bytes, unit, &mut halves);
             }
         }
@@ -147,7 +143,9 @@ impl Symbols {
         (0..self.len() as u32)
             .map(|symbol| {
                 parts.clear();
-                parts.extend(units_of(self.bytes(symbol), self.unit).map(|unit| units.get(unit).copied().unwrap_or(NOBODY)));
+                parts.extend(
+                    units_of(self.bytes(symbol), self.unit).map(|unit| units.get(unit).copied().unwrap_or(NOBODY)),
+                );
                 self.merge_plainly(&mut parts);
                 parts == [symbol]
             })
@@ -249,7 +247,8 @@ fn last_step(
     token: u32,
     unit: Unit,
 ) -> Option<usize> {
-    let mut parts = units_of(tokens[token as usize], unit).map(|unit| index.get(unit).copied()).collect::<Option<Vec<_>>>()?;
+    let mut parts =
+        units_of(tokens[token as usize], unit).map(|unit| index.get(unit).copied()).collect::<Option<Vec<_>>>()?;
     let mut last = None;
     while let Some((rank, made, at)) = parts
         .windows(2)

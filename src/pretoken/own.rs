@@ -2,7 +2,7 @@
 //!
 //! In: a regex in fancy-regex syntax. Out: the same pretokens as `reference` gives for it.
 //!
-//! fancy-regex runs a regex with any look-around in it on a backtracking machine, at 5 to 15 MB/s. Here the
+//! fancy-regex runs a regex with any look-around in it on a backtracking machine, at 15 to 30 MB/s. Here the
 //! alternatives of the regex are told apart:
 //!
 //! - `Exact`: neither look-around nor anything else that needs the machine. Left to `regex-automata`.
@@ -12,9 +12,8 @@
 //! For each alternative there is a regular regex that matches wherever (but not only where) the alternative does: for a
 //! look-around it has nothing, so it asks for less. All of them are one `regex-automata` search. It gives the first place
 //! where the true regex can match at all, and the first alternative that may: if that one is exact, the match is the true
-//! one. If it is a run that fails there, the exact ones after it are tried at the same place, then the search goes on
-//! behind it. In every other case fancy-regex is asked for its next match from that place on, which is the answer by
-//! definition.
+//! one. If it is a run that fails there, those after it are tried at the same place, and then the search goes on behind
+//! it. If it is hard, fancy-regex is asked for its next match from that place on, which is the answer by definition.
 
 use super::reference;
 use crate::error::Result;
@@ -43,16 +42,9 @@ struct Quick {
 #[derive(Clone, Debug)]
 enum Alternative {
     Exact,
-    Run(Run, Then),
+    /// With it the patterns of all alternatives after it, if there are any.
+    Run(Run, Option<meta::Regex>),
     Hard,
-}
-
-/// The alternatives after a run.
-#[derive(Clone, Debug)]
-enum Then {
-    None,
-    Exact(meta::Regex),
-    Other,
 }
 
 /// A class of characters `least` to `most` times, as often as possible, and what must hold behind it.
@@ -111,6 +103,11 @@ impl Own {
 impl Quick {
     fn new(pattern: &str) -> Option<Quick> {
         let tree = Expr::parse_tree(pattern).ok()?;
+        if is_plain(&tree.expr) {
+            // fancy-regex itself leaves all of it to `regex-automata`.
+            let all = meta::Regex::new_many(&[written(&tree.expr)]).ok()?;
+            return Some(Quick { all, alternatives: vec![Alternative::Exact] });
+        }
         let children = match &tree.expr {
             Expr::Alt(children) => children.as_slice(),
             other => std::slice::from_ref(other),
@@ -121,11 +118,11 @@ impl Quick {
         for child in children {
             let child = without_idle_atomics(child);
             let (alternative, pattern) = if is_regular(&child) {
-                (Alternative::Exact, as_regular(&child)?)
+                (Alternative::Exact, written(&child))
             } else if let Some(run) = Run::of(&child) {
                 // One character is enough to be there: then the search stops after it, however long the run.
                 let pattern = run.class.pattern();
-                (Alternative::Run(run, Then::Other), pattern)
+                (Alternative::Run(run, None), pattern)
             } else {
                 (Alternative::Hard, wherever(&child)?)
             };
@@ -141,14 +138,10 @@ impl Quick {
                 }
             }
         }
-        for at in 0..alternatives.len() {
-            let (before, after) = alternatives.split_at_mut(at + 1);
-            if let Alternative::Run(_, then) = &mut before[at] {
-                *then = match &*after {
-                    [] => Then::None,
-                    [Alternative::Exact] => Then::Exact(meta::Regex::new(&patterns[at + 1]).ok()?),
-                    _ => Then::Other,
-                };
+        for (at, alternative) in alternatives.iter_mut().enumerate() {
+            let after = &patterns[at + 1..];
+            if let (Alternative::Run(_, rest), false) = (alternative, after.is_empty()) {
+                *rest = Some(meta::Regex::new_many(after).ok()?);
             }
         }
         Some(Quick { all: meta::Regex::new_many(&patterns).ok()?, alternatives })
@@ -201,32 +194,29 @@ impl Quick {
             // Mostly one pretoken follows right behind the other. Then there is no need to search for its start.
             let found = self.all.search(&input.clone().anchored(Anchored::Yes)).or_else(|| self.all.search(&input));
             let Some(found) = found else { return Ok(None) };
-            let start = found.start();
-            match &self.alternatives[found.pattern().as_usize()] {
-                Alternative::Exact => return Ok(Some((start, found.end()))),
-                Alternative::Run(run, then) => {
-                    if let Some(end) = run.end(text, start, found.pattern().as_usize(), barren) {
-                        return Ok(Some((start, end)));
+            let (start, mut end, mut index) = (found.start(), found.end(), found.pattern().as_usize());
+            loop {
+                match &self.alternatives[index] {
+                    Alternative::Exact => return Ok(Some((start, end))),
+                    Alternative::Hard => {
+                        let found = reference.find_from_pos(text, start)?;
+                        return Ok(found.map(|found| (found.start(), found.end())));
                     }
-                    let then = match then {
-                        Then::None => None,
-                        Then::Exact(then) => then.search(&input.range(start..).anchored(Anchored::Yes)),
-                        Then::Other => return next_by_reference(reference, text, start),
-                    };
-                    if let Some(found) = then {
-                        return Ok(Some((start, found.end())));
+                    Alternative::Run(run, rest) => {
+                        if let Some(end) = run.end(text, start, index, barren) {
+                            return Ok(Some((start, end)));
+                        }
+                        let here = input.clone().range(start..).anchored(Anchored::Yes);
+                        let Some(found) = rest.as_ref().and_then(|rest| rest.search(&here)) else { break };
+                        end = found.end();
+                        index += 1 + found.pattern().as_usize();
                     }
-                    // The pattern of a run is one character, so there is one.
-                    from = found.end();
                 }
-                Alternative::Hard => return next_by_reference(reference, text, start),
             }
+            // What was found was a run, and the pattern of a run is one character.
+            from = found.end();
         }
     }
-}
-
-fn next_by_reference(reference: &Regex, text: &str, from: usize) -> std::result::Result<Found, fancy_regex::Error> {
-    Ok(reference.find_from_pos(text, from)?.map(|found| (found.start(), found.end())))
 }
 
 /// How far a run of any length was last read. From a later place inside it the run fails: all ends that it could have
@@ -295,8 +285,8 @@ impl Run {
     }
 }
 
-/// Whether `regex-automata` can run it, and to the same end as fancy-regex.
-fn is_regular(expr: &Expr) -> bool {
+/// Whether `regex-automata` can run it.
+fn is_plain(expr: &Expr) -> bool {
     match expr {
         Expr::Empty | Expr::Any { .. } | Expr::Literal { .. } | Expr::Delegate { .. } => true,
         Expr::Assertion(assertion) => matches!(
@@ -308,30 +298,51 @@ fn is_regular(expr: &Expr) -> bool {
                 | Assertion::WordBoundary
                 | Assertion::NotWordBoundary
         ),
-        Expr::Concat(parts) | Expr::Alt(parts) => parts.iter().all(is_regular),
-        Expr::Group(inner) => is_regular(inner),
-        Expr::Repeat { child, .. } => is_regular(child),
+        Expr::Concat(parts) | Expr::Alt(parts) => parts.iter().all(is_plain),
+        Expr::Group(inner) => is_plain(inner),
+        Expr::Repeat { child, .. } => is_plain(child),
         _ => false,
     }
 }
 
-fn as_regular(expr: &Expr) -> Option<String> {
-    let expr = match expr {
-        Expr::AtomicGroup(inner) => inner,
-        _ => expr,
-    };
-    is_regular(expr).then(|| {
-        let mut written = String::new();
-        expr.to_str(&mut written, 1);
-        written
-    })
+/// Whether `regex-automata` can run it, and gives what fancy-regex's machine gives where this is part of a regex that
+/// needs the machine. They differ where something that may be empty is repeated: `(a??)+` is one of many.
+fn is_regular(expr: &Expr) -> bool {
+    fn repeats_no_empty(expr: &Expr) -> bool {
+        match expr {
+            Expr::Repeat { child, .. } => !may_be_empty(child) && repeats_no_empty(child),
+            Expr::Concat(parts) | Expr::Alt(parts) => parts.iter().all(repeats_no_empty),
+            Expr::Group(inner) => repeats_no_empty(inner),
+            _ => true,
+        }
+    }
+    is_plain(expr) && repeats_no_empty(expr)
+}
+
+fn may_be_empty(expr: &Expr) -> bool {
+    match expr {
+        Expr::Any { .. } | Expr::Delegate { .. } => false,
+        Expr::Literal { val, .. } => val.is_empty(),
+        Expr::Concat(parts) => parts.iter().all(may_be_empty),
+        Expr::Alt(parts) => parts.iter().any(may_be_empty),
+        Expr::Group(inner) => may_be_empty(inner),
+        Expr::Repeat { child, lo, .. } => *lo == 0 || may_be_empty(child),
+        _ => true,
+    }
+}
+
+fn written(plain: &Expr) -> String {
+    let mut written = String::new();
+    plain.to_str(&mut written, 1);
+    written
 }
 
 /// A regular regex that matches at least wherever `expr` does; how far does not matter. None if there is no telling, as
 /// with back references.
 fn wherever(expr: &Expr) -> Option<String> {
     match expr {
-        _ if is_regular(expr) => as_regular(expr),
+        // How often it is repeated does not matter here.
+        _ if is_plain(expr) => Some(written(expr)),
         Expr::LookAround(what, LookAround::LookAhead) => wherever(what),
         Expr::LookAround(..) => Some(String::new()),
         Expr::AtomicGroup(inner) => wherever(inner),
@@ -346,25 +357,25 @@ fn wherever(expr: &Expr) -> Option<String> {
             _ => wherever(child),
         },
         Expr::Concat(parts) => {
-            let mut written = String::new();
+            let mut pattern = String::new();
             for part in parts {
                 match part {
                     // What must follow here need not follow what comes after it.
-                    Expr::LookAround(_, LookAround::LookAhead) if written.is_empty() => {
+                    Expr::LookAround(_, LookAround::LookAhead) if pattern.is_empty() => {
                         let rest = Expr::Concat(parts[parts.iter().position(|p| p == part)? + 1..].to_vec());
                         let (ahead, rest) = (wherever(part)?, wherever(&rest)?);
                         return Some(if rest.is_empty() { ahead } else { rest });
                     }
                     Expr::LookAround(..) => {}
-                    _ if is_regular(part) => written.push_str(&format!("(?:{})", as_regular(part)?)),
+                    _ if is_plain(part) => pattern.push_str(&format!("(?:{})", written(part))),
                     // How far this one reaches is not known, so nothing can be said of what follows.
                     _ => {
-                        written.push_str(&format!("(?:{})", wherever(part)?));
+                        pattern.push_str(&format!("(?:{})", wherever(part)?));
                         break;
                     }
                 }
             }
-            Some(written)
+            Some(pattern)
         }
         _ => None,
     }

@@ -3,8 +3,8 @@
 use super::arrays::documents;
 use super::to_py;
 use crate::encode::{
-    AddedToken, Bytes, Characters, Decoder, Encoder, Ids, Normalizer, NormalizerScratch, Options, Prefix,
-    Settings, Special, Step, Unknown, WordPiece, WordPieceOptions,
+    AddedToken, Bytes, Characters, Decoder, Encoder, Ids, Normalizer, NormalizerScratch, Options, Prefix, Settings,
+    Special, Step, Unknown, WordPiece, WordPieceOptions,
 };
 use crate::error::Error;
 use crate::pretoken::Split;
@@ -336,6 +336,9 @@ impl PyEncoder {
     }
 }
 
+/// Bytes one after another, and where each row ends.
+type Flat<'py> = (Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<i64>>);
+
 /// Ids to bytes, by a table.
 #[pyclass(name = "Decoder", frozen, module = "piecemill._core")]
 struct PyDecoder(Decoder);
@@ -417,7 +420,7 @@ impl PyDecoder {
         py: Python<'py>,
         ids: AnyIds<'py>,
         ends: PyReadonlyArray1<'py, i64>,
-    ) -> PyResult<(Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<i64>>)> {
+    ) -> PyResult<Flat<'py>> {
         let ends = ends.as_slice()?;
         if !crate::arrays::ends_fit(ids.len(), ends) {
             return Err(PyValueError::new_err("ends: expected rising ends that finish where ids do"));

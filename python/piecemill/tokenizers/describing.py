@@ -34,7 +34,8 @@ def as_text(found: dict[str, Any]) -> str:
     return "\n".join(
         [
             f"{found['kind']}, {found['vocab_size']:,} tokens, {found['special_tokens']:,} of them special",
-            f"engine     {found['engine']} {found['engine_version']}: {found['why']} (ids are those of {found['home']})",
+            f"engine     {found['engine']} {found['engine_version']}: {found['why']}"
+            f" (ids are those of {found['home']})",
             f"documents  begin with {found['bos'] or 'nothing'}, end with {found['eos'] or 'nothing it declares'}",
             f"identity   {found['identity']}",
         ]

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from piecemill._core import resolve_split
-from piecemill.errors import PlanError, SplitError
+from piecemill.errors import PlanError
 from piecemill.sizes import parse_size
 from piecemill.sources.options import SourceOptions
 
@@ -73,11 +73,10 @@ class TrainPlan(SourceOptions):
                 f"vocab_size={self.vocab_size}: the 256 bytes and {len(self.special_tokens)} special tokens alone need "
                 f"{least}. Ask for more, or for fewer special tokens."
             )
-        try:
-            name, _ = resolve_split(self.split)
-        except (SplitError, TypeError) as error:
-            raise PlanError(str(error)) from None
-        if name not in ("regex", "sequence"):
+        if not isinstance(self.split, str):
+            raise PlanError(f"split={self.split!r}: expected the name of a split, or a regex.")
+        name, _ = resolve_split(self.split)
+        if name != "regex":
             object.__setattr__(self, "split", name)  # an alias, or the pattern of a named split
         if not LEAST_MEMORY <= self.memory_bytes < 2**63:
             raise PlanError(f"memory={self.memory!r}: counting needs at least 64MiB, and no more than there is.")

@@ -27,7 +27,7 @@ mod tests;
 
 use super::batch::Model;
 use super::isa::Isa;
-use super::lockstep::GROUP;
+use super::lockstep::{GROUP, GroupIds, Lanes};
 use super::normalize::decode;
 use super::trie::{Root, Trie};
 use crate::error::Result;
@@ -259,19 +259,15 @@ impl Model for WordPiece {
         std::ptr::null()
     }
 
-    #[inline(always)]
     fn encode_group<I: Isa, const LANES: usize>(
         &self,
         _: I,
-        words: &[&[u8]],
-        ids: &mut Vec<u32>,
-        ends: &mut [usize; GROUP],
+        _: &[&[u8]],
+        _: &mut [Lanes<LANES>; GROUP],
+        _: &mut GroupIds,
+        _: &mut [usize; GROUP],
     ) {
-        let mut scratch = Scratch::default();
-        for (word, end) in words.iter().zip(ends) {
-            self.encode(word, &mut scratch, ids);
-            *end = ids.len();
-        }
+        unreachable!("no word of WordPiece has units")
     }
 
     #[inline(always)]
