@@ -73,11 +73,16 @@ def commit() -> str:
     return subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False).stdout.strip()
 
 
-def rounds(entries: Sequence[E], run_once: Callable[[E], None], repeats: int | None) -> None:
+def rounds(
+    entries: Sequence[E],
+    run_once: Callable[[E], None],
+    repeats: int | None,
+    wanted: Sequence[tuple[float, int]] = REPEATS,
+) -> None:
     """Every round after the first, which was compared; who did not finish one is not asked again."""
     pending = [entry for entry in entries if entry.finished]
     count = 1
-    while pending := [entry for entry in pending if count < (repeats or wanted_runs(entry.runs[0].seconds))]:
+    while pending := [entry for entry in pending if count < (repeats or wanted_runs(entry.runs[0].seconds, wanted))]:
         turn = count % len(pending)
         for entry in pending[turn:] + pending[:turn]:
             run_once(entry)
@@ -85,8 +90,8 @@ def rounds(entries: Sequence[E], run_once: Callable[[E], None], repeats: int | N
         count += 1
 
 
-def wanted_runs(seconds: float) -> int:
-    return next(runs for limit, runs in REPEATS if seconds < limit)
+def wanted_runs(seconds: float, wanted: Sequence[tuple[float, int]] = REPEATS) -> int:
+    return next(runs for limit, runs in wanted if seconds < limit)
 
 
 def fastest_first(entries: Sequence[E]) -> list[E]:

