@@ -19,6 +19,7 @@ __all__ = [
     "WordCounter",
     "WordCounts",
     "Xxh3",
+    "_Ids",
     "__version__",
     "cut_text",
     "extract_lines",

@@ -43,8 +43,6 @@ OnProgress = Callable[[PrepareProgress], None]
 _INTERPRETER = 256 * 2**20
 # Beyond blocks in flight: the block being read, pages of files, and what the allocator keeps.
 _RESERVE = 96 * 2**20
-# The home library, where it was loaded to compare the engine with.
-_HOME = 96 * 2**20
 # What an encoder can need: its block as text, ids and narrowed ids, and the one that waits for it.
 _BLOCKS = 96 * 2**20
 # What each needs besides: the encoder's caches, of fixed size, and its batch arrays.
@@ -171,7 +169,7 @@ class _Run:
 
     def _share_memory(self, source: Source) -> tuple[Budget, int, int]:
         """What may be in flight, how many encoders, and how many hashes of documents in memory."""
-        left = self.memory - memory_now() - _RESERVE - _HOME - _ENGINE
+        left = self.memory - memory_now() - _RESERVE - _ENGINE
         if any(task.kind in ("parquet", "arrow") for task in source.tasks):
             left -= _TABLES
         # A table of hashes doubles as it grows, with the old one beside it: 17 bytes x 3/2 at 7/8 full.
