@@ -6,8 +6,8 @@ from pathlib import Path
 
 import sentencepiece
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from hf import TRAINERS, trained
 from vocabularies import NASTY, library_texts
 
 SCRIPTS = Path(__file__).with_name("scripts.txt").read_text(encoding="utf-8").split("\n")
@@ -15,7 +15,10 @@ TEXTS = [*NASTY, *SCRIPTS, *library_texts(8), "<s> a</s>b <unk> [SEP] [CLS]x"]
 
 
 AS_IT_IS = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
-"As Llama and Mistral have it; only such models are gigatoken's."
+"As Llama and Mistral have it; only such models are encoded by Piecemill itself."
+
+if TRAINERS:
+    from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 
 @cache
@@ -35,7 +38,7 @@ def sentencepiece_model(model_type: str = "bpe", **options: object) -> bytes:
     return made.getvalue()
 
 
-def word_piece() -> tokenizers.Tokenizer:
+def _word_piece() -> tokenizers.Tokenizer:
     made = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
     made.normalizer = normalizers.BertNormalizer(lowercase=True)
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -50,7 +53,7 @@ def word_piece() -> tokenizers.Tokenizer:
     return made
 
 
-def unigram() -> tokenizers.Tokenizer:
+def _unigram() -> tokenizers.Tokenizer:
     made = tokenizers.Tokenizer(models.Unigram())
     made.normalizer = normalizers.NFKC()
     made.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -62,8 +65,8 @@ def unigram() -> tokenizers.Tokenizer:
     return made
 
 
-def bpe_with_digits() -> tokenizers.Tokenizer:
-    """A pre-tokenizer that gigatoken 0.10 loads without carrying it out."""
+def _bpe_with_digits() -> tokenizers.Tokenizer:
+    """Digits one at a time, before cl100k."""
     steps = [
         pre_tokenizers.Split(tokenizers.Regex(CL100K), "isolated"),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
@@ -81,6 +84,12 @@ def bpe_with_digits() -> tokenizers.Tokenizer:
     # After training, which learned numbers of three digits: now they must not be used.
     made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), *steps])
     return made
+
+
+def tokenizer_json(name: str) -> str:
+    """A tokenizer.json: word_piece, unigram or bpe_with_digits."""
+    makers = {"word_piece": _word_piece, "unigram": _unigram, "bpe_with_digits": _bpe_with_digits}
+    return trained(f"models.{name}", makers[name])
 
 
 CL100K = (

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from piecemill import reference
 from piecemill._core import FlatCorpus, Learned, Progress, WordCounter, train_words
-from piecemill.tokenizers.byte_level import BYTE_ORDER
+from piecemill.tokenizers.models.byte_level import BYTE_ORDER
 
 
 def flat(pieces):

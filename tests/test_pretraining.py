@@ -316,10 +316,10 @@ def test_the_command_line_costs_no_torch_and_training_no_arrow():
         "import sys, piecemill.pretraining\n"
         "assert 'cyclopts' not in sys.modules\n"
         "import piecemill.cli\n"
-        "heavy = {'torch', 'transformers', 'matplotlib', 'pyarrow', 'gigatoken'} & set(sys.modules)\n"
+        "heavy = {'torch', 'transformers', 'matplotlib', 'pyarrow'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
         "import piecemill.pretraining.trainer, piecemill.pretraining.sample\n"
-        "heavy = {'pyarrow', 'gigatoken'} & set(sys.modules)\n"
+        "heavy = {'pyarrow'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

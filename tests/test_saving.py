@@ -9,12 +9,11 @@ import subprocess
 import sys
 import time
 
-import gigatoken
 import numpy as np
 import pytest
 import tiktoken
-import tokenizers
 
+from hf import HF, OWN_REGEX, needs_trainers
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers import Tokenizer, load_tokenizer, saving
 from piecemill.tokenizers.splits import PATTERNS, WHOLE_DOCUMENT
@@ -35,16 +34,16 @@ def saved(tmp_path_factory):
 # Who loads it
 
 
-@pytest.mark.parametrize("split", SPLITS, ids=NAMES)
+@pytest.mark.parametrize("split", SPLITS if OWN_REGEX else SPLITS[:4], ids=NAMES if OWN_REGEX else NAMES[:4])
 def test_hf_tokenizers_gives_the_same_ids(split, saved):
-    hf = tokenizers.Tokenizer.from_file(str(saved[split] / "tokenizer.json"))
+    hf = HF((saved[split] / "tokenizer.json").read_text(encoding="utf-8"))
     tok = tokenizer(split)
-    assert [one.ids for one in hf.encode_batch(TEXTS)] == [tok.encode(t, special="parse").tolist() for t in TEXTS]
-    assert hf.decode(tok.encode(TEXTS[-1]).tolist(), skip_special_tokens=False) == TEXTS[-1]
-    hf.encode_special_tokens = True
-    assert [one.ids for one in hf.encode_batch(TEXTS)] == [tok.encode(t).tolist() for t in TEXTS]
+    assert hf.ids(TEXTS) == [tok.encode(t, special="parse").tolist() for t in TEXTS]
+    assert hf.decode(tok.encode(TEXTS[-1]).tolist()) == TEXTS[-1]
+    assert hf.ids(TEXTS, plain=True) == [tok.encode(t).tolist() for t in TEXTS]
 
 
+@needs_trainers  # and so does transformers
 @pytest.mark.parametrize("split", SPLITS, ids=NAMES)
 def test_transformers_gives_the_same_ids(split, saved, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -62,6 +61,7 @@ def test_transformers_gives_the_same_ids(split, saved, monkeypatch):
 
 @pytest.mark.parametrize("split", ["gpt2", "cl100k", "o200k"])
 def test_gigatoken_gives_the_same_ids(split, saved):
+    gigatoken = pytest.importorskip("gigatoken")
     theirs = gigatoken.Tokenizer(str(saved[split]))
     tok = tokenizer(split)
     assert theirs.vocab_size == tok.vocab_size
@@ -70,6 +70,7 @@ def test_gigatoken_gives_the_same_ids(split, saved):
 
 @pytest.mark.parametrize("split", ["none", CUSTOM], ids=["none", "custom"])
 def test_gigatoken_refuses_what_it_cannot_express_rather_than_give_other_ids(split, saved):
+    gigatoken = pytest.importorskip("gigatoken")
     with pytest.raises(RuntimeError, match=r"no Split regex found|no fast pretokenizer"):
         gigatoken.Tokenizer(str(saved[split]))
 
@@ -103,9 +104,8 @@ def test_a_special_token_that_was_also_learned_survives_saving(tmp_path):
     again = load_tokenizer(tmp_path / "tok")
     assert again.vocabulary.tokens == tok.vocabulary.tokens
     assert again.vocabulary.ranked == tok.vocabulary.ranked
-    hf = tokenizers.Tokenizer.from_file(str(tmp_path / "tok" / "tokenizer.json"))
-    hf.encode_special_tokens = True
-    assert [one.ids for one in hf.encode_batch(TEXTS)] == [again.encode(text).tolist() for text in TEXTS]
+    hf = HF((tmp_path / "tok" / "tokenizer.json").read_text(encoding="utf-8"))
+    assert hf.ids(TEXTS, plain=True) == [again.encode(text).tolist() for text in TEXTS]
 
 
 def test_the_training_record_is_written_and_read_back(tmp_path):
@@ -272,9 +272,9 @@ def changed(folder, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d["model"].update(type="Unigram"), "HF tokenizers .* refused this tokenizer"),
-        (lambda d: d["model"].update(dropout=0.1), "model.dropout is 0.1, so its ids are drawn by chance"),
-        (lambda d: d.update(pre_tokenizer={"type": "Nonsense"}), "HF tokenizers .* refused this tokenizer"),
+        (lambda d: d["model"].update(type="Unigram"), r"HF tokenizers .* refused it|cannot be read"),
+        (lambda d: d["model"].update(dropout=0.1), "model.dropout is 0.1, so its ids are random"),
+        (lambda d: d.update(pre_tokenizer={"type": "Nonsense"}), r"HF tokenizers .* refused it"),
         (lambda d: d["model"]["merges"].append(["no", "where"]), "a merge names or makes 'no'"),
         (lambda d: d.pop("model"), "it has no model"),
     ],
@@ -282,7 +282,7 @@ def changed(folder, change):
 def test_a_file_that_nobody_can_carry_out_is_an_error(tmp_path, change, message):
     file = changed(tmp_path / "tok", change)
     with pytest.raises(TokenizerError, match=message) as raised:
-        load_tokenizer(tmp_path / "tok")
+        load_tokenizer(tmp_path / "tok").encode("text")
     assert str(file) in str(raised.value)
 
 

@@ -6,17 +6,18 @@ import sys
 
 import numpy as np
 import pytest
-import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from piecemill.errors import SplitError, TokenizerError
+from hf import HF, OWN_REGEX, TRAINERS, needs_trainers
+from piecemill.errors import TokenizerError
 from piecemill.tokenizers import Tokenizer
-from piecemill.tokenizers.byte_level import BYTE_ORDER, CHARACTERS, bytes_of, characters_of
-from piecemill.tokenizers.tokenizer_json import tokenizer_json
+from piecemill.tokenizers.models.byte_level import BYTE_ORDER, CHARACTERS, bytes_of, characters_of
+from piecemill.tokenizers.models.writing import tokenizer_json
 from vocabularies import CUSTOM, END, NASTY, SPLITS, library_texts, merges_of, rows, tokenizer, trained_by_hf
 
 NAMES = [*SPLITS[:4], "custom"]
+CARRIED_OUT = SPLITS if OWN_REGEX else SPLITS[:4]  # by HF
 TEXTS = [*NASTY, *library_texts(35)[25:]]
 
 
@@ -37,49 +38,42 @@ def of_bytes(*pairs: tuple[bytes, bytes], special_tokens: tuple[str, ...] = (), 
 @pytest.mark.parametrize("split", SPLITS, ids=NAMES)
 def test_the_vocabulary_is_the_one_hf_numbered(split):
     tok, hf = tokenizer(split), trained_by_hf(split)
-    assert tok.vocab_size == len(tok) == hf.get_vocab_size()
+    assert tok.vocab_size == len(tok) == len(hf.spelled)
     spelled = tok.vocabulary.characters()
-    assert spelled == [hf.id_to_token(i) for i in range(len(tok))]
+    assert spelled == [hf.spelled[i] for i in range(len(tok))]
     assert all(characters_of(tok.bytes_of(i)) == spelled[i] for i in range(len(tok)))
 
 
-@pytest.mark.parametrize("split", SPLITS, ids=NAMES)
+@pytest.mark.parametrize("split", CARRIED_OUT, ids=NAMES[: len(CARRIED_OUT)])
 def test_plain_ids_are_those_of_hf_told_to_encode_special_tokens(split):
-    hf = trained_by_hf(split)
-    hf.encode_special_tokens = True
-    try:
-        expected = [one.ids for one in hf.encode_batch(TEXTS, add_special_tokens=False)]
-    finally:
-        hf.encode_special_tokens = False
+    expected = trained_by_hf(split).ids(TEXTS, plain=True)
     tok = tokenizer(split)
     assert [tok.encode(text).tolist() for text in TEXTS] == expected
     assert rows(tok.encode_batch(TEXTS)) == expected
     assert rows(tok.encode_batch([text.encode() for text in TEXTS])) == expected
 
 
-@pytest.mark.parametrize("split", SPLITS, ids=NAMES)
+@pytest.mark.parametrize("split", CARRIED_OUT, ids=NAMES[: len(CARRIED_OUT)])
 def test_parsed_ids_are_those_of_hf(split):
-    expected = [one.ids for one in trained_by_hf(split).encode_batch(TEXTS, add_special_tokens=False)]
+    expected = trained_by_hf(split).ids(TEXTS)
     tok = tokenizer(split)
     assert [tok.encode(text, special="parse").tolist() for text in TEXTS] == expected
     assert rows(tok.encode_batch(TEXTS, special="parse")) == expected
 
 
+@needs_trainers  # 1.0.0rc3 panics: 65,536 merges of bytes are too many for it
 @pytest.mark.parametrize("split", ["gpt2", "cl100k", "o200k"])
 def test_every_character_is_split_where_hf_splits_it(split):
     # With a merge for each pair of UTF-8 bytes a different border almost always shows in the ids; a trained
     # vocabulary has too few tokens outside ASCII to notice. A sample here; docs/tried.md has a larger run.
     pairs = all_byte_pairs()
     tok = Tokenizer.from_merges(pairs, split=split)
-    hf = tokenizers.Tokenizer.from_str(tokenizer_json(tok.vocabulary, tok.pattern))
+    hf = HF(tokenizer_json(tok.vocabulary, tok.pattern))
     codes = [*range(0x3000), *range(0x3000, 0xA700, 61), *range(0xE000, 0x10900, 7)]
     texts = ["a?b ?1?? \n?'?S? A?".replace("?", chr(code)) for code in codes]
-    expected = [one.ids for one in hf.encode_batch_fast(texts)]
-    got = rows(tok.encode_batch(texts))
+    got, expected = rows(tok.encode_batch(texts)), hf.ids(texts)
     different = {code for code, mine, theirs in zip(codes, got, expected, strict=True) if mine != theirs}
-    # New in Unicode 17, which gigatoken 0.10 knows and HF 0.23 (Unicode 16) does not; o200k asks for marks too.
-    new_letters, new_marks = {0x88F, 0xC5C, 0xCDC}, {*range(0x1ACF, 0x1ADE), *range(0x1AE0, 0x1AEC)}
-    assert different == new_letters | (new_marks if split == "o200k" else set())
+    assert different == set()
 
 
 def all_byte_pairs() -> np.ndarray:
@@ -130,9 +124,9 @@ def test_a_special_token_in_a_text_is_text_unless_parsed():
     assert tok.decode([0]) == END
 
 
-@pytest.mark.parametrize("split", SPLITS, ids=NAMES)
+@pytest.mark.parametrize("split", CARRIED_OUT, ids=NAMES[: len(CARRIED_OUT)])
 def test_special_tokens_of_every_kind_match_hf(split):
-    # letters only, with spaces, in another script, one the start of another, a name of gigatoken's own
+    # letters only, with spaces, in another script, one the start of another, the name of a byte
     special = ("hello", " the ", "日本", "<|a|>", "<|a|>b", "<0x41>", "Ġof", "[INST]\n")
     tok, hf = tokenizer(split, special, 1500), trained_by_hf(split, special, 1500)
     texts = [
@@ -141,14 +135,8 @@ def test_special_tokens_of_every_kind_match_hf(split):
         " the  the   the hello the ",
         *TEXTS[:12],
     ]
-    parsed = [hf.encode(text, add_special_tokens=False).ids for text in texts]
-    assert rows(tok.encode_batch(texts, special="parse")) == parsed
-    hf.encode_special_tokens = True
-    try:
-        plain = [hf.encode(text, add_special_tokens=False).ids for text in texts]
-    finally:
-        hf.encode_special_tokens = False
-    assert rows(tok.encode_batch(texts)) == plain
+    assert rows(tok.encode_batch(texts, special="parse")) == hf.ids(texts)
+    assert rows(tok.encode_batch(texts)) == hf.ids(texts, plain=True)
     for text in texts:
         assert tok.decode(tok.encode(text)) == text
 
@@ -167,45 +155,88 @@ def test_hf_numbers_a_learned_special_token_the_same_way(split):
     special = (END, "return", "self")
     tok, hf = tokenizer(split, special), trained_by_hf(split, special)
     assert len(tok.merges) > len(tok) - 256 - len(special)
-    assert tok.vocabulary.characters() == [hf.id_to_token(i) for i in range(len(tok))]
+    assert tok.vocabulary.characters() == [hf.spelled[i] for i in range(len(tok))]
 
 
 def test_the_same_bytes_as_a_word_and_as_a_special_token_are_two_tokens():
     tok = of_bytes((b" ", b"a"), special_tokens=(" a",))
     assert (tok.id_of(" a"), tok.id_of(b" a")) == (0, 257)
-    # gigatoken keeps one of the two, and which one changes from run to run.
-    assert tok.engine.name == "tokenizers"
     assert tok.encode(" a").tolist() == [257]
     assert tok.encode(" a", special="parse").tolist() == [0]
 
 
-@pytest.mark.parametrize("split", ["gpt2", "none"])
-def test_a_learned_token_spelled_like_gigatokens_fallback_bytes_is_kept(split):
-    parts = [b"<", b"0", b"x", b"4", b"1", b">"]
-    so_far, pairs = parts[0], []
-    for part in parts[1:]:
-        pairs.append((so_far, part))
-        so_far += part
-    tok = of_bytes(*pairs, split=split)
-    if split == "none":
-        assert tok.engine.why == "gigatoken would take the learned token '<0x41>' for a byte"
-        assert tok.encode("A<0x41>A").tolist() == [tok.id_of(b"A"), tok.id_of(b"<0x41>"), tok.id_of(b"A")]
-    assert tok.decode(tok.encode("A<0x41>A<0x42>")) == "A<0x41>A<0x42>"
+def test_a_set_of_special_tokens_is_parsed_and_the_others_are_text():
+    special = ("<|a|>", "<|a|>b", "<|c|>")
+    tok = tokenizer("cl100k", special, 1500)
+    a, ab, c = (tok.id_of(text) for text in special)
+    text = "x<|a|>b<|c|><|a|>"
+    assert tok.encode(text, special=set(special)).tolist() == tok.encode(text, special="parse").tolist()
+    assert [i for i in tok.encode(text, special={"<|a|>", "<|c|>"}).tolist() if i in (a, ab, c)] == [a, c, a]
+    assert [i for i in tok.encode(text, special=["<|a|>b"]).tolist() if i in (a, ab, c)] == [ab]
+    assert rows(tok.encode_batch([text], special={"<|c|>"}))[0] == tok.encode(text, special={"<|c|>"}).tolist()
+    assert tok.encode(text, special=set()).tolist() == tok.encode(text).tolist()
+    with pytest.raises(TokenizerError, match=r"special: '<.b.>' is not one of the 3 special tokens"):
+        tok.encode(text, special={"<|a|>", "<|b|>"})
+
+
+def test_special_tokens_are_found_by_text_and_by_bytes():
+    tok = of_bytes((b" ", b"a"), special_tokens=(" a", "<|é|>"))
+    assert (tok.id_of("<|é|>"), tok.id_of("<|é|>".encode())) == (1, 1)
+    assert (tok.id_of(" a"), tok.id_of(b" a")) == (0, 258)  # as bytes, a word comes before a special token
+
+
+# Final ids
+
+
+@pytest.mark.parametrize("split", SPLITS, ids=NAMES)
+def test_bos_eos_and_the_type_are_what_was_asked_for(split):
+    tok = tokenizer(split)
+    texts = ["", "one", "é two", ""]
+    want = [[7, *tok.encode(text).tolist(), 0] for text in texts]
+    for engine in ("piecemill", "tokenizers"):
+        for dtype in (np.uint16, np.uint32, None):
+            again = Tokenizer(tok.model, engine=engine) if split != CUSTOM else tok
+            ids, ends = again.encode_batch(texts, bos=7, eos=0, dtype=dtype, threads=2)
+            assert (ids.dtype, rows((ids, ends))) == (np.dtype(dtype or np.uint32), want)
+    assert rows(tok.encode_batch(texts, eos=5))[0] == [5]
+    assert rows(tok.encode_batch(texts, bos=5, threads=1))[3] == [5]
+
+
+def test_a_type_that_cannot_hold_the_ids_is_refused():
+    tok = Tokenizer.from_merges(all_byte_pairs(), split="none")
+    with pytest.raises(TokenizerError, match=r"dtype=uint16: ids go from 0 to 65,791; expected 0 to 65,535"):
+        tok.encode_batch(["a"], dtype=np.uint16)
+    with pytest.raises(TokenizerError, match="dtype=int64: expected uint16 or uint32"):
+        tok.encode_batch(["a"], dtype=np.int64)
+    with pytest.raises(TokenizerError, match="dtype=uint16: ids go from 0 to 70,000"):
+        tokenizer("gpt2").encode_batch(["a"], eos=70_000, dtype="uint16")
+    with pytest.raises(TokenizerError, match="threads=-1: expected 1 or more"):
+        tokenizer("gpt2").encode_batch(["a"], threads=-1)
+
+
+def test_a_batch_is_decoded_as_its_rows_are():
+    tok = tokenizer("cl100k")
+    ids, ends = tok.encode_batch(TEXTS)
+    assert tok.decode_batch(ids, ends) == TEXTS
+    data, data_ends = tok.decode_flat(ids, ends)
+    assert data.tobytes().decode() == "".join(TEXTS)
+    assert data_ends.tolist() == np.cumsum([len(text.encode()) for text in TEXTS]).tolist()
+    assert tok.decode_batch([], []) == []
+    half = tok.encode("é")[:1] if len(tok.encode("é")) > 1 else [tok.id_of(b"\xc3")]
+    assert tok.decode_batch(half, [1]) == ["\ufffd"]
+    for kind in (np.uint16, np.int32, np.int64, np.uint64, list):
+        given = ids[:50].tolist() if kind is list else ids[:50].astype(kind)
+        assert tok.decode(given) == tok.decode(ids[:50])
+        assert tok.decode_bytes(given) == tok.decode_bytes(ids[:50])
 
 
 # The rest of the surface
 
 
 def test_the_engine_says_which_and_why():
-    assert {split: tokenizer(split).engine.name for split in SPLITS} == {
-        "gpt2": "gigatoken",
-        "cl100k": "gigatoken",
-        "o200k": "gigatoken",
-        "none": "gigatoken",
-        CUSTOM: "tokenizers",
-    }
-    assert "split" in tokenizer(CUSTOM).engine.why
-    assert repr(tokenizer("gpt2")) == "Tokenizer(split='gpt2', 2,500 tokens, 1 special, engine=gigatoken)"
+    assert {tokenizer(split).engine.name for split in SPLITS} == {"piecemill"}
+    assert tokenizer(CUSTOM).engine.why.startswith("the fastest that can encode it")
+    assert repr(tokenizer("gpt2")) == "Tokenizer(split='gpt2', 2,500 tokens, 1 special, engine=piecemill)"
 
 
 def test_a_batch_is_ids_and_ends_whatever_the_kinds_of_text():
@@ -256,7 +287,7 @@ import sys, numpy as np
 from piecemill.tokenizers import Tokenizer
 import tempfile
 Tokenizer.from_merges(np.array([[64, 65]]), split="none", special_tokens=["<s>"]).save(tempfile.mkdtemp() + "/t")
-print([m for m in ("gigatoken", "tokenizers", "transformers", "tiktoken", "pyarrow", "awkward") if m in sys.modules])
+print([m for m in ("tokenizers", "transformers", "tiktoken", "pyarrow") if m in sys.modules])
 """
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
@@ -267,10 +298,11 @@ print([m for m in ("gigatoken", "tokenizers", "transformers", "tiktoken", "pyarr
         (lambda t: t.encode("a\ud800b"), r"text: character 1 is '\\ud800'.*surrogates not allowed"),
         (lambda t: t.encode(b"ab\xff"), r"text: byte 2 is b'\\xff': invalid start byte"),
         (lambda t: t.encode_batch(["ok", b"\xc3"]), r"texts\[1\]: byte 0"),
+        (lambda t: t.encode_batch(["ok", "\ud800"]), r"texts\[1\]: character 0 is"),
         (lambda t: t.encode_batch("text"), "expected a list of texts"),
         (lambda t: t.encode(7), "text is int; expected str or bytes"),
         (lambda t: t.encode("a", special="yes"), "special='yes': expected 'plain'"),
-        (lambda t: t.decode([0, 2500]), r"ids\[1\] is 2500; expected 0 to 2,499"),
+        (lambda t: t.decode([0, 2500]), r"ids\[1\] is 2500; expected 0 to 2,?499"),
         (lambda t: t.decode([-1]), r"ids\[0\] is -1"),
         (lambda t: t.decode([0.5]), "type float64; expected one row of token ids"),
         (lambda t: t.decode([[1], [2]]), r"shape \(2, 1\)"),
@@ -304,9 +336,17 @@ def test_a_wrong_vocabulary_is_refused(merges, special, message):
         Tokenizer.from_merges(np.array(merges), split="gpt2", special_tokens=special)
 
 
-def test_a_split_no_library_can_compile_is_refused_with_the_reason():
-    tok = Tokenizer.from_merges(merges_of(trained_by_hf("gpt2", (), 300)), split=r"(?s:.)+")
-    with pytest.raises(SplitError, match="HF tokenizers cannot compile it"):
-        tok.encode("text")
+def test_a_split_that_hf_cannot_compile_is_encoded_as_it_was_trained():
+    tok = Tokenizer.from_merges(merges_of(trained_by_hf("gpt2", (), 300)), split=r"(?s:.){1,3}")
+    assert tok.engine.name == "piecemill"
+    assert tok.decode(tok.encode("some text\n")) == "some text\n"
     with pytest.raises(TokenizerError, match="takes no pattern"):
         Tokenizer.from_merges(np.empty((0, 2)), split="none", pattern="a+")
+
+
+def test_a_split_that_hf_cuts_elsewhere_is_left_to_hf():
+    if not TRAINERS:
+        pytest.skip("1.0 reads possessive quantifiers as fancy-regex does")
+    tok = of_bytes((b"3", b"4"), split=r"\p{N}{1,3}+|[\s\S]")  # to Oniguruma, digits without an end
+    assert tok.engine.name == "tokenizers"
+    assert tok.engine.why.startswith("piecemill gives other ids than tokenizers, for example for '")

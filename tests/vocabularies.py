@@ -1,6 +1,5 @@
 """Vocabularies to test with, trained by HF `tokenizers` on the interpreter's library, and texts that break things."""
 
-import json
 import os
 from collections.abc import Sequence
 from functools import cache
@@ -8,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from hf import HF, trained
 from piecemill._core import resolve_split
 from piecemill.tokenizers import Tokenizer
 
@@ -56,7 +55,13 @@ def library_texts(n_files: int = 25) -> tuple[str, ...]:
 
 
 @cache
-def trained_by_hf(split: str, special_tokens: tuple[str, ...] = (END,), vocab_size: int = 2500) -> tokenizers.Tokenizer:
+def trained_by_hf(split: str, special_tokens: tuple[str, ...] = (END,), vocab_size: int = 2500) -> HF:
+    return HF(trained(repr((split, special_tokens, vocab_size)), lambda: _train(split, special_tokens, vocab_size)))
+
+
+def _train(split: str, special_tokens: tuple[str, ...], vocab_size: int) -> "tokenizers.Tokenizer":
+    from tokenizers import decoders, models, pre_tokenizers, trainers
+
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split == "gpt2")
     tokenizer = tokenizers.Tokenizer(models.BPE())
     if split in ("gpt2", "none"):
@@ -79,8 +84,8 @@ def trained_by_hf(split: str, special_tokens: tuple[str, ...] = (END,), vocab_si
 
 
 @cache
-def merges_of(trained: tokenizers.Tokenizer) -> np.ndarray:
-    model = json.loads(trained.to_str())["model"]
+def merges_of(trained: HF) -> np.ndarray:
+    model = trained.json["model"]
     pairs = [(model["vocab"][left], model["vocab"][right]) for left, right in model["merges"]]
     return np.array(pairs, np.uint32).reshape(-1, 2)
 

@@ -5,10 +5,12 @@ from os import PathLike
 from typing import Any, TypeAlias, TypedDict, final, type_check_only
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "ActionSegmenter",
+    "Decoder",
+    "Encoder",
     "FlatCorpus",
     "Learned",
     "LearnedActions",
@@ -16,8 +18,8 @@ __all__ = [
     "SeenDocuments",
     "WordCounter",
     "WordCounts",
-    "WordPiece",
     "Xxh3",
+    "_Ids",
     "__version__",
     "cut_text",
     "extract_lines",
@@ -78,6 +80,129 @@ def split_text(text: str, split: str | Sequence[str]) -> NDArray[np.int64]:
 
 def split_text_reference(text: str, split: str | Sequence[str]) -> NDArray[np.int64]:
     """As `split_text`, by the regexes that define the split: the slow twin that `split_text` must equal."""
+
+_Step: TypeAlias = tuple[str, ...]
+_AddedToken: TypeAlias = tuple[str, int, int]
+
+@final
+class Encoder:
+    """One vocabulary, ready to encode. Threads may share it; each thread of a call has a cache of fixed size.
+
+    `added` are text, id and flags of tokens that are found before anything else: 1 special (found only if asked for),
+    2 normalized (found in the normalized text), 4 single_word, 8 lstrip, 16 rstrip. `normalizer` is a list of steps:
+    ("nfc",), ("nfd",), ("nfkc",), ("nfkd",), ("lowercase",), ("strip_accents",), ("prepend", text),
+    ("replace", old, new). `prefix` puts a space before the text: "never", "first", "always" (before every stretch
+    between added tokens), "first-unless-space" and "always-unless-space" (not where one is already).
+    """
+
+    @staticmethod
+    def bpe(
+        tokens_data: NDArray[np.uint8],
+        token_ends: NDArray[np.int64],
+        ids: NDArray[np.uint32],
+        merges: NDArray[np.uint32] | None,
+        *,
+        split: Sequence[str],
+        whole_words: bool,
+        normalizer: Sequence[_Step] = ...,
+        added: Sequence[_AddedToken] = ...,
+        prefix: str = "never",
+        cache_bytes: int = ...,
+        portable: bool = False,
+    ) -> Encoder:
+        """Byte-level BPE.
+
+        `merges` are pairs of places in `tokens`, best first; None: tokens stand in the order of their ranks, and any
+        two neighbours whose concatenation is a token merge. `split` is applied one after another. With `whole_words` a
+        pretoken that is a token is that token before any merging. A byte without a token is an error if it occurs.
+        """
+
+    @staticmethod
+    def characters(
+        tokens_data: NDArray[np.uint8],
+        token_ends: NDArray[np.int64],
+        ids: NDArray[np.uint32],
+        merges: NDArray[np.uint32] | None,
+        *,
+        byte_ids: NDArray[np.uint32] | None,
+        unk: int | None,
+        fuse_unk: bool,
+        prefix: str,
+        normalizer: Sequence[_Step] = ...,
+        added: Sequence[_AddedToken] = ...,
+        cache_bytes: int = ...,
+        portable: bool = False,
+    ) -> Encoder:
+        """BPE over characters, as SentencePiece does it; a space in a text is U+2581.
+
+        A character without a token becomes the ids of its bytes, or `unk` without `byte_ids`.
+        """
+
+    @staticmethod
+    def wordpiece(
+        tokens_data: NDArray[np.uint8],
+        token_ends: NDArray[np.int64],
+        ids: NDArray[np.uint32],
+        *,
+        unk: int,
+        prefix: str,
+        max_chars: int,
+        clean: bool,
+        chinese: bool,
+        strip_accents: bool,
+        lowercase: bool,
+        added: Sequence[_AddedToken] = ...,
+        cache_bytes: int = ...,
+        portable: bool = False,
+    ) -> Encoder:
+        """WordPiece as BERT has it: HF's BertNormalizer, BertPreTokenizer and WordPiece."""
+
+    def encode(self, text: str, special: str | Sequence[str]) -> NDArray[np.uint32]:
+        """The ids of one text. `special` is "plain", "parse", or the special tokens to parse."""
+
+    def encode_flat(
+        self,
+        data: NDArray[np.uint8],
+        ends: NDArray[np.int64],
+        *,
+        bos: int | None,
+        eos: int | None,
+        narrow: bool,
+        special: str | Sequence[str],
+        threads: int,
+    ) -> tuple[NDArray[np.uint32] | NDArray[np.uint16], NDArray[np.int64]]:
+        """The ids of all texts with `bos` and `eos` in place, and where each ends; uint16 if `narrow`.
+
+        Checks that the texts are UTF-8. `threads=0` uses all cores. Lets go of the interpreter.
+        """
+
+@final
+class _Ids:
+    """Owns the memory of an array of ids; when the array is garbage, the encoder uses it again."""
+
+@final
+class Decoder:
+    """Ids to bytes by a table: the bytes of every id, one after another, and where those of each end.
+
+    `first` is what the first id with any bytes gives instead; ids that are `missing` are an error.
+    """
+
+    def __new__(
+        cls,
+        tokens_data: NDArray[np.uint8],
+        token_ends: NDArray[np.int64],
+        *,
+        first: tuple[NDArray[np.uint8], NDArray[np.int64]] | None = None,
+        missing: Sequence[int] = ...,
+    ) -> Decoder: ...
+    def decode(self, ids: ArrayLike) -> bytes:
+        """The bytes of a row of ids."""
+
+    def decode_text(self, ids: ArrayLike) -> str:
+        """The text of a row of ids; bytes that are not UTF-8 become U+FFFD as in Python's "replace"."""
+
+    def decode_flat(self, ids: ArrayLike, ends: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """The bytes of many rows of ids, and where each row ends."""
 
 def normalize(text: str, steps: Sequence[Sequence[str]]) -> str:
     """`text` after the steps of a normalizer: ("nfc",), ("lowercase",), ("replace", old, new), ..."""
@@ -400,25 +525,3 @@ class Xxh3:
         """Take in more bytes."""
     def hexdigest(self) -> str:
         """The hash of everything taken in so far, as 16 hexadecimal digits."""
-
-@final
-class WordPiece:
-    """Temporary, for the tests until `Encoder.wordpiece` is there: WordPiece with BERT's normalizer."""
-
-    def __new__(
-        cls,
-        tokens: Sequence[tuple[bytes, int]],
-        unk: int,
-        prefix: str,
-        max_chars: int,
-        clean: bool,
-        chinese: bool,
-        strip_accents: bool,
-        lowercase: bool,
-    ) -> WordPiece: ...
-    def encode(self, text: str) -> list[int]:
-        """The ids of `text`, raw word by raw word."""
-    def encode_whole(self, text: str) -> list[int]:
-        """The ids of `text` as one word."""
-    def words(self, text: str) -> list[str]:
-        """The raw words of `text`."""

@@ -67,7 +67,7 @@ def train(
         Print the result as JSON.
     """
     from piecemill.progress import Display
-    from piecemill.tokenizers.hf import cuts_otherwise
+    from piecemill.tokenizers.engines.tokenizers import cuts_otherwise
     from piecemill.tokenizers.saving import check_target
     from piecemill.training.bpe import count_words, train_bpe
     from piecemill.training.result import as_json, as_text
@@ -112,7 +112,7 @@ def prepare(
     tokenizer
         A folder saved by `piecemill train`, a tokenizer.json, .model or .tiktoken file, or a Hugging Face hub id.
     engine
-        Library that encodes: gigatoken, tokenizers, sentencepiece or tiktoken; default: the fastest that can.
+        What encodes: piecemill, tokenizers, sentencepiece or tiktoken; default: the fastest that gives the same ids.
     tokenizer_split
         Split of a .tiktoken file, which does not carry one: a name that `piecemill train --help` lists, or a regex.
     out
@@ -132,6 +132,43 @@ def prepare(
     with Display(quiet=quiet) as display:
         summary = run(paths(sources), loaded, out=out, plan=plan, on_progress=display)
     print_result(summary.as_json() if json else summary.as_text())
+
+
+@app.command
+def verify(
+    tokenizer: str,
+    *,
+    on: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
+    documents: int = 1000,
+    engine: str | None = None,
+    tokenizer_split: str | None = None,
+    json: Flag = False,
+) -> None:
+    """Compare the ids of TOKENIZER's engine with those of its home library; exit 1 and show both if they differ.
+
+    Parameters
+    ----------
+    tokenizer
+        A folder saved by `piecemill train`, a tokenizer.json, .model or .tiktoken file, or a Hugging Face hub id.
+    on
+        Folders, files or globs whose documents are compared too; without it only the nasty strings are.
+    documents
+        Compare at most this many documents; 0 for all.
+    engine
+        What is compared: piecemill, tokenizers or tiktoken; default: the one that would encode.
+    tokenizer_split
+        Split of a .tiktoken file, which does not carry one: a name that `piecemill train --help` lists, or a regex.
+    json
+        Print the result as JSON.
+    """
+    from piecemill.sources import open_source
+    from piecemill.tokenizers import load_tokenizer
+    from piecemill.tokenizers import verify as run
+
+    loaded = load_tokenizer(tokenizer, engine=engine, split=tokenizer_split)
+    corpus = open_source(paths(on)) if on else ()
+    verified = run(loaded, corpus, most=documents or None)
+    print_result(verified.to_dict() if json else str(verified))
 
 
 @app.command

@@ -49,7 +49,7 @@ def run(out: Path, *, vocab_size: int, pretrain: bool = True) -> None:
         _pretrain(out / "shards", out / "run")
     _say(
         f"\nNext: piecemill train YOUR_FOLDER --out tok; piecemill prepare YOUR_FOLDER --tokenizer tok --out shards\n"
-        f"transformers, tokenizers, tiktoken and gigatoken read {out / 'tokenizer'} as it is.\n"
+        f"transformers, tokenizers and tiktoken read {out / 'tokenizer'} as it is.\n"
     )
 
 

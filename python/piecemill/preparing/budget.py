@@ -1,16 +1,15 @@
-"""How much may be in flight: blocks that were read and are not yet on disk, in bytes.
+"""Backpressure: limits the bytes of blocks that were read and are not yet on disk.
 
 A block is charged when it is read, for its text and the tokens it is expected to give, and again when its tokens
-are known. One block is always let in, however large: a document is never cut. Whether a large one fits at all is
-for `Room` to say, by what the process really holds, before it is read and again before it is encoded.
+are known. One block is always let in, however large: a document is never cut. `Room` decides whether a large document
+fits at all, by what the process really holds, before it is read and again before it is encoded.
 """
 
 import threading
-from collections.abc import Callable
 
 from piecemill._core import Progress
 from piecemill.errors import SourceError
-from piecemill.training.stages import give_back_memory, memory_allocated, memory_now
+from piecemill.training.stages import give_back_memory, memory_now
 
 # Per document: its end, file, place, hash and record, on the way in and on the way out.
 _DOCUMENT = 160
@@ -27,11 +26,9 @@ class Budget:
         self.most_bytes = most_bytes
         self.held = 0
         "Bytes in flight now, with what encoding them is expected to take."
-        self.real = 0
-        "Bytes of text and tokens in flight now."
         self._most_blocks = most_blocks
         self._blocks = 0
-        # While a block is encoded its ids are there twice: as the engine gives them, and as they are written.
+        # Where splits select documents, a block's ids exist twice: as the engine gives them, and as they are written.
         self._encoding_bytes = 4 + token_bytes
         self._token_bytes = token_bytes
         self._progress = progress
@@ -61,7 +58,6 @@ class Budget:
                 self._changed.wait(0.1)
             if size is not None:
                 self.held += cost
-                self.real += size
                 self._blocks += 1
         return not (self._over or self._progress.stopped)
 
@@ -70,7 +66,6 @@ class Budget:
         now = tokens * self._token_bytes + documents * _DOCUMENT
         with self._changed:
             self.held += now - cost
-            self.real += now - size
             if size:
                 # Quick to rise, slow to fall: a corpus that turns denser must not find everything let in.
                 seen = tokens / size
@@ -82,7 +77,6 @@ class Budget:
         """A block is on disk."""
         with self._changed:
             self.held -= cost
-            self.real -= cost
             self._blocks -= 1
             self._changed.notify_all()
 
@@ -93,44 +87,17 @@ class Budget:
             self._changed.notify_all()
 
 
-class Caches:
-    """Tells when libraries keep too much of what they have seen: by what is allocated beyond what is in flight.
-
-    That is more than `most`, or so much that there is no room in `memory` to double it, with the old beside the new.
-    """
-
-    def __init__(self, budget: Budget, most: int, memory: int) -> None:
-        self._budget, self._most, self._memory = budget, most, memory
-        self._least: int | None = None
-
-    def too_much(self) -> bool:
-        """Whether they should forget."""
-        now = memory_allocated() - self._budget.real
-        self._least = now if self._least is None else min(self._least, now)
-        kept = now - self._least
-        return kept > self._most or memory_now() + 2 * kept > self._memory
-
-    def forgotten(self) -> None:
-        """From what there is now they may grow again."""
-        self._least = None
-
-
 class Room:
-    """Says whether a large document fits into the memory of the run, once everything else is out of the way.
+    """Decides whether a large document fits into the memory of the run, once everything else is out of the way."""
 
-    `forget` frees what can be done without.
-    """
-
-    def __init__(self, budget: Budget, memory: int, forget: Callable[[], None]) -> None:
-        self._budget, self._memory, self._forget = budget, memory, forget
+    def __init__(self, budget: Budget, memory: int) -> None:
+        self._budget, self._memory = budget, memory
 
     def make(self, name: str, what: str, besides: int) -> None:
         """Wait until nothing else is in flight; SourceError if the memory has no room for `besides` bytes then."""
         if not self._budget.wait_alone():
             return  # the run is over
         give_back_memory()
-        if memory_now() + besides + _SPARE > self._memory:
-            self._forget()
         need = memory_now() + besides + _SPARE
         if need > self._memory:
             raise SourceError(

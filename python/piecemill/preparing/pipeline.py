@@ -2,7 +2,6 @@
 
 ```
 one reader: read, hash, select ─▶ N encoders: whole blocks ─▶ back in order ─▶ one committer: shards, journal
-       one checker, of the first documents ─▶ no block is committed before it was checked
 ```
 
 Blocks are numbered as they are read, and committed by number, so nothing depends on which encoder was faster. The
@@ -81,14 +80,13 @@ class Pipeline:
         produce: Callable[[], Iterator[Selected | TaskEnd]],
         encode: Callable[[Selected], Encoded],
         commit: Callable[[Encoded | TaskEnd], None],
-        check: Callable[[Callable[[], bool], Callable[[], None]], None],
         *,
         workers: int,
         budget: Budget,
         progress: Progress,
         clock: Clock,
     ) -> None:
-        self._produce, self._encode, self._commit, self._check = produce, encode, commit, check
+        self._produce, self._encode, self._commit = produce, encode, commit
         self._workers, self._budget, self._clock = workers, budget, clock
         self._crew = Crew(progress, at_end=budget.end)
         self._changed = self._crew.changed
@@ -99,14 +97,7 @@ class Pipeline:
 
     def run(self) -> None:
         """Returns when every block is committed; raises the first error, or KeyboardInterrupt after a stop."""
-        self._crew.run([self._checker, self._reader, *[self._encoder] * self._workers], here=self._committer)
-
-    def _checker(self) -> None:
-        def tell() -> None:
-            with self._changed:
-                self._changed.notify_all()
-
-        self._check(lambda: self._crew.over, tell)
+        self._crew.run([self._reader, *[self._encoder] * self._workers], here=self._committer)
 
     def _reader(self) -> None:
         number = 0
@@ -154,7 +145,7 @@ class Pipeline:
         number = 0
         while True:
             with self._changed:
-                while number not in self._done or not _trusted(self._done[number][0]):
+                while number not in self._done:
                     if self._crew.over or number == self._read:
                         return
                     self._changed.wait(0.1)
@@ -167,8 +158,3 @@ class Pipeline:
                     self._changed.notify_all()
             del item
             number += 1
-
-
-def _trusted(item: Encoded | TaskEnd) -> bool:
-    trusted = item.selected.trusted if isinstance(item, Encoded) else None
-    return trusted is None or trusted.is_set()

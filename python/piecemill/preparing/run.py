@@ -17,7 +17,7 @@ import numpy as np
 
 from piecemill import _core
 from piecemill.errors import PlanError, ShardError, Stopped
-from piecemill.preparing.budget import Budget, Caches, Room
+from piecemill.preparing.budget import Budget, Room
 from piecemill.preparing.commit import Commits, Totals, kept_hashes
 from piecemill.preparing.encoding import USUAL, Encoder
 from piecemill.preparing.folder import Folder, Unchanged
@@ -33,7 +33,7 @@ from piecemill.shards.folder import TIMING, read_stats, write_stats
 from piecemill.shards.format import ENDS, RECORD, VERSION, token_dtype
 from piecemill.shards.manifest import read_manifest, replace_file
 from piecemill.sizes import show_bytes
-from piecemill.sources import LARGE, Source
+from piecemill.sources import Source
 from piecemill.tokenizers import Tokenizer, load_tokenizer
 from piecemill.training.stages import Stages, memory_now
 
@@ -43,12 +43,10 @@ OnProgress = Callable[[PrepareProgress], None]
 _INTERPRETER = 256 * 2**20
 # Beyond blocks in flight: the block being read, pages of files, and what the allocator keeps.
 _RESERVE = 96 * 2**20
-# The library that the engine is compared with, at the start.
-_HOME = 96 * 2**20
 # What an encoder can need: its block as text, ids and narrowed ids, and the one that waits for it.
 _BLOCKS = 96 * 2**20
-# What each needs besides: a tokenizer of its own, with caches that grow.
-_ENGINE = 80 * 2**20
+# What each needs besides: the encoder's caches, of fixed size, and its batch arrays.
+_ENGINE = 40 * 2**20
 # What reading Parquet and Arrow takes besides: pages, columns, and what their own allocator keeps.
 _TABLES = 128 * 2**20
 
@@ -118,8 +116,8 @@ class _Run:
         self.started = time.perf_counter()
         self.splits = Splits.parse(plan.splits)
         self.groups = parse_weights(plan.weight)
-        self.encoder = Encoder(tokenizer, eos=plan.eos, bos=plan.bos, special=plan.special_in_text)
-        self.dtype = token_dtype(self.encoder.vocab_size)
+        self.dtype = token_dtype(tokenizer.vocab_size)
+        self.encoder = Encoder(tokenizer, eos=plan.eos, bos=plan.bos, special=plan.special_in_text, dtype=self.dtype)
         self.progress = _core.Progress()
         self.clock = Clock()
         self.stages = Stages()
@@ -171,7 +169,7 @@ class _Run:
 
     def _share_memory(self, source: Source) -> tuple[Budget, int, int]:
         """What may be in flight, how many encoders, and how many hashes of documents in memory."""
-        left = self.memory - memory_now() - _RESERVE - _HOME - _ENGINE
+        left = self.memory - memory_now() - _RESERVE - _ENGINE
         if any(task.kind in ("parquet", "arrow") for task in source.tasks):
             left -= _TABLES
         # A table of hashes doubles as it grows, with the old one beside it: 17 bytes x 3/2 at 7/8 full.
@@ -188,14 +186,10 @@ class _Run:
             )
         workers, why = _workers(self.plan, room=max(1, 1 + (left - _BLOCKS) // (_BLOCKS + _ENGINE)))
         left -= (workers - 1) * _ENGINE
-        # Two fifths for what is in flight, the rest for caches of engines, with as much again for when they double; and
-        # the home library has gone by the time that they have grown.
-        in_flight = left * 2 // 5
-        caches = (left - in_flight + _HOME) // 2
+        # Half for what is in flight; the rest is what the allocator keeps and what estimates are off by.
+        in_flight = left // 2
         self.on_progress(PrepareProgress(stage="start", workers=why, in_flight_most=in_flight))
-        budget = Budget(in_flight, 2 * workers + 2, self.dtype.itemsize, self.progress)
-        self.encoder.bound(Caches(budget, caches, self.memory))
-        return budget, workers, most_seen
+        return Budget(in_flight, 2 * workers + 2, self.dtype.itemsize, self.progress), workers, most_seen
 
     def _work(self, source: Source, selection: Selection, commits: Commits, budget: Budget, workers: int) -> None:
         totals = commits.totals
@@ -207,15 +201,14 @@ class _Run:
                     for hashes in kept_hashes(self.folder.path, self.splits.names, commits):
                         selection.saw(hashes)
             unchanged = Unchanged(source.files, self.folder.changed_times())
-            room = Room(budget, self.memory, self.encoder.forget)
+            room = Room(budget, self.memory)
             reading = replace(source.reading, make_room=room.make, spool=str(self.folder.path))
             source = replace(source, reading=reading)
             reader = Reader(source, selection, totals, self.clock, unchanged)
             Pipeline(
-                lambda: self._trusted(reader.items(), room),
+                lambda: self._with_room(reader.items(), room),
                 self._encode,
                 commits.commit,
-                self.encoder.verify,
                 workers=workers,
                 budget=budget,
                 progress=self.progress,
@@ -228,35 +221,30 @@ class _Run:
             if not done:
                 commits.close()
 
-    def _trusted(self, items: Iterator[Selected | TaskEnd], room: Room) -> Iterator[Selected | TaskEnd]:
-        """The items, of which the first go to be compared, and for which there is room."""
+    def _with_room(self, items: Iterator[Selected | TaskEnd], room: Room) -> Iterator[Selected | TaskEnd]:
+        """The items; before one with an unusually large document, waits until there is memory to encode it."""
         while (item := next(items, None)) is not None:
             if isinstance(item, Selected):
-                trusted = self.encoder.trust(item.data, item.ends)
-                heavy = self.encoder.heavy(item.data, item.ends, self.dtype.itemsize)
+                heavy = self.encoder.heavy(item.data, item.ends)
                 if heavy >= USUAL:
                     largest = int(np.diff(item.ends, prepend=0).max())
                     room.make(item.name, f"a document of {show_bytes(largest)}", heavy)
-                item = replace(item, heavy=heavy, trusted=trusted)
+                item = replace(item, heavy=heavy)
             yield item
             del item  # its text must not stay while the next block is read
-        self.encoder.trust_no_more()
 
     def _encode(self, selected: Selected) -> Encoded:
-        parts: list[Part] = []
-        if len(selected.ends) == 1 and len(selected.data) >= LARGE:
-            alone = self.encoder.encode_alone(selected.data, self.dtype)
-            for chosen in selected.sides:
-                own = alone[: len(alone) * len(chosen)]
-                parts.append(Part(own, np.full(len(chosen), len(own), np.int64), selected.records[chosen]))
-        elif len(selected.ends):
-            ids, ends = self.encoder.encode(selected.data, selected.ends)
+        parts = [Part(np.empty(0, self.dtype), _NO_ENDS, _NO_RECORDS) for _ in selected.sides]
+        data, ends, records, sides = selected.data, selected.ends, selected.records, selected.sides
+        whole = next((side for side, chosen in enumerate(sides) if 0 < len(ends) == len(chosen)), None)
+        if whole is not None:
+            parts[whole] = Part(*self.encoder.encode(data, ends), records)
+        elif len(ends):
+            ids, id_ends = self.encoder.encode_bare(data, ends)
             marks = {"bos": self.encoder.bos, "eos": self.encoder.eos}
-            for chosen in selected.sides:
-                own, own_ends = _core.gather_tokens(ids, ends, chosen, **marks, narrow=self.dtype.itemsize == 2)
-                parts.append(Part(own, own_ends, selected.records[chosen]))
-        else:
-            parts += [Part(np.empty(0, self.dtype), _NO_ENDS, _NO_RECORDS) for _ in selected.sides]
+            for side, chosen in enumerate(sides):
+                own = _core.gather_tokens(ids, id_ends, chosen, **marks, narrow=self.dtype.itemsize == 2)
+                parts[side] = Part(*own, records[chosen])
         return Encoded(replace(selected, data=_NO_DATA, ends=_NO_ENDS, records=_NO_RECORDS, sides=()), tuple(parts))
 
     def _ticker(self, source: Source, commits: Commits, budget: Budget) -> Callable[[], None]:

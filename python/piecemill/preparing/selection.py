@@ -9,7 +9,6 @@ Start with `Selection`.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import numpy as np
@@ -49,9 +48,7 @@ class Selected:
     name: str = ""
     "Where the largest document came from."
     heavy: int = 0
-    "Bytes that encoding it takes beyond what is usual for its size."
-    trusted: Event | None = None
-    "Of one of the first blocks: set once the engine was compared on its documents. It is not committed before."
+    "Memory that encoding an unusually large document takes."
 
 
 class Selection:

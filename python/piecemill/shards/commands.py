@@ -19,7 +19,7 @@ def show(what: str, *, engine: str | None = None, split: str | None = None, json
     what
         A folder written by `piecemill prepare` or `piecemill train`, a tokenizer file, or a Hugging Face hub id.
     engine
-        Of a tokenizer: force gigatoken, tokenizers, sentencepiece or tiktoken.
+        Of a tokenizer: force piecemill, tokenizers, sentencepiece or tiktoken.
     split
         Of a .tiktoken file, which does not say it: a name that `piecemill train --help` lists, or a regex.
     json

@@ -1,4 +1,4 @@
-"""A tokenizer in a few lines: what it is, who encodes and why, and what stands between documents."""
+"""A tokenizer in a few lines: what it is, which engine encodes and why, and what is put around documents."""
 
 from typing import Any
 
@@ -29,14 +29,14 @@ def describe(tokenizer: Tokenizer) -> dict[str, Any]:
     }
 
 
-def as_text(description: dict[str, Any]) -> str:
+def as_text(found: dict[str, Any]) -> str:
     """The same for people."""
-    said = description
     return "\n".join(
         [
-            f"{said['kind']}, {said['vocab_size']:,} tokens, {said['special_tokens']:,} of them special",
-            f"engine     {said['engine']} {said['engine_version']}: {said['why']} (ids are those of {said['home']})",
-            f"documents  begin with {said['bos'] or 'nothing'}, end with {said['eos'] or 'nothing it declares'}",
-            f"identity   {said['identity']}",
+            f"{found['kind']}, {found['vocab_size']:,} tokens, {found['special_tokens']:,} of them special",
+            f"engine     {found['engine']} {found['engine_version']}: {found['why']}"
+            f" (ids are those of {found['home']})",
+            f"documents  begin with {found['bos'] or 'nothing'}, end with {found['eos'] or 'nothing it declares'}",
+            f"identity   {found['identity']}",
         ]
     )

@@ -1,7 +1,7 @@
 """A Hugging Face hub id as a folder: the files of its tokenizer in the standard HF cache, fetched once.
 
-What is in the cache is not asked for again, so a name keeps meaning the same on this machine; `NAME@REVISION` pins it
-everywhere. HF_HUB_OFFLINE, HF_HOME and the token are huggingface_hub's own and respected.
+What is in the cache is not fetched again, so a name keeps meaning the same on this machine; `NAME@REVISION` pins it
+everywhere. HF_HUB_OFFLINE, HF_HOME and the token are huggingface_hub's own and are respected.
 """
 
 import re
@@ -9,29 +9,29 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.errors import TokenizerError
-from piecemill.tokenizers.config import BESIDE
+from piecemill.tokenizers.models.config import BESIDE
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?(@[\w./-]+)?")
 
 # Only tokenizer.model numbers its ids as the model does; spiece.model and sentencepiece.bpe.model are shifted.
-_VOCABULARIES = ("tokenizer.json", "tokenizer.model")
+_VOCABULARIES = (("tokenizer.json",), ("tokenizer.model",), ("vocab.json", "merges.txt"))
 
 
 def looks_like_hub_id(spec: str) -> bool:
-    """Whether `spec` can only be meant as NAME or ORGANISATION/NAME, perhaps with @REVISION."""
-    return bool(_HUB_ID.fullmatch(spec)) and not spec.endswith((".json", ".model", ".tiktoken"))
+    """Whether `spec` can only be NAME or ORGANISATION/NAME, perhaps with @REVISION."""
+    return bool(_HUB_ID.fullmatch(spec)) and not spec.endswith((".json", ".model", ".tiktoken", ".txt", ".gz"))
 
 
 def fetch(spec: str) -> Path:
     """The vocabulary file of hub id `spec`, in the folder of the cache that also holds the files beside it."""
     name, _, revision = spec.partition("@")
     errors: list[str] = []
-    for file in _VOCABULARIES:
-        found = _file(name, file, revision or None, errors)
-        if found is not None:
+    for files in _VOCABULARIES:
+        found = [_file(name, file, revision or None, errors) for file in files]
+        if found[0] is not None and None not in found:
             for beside in BESIDE:
                 _file(name, beside, revision or None, [])
-            return found
+            return found[0]
     if errors:
         raise TokenizerError(
             f"{spec}: no such file or folder here, and as a Hugging Face hub id it could not be fetched: {errors[0]} "
@@ -39,8 +39,8 @@ def fetch(spec: str) -> Path:
             f"(hf download {name} tokenizer.json tokenizer_config.json) and bring the cache, or give a local path."
         )
     raise TokenizerError(
-        f"{spec}: the hub has no {' or '.join(_VOCABULARIES)} for it. Save one with transformers "
-        f"(AutoTokenizer.from_pretrained({name!r}).save_pretrained('tok')) and load that folder."
+        f"{spec}: the hub has no tokenizer.json, tokenizer.model or vocab.json with merges.txt for it. Save one with "
+        f"transformers (AutoTokenizer.from_pretrained({name!r}).save_pretrained('tok')) and load that folder."
     )
 
 

@@ -3,51 +3,66 @@
 A setting that would change ids and that no engine carries out is an error, never ignored.
 """
 
+import gzip
 import hashlib
+import json
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers import hub
-from piecemill.tokenizers.byte_bpe_json import NotPlain, byte_bpe
-from piecemill.tokenizers.config import files_beside, read_json
-from piecemill.tokenizers.engine import AnyPath, Model
-from piecemill.tokenizers.hf_model import HFModel
-from piecemill.tokenizers.sentencepiece_model import SentencePieceModel
-from piecemill.tokenizers.splits import NAMES
-from piecemill.tokenizers.tiktoken_ranks import PUBLISHED, TiktokenRanks, known_split
+from piecemill.tokenizers.models import Model
+from piecemill.tokenizers.models.byte_bpe import NotPlain, byte_bpe
+from piecemill.tokenizers.models.byte_level import CHARACTERS
+from piecemill.tokenizers.models.config import files_beside, read_json
+from piecemill.tokenizers.models.ranks import PUBLISHED, Ranks
+from piecemill.tokenizers.models.sentencepiece import SentencePiece
+from piecemill.tokenizers.models.tokenizer_json import TokenizerJson, added_ids
+from piecemill.tokenizers.models.writing import added_token, pre_tokenizer
+from piecemill.tokenizers.splits import NAMES, PATTERNS, name_of, pattern_of
 from piecemill.tokenizers.tokenizer import Tokenizer
 
-_EXPECTED = "expected a folder saved with Tokenizer.save, a tokenizer.json, a .model, a .tiktoken file or a hub id."
+_EXPECTED = (
+    "expected a folder saved with Tokenizer.save, a tokenizer.json, a .model, a .tiktoken file, vocab.json with "
+    "merges.txt, or a hub id."
+)
+_ENDINGS = (".json", ".model", ".tiktoken", ".txt")
+_VOCAB, _MERGES = "vocab.json", "merges.txt"
 
 
 def load_tokenizer(
-    spec: AnyPath,
+    spec: str | PathLike[str],
     *,
     engine: str | None = None,
     split: str | None = None,
     special_tokens: Mapping[str, int] | None = None,
 ) -> Tokenizer:
-    """The tokenizer at `spec`: a folder, a tokenizer.json, a .model, a .tiktoken file, or a Hugging Face hub id.
+    """The tokenizer at `spec`: a folder, a tokenizer file, or a Hugging Face hub id.
 
-    Of a folder with several, tokenizer.json is taken before a .model, and that before a .tiktoken file. `engine` forces
-    "gigatoken", "tokenizers", "sentencepiece" or "tiktoken"; without it the fastest that can is taken. `split`
-    and `special_tokens` (text and id) are for .tiktoken files, which have neither; OpenAI's are known by their hash.
+    Files are a tokenizer.json, a .model, a .tiktoken file, or vocab.json with merges.txt beside it; each may be
+    gzipped (.gz). Of a folder with several, the first of these is taken. `engine` forces "piecemill", "tokenizers",
+    "sentencepiece" or "tiktoken"; without it the fastest that gives the home library's ids is taken. `split` and
+    `special_tokens` (text and id) are for files that have neither: .tiktoken (OpenAI's are known by their hash) and
+    vocab.json with merges.txt (gpt2, and the entries that no merge makes, unless given).
     """
     file = _file_of(spec)
-    if file.suffix == ".tiktoken":
-        model: Model = _tiktoken(file, split, special_tokens)
-    else:
-        if split is not None or special_tokens is not None:
-            raise TokenizerError(
-                f"{file}: it has its own split and special tokens; split= and special_tokens= are for .tiktoken files."
-            )
-        model = _sentencepiece(file) if file.suffix == ".model" else _tokenizer_json(file, folder=file != Path(spec))
+    ending = Path(file.name.removesuffix(".gz")).suffix
+    if ending == ".tiktoken":
+        return Tokenizer(_ranks(file, split, special_tokens), engine=engine)
+    if file.name in (_VOCAB, _MERGES):
+        return Tokenizer(_vocab_and_merges(file.parent, split, special_tokens), engine=engine)
+    if split is not None or special_tokens is not None:
+        raise TokenizerError(
+            f"{file}: it has its own split and special tokens; split= and special_tokens= are for .tiktoken files and "
+            "for vocab.json with merges.txt."
+        )
+    model = _sentencepiece(file) if ending == ".model" else _tokenizer_json(file, folder=file != Path(spec))
     return Tokenizer(model, engine=engine)
 
 
-def _file_of(spec: AnyPath) -> Path:
+def _file_of(spec: str | PathLike[str]) -> Path:
     given = Path(spec)
     if given.is_dir():
         return _vocabulary_in(given)
@@ -55,56 +70,115 @@ def _file_of(spec: AnyPath) -> Path:
         return hub.fetch(spec)
     if not given.exists():
         raise TokenizerError(f"{given}: no such file; {_EXPECTED}")
-    if given.suffix not in (".json", ".model", ".tiktoken"):
+    ending = Path(given.name.removesuffix(".gz")).suffix
+    if ending not in _ENDINGS or (ending == ".txt" and given.name != _MERGES):
         raise TokenizerError(f"{given}: ends in {given.suffix or 'nothing'!r}; {_EXPECTED}")
     return given
 
 
 def _vocabulary_in(folder: Path) -> Path:
-    for pattern in ("tokenizer.json", "tokenizer.model", "*.model", "*.tiktoken"):
-        found = sorted(folder.glob(pattern))
+    for pattern in ("tokenizer.json", "tokenizer.model", "*.model", "*.tiktoken", _VOCAB):
+        found = sorted(folder.glob(pattern)) or sorted(folder.glob(f"{pattern}.gz"))
         if len(found) > 1:
             names = ", ".join(file.name for file in found)
             raise TokenizerError(f"{folder}: holds {names}; name the file that is meant.")
-        if found:
+        if found and (pattern != _VOCAB or (folder / _MERGES).exists()):
             return found[0]
-    raise TokenizerError(f"{folder}: holds no tokenizer.json, .model or .tiktoken file; {_EXPECTED}")
+    raise TokenizerError(
+        f"{folder}: holds no tokenizer.json, .model or .tiktoken file, nor vocab.json with merges.txt; {_EXPECTED}"
+    )
 
 
 def _tokenizer_json(file: Path, *, folder: bool) -> Model:
-    data = read_json(file)
-    beside = files_beside(file)
+    content = _content(file)
     record = file.parent / "training.json"
     training = read_json(record) if folder and record.exists() else {}
+    return _json_model(_parsed(content, file), content, file, training)
+
+
+def _json_model(data: dict[str, Any], content: bytes, file: Path, training: Mapping[str, Any]) -> Model:
+    beside = files_beside(file)
     try:
         return byte_bpe(data, file, training=training, beside=beside)
     except NotPlain:
-        return HFModel(file.read_bytes(), file, beside)
+        return TokenizerJson(content, file, beside)
+
+
+def _vocab_and_merges(folder: Path, split: str | None, special_tokens: Mapping[str, int] | None) -> Model:
+    """vocab.json with merges.txt, the files of GPT-2 and RoBERTa, as the tokenizer.json that says the same."""
+    for name in (_VOCAB, _MERGES):
+        if not (folder / name).exists():
+            raise TokenizerError(f"{folder}: holds no {name}; vocab.json and merges.txt belong together.")
+    vocab = read_json(folder / _VOCAB)
+    lines = _content(folder / _MERGES).decode("utf-8", "replace").split("\n")
+    merges = [line.rstrip("\r").split(" ") for line in lines if line.rstrip("\r") and not line.startswith("#version")]
+    wrong = next((merge for merge in merges if len(merge) != 2), None)
+    if wrong is not None:
+        raise TokenizerError(
+            f"{folder / _MERGES}: {' '.join(wrong)[:40]!r} is not a merge; expected two tokens a line."
+        )
+    made = {left + right for left, right in merges}
+    unmade = [text for text in vocab if text not in made and text not in CHARACTERS]
+    special = dict.fromkeys(unmade if special_tokens is None else special_tokens)
+    numbered = added_ids(vocab, special)
+    for text, i in (special_tokens or {}).items():
+        if numbered.get(text) != i:
+            raise TokenizerError(
+                f"{folder}: special token {text!r} with id {i}: expected {numbered.get(text)}, its id in vocab.json "
+                "or the next free one."
+            )
+    config = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
+    step = pre_tokenizer(pattern_of(split or "gpt2"))
+    if step["type"] == "ByteLevel":
+        step["add_prefix_space"] = bool(config.get("add_prefix_space", False))
+    data = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [added_token(text, i) for text, i in numbered.items()],
+        "normalizer": None,
+        "pre_tokenizer": step,
+        "post_processor": None,
+        "decoder": pre_tokenizer(PATTERNS["gpt2"]),
+        "model": {"type": "BPE", "vocab": vocab, "merges": merges},
+    }
+    return _json_model(data, json.dumps(data, ensure_ascii=False).encode(), folder / _VOCAB, {})
 
 
 def _sentencepiece(file: Path) -> Model:
-    return SentencePieceModel(_content(file), file, files_beside(file))
+    return SentencePiece(_content(file), file, files_beside(file))
 
 
-def _tiktoken(file: Path, split: str | None, special_tokens: Mapping[str, int] | None) -> Model:
+def _ranks(file: Path, split: str | None, special_tokens: Mapping[str, int] | None) -> Model:
     content = _content(file)
     known = PUBLISHED.get(hashlib.sha256(content).hexdigest())
-    said: dict[str, Any] = {}
+    stored: dict[str, Any] = {}
     if (file.parent / "encoding.json").exists():  # a folder saved by us
-        said = read_json(file.parent / "encoding.json")
+        stored = read_json(file.parent / "encoding.json")
     elif known is not None:
-        said = known._asdict()
-    if split is None and "split" not in said:
+        stored = known._asdict()
+    if split is None and "split" not in stored:
         raise TokenizerError(
             f"{file}: a .tiktoken file does not say how texts are split, and this one is not one OpenAI published. "
             f"Pass split= one of {NAMES}, or a regex (--tokenizer-split); a wrong one gives wrong ids."
         )
-    special = said.get("special_tokens", {}) if special_tokens is None else special_tokens
-    return TiktokenRanks(content, file, known_split(split or said["split"]), dict(special))
+    special = stored.get("special_tokens", {}) if special_tokens is None else special_tokens
+    return Ranks(content, file, name_of(pattern_of(split or stored["split"])), dict(special))
+
+
+def _parsed(content: bytes, file: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(content)
+    except ValueError as error:
+        raise TokenizerError(f"{file}: could not be read as JSON ({error}).") from error
+    if not isinstance(data, dict):
+        raise TokenizerError(f"{file}: holds a JSON {type(data).__name__}; expected an object.")
+    return data
 
 
 def _content(file: Path) -> bytes:
     try:
-        return file.read_bytes()
-    except OSError as error:
+        content = file.read_bytes()
+        return gzip.decompress(content) if file.suffix == ".gz" else content
+    except (OSError, EOFError) as error:
         raise TokenizerError(f"{file}: could not be read ({error}).") from error

@@ -33,7 +33,7 @@ def refuse_special(
         document, byte, text = first
         raise TokenizerError(
             f"{where or f'texts[{document}]'}: byte {byte:,} begins {text!r}, the text of a special token, and "
-            "special='stop' was asked for. Use special='plain' to encode it as text, or 'parse' to make it the token."
+            "special='stop' forbids it. Use special='plain' to encode it as text, or 'parse' to make it the token."
         )
 
 
@@ -53,7 +53,7 @@ def resolve_eos(tokenizer: "Tokenizer", eos: str = "auto") -> int | None:
 
     "none" is none; the text of a special token is its id. "auto" is what the tokenizer declares: eos_token of
     tokenizer_config.json, the eos of a SentencePiece model, or else a special token `<|endoftext|>`. A tokenizer that
-    declares none is a PlanError, for documents that run into each other must be somebody's choice.
+    declares none is a PlanError: documents without a mark between them must be an explicit choice.
     """
     if eos == "none":
         return None
@@ -68,9 +68,9 @@ def resolve_eos(tokenizer: "Tokenizer", eos: str = "auto") -> int | None:
 def resolve_bos(tokenizer: "Tokenizer", bos: str = "auto") -> int | None:
     """The id to put before every document, or None for none.
 
-    "none" is none; the text of a special token is its id. "auto" does what the tokenizer's own library would do by
-    itself: the declared bos if add_bos_token in tokenizer_config.json is true, or, where that says nothing, if
-    the template of tokenizer.json begins with it; otherwise none. A bare .model says nothing, so none.
+    "none" is none; the text of a special token is its id. "auto" does what the tokenizer's own library does by
+    default: the declared bos if add_bos_token in tokenizer_config.json is true, or, where that is not set, if the
+    template of tokenizer.json begins with it; otherwise none. A bare .model declares nothing, so none.
     """
     if bos == "none":
         return None

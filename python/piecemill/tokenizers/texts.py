@@ -18,7 +18,10 @@ _REPAIR = "Expected valid UTF-8; repair it first, for example with decode('utf-8
 
 
 def flatten(texts: Any) -> Flat:
-    """`texts` in the flat form, checked; see `Tokenizer.encode_batch` for what may be given."""
+    """`texts` in the flat form; see `Tokenizer.encode_batch` for what may be given.
+
+    Bytes are not checked to be UTF-8 here: the engine does that.
+    """
     if isinstance(texts, str | bytes):
         raise TokenizerError("encode_batch: got one text; expected a list of texts. Use encode, or pass [text].")
     if hasattr(texts, "__arrow_c_stream__") or hasattr(texts, "__arrow_c_array__"):
@@ -26,15 +29,22 @@ def flatten(texts: Any) -> Flat:
     return _from_list(texts if isinstance(texts, Sequence) else list(_iterable(texts)))
 
 
-def check_flat(data: Any, ends: Any) -> Flat:
-    """`data` and `ends` as arrays, if they are a flat form of valid UTF-8."""
+def flat_arrays(data: Any, ends: Any) -> Flat:
+    """`data` and `ends` as arrays of the right types; what they hold is not looked at."""
     data, ends = np.asarray(data), np.asarray(ends)
-    if data.dtype != np.uint8 or data.ndim != 1 or ends.ndim != 1 or ends.dtype.kind not in "iu":
+    if data.dtype != np.uint8 or data.ndim != 1 or ends.ndim != 1 or (ends.dtype.kind not in "iu" and len(ends)):
         raise TokenizerError(
             f"encode_flat: got data of type {data.dtype} and shape {data.shape}, ends of type {ends.dtype} and shape "
             f"{ends.shape}; expected one row of uint8 and one of int64."
         )
-    ends = ends.astype(np.int64, copy=False)
+    return np.ascontiguousarray(data), np.ascontiguousarray(ends, np.int64)
+
+
+def check_flat(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> Flat:
+    """`data` and `ends`, if the ends are in order and every text is valid UTF-8.
+
+    For engines that are not Piecemill's own, which checks both itself.
+    """
     if len(ends) and (ends[0] < 0 or (np.diff(ends) < 0).any()):
         at = 0 if ends[0] < 0 else int((np.diff(ends) < 0).argmax()) + 1
         raise TokenizerError(f"encode_flat: ends[{at}] is {ends[at]}, before the end of the text before it.")
@@ -43,7 +53,6 @@ def check_flat(data: Any, ends: Any) -> Flat:
             f"encode_flat: the last text ends at {ends[-1] if len(ends) else 0:,}, the data at {len(data):,}; "
             "expected the same."
         )
-    data = np.ascontiguousarray(data)
     _check_utf8(data, ends)
     return data, ends
 
@@ -65,22 +74,35 @@ def check_text(text: Any, where: str) -> str:
         ) from None
 
 
-def texts_of(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> list[str]:
+def texts_of(data: NDArray[np.uint8], ends: NDArray[np.int64], errors: str = "strict") -> list[str]:
     """The flat form as Python strings, for libraries that take nothing else."""
     whole = data.data
-    starts = [0, *ends[:-1].tolist()]
-    return [str(whole[start:end], "utf-8") for start, end in zip(starts, ends.tolist(), strict=True)]
+    starts = [0, *ends[:-1].tolist()] if len(ends) else []
+    return [str(whole[start:end], "utf-8", errors) for start, end in zip(starts, ends.tolist(), strict=True)]
 
 
-def pack(rows: Iterable[Any]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Rows of ids, one after another, and where each ends."""
-    arrays = [np.asarray(row, np.uint32) for row in rows]
-    ids = np.concatenate(arrays) if arrays else np.empty(0, np.uint32)
-    return ids, np.cumsum([len(row) for row in arrays], dtype=np.int64)
+def flat_tokens(tokens: Iterable[bytes]) -> Flat:
+    """Byte strings in the flat form."""
+    listed = list(tokens)
+    return np.frombuffer(b"".join(listed), np.uint8), np.cumsum([len(one) for one in listed], dtype=np.int64)
+
+
+def finish(rows: Iterable[Any], *, bos: int | None, eos: int | None, narrow: bool) -> tuple[Any, NDArray[np.int64]]:
+    """Rows of ids one after another with `bos` and `eos` around each, and where each ends; uint16 if `narrow`."""
+    dtype = np.uint16 if narrow else np.uint32
+    before = [] if bos is None else [np.array([bos], dtype)]
+    after = [] if eos is None else [np.array([eos], dtype)]
+    parts: list[NDArray[Any]] = [np.empty(0, dtype)]
+    sizes: list[int] = []
+    for row in rows:
+        ids = np.asarray(row, dtype)
+        parts += (*before, ids, *after)
+        sizes.append(len(before) + len(ids) + len(after))
+    return np.concatenate(parts), np.cumsum(sizes, dtype=np.int64)
 
 
 def first_difference(
-    one: tuple[NDArray[np.uint32], NDArray[np.int64]], other: tuple[NDArray[np.uint32], NDArray[np.int64]]
+    one: tuple[NDArray[Any], NDArray[np.int64]], other: tuple[NDArray[Any], NDArray[np.int64]]
 ) -> int | None:
     """The first text that has other ids in `one` than in `other`; None if all are equal."""
     (ids, ends), (other_ids, other_ends) = one, other
@@ -105,13 +127,8 @@ def _iterable(texts: Any) -> Iterable[Any]:
 def _from_list(texts: Sequence[Any]) -> Flat:
     encoded = []
     for i, text in enumerate(texts):
-        # Bytes are kept as they are once checked; a str is encoded anyway, which is its check.
-        if isinstance(text, bytes):
-            check_text(text, f"texts[{i}]")
-            encoded.append(text)
-            continue
         try:
-            encoded.append(text.encode())
+            encoded.append(text if type(text) is bytes else text.encode())
         except (UnicodeEncodeError, AttributeError):
             encoded.append(check_text(text, f"texts[{i}]").encode())
     ends = np.cumsum([len(one) for one in encoded], dtype=np.int64)
@@ -144,16 +161,14 @@ def _from_arrow(texts: Any) -> Flat:
         return np.empty(0, np.uint8), np.empty(0, np.int64)
     offsets = np.frombuffer(offsets_at, np.int64)[wide.offset : wide.offset + len(wide) + 1]
     whole = np.frombuffer(data_at, np.uint8) if data_at is not None else np.empty(0, np.uint8)
-    data, ends = whole[offsets[0] : offsets[-1]], offsets[1:] - offsets[0]
-    _check_utf8(data, ends)
-    return data, ends
+    return whole[offsets[0] : offsets[-1]], offsets[1:] - offsets[0]
 
 
 def _imported(texts: Any) -> Any:
     import pyarrow as pa
 
     try:
-        # A stream may hold several chunks, an array only one; what has both is asked for the stream.
+        # A stream may hold several chunks, an array only one; a stream is preferred.
         return pa.chunked_array(texts) if hasattr(texts, "__arrow_c_stream__") else pa.array(texts)
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
         raise TokenizerError(
@@ -163,15 +178,9 @@ def _imported(texts: Any) -> Any:
 
 
 def _check_utf8(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
-    """Arrow's own check looks at every text by itself, so a text that ends inside a character is found too."""
-    import pyarrow as pa
-
-    offsets = np.concatenate([np.zeros(1, np.int64), ends])
-    array = pa.LargeStringArray.from_buffers(len(ends), pa.py_buffer(offsets.data), pa.py_buffer(data.data))
-    try:
-        array.validate(full=True)
-    except pa.ArrowInvalid:
-        whole = data.data
-        for i, (start, end) in enumerate(zip(offsets.tolist(), ends.tolist(), strict=False)):
-            check_text(bytes(whole[start:end]), f"texts[{i}]")
-        raise
+    whole, start = data.tobytes(), 0
+    if whole.isascii():
+        return
+    for i, end in enumerate(ends.tolist()):
+        check_text(whole[start:end], f"texts[{i}]")
+        start = end

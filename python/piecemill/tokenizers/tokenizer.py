@@ -1,33 +1,36 @@
 """`Tokenizer`: the public face of a model and an engine."""
 
-from collections.abc import Mapping, Sequence
+import multiprocessing
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from piecemill.errors import TokenizerError
-from piecemill.tokenizers.byte_bpe import ByteBPE
-from piecemill.tokenizers.engine import Encoded, Engine, Model, checked_ids, choose
+from piecemill.tokenizers.decoding import Decoding
+from piecemill.tokenizers.engines import Encoded, Engine, Parse, choose, load_engine
+from piecemill.tokenizers.models import Model
+from piecemill.tokenizers.models.byte_bpe import ByteBPE
+from piecemill.tokenizers.models.vocabulary import Vocabulary
 from piecemill.tokenizers.special import refuse_special
-from piecemill.tokenizers.splits import Pattern, cuts_at_spaces, name_of, pattern_of
-from piecemill.tokenizers.texts import check_flat, check_text, flatten
-from piecemill.tokenizers.vocabulary import Vocabulary
+from piecemill.tokenizers.splits import Pattern, name_of, pattern_of
+from piecemill.tokenizers.texts import Flat, check_flat, check_text, flat_arrays, flatten
 
-Special = Literal["plain", "parse", "stop"]
+Special = Literal["plain", "parse", "stop"] | Collection[str]
 
 
 class Tokenizer:
     """Text to token ids and back; what a byte-level one encodes, it decodes exactly.
 
     Make one with `train_bpe`, `Tokenizer.from_merges` or `load_tokenizer`. The text of a special token inside a
-    text is data and is encoded as such; `special="parse"` turns it into the token, `special="stop"` is an error that
-    names the text. (One exception to plain, by the numbering that all libraries share: a vocabulary that learned
-    exactly that string has one id for both.)
+    text is data and is encoded as such. `special="parse"` turns it into the token, a set of special tokens does so for
+    those alone, and `special="stop"` makes it an error that names the text. (One exception to plain, by the numbering
+    that all libraries share: a vocabulary that learned exactly that string has one id for both.)
 
-    It can be pickled, and is cheap to copy: an engine is loaded where the first text is encoded.
+    It can be pickled, and is cheap to copy: the engine is loaded when the first text is encoded.
     """
 
     def __init__(self, model: Model, *, engine: str | None = None) -> None:
@@ -35,7 +38,7 @@ class Tokenizer:
         self._asked = engine
         self._chosen: tuple[str, str] | None = None
         if engine is not None:
-            _ = self.engine  # so that one which cannot be is an error now
+            _ = self.engine  # so that an engine that cannot encode it is an error now
 
     @classmethod
     def from_merges(
@@ -61,46 +64,74 @@ class Tokenizer:
         return cls(ByteBPE(vocabulary, name_of(pattern), pattern, dict(training or {})))
 
     def encode(self, text: str | bytes, *, special: Special = "plain") -> NDArray[np.uint32]:
-        """The token ids of one text; `bytes` are taken as UTF-8."""
+        """The token ids of one text; `bytes` are read as UTF-8."""
+        if special == "plain" and type(text) is str:
+            try:
+                return self._encode(text, "plain")
+            except UnicodeEncodeError:
+                pass  # a lone surrogate: reported below
         given = check_text(text, "text")
         parse = self._parse(special)
         if special == "stop":
             refuse_special(*flatten([given]), self.special_tokens, "text")
-        return self.engine.encode(given, parse=parse)
+        return self._encode(given, parse)
 
-    def encode_batch(self, texts: Any, *, special: Special = "plain", parallel: bool | None = None) -> Encoded:
+    def encode_batch(
+        self,
+        texts: Any,
+        *,
+        bos: int | None = None,
+        eos: int | None = None,
+        dtype: DTypeLike | None = None,
+        special: Special = "plain",
+        threads: int | None = None,
+    ) -> Encoded:
         """The ids of all texts one after another, and where each text ends.
 
         `texts` are a list of `str` or `bytes`, an Arrow array or chunked array, or anything with the Arrow PyCapsule
         interface (a polars series). Text i is `ids[ends[i - 1] : ends[i]]`, from 0 for the first; an empty text ends
-        where it begins. `parallel=False` stays on the calling thread; None is parallel except in a worker process.
+        where it begins. The keywords are those of `encode_flat`.
 
         >>> tok = Tokenizer.from_merges(np.array([[64, 65]]), split="gpt2")
         >>> ids, ends = tok.encode_batch(["ab", "", "aab"])
         >>> ids.tolist(), ends.tolist()
         ([256, 64, 256], [1, 1, 3])
         """
-        data, ends = flatten(texts)
-        return self._encode_flat(data, ends, special, parallel)
+        return self._encode_flat(flatten(texts), bos, eos, dtype, special, threads)
 
     def encode_flat(
         self,
         data: NDArray[np.uint8],
         ends: NDArray[np.int64],
         *,
+        bos: int | None = None,
+        eos: int | None = None,
+        dtype: DTypeLike | None = None,
         special: Special = "plain",
-        parallel: bool | None = None,
+        threads: int | None = None,
     ) -> Encoded:
-        """As `encode_batch`, of texts in the flat form: their UTF-8 one after another, and where each ends."""
-        return self._encode_flat(*check_flat(data, ends), special, parallel)
+        """As `encode_batch`, of texts in the flat form: their UTF-8 one after another, and where each ends.
+
+        `bos` and `eos` are ids put before and after each text. `dtype` is uint32, or uint16 where all ids fit.
+        `threads=1` stays on the calling thread; None is all cores, and one thread in a worker process.
+        """
+        return self._encode_flat(flat_arrays(data, ends), bos, eos, dtype, special, threads)
 
     def decode(self, ids: ArrayLike) -> str:
         """The text that `ids` stand for; where they cut a character in two, U+FFFD stands for the pieces."""
-        return self._model.decode(checked_ids(ids, self.vocab_size))
+        return self._decoding.text(ids)
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
-        """The bytes that `ids` stand for; a TokenizerError where tokens are not made of bytes."""
-        return self._model.decode_bytes(checked_ids(ids, self.vocab_size))
+        """The bytes that `ids` stand for; a TokenizerError if only the home library can decode them, to text."""
+        return self._decoding.whole(ids)
+
+    def decode_batch(self, ids: ArrayLike, ends: ArrayLike) -> list[str]:
+        """The text of each document, as `encode_batch` gives them: ids one after another, and where each ends."""
+        return self._decoding.texts(ids, ends)
+
+    def decode_flat(self, ids: ArrayLike, ends: ArrayLike) -> Flat:
+        """As `decode_batch`, to bytes in the flat form; a TokenizerError if only the home library can decode."""
+        return self._decoding.flat(ids, ends)
 
     def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
         """Write the tokenizer as a folder at `path`, whole or not at all; `force` replaces one saved there before.
@@ -125,7 +156,7 @@ class Tokenizer:
         """The id of a token; a TokenizerError if there is none.
 
         A `str` names the special token with that text, or else a token spelled so (in a byte-level vocabulary: its
-        UTF-8). `bytes` are only ever ordinary bytes of a byte-level vocabulary.
+        UTF-8). `bytes` name an ordinary token of a byte-level vocabulary, or else the special token with that UTF-8.
         """
         found = self._model.id_of(token)
         if found is None:
@@ -138,22 +169,12 @@ class Tokenizer:
         """The bytes of one id; of a special token, its text in UTF-8."""
         if not 0 <= token_id < self.vocab_size:
             raise TokenizerError(f"id {token_id} does not exist; expected 0 to {self.vocab_size - 1:,}.")
-        return self._model.decode_bytes(np.array([token_id]))
+        return self._decoding.bytes_of(token_id)
 
     @property
     def kind(self) -> str:
         """What it is, in words."""
         return self._model.kind
-
-    @property
-    def cuts_at_spaces(self) -> bool:
-        """Whether a text may be cut before a space that follows a visible ASCII character, and before a line feed that
-        follows an ASCII letter or digit: the ids are the same.
-
-        True of the named splits other than `none`. None of their pretokens goes on from the one to the other, so one
-        always ends there; none looks back, and what looks ahead looks from white space.
-        """
-        return cuts_at_spaces(getattr(self._model, "pattern", None))
 
     @property
     def model(self) -> Model:
@@ -167,9 +188,9 @@ class Tokenizer:
 
     @cached_property
     def engine(self) -> Engine:
-        """The library that encodes: its `name`, and `why` it was chosen."""
+        """What encodes: its `name`, `version`, and `why` it was chosen."""
         if self._chosen is not None:
-            return self._model.start(*self._chosen)
+            return load_engine(self._model, *self._chosen)
         return choose(self._model, self._asked)
 
     # What only byte-level BPE has
@@ -208,34 +229,79 @@ class Tokenizer:
         return f"Tokenizer({split}{self.vocab_size:,} tokens{special}, engine={self.engine.name})"
 
     def __getstate__(self) -> dict[str, Any]:
-        # A worker process loads its own engine (gigatoken's and HF's hold threads and caches), but the one chosen here.
+        # A worker process loads the engine chosen here by itself: engines hold tables, threads and caches.
         chosen = (self.engine.name, self.engine.why) if "engine" in self.__dict__ else self._chosen
-        return {name: value for name, value in self.__dict__.items() if name != "engine"} | {"_chosen": chosen}
+        dropped = ("engine", "_encode", "_decoding")
+        return {name: value for name, value in self.__dict__.items() if name not in dropped} | {"_chosen": chosen}
+
+    @cached_property
+    def _encode(self) -> Callable[[str, Parse], NDArray[np.uint32]]:
+        return self.engine.encode
+
+    @cached_property
+    def _decoding(self) -> Decoding:
+        return Decoding(self._model)
 
     def _encode_flat(
-        self, data: NDArray[np.uint8], ends: NDArray[np.int64], special: Special, parallel: bool | None
+        self,
+        texts: Flat,
+        bos: int | None,
+        eos: int | None,
+        dtype: DTypeLike | None,
+        special: Special,
+        threads: int | None,
     ) -> Encoded:
+        data, ends = texts
         parse = self._parse(special)
         if special == "stop":
             refuse_special(data, ends, self.special_tokens)
-        if len(ends) == 0:
-            return np.empty(0, np.uint32), np.empty(0, np.int64)
-        return self.engine.encode_flat(data, ends, parse=parse, parallel=parallel)
+        if threads is None:
+            threads = 0 if multiprocessing.parent_process() is None else 1
+        elif threads < 0:
+            raise TokenizerError(f"threads={threads}: expected 1 or more, or None for all cores.")
+        narrow = self._narrow(dtype, bos, eos)
+        try:
+            return self.engine.encode_flat(data, ends, bos=bos, eos=eos, narrow=narrow, special=parse, threads=threads)
+        except ValueError:
+            check_flat(data, ends)  # says what is wrong with them
+            raise
 
-    def _parse(self, special: Special) -> bool:
-        if special not in ("plain", "parse", "stop"):
+    def _narrow(self, dtype: DTypeLike | None, bos: int | None, eos: int | None) -> bool:
+        wanted = np.dtype(np.uint32 if dtype is None else dtype)
+        if wanted not in (np.dtype(np.uint16), np.dtype(np.uint32)):
+            raise TokenizerError(f"dtype={wanted.name}: expected uint16 or uint32.")
+        largest = max(self.vocab_size - 1, bos or 0, eos or 0)
+        if largest > np.iinfo(wanted).max or min(bos or 0, eos or 0) < 0:
             raise TokenizerError(
-                f"special={special!r}: expected 'plain' (special tokens in a text are text), 'parse' or 'stop'."
+                f"dtype={wanted.name}: ids go from {min(bos or 0, eos or 0, 0)} to {largest:,}; "
+                f"expected 0 to {np.iinfo(wanted).max:,}."
             )
-        refused = self._model.parse_refused() if special == "parse" else None
+        return wanted.itemsize == 2
+
+    def _parse(self, special: Special) -> Parse:
+        if special in ("plain", "stop"):
+            return "plain"
+        tokens = self._model.special_tokens
+        if special != "parse":
+            if isinstance(special, str) or not isinstance(special, Collection):
+                raise TokenizerError(
+                    f"special={special!r}: expected 'plain' (special tokens in a text are text), 'parse', 'stop' or a "
+                    "set of special tokens."
+                )
+            unknown = next((text for text in special if text not in tokens), None)
+            if unknown is not None:
+                raise TokenizerError(f"special: {unknown!r} is not one of the {len(tokens)} special tokens.")
+            if not special:
+                return "plain"
+        refused = self._model.parse_refused()
         if refused is not None:
             raise TokenizerError(
-                f"special='parse': not possible with a {self.kind}: {refused}. Expected 'plain' or 'stop'; ids of "
+                f"special={special!r}: not possible with a {self.kind}: {refused}. Expected 'plain' or 'stop'; ids of "
                 "special tokens can be put between the ids of texts."
             )
-        return special == "parse"
+        return "parse" if special == "parse" else sorted(special)
 
     def _byte_bpe(self, what: str) -> ByteBPE:
         if not isinstance(self._model, ByteBPE):
-            raise TokenizerError(f"{what}: a {self.kind} has none that could be given; only byte-level BPE does.")
+            raise TokenizerError(f"{what}: a {self.kind} has none; only byte-level BPE does.")
         return self._model

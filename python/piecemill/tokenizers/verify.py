@@ -1,9 +1,11 @@
-"""Trust but verify: does the engine give the ids of the library the tokenizer comes from?
+"""Does the engine give the ids of the library the tokenizer comes from?
 
-Asked before a run, on texts made to be nasty and on the first documents of the corpus itself.
+An engine that is not exact by test is compared with the home library on the nasty strings when it is chosen.
+`verify` compares them on as many documents as one likes; `piecemill verify` does so from the command line.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
@@ -11,125 +13,141 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import TokenizerError
-from piecemill.tokenizers.engine import Engine
+from piecemill.tokenizers.engines import Engine, encode_all, home_missing, load_engine
 from piecemill.tokenizers.nasty import NASTY
-from piecemill.tokenizers.texts import Flat, first_difference, flatten, texts_of
+from piecemill.tokenizers.texts import first_difference, flatten, texts_of
 from piecemill.tokenizers.tokenizer import Tokenizer
 
-DOCUMENTS = 200
-"How many documents are compared at most."
-
-BYTES = 4 << 20
-"How many bytes of them, as home libraries take about a second for one or two MB; a longer first document is cut."
-
-_CALL = 1 << 20
-"How many bytes in one call, as HF `tokenizers` holds 90 bytes for each; of a longer document the start is compared."
+_BATCH, _BATCH_BYTES = 1000, 1 << 20
+"Texts and bytes compared in one call: HF `tokenizers` holds 90 bytes for each byte of text."
 
 
-def verify(tokenizer: Tokenizer, documents: Any = ()) -> dict[str, Any]:
-    """Compare the engine with the tokenizer's home library on nasty strings and the first of `documents`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """An engine gave the home library's ids for everything that was compared."""
 
-    `documents` are anything `encode_batch` takes; at most 200 of them and 4 MiB are compared. A difference is a
-    TokenizerError with the text and both rows of ids. The record it returns is small and JSON.
+    engine: str
+    engine_version: str
+    home: str
+    home_version: str
+    strings: int
+    "Nasty strings compared; 0 where the engine is the home library, as there is nothing to compare."
+    documents: int
+    bytes: int
+    "Bytes of the documents."
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        if self.engine == self.home:
+            return f"{self.engine} {self.engine_version} is the home library: nothing to compare"
+        return (
+            f"{self.engine} {self.engine_version} gives the ids of {self.home} {self.home_version}: compared on "
+            f"{self.strings} nasty strings and {self.documents:,} documents, {self.bytes:,} bytes"
+        )
+
+
+def verify(tokenizer: Tokenizer, documents: Any = (), *, most: int | None = None) -> Verified:
+    """Compare the engine with the home library on the nasty strings and on `documents`.
+
+    `documents` are anything `encode_batch` takes, an iterable of texts, or an opened source; at most `most` of them are
+    compared. A difference is a TokenizerError with the text's name, its start and both rows of ids.
 
     >>> tok = Tokenizer.from_merges(np.array([[64, 65]]), split="gpt2")
     >>> record = verify(tok, ["one document", "another"])
-    >>> record["engine"], record["home"], record["documents"]
-    ('gigatoken', 'tokenizers', 2)
+    >>> record.engine, record.home, record.documents
+    ('piecemill', 'tokenizers', 2)
     """
-    verifier = Verifier(tokenizer)
-    data, ends = first_texts(*_flat(documents), DOCUMENTS, BYTES)
-    compared = verifier.compare("document", data, ends)
-    documents = len(ends) if compared else 0
-    return verifier.record | {"strings": verifier.strings, "documents": documents, "bytes": compared}
-
-
-class Verifier:
-    """Holds the engine and the home library side by side, to compare them more than once. Made, it has compared
-    nasty strings.
-    """
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._engine, self._home = tokenizer.engine, _home(tokenizer)
-        self.record: dict[str, Any] = {
-            "engine": self._engine.name,
-            "engine_version": self._engine.version,
-            "home": self._home.name,
-            "home_version": self._home.version,
-        }
-        self.strings = 0
-        special = "".join(f" {text} x{text}y" for text in list(tokenizer.special_tokens)[:50])
-        strings = flatten([*NASTY, special])
-        if self.compare("nasty string", *strings):
-            self.strings = len(strings[1])
-
-    def compare(self, name: str, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> int:
-        """Raises TokenizerError at the first text that differs; gives how many bytes were compared."""
-        if self._engine.name == self._home.name:
-            return 0  # the same library twice would agree with itself
-        first = compared = 0
-        while first < len(ends):
-            base = int(ends[first - 1]) if first else 0
-            own, own_ends = first_texts(data[base:], ends[first:] - base, len(ends), _CALL)
-            _compare(name, first, self._engine, self._home, own, own_ends)
-            first, compared = first + len(own_ends), compared + len(own)
-        return compared
+    engine, home = tokenizer.engine, _home(tokenizer)
+    record = {"engine": engine.name, "engine_version": engine.version}
+    record |= {"home": home.name, "home_version": home.version}
+    if engine.name == home.name:
+        return Verified(**record, strings=0, documents=0, bytes=0)
+    special = "".join(f" {text} x{text}y" for text in list(tokenizer.special_tokens)[:50])
+    strings = [*NASTY, special]
+    _compare(engine, home, *flatten(strings), lambda i: f"nasty string {i}")
+    compared = size = 0
+    for data, ends, name in _batches(documents):
+        left = len(ends) if most is None else min(len(ends), most - compared)
+        if left <= 0:
+            break
+        ends, data = ends[:left], data[: ends[left - 1]]
+        _compare(engine, home, data, ends, name)
+        compared, size = compared + len(ends), size + len(data)
+    return Verified(**record, strings=len(strings), documents=compared, bytes=size)
 
 
 def _home(tokenizer: Tokenizer) -> Engine:
-    name = tokenizer.model.home
-    reason = tokenizer.model.why_not(name)
+    reason = home_missing(tokenizer.model)
     if reason is not None:
         raise TokenizerError(
-            f"verify: the ids of a {tokenizer.kind} are those of {name}, and {reason}. Install it, so that "
-            f"{tokenizer.engine.name} can be compared with it once."
+            f"verify: the ids of a {tokenizer.kind} are those of {tokenizer.model.home}, and {reason}. Install it, so "
+            f"that {tokenizer.engine.name} can be compared with it."
         )
-    return tokenizer.model.start(name, "compared with")
+    return load_engine(tokenizer.model, tokenizer.model.home, "compared with")
 
 
-def _flat(documents: Any) -> Flat:
-    if hasattr(documents, "slice"):  # Arrow: without making the rest flat
-        documents = documents.slice(0, DOCUMENTS)
-    elif isinstance(documents, Iterable) and not isinstance(documents, str | bytes):
-        documents = documents if hasattr(documents, "__arrow_c_stream__") else list(islice(documents, DOCUMENTS))
-    return flatten(documents)
+Batch = tuple[NDArray[np.uint8], NDArray[np.int64], Callable[[int], str]]
 
 
-def first_texts(data: NDArray[np.uint8], ends: NDArray[np.int64], most: int, most_bytes: int) -> Flat:
-    """At most so many texts and so many bytes of them; a first one that is longer is cut. Nothing is copied."""
-    ends = ends[:most]
-    if len(ends) and ends[0] > most_bytes:
-        cut = most_bytes
-        while cut and data[cut] & 0xC0 == 0x80:  # inside a character
-            cut -= 1
-        ends = np.array([cut], np.int64)
-    else:
-        ends = ends[: int(np.searchsorted(ends, most_bytes, side="right"))]
-    return data[: ends[-1] if len(ends) else 0], ends
+def _batches(documents: Any) -> Iterator[Batch]:
+    """The documents in batches of some megabytes, with a function that names each."""
+    if hasattr(documents, "blocks"):  # an opened source
+        for block in documents.blocks():
+            yield block.data, block.ends, block.name
+        return
+    first = 0
+    for texts in _lists(documents):
+        data, ends = flatten(texts)
+        yield data, ends, lambda i, first=first: f"document {first + i}"  # type: ignore[misc]
+        first += len(ends)
+
+
+def _lists(documents: Any) -> Iterator[Any]:
+    arrow = hasattr(documents, "__arrow_c_stream__") or hasattr(documents, "__arrow_c_array__")
+    if arrow or isinstance(documents, str | bytes) or not isinstance(documents, Iterable):
+        yield documents  # `flatten` reads Arrow, and says what is wrong with anything else
+        return
+    texts = iter(documents)
+    while batch := list(islice(texts, _BATCH)):
+        yield batch
 
 
 def _compare(
-    name: str, first: int, engine: Engine, home: Engine, data: NDArray[np.uint8], ends: NDArray[np.int64]
+    engine: Engine, home: Engine, data: NDArray[np.uint8], ends: NDArray[np.int64], name: Callable[[int], str]
 ) -> None:
-    ids, id_ends = engine.encode_flat(data, ends, parse=False, parallel=None)
-    wanted, wanted_ends = home.encode_flat(data, ends, parse=False, parallel=None)
-    i = first_difference((ids, id_ends), (wanted, wanted_ends))
-    if i is None:
-        return
-    got = ids[int(id_ends[i - 1]) if i else 0 : id_ends[i]]
-    want = wanted[int(wanted_ends[i - 1]) if i else 0 : wanted_ends[i]]
-    text = texts_of(data, ends)[i]
+    """Raises TokenizerError at the first text that differs."""
+    first = 0
+    while first < len(ends):
+        base = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, base + _BATCH_BYTES, side="right")))
+        part, part_ends = data[base : ends[last - 1]], ends[first:last] - base
+        got, wanted = encode_all(engine, part, part_ends), encode_all(home, part, part_ends)
+        at = first_difference(got, wanted)
+        if at is not None:
+            text = texts_of(part, part_ends)[at]
+            raise TokenizerError(_difference(engine, home, name(first + at), text, _row(got, at), _row(wanted, at)))
+        first = last
+
+
+def _row(encoded: tuple[NDArray[Any], NDArray[np.int64]], i: int) -> NDArray[Any]:
+    ids, ends = encoded
+    return ids[int(ends[i - 1]) if i else 0 : ends[i]]
+
+
+def _difference(engine: Engine, home: Engine, name: str, text: str, got: NDArray[Any], want: NDArray[Any]) -> str:
     short = min(len(got), len(want))
     unequal = got[:short] != want[:short]
     at = int(unequal.argmax()) if unequal.any() else short
-    raise TokenizerError(
-        f"verify: {name} {first + i} gets other ids from {engine.name} {engine.version} than from {home.name} "
-        f"{home.version}, the library this tokenizer comes from. It begins {text[:60]!r}. "
-        f"From id {at:,} of {len(got):,} and {len(want):,} on: "
-        f"{_around(got, at)} and {_around(want, at)}. Use engine={home.name!r} (--engine {home.name})."
+    return (
+        f"verify: {name} gets other ids from {engine.name} {engine.version} than from {home.name} {home.version}, the "
+        f"library this tokenizer comes from. It begins {text[:60]!r}. From id {at:,} of {len(got):,} and {len(want):,} "
+        f"on: {_around(got, at)} and {_around(want, at)}. Use engine={home.name!r} (--engine {home.name})."
     )
 
 
-def _around(ids: NDArray[np.uint32], at: int) -> str:
+def _around(ids: NDArray[Any], at: int) -> str:
     shown = ", ".join(map(str, ids[max(0, at - 3) : at + 8].tolist()))
     return f"[{'..., ' if at > 3 else ''}{shown}{', ...' if at + 8 < len(ids) else ''}]"

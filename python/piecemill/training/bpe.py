@@ -25,9 +25,9 @@ from piecemill.sources import Documents, Source, Tally
 from piecemill.sources.options import NOT_STORED
 from piecemill.sources.tasks import kind_of
 from piecemill.tokenizers import Tokenizer
-from piecemill.tokenizers.byte_level import bytes_of
-from piecemill.tokenizers.hf import cuts_otherwise
-from piecemill.tokenizers.vocabulary import check_special_tokens
+from piecemill.tokenizers.engines.tokenizers import cuts_otherwise
+from piecemill.tokenizers.models.byte_level import bytes_of
+from piecemill.tokenizers.models.vocabulary import check_special_tokens
 from piecemill.training.counts import (
     NOTHING,
     Corpus,

@@ -29,24 +29,6 @@ def memory_peak() -> int:
     return _status("VmHWM")
 
 
-class _Mallinfo2(ctypes.Structure):
-    # Ten numbers, of which the fifth and the eighth are bytes in use: in maps of their own, and in the heaps.
-    _fields_ = [("numbers", ctypes.c_size_t * 10)]
-
-
-def memory_allocated() -> int:
-    """Bytes that are allocated now, whatever the C library (glibc) keeps besides; those of Arrow are not among them.
-
-    Of another C library: what the process holds.
-    """
-    found = getattr(ctypes.CDLL(None), "mallinfo2", None)
-    if found is None:
-        return memory_now()
-    found.restype = _Mallinfo2
-    numbers = found().numbers
-    return int(numbers[4] + numbers[7])
-
-
 def give_back_memory() -> None:
     """Hand memory that is free back to the system: that of the C library (glibc) and that of Arrow, if it is loaded.
 

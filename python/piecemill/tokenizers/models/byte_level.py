@@ -20,7 +20,8 @@ CHARACTERS = _characters()
 BYTE_ORDER = tuple(sorted(range(256), key=CHARACTERS.__getitem__))
 "All bytes in the order of their characters; trained vocabularies list them so, as HF `tokenizers` does."
 
-_BYTES = {character: byte for byte, character in enumerate(CHARACTERS)}
+# Every character that stands for a byte becomes the Latin-1 character of that byte; any other one, none of Latin-1.
+_LATIN = dict.fromkeys(range(256), "\uffff") | {ord(one): byte for byte, one in enumerate(CHARACTERS)}
 
 
 def characters_of(token: bytes) -> str:
@@ -31,6 +32,6 @@ def characters_of(token: bytes) -> str:
 def bytes_of(characters: str) -> bytes | None:
     """The bytes that `characters` stand for; None if one of them stands for no byte."""
     try:
-        return bytes([_BYTES[character] for character in characters])
-    except KeyError:
+        return characters.translate(_LATIN).encode("latin-1")
+    except UnicodeEncodeError:
         return None

@@ -1,4 +1,4 @@
-"""The files that stand beside a vocabulary: what they say about the start and the end of a text."""
+"""The configuration files beside a vocabulary: which tokens start and end a text."""
 
 import json
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.errors import TokenizerError
-from piecemill.tokenizers.engine import Declared
+from piecemill.tokenizers.models import Declared
 
 END_OF_TEXT = "<|endoftext|>"
 "The one special token whose name alone says what it is for."
@@ -39,9 +39,9 @@ def files_beside(vocabulary: Path) -> dict[str, bytes]:
 
 
 def declared(beside: Mapping[str, bytes], special_tokens: Mapping[str, int], post_processor: Any = None) -> Declared:
-    """Start and end as the files say; without a word about the end, `<|endoftext|>` if there is such a token."""
+    """Start and end as the files declare them; without an end, `<|endoftext|>` if there is such a token."""
     config: dict[str, Any] = {}
-    for name in reversed(BESIDE):  # tokenizer_config.json has the last word, as in `transformers`
+    for name in reversed(BESIDE):  # tokenizer_config.json overrides, as in `transformers`
         config |= json.loads(beside[name]) if name in beside else {}
     eos, bos = _token(config.get("eos_token")), _token(config.get("bos_token"))
     if eos is None and END_OF_TEXT in special_tokens:

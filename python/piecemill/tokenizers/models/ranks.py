@@ -1,4 +1,4 @@
-"""A `.tiktoken` file: tokens and their ranks. The split and the special tokens are not in it and belong to the caller.
+"""A `.tiktoken` file: tokens and their ranks. It holds neither the split nor the special tokens; the caller gives them.
 
 For the files OpenAI publishes both are known by the file's hash.
 """
@@ -7,24 +7,19 @@ import hashlib
 import json
 from binascii import Error as Base64Error
 from binascii import a2b_base64
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from numpy.typing import NDArray
-
 from piecemill.errors import TokenizerError
-from piecemill.tokenizers import tiktoken
-from piecemill.tokenizers.byte_level import characters_of
-from piecemill.tokenizers.config import END_OF_TEXT
-from piecemill.tokenizers.engine import Declared, Engine
-from piecemill.tokenizers.gigatoken import SCHEMES, GigatokenEngine, refusal
-from piecemill.tokenizers.hf import HFEngine
-from piecemill.tokenizers.splits import WHOLE_DOCUMENT, Pattern, name_of, pattern_of
-from piecemill.tokenizers.tokenizer_json import added_token, pre_tokenizer
+from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
+from piecemill.tokenizers.models.byte_level import characters_of
+from piecemill.tokenizers.models.config import END_OF_TEXT
+from piecemill.tokenizers.models.writing import added_token, pre_tokenizer
+from piecemill.tokenizers.splits import Pattern, pattern_of
 
 _FIM = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
 _END_OF_PROMPT = "<|endofprompt|>"
@@ -51,7 +46,7 @@ PUBLISHED = {
 
 
 @dataclass(frozen=True, eq=False)
-class TiktokenRanks:
+class Ranks:
     """A `.tiktoken` file with its split and special tokens."""
 
     content: bytes
@@ -61,15 +56,15 @@ class TiktokenRanks:
     special_tokens: Mapping[str, int]
 
     kind = "tiktoken file"
-    engines = ("gigatoken", "tiktoken", "tokenizers")
 
     def __post_init__(self) -> None:
-        _ = self.ranks  # so that a broken line is an error when loading
+        _ = self.pattern  # read now, as the ranks are, so that a wrong split or a broken line is an error when loading
+        taken = frozenset(self.ranks.values())
         for text, i in self.special_tokens.items():
-            if not text or i < 0 or i in self._ids_of_ranks:
+            if not text or i < 0 or i in taken:
                 raise TokenizerError(
                     f"{self.file}: special token {text!r} with id {i}: expected a text, and an id that no rank has "
-                    f"({max(self._ids_of_ranks) + 1:,} and up are free)."
+                    f"({max(taken) + 1:,} and up are free)."
                 )
 
     @property
@@ -78,7 +73,8 @@ class TiktokenRanks:
 
     @property
     def home(self) -> str:
-        return "tiktoken" if self.why_not("tiktoken") is None else "tokenizers"
+        # tiktoken has one pattern, not a sequence of them.
+        return "tokenizers" if isinstance(self.pattern, tuple) or find_spec("tiktoken") is None else "tiktoken"
 
     @cached_property
     def ranks(self) -> dict[bytes, int]:
@@ -101,82 +97,46 @@ class TiktokenRanks:
             raise TokenizerError(f"{self.file}: two tokens have the same rank; expected each rank once.")
         return ranks
 
-    @property
+    @cached_property
     def vocab_size(self) -> int:
-        return max([max(self._ids_of_ranks), *self.special_tokens.values()]) + 1
+        return max(*self.ranks.values(), *self.special_tokens.values()) + 1
 
     @property
     def declared(self) -> Declared:
         return Declared(END_OF_TEXT if END_OF_TEXT in self.special_tokens else None)
-
-    def why_not(self, engine: str) -> str | None:
-        if engine == "tokenizers":
-            return None
-        if engine == "tiktoken":
-            return tiktoken.missing() or (
-                "tiktoken has one pattern, and this split is a sequence" if isinstance(self.pattern, tuple) else None
-            )
-        if self.split not in SCHEMES:
-            return "gigatoken does not have this split"
-        return refusal(lambda: self._gigatoken(False))
-
-    def start(self, engine: str, why: str) -> Engine:
-        if engine == "gigatoken":
-            return GigatokenEngine(self._gigatoken, why)
-        if engine == "tiktoken":
-            pattern = self.pattern if isinstance(self.pattern, str) else WHOLE_DOCUMENT
-            return tiktoken.TiktokenEngine(self.ranks, pattern, dict(self.special_tokens), why)
-        return HFEngine(self._tokenizer_json, why, pattern=self.pattern)
 
     def parse_refused(self) -> str | None:
         return None
 
     def identity(self) -> str:
         # By the pattern, not the name: "cl100k" and its regex are the same tokenizer.
-        said = {"pattern": self.pattern, "special_tokens": dict(sorted(self.special_tokens.items()))}
-        return hashlib.sha256(self.content + json.dumps(said).encode()).hexdigest()
+        record = {"pattern": self.pattern, "special_tokens": dict(sorted(self.special_tokens.items()))}
+        return hashlib.sha256(self.content + json.dumps(record).encode()).hexdigest()
 
     def files(self) -> dict[str, bytes]:
-        said = {"split": self.split, "pattern": self.pattern, "special_tokens": dict(self.special_tokens)}
-        text = json.dumps(said, ensure_ascii=False, indent=2)
+        record = {"split": self.split, "pattern": self.pattern, "special_tokens": dict(self.special_tokens)}
+        text = json.dumps(record, ensure_ascii=False, indent=2)
         return {"ranks.tiktoken": self.content, "encoding.json": f"{text}\n".encode()}
 
     def id_of(self, token: str | bytes) -> int | None:
-        if isinstance(token, str) and token in self.special_tokens:
-            return self.special_tokens[token]
-        return self.ranks.get(token.encode("utf-8", "surrogatepass") if isinstance(token, str) else token)
+        if isinstance(token, str):
+            if token in self.special_tokens:
+                return self.special_tokens[token]
+            token = token.encode("utf-8", "surrogatepass")
+        found = self.ranks.get(token)
+        return special_by_bytes(self.special_tokens, token) if found is None else found
 
-    def decode(self, ids: NDArray[Any]) -> str:
-        return self.decode_bytes(ids).decode("utf-8", "replace")
+    def decode_table(self) -> DecodeTable:
+        tokens: list[bytes | None] = [None] * self.vocab_size
+        for token, rank in self.ranks.items():
+            tokens[rank] = token
+        for text, i in self.special_tokens.items():
+            tokens[i] = text.encode()
+        return DecodeTable(tokens)
 
-    def decode_bytes(self, ids: NDArray[Any]) -> bytes:
-        tokens = self._tokens
-        try:
-            return b"".join([tokens[i] for i in ids.tolist()])
-        except KeyError as error:
-            raise TokenizerError(f"decode: id {error} has no token; this vocabulary has gaps.") from None
-
-    @cached_property
-    def _ids_of_ranks(self) -> frozenset[int]:
-        return frozenset(self.ranks.values())
-
-    @cached_property
-    def _tokens(self) -> dict[int, bytes]:
-        special = {i: text.encode() for text, i in self.special_tokens.items()}
-        return {**{rank: token for token, rank in self.ranks.items()}, **special}
-
-    def _gigatoken(self, parse: bool) -> Any:
-        import gigatoken
-
-        special = dict(self.special_tokens) if parse else {}
-        # gigatoken reads ranks from a path only, and ours may be gone, changed, or on another machine.
-        with TemporaryDirectory(prefix="piecemill-") as folder:
-            path = Path(folder) / "ranks.tiktoken"
-            path.write_bytes(self.content)
-            return gigatoken.Tokenizer.from_tiktoken(path, SCHEMES[self.split], special)
-
-    def _tokenizer_json(self, parse: bool) -> str:
-        special = self.special_tokens if parse else {}
+    def tokenizer_json(self, parse: Collection[str]) -> str:
+        """The same tokenizer as a tokenizer.json that finds the special tokens in `parse` in texts."""
+        special = {text: i for text, i in self.special_tokens.items() if text in parse}
         merges = sorted(
             (rank, *_halves(token, rank, self.ranks)) for token, rank in self.ranks.items() if len(token) > 1
         )
@@ -184,7 +144,7 @@ class TiktokenRanks:
             "type": "BPE",
             # tiktoken looks a whole pretoken up before it merges.
             "ignore_merges": True,
-            # Special tokens too: HF numbers an added token that is not in the vocabulary as it likes.
+            # Special tokens too: HF numbers an added token itself if it is not in the vocabulary.
             "vocab": {**{characters_of(token): rank for token, rank in self.ranks.items()}, **special},
             "merges": [[characters_of(left), characters_of(right)] for _, left, right in merges if left],
         }
@@ -211,8 +171,3 @@ def _halves(token: bytes, rank: int, ranks: Mapping[bytes, int]) -> tuple[bytes,
             return b"", b""
         parts[at : at + 2] = [parts[at] + parts[at + 1]]
     return parts[0], parts[1]
-
-
-def known_split(split: str) -> str:
-    """`split` by its name, where it is an alias or the regex of one; a name that no split has is a SplitError."""
-    return name_of(pattern_of(split))

@@ -5,33 +5,25 @@ vocabularies, for which `json.dumps` would need its slow, indenting encoder.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from json.encoder import encode_basestring as quoted
 from typing import Any
 
+from piecemill.tokenizers.models.vocabulary import Vocabulary
 from piecemill.tokenizers.splits import PATTERNS, Pattern
-from piecemill.tokenizers.vocabulary import Vocabulary
+
+DIGITS = {r"\p{N}": True, r"\p{N}+": False}
+"Regexes that tokenizer.json has a step of its own for, and whether it cuts digits one by one."
 
 
 def tokenizer_json(vocabulary: Vocabulary, pattern: Pattern | None) -> str:
-    """The file that HF `tokenizers`, `transformers` and gigatoken load."""
-    return complete(body(vocabulary.characters(), vocabulary), vocabulary.special_tokens, pattern)
+    """The file that HF `tokenizers` and `transformers` load."""
+    return complete(body(vocabulary), vocabulary.special_tokens, pattern)
 
 
-def complete(body: str, special_tokens: Mapping[str, int], pattern: Pattern | None, post_processor: Any = None) -> str:
-    """The same, where the `body` is there already."""
-    return assemble(
-        body,
-        added_tokens=special_tokens,
-        pre_tokenizer=pre_tokenizer(pattern),
-        decoder=_byte_level(use_regex=True),
-        post_processor=post_processor,
-    )
-
-
-def body(spelled: Iterable[str], vocabulary: Vocabulary) -> str:
-    """Vocabulary and merges, each id written as `spelled` says; more strings than ids give unused ids at the end."""
-    names = list(map(quoted, spelled))
+def body(vocabulary: Vocabulary) -> str:
+    """Vocabulary and merges: the large part of the file, which does not depend on the rest."""
+    names = list(map(quoted, vocabulary.characters()))
     vocab = ",\n".join([f"{name}:{i}" for i, name in enumerate(names)])
     merges = ",\n".join(
         [f"[{names[left]},{names[right]}]" for left, right in zip(*vocabulary.merges.T.tolist(), strict=True)]
@@ -39,26 +31,17 @@ def body(spelled: Iterable[str], vocabulary: Vocabulary) -> str:
     return f'"vocab": {{\n{vocab}\n}},\n"merges": [\n{merges}\n]'
 
 
-def assemble(
-    body: str,
-    *,
-    added_tokens: Mapping[str, int],
-    pre_tokenizer: dict[str, Any] | None,
-    decoder: dict[str, Any] | None,
-    post_processor: Any = None,
-    byte_fallback: bool = False,
-) -> str:
+def complete(body: str, added_tokens: Mapping[str, int], pattern: Pattern | None, post_processor: Any = None) -> str:
     """A tokenizer.json around a `body`."""
-    added = [added_token(text, i) for text, i in added_tokens.items()]
     head = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": added,
+        "added_tokens": [added_token(text, i) for text, i in added_tokens.items()],
         "normalizer": None,
-        "pre_tokenizer": pre_tokenizer,
+        "pre_tokenizer": pre_tokenizer(pattern),
         "post_processor": post_processor,
-        "decoder": decoder,
+        "decoder": _byte_level(use_regex=True),
     }
     model = {
         "type": "BPE",
@@ -67,7 +50,7 @@ def assemble(
         "continuing_subword_prefix": None,
         "end_of_word_suffix": None,
         "fuse_unk": False,
-        "byte_fallback": byte_fallback,
+        "byte_fallback": False,
         "ignore_merges": False,
     }
     head_text = json.dumps(head, ensure_ascii=False)[:-1]
@@ -96,14 +79,17 @@ def pre_tokenizer(pattern: Pattern | None) -> dict[str, Any]:
         # As the models that have it write it.
         digits = {"type": "Digits", "individual_digits": True}
         return {"type": "Sequence", "pretokenizers": [digits, _byte_level(use_regex=True)]}
-    regexes = (pattern,) if isinstance(pattern, str) else pattern or ()
-    steps: list[dict[str, Any]] = [
-        {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False} for regex in regexes
-    ]
+    steps = [_split(regex) for regex in ((pattern,) if isinstance(pattern, str) else pattern or ())]
     steps.append(_byte_level(use_regex=False))
-    # A sequence even of one: gigatoken 0.10 takes a bare ByteLevel for the GPT-2 split whatever `use_regex`
-    # says, and would answer with other ids; a sequence without a split it refuses.
+    # A sequence even of one: gigatoken 0.10 reads a bare ByteLevel as the GPT-2 split whatever `use_regex` says and
+    # gives other ids; it refuses a sequence without a split.
     return {"type": "Sequence", "pretokenizers": steps}
+
+
+def _split(regex: str) -> dict[str, Any]:
+    if regex in DIGITS:
+        return {"type": "Digits", "individual_digits": DIGITS[regex]}
+    return {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
 
 
 def _byte_level(*, use_regex: bool) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import TokenizerError
-from piecemill.tokenizers.byte_level import BYTE_ORDER, CHARACTERS, bytes_of, characters_of
+from piecemill.tokenizers.models.byte_level import BYTE_ORDER, CHARACTERS, bytes_of, characters_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,165 @@
+"""Engines: what encodes.
+
+An engine is a module with `name`, the models it `reads`, `can_encode(model)` (a reason why not, or None),
+`exact(model)` (whether its ids need no comparison with the home library) and `load(model)`. To add one, write the
+module and name it in `_NAMES`. Choosing is one loop over the engines in order of preference; an engine that is neither
+the home library nor exact is compared with the home library on the nasty strings, and a difference refuses it with the
+reason.
+
+Start with `choose`.
+"""
+
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Any, Literal, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from piecemill.errors import PiecemillError, TokenizerError
+from piecemill.tokenizers.models import Model
+from piecemill.tokenizers.nasty import NASTY
+from piecemill.tokenizers.texts import first_difference, flatten
+
+Ids = NDArray[np.uint32] | NDArray[np.uint16]
+Encoded = tuple[Ids, NDArray[np.int64]]
+"All ids one after another, and where each text ends."
+
+Parse = Literal["plain", "parse"] | Sequence[str]
+"Which special tokens are found in texts: none, all, or those named."
+
+_NAMES = ("piecemill", "sentencepiece", "tiktoken", "tokenizers")
+"In order of preference. Modules are imported when the first engine is chosen."
+
+_ADDED = 500
+"Added tokens that the comparison at load looks at."
+
+
+class Engine(Protocol):
+    """One tokenizer, loaded. `piecemill._core.Encoder` has the same two methods."""
+
+    name: str
+    why: str
+
+    @property
+    def version(self) -> str: ...
+
+    def encode(self, text: str, special: Parse) -> NDArray[np.uint32]: ...
+
+    def encode_flat(
+        self,
+        data: NDArray[np.uint8],
+        ends: NDArray[np.int64],
+        *,
+        bos: int | None,
+        eos: int | None,
+        narrow: bool,
+        special: Parse,
+        threads: int,
+    ) -> Encoded:
+        """The ids of every text, `bos` and `eos` in place; uint16 if `narrow`. `threads=0` uses all cores."""
+
+
+class EngineModule(Protocol):
+    """What an engine's module offers."""
+
+    name: str
+    reads: tuple[type, ...]
+
+    def can_encode(self, model: Any) -> str | None: ...
+
+    def exact(self, model: Any) -> bool: ...
+
+    def load(self, model: Any) -> Engine: ...
+
+
+def engines() -> Iterator[EngineModule]:
+    """The modules, in order of preference."""
+    for name in _NAMES:
+        yield cast(EngineModule, import_module(f"{__name__}.{name}"))
+
+
+def choose(model: Model, asked: str | None) -> Engine:
+    """The engine `asked` for, else the first that can encode `model`; an error gives the reasons if none can."""
+    reasons: dict[str, str] = {}
+    for engine in engines():
+        if asked not in (None, engine.name) or not isinstance(model, engine.reads):
+            continue
+        try:
+            reason = engine.can_encode(model)
+            loaded = engine.load(model) if reason is None else None
+        except PiecemillError as error:
+            if engine.name == model.home:
+                raise
+            reason, loaded = f"{engine.name} cannot load it: {error}", None
+        if loaded is not None:
+            reason, note = (None, "") if engine.exact(model) else difference(loaded, model)
+            if reason is None:
+                loaded.why = ("requested" if asked else _why(model, loaded, reasons)) + note
+                return loaded
+        reasons[engine.name] = reason or ""
+    if asked is None:
+        raise TokenizerError(f"no engine can encode this: {'; '.join(reasons.values())}.")
+    known = [engine.name for engine in engines() if isinstance(model, engine.reads)]
+    reason = reasons.get(asked, f"{asked} does not encode a {model.kind}")
+    raise TokenizerError(f"engine={asked!r}: {reason}. Engines of a {model.kind}: {', '.join(known)}.")
+
+
+def load_engine(model: Model, name: str, why: str) -> Engine:
+    """Engine `name`, without choosing: for a tokenizer that came from another process, or the home library."""
+    loaded = next(engine for engine in engines() if engine.name == name).load(model)
+    loaded.why = why
+    return loaded
+
+
+def home_missing(model: Model) -> str | None:
+    """Why the home library of `model` cannot be used here; None if it can."""
+    return next(engine for engine in engines() if engine.name == model.home).can_encode(model)
+
+
+def difference(engine: Engine, model: Model) -> tuple[str | None, str]:
+    """Where `engine` and the home library give other ids for the nasty strings, in words; None if nowhere.
+
+    None too, with a note, if the home library is not installed or refuses the tokenizer: HF `tokenizers` 1.0 cannot
+    load all that 0.2x can.
+    """
+    if engine.name == model.home:
+        return None, ""
+    if (missing := home_missing(model)) is not None:
+        return None, f"; not compared, as {missing}"
+    home = load_engine(model, model.home, "compared with")
+    special, texts = _probes(model)
+    data, ends = flatten(texts)
+    try:
+        wanted = encode_all(home, data, ends, special)
+    except PiecemillError as error:
+        return None, f"; not compared, as {str(error).rstrip('.')}"
+    try:
+        at = first_difference(encode_all(engine, data, ends, special), wanted)
+    except PiecemillError as error:
+        return f"{engine.name} cannot encode all texts: {error}", ""
+    if at is None:
+        return None, ""
+    return f"{engine.name} gives other ids than {model.home}, for example for {texts[at][:40]!r}", ""
+
+
+def encode_all(engine: Engine, data: NDArray[np.uint8], ends: NDArray[np.int64], special: Parse = "plain") -> Encoded:
+    """The bare ids of every text, as verification compares them."""
+    return engine.encode_flat(data, ends, bos=None, eos=None, narrow=False, special=special, threads=1)
+
+
+def _probes(model: Model) -> tuple[Parse, list[str]]:
+    """Texts to compare on: the nasty strings, and every added token in all kinds of places.
+
+    Special tokens are parsed where they can be. As plain text, only the tokens that are looked for are fewer, and the
+    home library would have to load a second copy of the tokenizer.
+    """
+    added = [one["content"] for one in getattr(model, "added_tokens", ())] or list(model.special_tokens)
+    placed = [f"{text} {text}\n{text}s x{text}y  {text}  .{text}." for text in added[:_ADDED] if text]
+    return "plain" if model.parse_refused() else "parse", [*NASTY, *placed]
+
+
+def _why(model: Model, engine: Engine, reasons: dict[str, str]) -> str:
+    if reasons:
+        return "; ".join(reasons.values())
+    return "the home library" if engine.name == model.home else "the fastest that can encode it"

@@ -1,0 +1,227 @@
+"""Byte-level BPE: what Piecemill trains, and every tokenizer.json that says no more than that.
+
+Read as `ByteBPE`, a tokenizer offers its merges and the bytes of its tokens. A tokenizer.json that says more is
+`NotPlain` and becomes a `TokenizerJson`; one that contradicts itself is a TokenizerError.
+"""
+
+import hashlib
+import json
+from binascii import b2a_base64
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from piecemill._core import __version__
+from piecemill.errors import TokenizerError
+from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
+from piecemill.tokenizers.models.byte_level import BYTE_ORDER, CHARACTERS, bytes_of
+from piecemill.tokenizers.models.config import END_OF_TEXT, declared
+from piecemill.tokenizers.models.vocabulary import Vocabulary, check_special_tokens, checked_merges
+from piecemill.tokenizers.models.writing import DIGITS, body, complete
+from piecemill.tokenizers.splits import PATTERNS, Pattern, name_of
+
+_NEUTRAL: dict[str, tuple[object, ...]] = {
+    "dropout": (None, 0, 0.0),
+    "unk_token": (None,),
+    "continuing_subword_prefix": (None, ""),
+    "end_of_word_suffix": (None, ""),
+    "byte_fallback": (None, False),
+    "ignore_merges": (None, False),
+}
+"Values of a BPE model's settings that leave the ids alone. (fuse_unk has no effect without an unk_token.)"
+
+
+class NotPlain(Exception):
+    """Why a tokenizer.json is more than byte-level BPE."""
+
+
+@dataclass(frozen=True, eq=False)
+class ByteBPE:
+    """A vocabulary and a split."""
+
+    vocabulary: Vocabulary
+    split: str
+    pattern: Pattern | None
+    training: Mapping[str, Any] = field(default_factory=dict)
+    beside: Mapping[str, bytes] = field(default_factory=dict)
+    "tokenizer_config.json and the like, as they were where the tokenizer was loaded."
+    post_processor: Any = None
+    "Only read for whether it puts a bos before a text."
+
+    kind = "byte-level BPE"
+    home = "tokenizers"
+
+    @property
+    def special_tokens(self) -> Mapping[str, int]:
+        return self.vocabulary.special_tokens
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.vocabulary.tokens)
+
+    @property
+    def declared(self) -> Declared:
+        return declared(self.beside, self.special_tokens, self.post_processor)
+
+    def parse_refused(self) -> str | None:
+        return None
+
+    def identity(self) -> str:
+        # Of the file we would write, so a tokenizer is the same before saving and after loading.
+        return hashlib.sha256(self.tokenizer_json(self.special_tokens).encode()).hexdigest()
+
+    def tokenizer_json(self, parse: Collection[str]) -> str:
+        """A tokenizer.json that finds the special tokens in `parse` in texts, and no others."""
+        return complete(self._body, {text: i for text, i in self.special_tokens.items() if text in parse}, self.pattern)
+
+    def files(self) -> dict[str, bytes]:
+        """tokenizer.json as we write it, the ranks, and the files that came with it."""
+        record = {
+            "piecemill": __version__,
+            "split": self.split,
+            "pattern": self.pattern,
+            "vocab_size": self.vocab_size,
+            **self.training,
+        }
+        try:
+            training = json.dumps(record, ensure_ascii=False, indent=2, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise TokenizerError(
+                f"training record: {error}; expected only what JSON can hold (text, numbers, lists, objects)."
+            ) from error
+        return {
+            "tokenizer.json": complete(self._body, self.special_tokens, self.pattern, self.post_processor).encode(),
+            "tokenizer_config.json": _config(self.vocabulary).encode(),
+            "ranks.tiktoken": _ranks(self.vocabulary),
+            # A file name that is not Unicode has lone surrogates: UTF-8 cannot hold them, JSON's escapes can.
+            "training.json": f"{training}\n".encode("utf-8", "backslashreplace"),
+            **self.beside,
+        }
+
+    def id_of(self, token: str | bytes) -> int | None:
+        if isinstance(token, str):
+            if token in self.special_tokens:
+                return self.special_tokens[token]
+            token = token.encode("utf-8", "surrogatepass")
+        found = self.vocabulary.ids.get(token)
+        return special_by_bytes(self.special_tokens, token) if found is None else found
+
+    def decode_table(self) -> DecodeTable:
+        return DecodeTable(list(self.vocabulary.tokens))
+
+    @cached_property
+    def _body(self) -> str:
+        # Kept: the identity, the files and the HF engine all need it, and it takes 50 ms for 50,257 tokens.
+        return body(self.vocabulary)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_body"}
+
+
+def byte_bpe(data: dict[str, Any], file: Path, *, training: Mapping[str, Any], beside: Mapping[str, bytes]) -> ByteBPE:
+    """The byte-level BPE that a tokenizer.json, `data` read from `file`, describes; else NotPlain."""
+    split, pattern = _split(data.get("pre_tokenizer"))
+    _check_settings(data)
+    return ByteBPE(_vocabulary(data, file), split, pattern, training, beside, data.get("post_processor"))
+
+
+def merge_pairs(model: Mapping[str, Any]) -> list[list[str]]:
+    """The merges of a tokenizer.json, in either of the two forms it may have."""
+    return [merge.split(" ") if isinstance(merge, str) else merge for merge in model.get("merges") or []]
+
+
+def _split(pre_tokenizer: Any) -> tuple[str, Pattern | None]:
+    """Name and pattern of the split: any sequence of regexes and digits that ends in ByteLevel."""
+    given = pre_tokenizer or {}
+    steps = given.get("pretokenizers", []) if given.get("type") == "Sequence" else [given]
+    patterns = [_step(step) for step in steps]
+    if not steps or steps[-1].get("type") != "ByteLevel" or None in patterns:
+        raise NotPlain(f"pre_tokenizer {json.dumps(pre_tokenizer)[:200]}")
+    regexes = tuple(regex for regex in patterns if regex)
+    pattern = regexes[0] if len(regexes) == 1 else regexes or None
+    return name_of(pattern), pattern
+
+
+def _step(step: dict[str, Any]) -> str | None:
+    """The regex of one step; empty if it does not cut, None if it does more than a regex can express."""
+    if step.get("type") == "ByteLevel" and not step.get("add_prefix_space", True):
+        gpt2 = PATTERNS["gpt2"]
+        return gpt2 if step.get("use_regex", True) and isinstance(gpt2, str) else ""
+    if step.get("type") == "Digits":
+        return next(regex for regex, each in DIGITS.items() if each == bool(step.get("individual_digits")))
+    if step.get("type") == "Split" and step.get("behavior") == "Isolated" and not step.get("invert"):
+        regex = step.get("pattern", {}).get("Regex")
+        return regex if isinstance(regex, str) and regex else None
+    return None
+
+
+def _check_settings(data: dict[str, Any]) -> None:
+    model = data.get("model") or {}
+    if model.get("type") != "BPE":
+        raise NotPlain(f"a model of type {model.get('type')!r}")
+    for name, neutral in _NEUTRAL.items():
+        if model.get(name) not in neutral:
+            raise NotPlain(f"model.{name} is {model[name]!r}")
+    if data.get("normalizer") is not None:
+        raise NotPlain("a normalizer")
+    added_tokens = data.get("added_tokens") or []
+    for added in added_tokens:
+        if not added.get("special") or added.get("lstrip") or added.get("rstrip") or added.get("single_word"):
+            raise NotPlain(f"added token {added.get('content')!r}")
+    if len({bool(added.get("normalized")) for added in added_tokens}) > 1:
+        raise NotPlain("added tokens of which only some are normalized, so that HF looks for the others first")
+
+
+def _vocabulary(data: dict[str, Any], file: Path) -> Vocabulary:
+    vocab: dict[str, int] = data["model"].get("vocab") or {}
+    special = {added["content"]: added["id"] for added in data.get("added_tokens") or []}
+    try:
+        check_special_tokens(list(special))
+    except TokenizerError as error:  # HF carries them out; we would not train such a vocabulary
+        raise NotPlain(str(error)) from None
+    ids = {**vocab, **special}
+    if sorted(ids.values()) != list(range(len(ids))):
+        raise NotPlain(f"{len(ids):,} tokens whose ids are not 0 to {len(ids) - 1:,}, each once")
+    missing = next((CHARACTERS[byte] for byte in BYTE_ORDER if CHARACTERS[byte] not in ids), None)
+    if missing is not None:
+        raise NotPlain(f"no token for byte character {missing!r}")
+    ranked = [ids[CHARACTERS[byte]] for byte in BYTE_ORDER]
+    pairs = merge_pairs(data["model"])
+    try:
+        merges = np.array([(vocab[left], vocab[right]) for left, right in pairs], np.uint32)
+        # As a dict for its order: an id made a second time keeps its first place.
+        ranked = list(dict.fromkeys(ranked + [vocab[left + right] for left, right in pairs]))
+    except (KeyError, ValueError) as error:
+        raise TokenizerError(f"{file}: a merge names or makes {error}, which is not in the vocabulary.") from None
+    if len(set(map(tuple, pairs))) < len(pairs):
+        raise NotPlain("the same merge twice")
+    spelled = {i: text for text, i in ids.items()}
+    reachable = frozenset(ranked)
+    unmade = [text for text, i in vocab.items() if i not in reachable and text not in special]
+    if unmade:
+        raise NotPlain(f"{len(unmade):,} tokens that no merge makes, such as {unmade[0]!r}")
+    made = {i: bytes_of(spelled[i]) for i in ranked}
+    tokens = [made.get(i) or spelled[i].encode() for i in range(len(ids))]
+    return Vocabulary(tokens, checked_merges(merges), special, ranked)
+
+
+def _config(vocabulary: Vocabulary) -> str:
+    config: dict[str, object] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        # How transformers writes "no limit": a tokenizer does not know the model's.
+        "model_max_length": int(1e30),
+    }
+    if END_OF_TEXT in vocabulary.special_tokens:
+        config["eos_token"] = END_OF_TEXT
+    return json.dumps(config, indent=2) + "\n"
+
+
+def _ranks(vocabulary: Vocabulary) -> bytes:
+    tokens = vocabulary.tokens
+    lines = [b"%b %d" % (b2a_base64(tokens[i], newline=False), rank) for rank, i in enumerate(vocabulary.ranked)]
+    return b"\n".join(lines) + b"\n"

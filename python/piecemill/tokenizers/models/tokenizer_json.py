@@ -1,0 +1,267 @@
+"""A tokenizer.json of any kind: WordPiece, Unigram, BPE with a normalizer, byte fallback or a pre-tokenizer of its own.
+
+The file is kept as it is. Where special tokens are text, HF `tokenizers` gets a copy in which they have names that no
+text contains. Taking them out of `added_tokens` is not enough: Unigram, WordPiece and WordLevel find any entry of the
+vocabulary in a text, `<s>` too.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from piecemill.errors import TokenizerError
+from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
+from piecemill.tokenizers.models.byte_bpe import merge_pairs
+from piecemill.tokenizers.models.byte_level import bytes_of, characters_of
+from piecemill.tokenizers.models.config import declared
+
+_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
+"What SentencePiece vocabularies write for a space."
+
+_LLAMA = ["Replace", "ByteFallback", "Fuse"]
+_CLEANUP = (
+    (" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"),
+    (" do not", " don't"), (" 's", "'s"), (" 've", "'ve"), (" 're", "'re"),
+)  # fmt: skip
+"What the `cleanup` of HF's WordPiece decoder replaces in each token, in this order."
+
+
+@dataclass(frozen=True, eq=False)
+class TokenizerJson:
+    """A tokenizer.json, and the files beside it."""
+
+    content: bytes
+    file: Path
+    "Where it came from, for messages."
+    beside: Mapping[str, bytes] = field(default_factory=dict)
+
+    home = "tokenizers"
+
+    def __post_init__(self) -> None:
+        model = self.data.get("model")
+        if not isinstance(model, dict):
+            raise TokenizerError(f"{self.file}: it has no model; expected a tokenizer.json of HF tokenizers.")
+        if model.get("dropout"):
+            raise TokenizerError(
+                f"{self.file}: model.dropout is {model['dropout']!r}, so its ids are random; expected null. "
+                "Set it to null in a copy of the file: dropout belongs to a training loop."
+            )
+        try:
+            _ = self.vocab_size
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise TokenizerError(
+                f"{self.file}: its vocabulary or added tokens cannot be read ({error!r}); expected a tokenizer.json of "
+                "HF tokenizers."
+            ) from error
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """The file, parsed."""
+        data: dict[str, Any] = json.loads(self.content)
+        return data
+
+    @property
+    def kind(self) -> str:
+        # Files from before 2020 do not name the type; HF infers it from the fields.
+        return f"tokenizer.json ({self.data['model'].get('type', 'model without a type')})"
+
+    @property
+    def added_tokens(self) -> list[dict[str, Any]]:
+        """The added tokens as the file lists them, special or not."""
+        return self.data.get("added_tokens") or []
+
+    @cached_property
+    def vocab(self) -> Mapping[str, int]:
+        """Spelling and id of each entry of the model's vocabulary."""
+        vocab = self.data["model"].get("vocab") or {}
+        return vocab if isinstance(vocab, dict) else {text: i for i, (text, _) in enumerate(vocab)}
+
+    @cached_property
+    def added_ids(self) -> Mapping[str, int]:
+        """Text and id of each added token."""
+        return added_ids(self.vocab, [one["content"] for one in self.added_tokens])
+
+    @cached_property
+    def special_tokens(self) -> Mapping[str, int]:
+        return {
+            one["content"]: self.added_ids[one["content"]]
+            for one in self.added_tokens
+            if one.get("special") and one["content"]
+        }
+
+    @cached_property
+    def vocab_size(self) -> int:
+        return max((*self.vocab.values(), *self.added_ids.values()), default=-1) + 1
+
+    @property
+    def declared(self) -> Declared:
+        return declared(self.beside, self.special_tokens, self.data.get("post_processor"))
+
+    def parse_refused(self) -> str | None:
+        return None
+
+    def identity(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+    def files(self) -> dict[str, bytes]:
+        return {"tokenizer.json": self.content, **self.beside}
+
+    def tokenizer_json(self, parse: Collection[str]) -> str:
+        """A tokenizer.json that finds the special tokens in `parse` in texts, and no others."""
+        hidden = [text for text in self.special_tokens if text not in parse]
+        if not hidden:
+            return self.content.decode()
+        return json.dumps(self.data | _hide(self.data["model"], self.added_tokens, hidden), ensure_ascii=False)
+
+    def id_of(self, token: str | bytes) -> int | None:
+        if isinstance(token, str):
+            found = self.added_ids.get(token, self.vocab.get(token))
+            if found is None and self.byte_level:
+                found = self.vocab.get(characters_of(token.encode("utf-8", "surrogatepass")))
+            return found
+        found = self.vocab.get(characters_of(token)) if self.byte_level else None
+        return special_by_bytes(self.special_tokens, token) if found is None else found
+
+    @property
+    def byte_level(self) -> bool:
+        """Whether its tokens are spelled in the byte alphabet."""
+        return (self.data.get("decoder") or {}).get("type") == "ByteLevel"
+
+    def decode_table(self) -> DecodeTable | None:
+        decoder = self.data.get("decoder") or {"type": None}
+        spelled: list[str | None] = [None] * self.vocab_size
+        for text, i in (*self.vocab.items(), *self.added_ids.items()):
+            spelled[i] = text
+        if "" in spelled:
+            return None
+        kind = decoder.get("type")
+        if kind == "ByteLevel":
+            # An added token is text, as HF 1.0 decodes it; 0.2x reads "é" as a byte even there.
+            return DecodeTable(
+                _each(spelled, lambda text: _or_text(None if text in self.added_ids else bytes_of(text), text))
+            )
+        if kind is None:  # HF puts spaces between the tokens
+            return DecodeTable(_each(spelled, lambda text: b" " + text.encode()), _each(spelled, str.encode))
+        if kind == "WordPiece":
+            return _word_piece(spelled, decoder)
+        if kind == "Metaspace":
+            return _metaspace(spelled, decoder)
+        if kind == "Sequence":
+            return _llama(spelled, decoder.get("decoders") or [])
+        return None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"content": self.content, "file": self.file, "beside": self.beside}
+
+
+def added_ids(vocab: Mapping[str, int], added: Iterable[str]) -> dict[str, int]:
+    """The id of each added token, as HF numbers them: that of the vocabulary, else the next free one.
+
+    HF does not always keep the id that the file gives.
+    """
+    ids: dict[str, int] = {}
+    highest = len(vocab) - 1
+    for text in added:
+        if text and text not in ids:
+            found = vocab.get(text)
+            ids[text] = highest + 1 if found is None else found
+            highest = max(highest, ids[text])
+    return ids
+
+
+def _hide(model: dict[str, Any], added: list[dict[str, Any]], hidden: list[str]) -> dict[str, Any]:
+    """The model and the added tokens with the `hidden` ones renamed to strings that no text contains.
+
+    Renamed, not removed: HF numbers the added tokens that are not in the vocabulary one after another.
+    """
+    vocab, unknown = model.get("vocab"), model.get("unk_token")
+    ordinary: set[str] = set()
+    if model.get("type") == "BPE":
+        # Single characters and what merges join are ordinary text as well as special, and must keep their names.
+        ordinary |= {text for text in vocab or () if len(text) == 1}
+        ordinary.update(*((left, right, left + right) for left, right in merge_pairs(model)))
+    # Byte 0xFF as ByteLevel spells it, which UTF-8 never contains, and two noncharacters for models that read
+    # characters.
+    names = {text: f"ÿ\uffff{i}\ufffe" for i, text in enumerate(hidden) if text not in ordinary}
+    if isinstance(vocab, dict):
+        changed: Any = {names.get(text, text): i for text, i in vocab.items()}
+    else:
+        changed = [[names.get(text, text), score] for text, score in vocab or []]
+    renamed = {"vocab": changed} | ({} if unknown is None else {"unk_token": names.get(unknown, unknown)})
+    out = set(hidden) - names.keys()
+    return {
+        "model": {**model, **renamed},
+        "added_tokens": [
+            {**one, "content": names.get(one["content"], one["content"])} for one in added if one["content"] not in out
+        ],
+    }
+
+
+# Decoders of HF as tables: each gives a token the same bytes wherever it stands, the first token aside.
+
+
+def _each(spelled: list[str | None], to_bytes: Any) -> list[bytes | None]:
+    return [None if text is None else to_bytes(text) for text in spelled]
+
+
+def _or_text(found: bytes | None, text: str) -> bytes:
+    return text.encode() if found is None else found
+
+
+def _word_piece(spelled: list[str | None], decoder: Mapping[str, Any]) -> DecodeTable | None:
+    prefix, cleanup = decoder.get("prefix", "##"), decoder.get("cleanup", True)
+
+    def cleaned(text: str) -> bytes:
+        for old, new in _CLEANUP if cleanup else ():
+            text = text.replace(old, new)
+        return text.encode()
+
+    def later(text: str) -> bytes:
+        return cleaned(text[len(prefix) :] if text.startswith(prefix) else f" {text}")
+
+    tokens = _each(spelled, later)
+    return None if b"" in tokens else DecodeTable(tokens, _each(spelled, cleaned))
+
+
+def _metaspace(spelled: list[str | None], decoder: Mapping[str, Any]) -> DecodeTable:
+    space = decoder.get("replacement", _SPACE)
+    tokens = _each(spelled, lambda text: text.replace(space, " ").encode())
+    if decoder.get("prepend_scheme", "always") == "never" or decoder.get("add_prefix_space") is False:
+        return DecodeTable(tokens)
+    return DecodeTable(tokens, _each(spelled, lambda text: text.replace(space, "").encode()))
+
+
+def _llama(spelled: list[str | None], steps: list[dict[str, Any]]) -> DecodeTable | None:
+    """Replace U+2581, then byte tokens, then perhaps one space taken off the start; as Llama and Mistral have it."""
+    kinds = [step.get("type") for step in steps]
+    if kinds not in (_LLAMA, [*_LLAMA, "Strip"]):
+        return None
+    pattern, new = steps[0].get("pattern") or {}, steps[0].get("content")
+    if pattern.get("String") != _SPACE or new != " ":
+        return None
+    strip = steps[3] if len(steps) == 4 else {}
+    if (strip.get("content", " "), strip.get("start", 0), strip.get("stop", 0)) not in ((" ", 0, 0), (" ", 1, 0)):
+        return None
+
+    def one(text: str) -> bytes:
+        text = text.replace(_SPACE, " ")
+        byte = _byte(text)
+        return text.encode() if byte is None else byte
+
+    tokens = _each(spelled, one)
+    first = [None if token is None else token.removeprefix(b" ") for token in tokens] if strip.get("start") else None
+    return DecodeTable(tokens, first, errors="home")
+
+
+def _byte(text: str) -> bytes | None:
+    """The byte of a token such as <0x0A>, by HF's rule: six characters, the inner two hexadecimal."""
+    if len(text.encode()) != 6 or not (text.startswith("<0x") and text.endswith(">")):
+        return None
+    try:
+        return bytes([int(text[3:5], 16)]) if "_" not in text and " " not in text else None
+    except ValueError:
+        return None
