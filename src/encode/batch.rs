@@ -32,6 +32,13 @@ pub struct Words {
 
 /// Encodes words that are not in the cache.
 pub trait Model: Sync {
+    /// Whether a word that begins with this byte has the ids of the word without it.
+    #[inline(always)]
+    fn without_first(&self, first: u8) -> bool {
+        let _ = first;
+        false
+    }
+
     /// How many units merging `word` starts from; more than `lockstep::LONGEST` if it must go alone.
     fn units(&self, word: &[u8]) -> usize;
 
@@ -167,7 +174,8 @@ impl Worker {
         for from in (0..n).step_by(AHEAD) {
             let to = (from + AHEAD).min(n);
             for i in from..to {
-                let (start, end) = (starts[i] as usize, starts[i + 1] as usize);
+                let end = starts[i + 1] as usize;
+                let start = start_of(model, text, starts[i] as usize);
                 let len = (end - start).min(16);
                 let hash = if start + 16 <= text.len() {
                     // SAFETY: 16 bytes from `start` are inside `text`.
@@ -221,7 +229,7 @@ impl Worker {
         let few = misses < FEW;
         for k in 0..misses {
             let i = self.missed[k];
-            let word = word_at(&self.words, text, i);
+            let word = word_at(model, &self.words, text, i);
             let units = model.units(word);
             if units > LONGEST {
                 self.values[usize::from(i)] = self.encode_one(isa, model, i, text);
@@ -256,7 +264,7 @@ impl Worker {
         }
         let waiting = std::mem::take(&mut self.queues[queue]);
         for &i in &waiting {
-            let word = word_at(&self.words, text, i);
+            let word = word_at(model, &self.words, text, i);
             if word.len() > SHORT {
                 prefetch(self.cache.long_bytes(self.keys[usize::from(i)] as u64));
             }
@@ -268,7 +276,7 @@ impl Worker {
         let mut ids = [0; 64 * GROUP];
         let mut size = 0;
         for (k, &i) in waiting.iter().enumerate() {
-            let word = word_at(&self.words, text, i);
+            let word = word_at(model, &self.words, text, i);
             match self.known(model, i, word) {
                 Some(value) => self.values[usize::from(i)] = value,
                 None => {
@@ -319,7 +327,7 @@ impl Worker {
     /// A word that is not merged in lockstep.
     #[inline(always)]
     fn encode_one<I: Isa, M: Model>(&mut self, isa: I, model: &M, i: u16, text: &[u8]) -> u128 {
-        let word = word_at(&self.words, text, i);
+        let word = word_at(model, &self.words, text, i);
         let cached = word.len() <= cache::LONGEST;
         if cached {
             if word.len() > SHORT {
@@ -343,9 +351,14 @@ impl Worker {
 }
 
 #[inline(always)]
-fn word_at<'t>(words: &Words, text: &'t [u8], i: u16) -> &'t [u8] {
+fn start_of<M: Model>(model: &M, text: &[u8], start: usize) -> usize {
+    start + usize::from(model.without_first(text[start]))
+}
+
+#[inline(always)]
+fn word_at<'t, M: Model>(model: &M, words: &Words, text: &'t [u8], i: u16) -> &'t [u8] {
     let i = usize::from(i);
-    &text[words.starts[i] as usize..words.starts[i + 1] as usize]
+    &text[start_of(model, text, words.starts[i] as usize)..words.starts[i + 1] as usize]
 }
 
 /// The hash of a word as [`Model::whole`] is asked with.

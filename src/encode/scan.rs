@@ -62,6 +62,18 @@ pub trait Cut {
     /// Bit p is set where a word certainly starts p bytes after `at`, where `block` is and a word starts too, but bit 0
     /// is clear. No bit at all means: ask `end`.
     fn starts(&self, at: usize, block: &[u8; BLOCK]) -> u64;
+
+    /// Whether a run of characters begins at `at` that `run` takes.
+    #[inline(always)]
+    fn is_run(&self, _at: usize) -> bool {
+        false
+    }
+
+    /// Encodes characters at `at` that need no cache, as many as there are; gives where they end.
+    #[inline(always)]
+    fn run(&self, at: usize, _out: &mut Vec<u32>) -> usize {
+        at
+    }
 }
 
 /// The words of a split that has a scanner.
@@ -116,6 +128,16 @@ impl Cut for ByWordPiece<'_> {
     fn starts(&self, _: usize, block: &[u8; BLOCK]) -> u64 {
         self.0.starts(block)
     }
+
+    #[inline(always)]
+    fn is_run(&self, at: usize) -> bool {
+        self.0.is_run(self.1, at)
+    }
+
+    #[inline(always)]
+    fn run(&self, at: usize, out: &mut Vec<u32>) -> usize {
+        self.0.run(self.1, at, out)
+    }
 }
 
 /// Words whose ends a function tells.
@@ -162,12 +184,15 @@ pub fn encode<C: Cut, M: Model>(
 ) -> Result<()> {
     let mut cursor = Cursor { at: 0, one_by_one_until: 0, patience: BLOCK, inside_until: 0 };
     let len = stretch.end - stretch.start;
-    while cursor.at < len {
+    loop {
+        cursor.at = cut.run(cursor.at, &mut worker.out);
+        if cursor.at == len {
+            return Ok(());
+        }
         let base = cursor.at;
         with_isa(worker.portable, Fill { cut, joined, cursor: &mut cursor, words: &mut worker.words });
         flush(worker, model, stretch, base, cursor.at, drain)?;
     }
-    Ok(())
 }
 
 /// Encodes a stretch that a regex or a sequence of splits cuts.
@@ -257,6 +282,9 @@ impl<C: Cut> WithIsa for Fill<'_, C> {
                 // longer each time.
                 cursor.one_by_one_until = at + cursor.patience;
                 cursor.patience = (2 * cursor.patience).min(16 * BLOCK);
+            }
+            if count > 0 && cut.is_run(at) {
+                break;
             }
             let mut end = if at < cursor.inside_until { cursor.inside_until } else { cut.end(at) };
             if let Some(joined) = joined

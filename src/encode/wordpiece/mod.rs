@@ -65,6 +65,8 @@ pub struct WordPiece {
     largest_id: u32,
     max_chars: usize,
     clean: bool,
+    /// See `scan`.
+    alone_ids: Vec<u32>,
 }
 
 /// Buffers of [`WordPiece::encode`], so that it need not allocate. They hold at most four bytes for each of
@@ -87,7 +89,11 @@ impl WordPiece {
         let (trie, start, middle) = Trie::new(tokens, &continuing)?;
         let &Options { unk, max_chars, clean, .. } = options;
         let largest_id = tokens.iter().map(|&(_, id)| id).fold(unk, u32::max);
-        Ok(WordPiece { trie, start, middle, classes: classes::build(options), unk, largest_id, max_chars, clean })
+        let classes = classes::build(options);
+        let mut made =
+            WordPiece { trie, start, middle, classes, unk, largest_id, max_chars, clean, alone_ids: vec![] };
+        made.alone_ids = made.find_alone_ids();
+        Ok(made)
     }
 
     /// The largest id that it can write.
@@ -243,6 +249,12 @@ fn characters(word: &[u8]) -> usize {
 }
 
 impl Model for WordPiece {
+    /// White space gives no ids, nor does a control that is deleted.
+    #[inline(always)]
+    fn without_first(&self, first: u8) -> bool {
+        if self.clean { first <= b' ' } else { first == b' ' || matches!(first, b'\t'..=b'\r') }
+    }
+
     /// Nothing is merged: every word goes alone.
     #[inline(always)]
     fn units(&self, _: &[u8]) -> usize {

@@ -2,15 +2,20 @@
 //!
 //! In: a text and a position at which a word starts. Out: its end, or a bit wherever a further word starts.
 //! A word starts at p if the character before p is not white space, and either that character stands alone
-//! (punctuation, an ideograph) or the one at p does or is white space. So two neighbours decide, and no state goes from
-//! block to block. A test compares the two ways.
+//! (punctuation, an ideograph) or the one at p does or is white space. And of white space in a run the last one starts a
+//! word: so the same word after an indent is the same to the cache, and not longer. Three neighbours decide, and no
+//! state goes from block to block. A test compares the two ways.
 
-use super::WordPiece;
+use super::{Scratch, WordPiece};
 use super::classes::{CJK, PUNCTUATION, WHITE};
 use crate::encode::normalize::decode;
+use crate::encode::scan::FULL;
 
 /// Bytes in a block: one for each bit of a word.
 pub const BLOCK: usize = 64;
+
+/// In place of an id.
+const NO_ID: u32 = u32::MAX;
 
 /// Characters that are words by themselves.
 const ALONE: u8 = PUNCTUATION | CJK;
@@ -19,15 +24,22 @@ impl WordPiece {
     /// The end of the raw word that starts at `at`, which is inside the text. The text is valid UTF-8.
     #[inline]
     pub fn end(&self, text: &[u8], at: usize) -> usize {
-        let mut at = at;
-        // White space, and one character that is none.
-        let class = loop {
-            let (class, len) = self.class(text, at);
-            at += len;
-            if class & WHITE == 0 || len == 0 {
-                break class;
+        let (mut class, len) = self.class(text, at);
+        let mut at = at + len;
+        if class & WHITE != 0 {
+            // A run up to its last one, or that one with what comes after it.
+            let (mut next, mut len) = self.class(text, at);
+            let mut last = None;
+            while next & WHITE != 0 {
+                last = Some(at);
+                at += len;
+                (next, len) = self.class(text, at);
             }
-        };
+            if let Some(last) = last {
+                return last;
+            }
+            (class, at) = (next, at + len);
+        }
         if class & ALONE != 0 {
             return at;
         }
@@ -61,7 +73,55 @@ impl WordPiece {
         // Up to the first byte whose class is not known; after punctuation a word starts there, whatever it is.
         let first_unknown = unknown & unknown.wrapping_neg();
         let known = first_unknown.wrapping_sub(1);
-        starts & known & !1 | alone << 1 & first_unknown
+        // The last of a run, where it is known what follows it.
+        let last_white = white & white << 1 & !(white >> 1) & known >> 1;
+        (starts & known | last_white) & !1 | alone << 1 & first_unknown
+    }
+
+    /// The characters at `at` that stand alone, beyond ASCII, as long as there are some and `out` is not full: their ids
+    /// go there. Gives where they end.
+    #[inline(always)]
+    pub fn run(&self, text: &[u8], mut at: usize, out: &mut Vec<u32>) -> usize {
+        while out.len() < FULL
+            && let Some(id) = self.alone_id(text, at)
+        {
+            out.push(id);
+            at += 3;
+        }
+        at
+    }
+
+    /// Whether some characters that stand alone follow each other at `at`.
+    #[inline(always)]
+    pub fn is_run(&self, text: &[u8], at: usize) -> bool {
+        self.alone_id(text, at).is_some() && (1..4).all(|n| self.alone_id(text, at + 3 * n).is_some())
+    }
+
+    #[inline(always)]
+    fn alone_id(&self, text: &[u8], at: usize) -> Option<u32> {
+        let three = text.get(at..)?.first_chunk::<3>()?;
+        if three[0] & 0xf0 != 0xe0 {
+            return None;
+        }
+        let (code_point, _) = decode(three, 0);
+        let id = self.alone_ids[code_point];
+        if id == NO_ID { None } else { Some(id) }
+    }
+
+    /// The id of each character of three bytes that stands alone and has one id.
+    pub(super) fn find_alone_ids(&self) -> Vec<u32> {
+        let (mut scratch, mut ids) = (Scratch::default(), vec![]);
+        let mut table = vec![NO_ID; 0x1_0000];
+        for character in '\u{800}'..='\u{ffff}' {
+            if self.classes[character as usize] & ALONE != 0 {
+                ids.clear();
+                self.encode(character.encode_utf8(&mut [0; 4]).as_bytes(), &mut scratch, &mut ids);
+                if let [id] = ids[..] {
+                    table[character as usize] = id;
+                }
+            }
+        }
+        table
     }
 
     /// Calls `each` with every raw word of `text` in order; concatenated they are `text`.
