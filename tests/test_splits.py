@@ -24,7 +24,7 @@ import tiktoken
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from piecemill.tokenizers.byte_bpe_json import NotPlain, _split
+from piecemill.tokenizers.models.byte_bpe import NotPlain, _split
 from tokenizers import Regex, pre_tokenizers
 
 import piecemill as pm
