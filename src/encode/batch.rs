@@ -4,7 +4,7 @@
 //! 1. key    the first 16 bytes of each word, masked to its length; a hash; the cache line is fetched
 //! 2. probe  two keys compared at once; values are copied aside, the places of misses listed
 //! 3. miss   longer words, words seen earlier in the batch, tokens of the vocabulary, and at last merging
-//! 4. write  five ids at a time, whether there are five or not
+//! 4. write  six ids at a time, whether there are six or not
 //! ```
 //! Values are copied before anything is put in, so a new word may take the place of one that the batch still needs.
 
@@ -198,7 +198,7 @@ impl Worker {
         let mut end = self.out.len();
         for &value in &self.values[..n] {
             let ids = count(value);
-            // SAFETY: room was reserved for five ids a word, for all that is in the spill, and for the eight that
+            // SAFETY: room was reserved for six ids a word, for all that is in the spill, and for the eight that
             // `unpack` writes.
             unsafe {
                 let out = self.out.as_mut_ptr().add(end);

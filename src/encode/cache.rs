@@ -1,8 +1,8 @@
 //! Words that were seen before, and their ids: memory of a fixed size that starts small.
 //!
 //! Words of up to 15 bytes lie in lines of two keys and two values, one processor cache line each; a third word of
-//! the same line takes the place of the older. A value is up to five ids of 24 bits and their count. Longer words, and
-//! the ids of words with more than five, lie in a ring of memory whose oldest content is overwritten: a place is
+//! the same line takes the place of the older. A value is up to six ids of 20 bits and their count. Longer words, and
+//! ids that do not fit, lie in a ring of memory whose oldest content is overwritten: a place is
 //! valid as long as the ring has not come round to it. The bytes are always compared, so a hit is exact, and a word
 //! that was driven out is only encoded again: ids never depend on the size of the cache.
 
@@ -21,21 +21,26 @@ pub struct Line {
 }
 
 /// Ids that fit a value.
-pub const PACKED: usize = 5;
+pub const PACKED: usize = 6;
 
 /// The count of a value whose ids are in the spill of the batch.
 pub const SPILLED: u128 = 0xff;
 /// The count of a value whose ids are in the ring.
 const IN_RING: u128 = 0xfe;
 
-/// Up to [`PACKED`] ids below 2^24 as a value; the count is its top byte.
+/// Up to [`PACKED`] ids as a value; the count is its top byte. None if there are more, or one has more than 20 bits.
 #[inline(always)]
-pub fn pack(ids: &[u32]) -> u128 {
-    let mut value = ids.len() as u128;
-    for k in (0..PACKED).rev() {
-        value = value << 24 | if k < ids.len() { u128::from(ids[k]) } else { 0 };
+pub fn pack(ids: &[u32]) -> Option<u128> {
+    if ids.len() > PACKED {
+        return None;
     }
-    value
+    let mut value = 0;
+    let mut all = 0;
+    for &id in ids.iter().rev() {
+        value = value << 20 | u128::from(id);
+        all |= id;
+    }
+    if all < 1 << 20 { Some(value | (ids.len() as u128) << 120) } else { None }
 }
 
 /// The count of a value.
@@ -237,8 +242,7 @@ impl Cache {
     #[inline(always)]
     pub fn put(&mut self, line: u32, key: u128, ids: &[u32], spill: &mut Vec<u32>) -> u128 {
         self.added += 1;
-        if ids.len() <= PACKED {
-            let value = pack(ids);
+        if let Some(value) = pack(ids) {
             self.put_line(line, key, value);
             return value;
         }
@@ -286,7 +290,7 @@ impl Cache {
             return None;
         }
         let ids = &self.ring[place + words..][..usize::from(found.ids)];
-        Some(if ids.len() <= PACKED { pack(ids) } else { spilled(ids, spill) })
+        Some(packed_or_spilled(ids, spill))
     }
 
     /// Keeps the ids of a word of more than 15 bytes, unless it is very long, and gives their value for this batch.
@@ -311,7 +315,7 @@ impl Cache {
             self.longs[slot] = long;
             self.added += 1;
         }
-        if ids.len() <= PACKED { pack(ids) } else { spilled(ids, spill) }
+        packed_or_spilled(ids, spill)
     }
 
     /// Where in memory the place of a long word is, to be fetched early.
@@ -352,6 +356,14 @@ impl Cache {
         }
         self.head = at + need as u64;
         at
+    }
+}
+
+#[inline(always)]
+fn packed_or_spilled(ids: &[u32], spill: &mut Vec<u32>) -> u128 {
+    match pack(ids) {
+        Some(value) => value,
+        None => spilled(ids, spill),
     }
 }
 

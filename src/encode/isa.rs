@@ -26,7 +26,7 @@ pub trait Isa: Copy + Send + Sync {
     /// Copies the value of `key` in `line` to `value`; true if there is none that can be used as it is.
     fn probe(self, line: &Line, key: &u128, value: &mut u128) -> bool;
 
-    /// Writes the five ids of 24 bits in `value`, and three more words that mean nothing.
+    /// Writes the six ids of 20 bits in `value`, and two more words that mean nothing.
     ///
     /// # Safety
     /// 8 ids can be written at `out`.
@@ -143,9 +143,9 @@ impl Isa for Portable {
 
     #[inline(always)]
     unsafe fn unpack(self, value: u128, out: *mut u32) {
-        for place in 0..5 {
+        for place in 0..6 {
             // SAFETY: the caller says that 8 ids can be written.
-            unsafe { out.add(place).write((value >> (24 * place)) as u32 & 0xff_ffff) };
+            unsafe { out.add(place).write((value >> (20 * place)) as u32 & 0xf_ffff) };
         }
     }
 }
@@ -244,12 +244,14 @@ mod x86 {
             // SAFETY: `self` exists only where AVX2 does; the caller says that 8 ids can be written.
             unsafe {
                 let value = _mm256_broadcastsi128_si256(_mm_loadu_si128((&raw const value).cast()));
-                // A shuffle index with its high bit set gives a zero byte.
+                // The bytes of each id, of which every other one begins in the middle of a byte.
                 let pick = _mm256_setr_epi8(
-                    0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1, //
-                    12, 13, 14, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
+                    0, 1, 2, -1, 2, 3, 4, -1, 5, 6, 7, -1, 7, 8, 9, -1, //
+                    10, 11, 12, -1, 12, 13, 14, -1, -1, -1, -1, -1, -1, -1, -1, -1,
                 );
-                _mm256_storeu_si256(out.cast(), _mm256_shuffle_epi8(value, pick));
+                let shift = _mm256_setr_epi32(0, 4, 0, 4, 0, 4, 0, 0);
+                let ids = _mm256_srlv_epi32(_mm256_shuffle_epi8(value, pick), shift);
+                _mm256_storeu_si256(out.cast(), _mm256_and_si256(ids, _mm256_set1_epi32(0xf_ffff)));
             }
         }
     }
