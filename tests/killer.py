@@ -98,12 +98,11 @@ def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text())
     # Before the first fork, so that no child pays for it.
     import piecemill.preparing.run  # noqa: F401
-    from piecemill.preparing.encoding import Encoder
     from piecemill.tokenizers import load_tokenizer
 
     work = Path(spec["work"])
     tokenizer = load_tokenizer(spec["tokenizer"])
-    Encoder(tokenizer, eos="auto", bos="none", special="plain").warm_up()
+    tokenizer.encode("load the engine")
     whole = work / "whole"
     started = time.monotonic()
     assert child(spec, whole, tokenizer, None, None, 1) == 0

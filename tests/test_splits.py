@@ -24,12 +24,12 @@ import tiktoken
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from piecemill.tokenizers.byte_bpe_json import NotPlain, _split
 from tokenizers import Regex, pre_tokenizers
 
 import piecemill as pm
 from piecemill._core import resolve_split, split_text, split_text_reference, splits
 from piecemill.errors import SplitError
+from piecemill.tokenizers.models.byte_bpe import NotPlain, _split
 from piecemill.tokenizers.models.writing import pre_tokenizer
 from piecemill.tokenizers.splits import NAMED as TABLE
 from piecemill.tokenizers.splits import PATTERNS, name_of, pattern_of, specs_of

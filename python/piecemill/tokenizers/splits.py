@@ -64,9 +64,3 @@ def name_of(pattern: Pattern | None) -> str:
         return pattern if resolve_split(pattern)[1] == (pattern,) else f"regex:{pattern}"
     except SplitError:
         return f"regex:{pattern}"
-
-
-def cuts_at_spaces(pattern: Pattern | None) -> bool:
-    """Whether the table says so of the split that `pattern` belongs to."""
-    row = NAMED.get(name_of(pattern))
-    return row is not None and row["cuts_at_spaces"]
