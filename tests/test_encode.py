@@ -46,9 +46,7 @@ def flat(texts):
 
 
 def encode(encoder, texts, *, bos=None, eos=None, narrow=False, special="plain", threads=1):
-    ids, ends = encoder.encode_flat(
-        *flat(texts), bos=bos, eos=eos, narrow=narrow, special=special, threads=threads
-    )
+    ids, ends = encoder.encode_flat(*flat(texts), bos=bos, eos=eos, narrow=narrow, special=special, threads=threads)
     return [row.tolist() for row in np.split(ids, ends[:-1])] if len(ends) else []
 
 
@@ -71,7 +69,9 @@ def small_ranks():
     from piecemill.training import train_bpe
 
     scripts = (Path(__file__).parent / "scripts.txt").read_text()
-    vocabulary = train_bpe([*library_texts(8), scripts * 20], vocab_size=1500, split="cl100k", special_tokens=[]).vocabulary
+    vocabulary = train_bpe(
+        [*library_texts(8), scripts * 20], vocab_size=1500, split="cl100k", special_tokens=[]
+    ).vocabulary
     return {vocabulary.tokens[i]: rank for rank, i in enumerate(vocabulary.ranked)}
 
 
@@ -144,7 +144,9 @@ def hf_tokenizer(path):
 
 
 @needs_shared
-@pytest.mark.parametrize(("file", "split"), [("gpt2/tokenizer.json", "gpt2"), ("deepseek_v3.tokenizer.json.gz", "deepseek-v3")])
+@pytest.mark.parametrize(
+    ("file", "split"), [("gpt2/tokenizer.json", "gpt2"), ("deepseek_v3.tokenizer.json.gz", "deepseek-v3")]
+)
 def test_lists_of_merges_give_the_ids_of_tokenizers(file, split):
     tokenizers = pytest.importorskip("tokenizers")
     from piecemill.tokenizers.models.byte_level import bytes_of
@@ -177,7 +179,14 @@ def mistral_encoder(**options):
     model, plain, byte_ids = mistral()
     tokens = flat([model.id_to_piece(i) for i in plain])
     return _core.Encoder.characters(
-        *tokens, np.array(plain, np.uint32), None, byte_ids=byte_ids, unk=None, fuse_unk=False, prefix="first", **options
+        *tokens,
+        np.array(plain, np.uint32),
+        None,
+        byte_ids=byte_ids,
+        unk=None,
+        fuse_unk=False,
+        prefix="first",
+        **options,
     )
 
 
@@ -260,7 +269,10 @@ def test_marks_widths_and_threads():
 
 def test_arrays_stay_as_they_are_while_buffers_are_used_again():
     rows = [["some words here"], ["other words there"], ["and more"]]
-    kept = [cached_small().encode_flat(*flat(row), bos=None, eos=None, narrow=False, special="plain", threads=1)[0] for row in rows]
+    kept = [
+        cached_small().encode_flat(*flat(row), bos=None, eos=None, narrow=False, special="plain", threads=1)[0]
+        for row in rows
+    ]
     before = [ids.tolist() for ids in kept]
     for _ in range(50):
         encode(cached_small(), ["quite another text altogether"])

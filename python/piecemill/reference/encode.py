@@ -5,6 +5,7 @@ words is the split, whose definition is its regex (`_core.split_text_reference`)
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 
 Pair = tuple[bytes, bytes]
 
@@ -15,7 +16,7 @@ def by_ranks(ranks: Mapping[bytes, int]) -> Callable[[bytes, bytes], int | None]
 
 
 def by_merges(merges: Sequence[Pair]) -> Callable[[bytes, bytes], int | None]:
-    """HF `tokenizers`: two parts merge if the pair is listed; its place says how soon, the last one if it is there twice."""
+    """HF `tokenizers`: two parts merge if the pair is listed; its place says how soon (the last, if it is there twice)."""
     places = {pair: place for place, pair in enumerate(merges)}
     return lambda left, right: places.get((left, right))
 
@@ -28,7 +29,7 @@ def merge(units: Iterable[bytes], rank: Callable[[bytes, bytes], int | None]) ->
     """
     parts = list(units)
     while True:
-        ranked = [(rank(left, right), at) for at, (left, right) in enumerate(zip(parts, parts[1:], strict=False))]
+        ranked = [(rank(left, right), at) for at, (left, right) in enumerate(pairwise(parts))]
         candidates = [(found, at) for found, at in ranked if found is not None]
         if not candidates:
             return parts
@@ -53,8 +54,8 @@ def encode_bytes(
 
 
 def encode_characters(text: str, ids: Mapping[str, int], byte_ids: Sequence[int], *, prefix: bool) -> list[int]:
-    """SentencePiece BPE of a whole text, without normalization: a space is U+2581, `ids` are in the order of scores, and a
-    character without a piece becomes its bytes.
+    """SentencePiece BPE of a whole text, without normalization: a space is U+2581, `ids` are in the order of scores, and
+    a character without a piece becomes its bytes.
 
     >>> encode_characters("a b", {"▁a": 7, "▁": 8, "a": 9}, range(100, 356), prefix=True)
     [7, 8, 198]
