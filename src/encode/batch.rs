@@ -54,6 +54,7 @@ pub trait Model: Sync {
         isa: I,
         words: &[&[u8]],
         lanes: &mut [Lanes<LANES>; GROUP],
+        scratch: &mut Scratch,
         ids: &mut GroupIds,
         ends: &mut [usize; GROUP],
     );
@@ -68,6 +69,7 @@ pub struct Scratch {
     pub long: long::Scratch,
     pub wordpiece: wordpiece::Scratch,
     pub text: Vec<u8>,
+    pub ids: Vec<u32>,
 }
 
 /// Lanes and longest word of each queue of misses. Words of about the same length take about as many rounds.
@@ -133,21 +135,20 @@ impl Worker {
         }
     }
 
-    /// Makes the cache fit a call with so many bytes of text.
-    pub fn fit(&mut self, text: usize) {
-        struct Fit<'a>(&'a mut Cache, usize);
-        impl WithIsa for Fit<'_> {
+    /// Makes the cache ready for a text of so many bytes: large at once is cheaper than by and by.
+    pub fn expect(&mut self, text: usize) {
+        struct Expect<'a>(&'a mut Cache, usize);
+        impl WithIsa for Expect<'_> {
             type Out = ();
             #[inline(always)]
             fn run<I: Isa>(self, isa: I) {
-                self.0.fit(self.1, |key| {
-                    let mut same = 0;
-                    // SAFETY: a key is 16 bytes. Its last byte is its length, and the others are those of a word.
-                    unsafe { isa.key(std::ptr::from_ref(key).cast(), (key >> 120) as usize, &mut same) }
-                });
+                self.0.grow(self.1, |key| hash_of(isa, key));
             }
         }
-        with_isa(self.portable, Fit(&mut self.cache, text));
+        let lines = self.cache.lines_for(text);
+        if lines > self.cache.line_count() {
+            with_isa(self.portable, Expect(&mut self.cache, lines));
+        }
     }
 
     /// Appends the ids of the words in `self.words` to `self.out`. `text` begins where the first word does, and goes on
@@ -166,9 +167,16 @@ impl Worker {
 
     #[inline(always)]
     fn encode_with<I: Isa, M: Model>(&mut self, isa: I, model: &M, text: &[u8]) {
+        if self.cache.is_full() {
+            self.cache.grow(self.cache.more_lines(), |key| hash_of(isa, key));
+        }
         let n = self.words.count;
+        // As locals: what is behind `self` would be read again after every write.
         let starts = &self.words.starts[..=n];
-        assert!(n <= ROOM && starts[n] as usize <= text.len());
+        let (keys, values) = (&mut self.keys[..n], &mut self.values[..n]);
+        let (numbers, missed) = (&mut self.lines[..n], &mut self.missed[..=n]);
+        let lines = self.cache.lines();
+        assert!(starts[n] as usize <= text.len());
         debug_assert!(starts.is_sorted());
         let mut misses = 0;
         for from in (0..n).step_by(AHEAD) {
@@ -179,21 +187,20 @@ impl Worker {
                 let len = (end - start).min(16);
                 let hash = if start + 16 <= text.len() {
                     // SAFETY: 16 bytes from `start` are inside `text`.
-                    unsafe { isa.key(text.as_ptr().add(start), len, &mut self.keys[i]) }
+                    unsafe { isa.key(text.as_ptr().add(start), len, &mut keys[i]) }
                 } else {
                     // Near the end of the memory.
                     let mut last = [0; 16];
                     last[..len].copy_from_slice(&text[start..start + len]);
                     // SAFETY: 16 bytes.
-                    unsafe { isa.key(last.as_ptr(), len, &mut self.keys[i]) }
+                    unsafe { isa.key(last.as_ptr(), len, &mut keys[i]) }
                 };
-                let line = self.cache.line(hash);
-                self.lines[i] = line;
-                prefetch(self.cache.at(line));
+                numbers[i] = lines.number(hash);
+                prefetch(lines.at(numbers[i]));
             }
             for i in from..to {
-                let miss = isa.probe(self.cache.at(self.lines[i]), &self.keys[i], &mut self.values[i]);
-                self.missed[misses] = i as u16;
+                let miss = isa.probe(lines.at(numbers[i]), &keys[i], &mut values[i]);
+                missed[misses] = i as u16;
                 misses += usize::from(miss);
             }
         }
@@ -203,25 +210,28 @@ impl Worker {
         }
         // 4. write
         self.out.reserve(cache::PACKED * n + self.spill.len() + 8);
-        let mut end = self.out.len();
+        let before = self.out.len();
+        // SAFETY: the end of what is there.
+        let first = unsafe { self.out.as_mut_ptr().add(before) };
+        let mut written = 0;
         for &value in &self.values[..n] {
             let ids = count(value);
             // SAFETY: room was reserved for six ids a word, for all that is in the spill, and for the eight that
             // `unpack` writes.
             unsafe {
-                let out = self.out.as_mut_ptr().add(end);
                 if ids == SPILLED as usize {
                     let range = spill_range(value);
-                    end += range.len();
-                    std::ptr::copy_nonoverlapping(self.spill.as_ptr().add(range.start), out, range.len());
+                    let from = self.spill.as_ptr().add(range.start);
+                    std::ptr::copy_nonoverlapping(from, first.add(written), range.len());
+                    written += range.len();
                 } else {
-                    isa.unpack(value, out);
-                    end += ids;
+                    isa.unpack(value, first.add(written));
+                    written += ids;
                 }
             }
         }
         // SAFETY: so many were written, within what was reserved.
-        unsafe { self.out.set_len(end) };
+        unsafe { self.out.set_len(before + written) };
     }
 
     #[inline(always)]
@@ -273,7 +283,8 @@ impl Worker {
         let mut places = [0u16; GROUP];
         let mut ends = [0; GROUP];
         let mut lanes = [const { Lanes::<LANES>::EMPTY }; GROUP];
-        let mut ids = [0; 64 * GROUP];
+        let mut ids = [0; 192 * GROUP];
+        let mut scratch = std::mem::take(&mut self.scratch);
         let mut size = 0;
         for (k, &i) in waiting.iter().enumerate() {
             let word = word_at(model, &self.words, text, i);
@@ -285,7 +296,7 @@ impl Worker {
                 }
             }
             if size == GROUP || size > 0 && k + 1 == waiting.len() {
-                model.encode_group::<I, LANES>(isa, &group[..size], &mut lanes, &mut ids, &mut ends);
+                model.encode_group::<I, LANES>(isa, &group[..size], &mut lanes, &mut scratch, &mut ids, &mut ends);
                 let mut from = 0;
                 for k in 0..size {
                     self.values[usize::from(places[k])] = self.keep(places[k], group[k], &ids[from..ends[k]]);
@@ -294,6 +305,7 @@ impl Worker {
                 size = 0;
             }
         }
+        self.scratch = scratch;
         self.queues[queue] = waiting;
         self.queues[queue].clear();
     }
@@ -348,6 +360,13 @@ impl Worker {
         self.alone.shrink_to(1 << 16);
         value
     }
+}
+
+#[inline(always)]
+fn hash_of<I: Isa>(isa: I, key: &u128) -> u32 {
+    let mut same = 0;
+    // SAFETY: a key is 16 bytes: a word, and its length in the last byte.
+    unsafe { isa.key(std::ptr::from_ref(key).cast(), (key >> 120) as usize, &mut same) }
 }
 
 #[inline(always)]

@@ -1,59 +1,14 @@
 //! BPE as a model of words: bytes or characters, merged in lockstep or, where they are many, from the left.
 
-use super::batch::{Model, Scratch, word_hash};
+use super::batch::{Model, Scratch};
 use super::isa::{Isa, Portable};
 use super::joined::{Joined, SPACE, code_point};
 use super::lockstep::{GROUP, GroupIds, LONGEST, Lanes, merge};
 use super::long::Long;
 use super::pairs::NOBODY;
 use super::vocabulary::{Symbols, Unit};
+use super::whole::WholeWords;
 use crate::error::{Error, Result};
-
-/// The tokens that a whole word can be.
-pub struct WholeWords {
-    /// Hash bits above, symbol + 1 below; 0 is empty.
-    slots: Vec<u64>,
-}
-
-const SYMBOL_BITS: u32 = 24;
-
-impl WholeWords {
-    /// All tokens, or only those whose bytes encode to themselves.
-    fn new(symbols: &Symbols, all: bool) -> WholeWords {
-        let mut slots = vec![0; (symbols.len() * 2).next_power_of_two().max(16)];
-        for symbol in (0..symbols.len() as u32).filter(|&symbol| all || symbols.is_itself(symbol)) {
-            let hash = word_hash(symbols.bytes(symbol));
-            let mut at = hash as usize & (slots.len() - 1);
-            while slots[at] != 0 {
-                at = (at + 1) & (slots.len() - 1);
-            }
-            slots[at] = hash >> SYMBOL_BITS << SYMBOL_BITS | u64::from(symbol + 1);
-        }
-        WholeWords { slots }
-    }
-
-    #[inline(always)]
-    fn get(&self, symbols: &Symbols, word: &[u8], hash: u64) -> Option<u32> {
-        let mut at = hash as usize & (self.slots.len() - 1);
-        loop {
-            let slot = self.slots[at];
-            if slot == 0 {
-                return None;
-            }
-            if slot >> SYMBOL_BITS == hash >> SYMBOL_BITS {
-                let symbol = (slot & ((1 << SYMBOL_BITS) - 1)) as u32 - 1;
-                if symbols.bytes(symbol) == word {
-                    return Some(symbols.ids[symbol as usize]);
-                }
-            }
-            at = (at + 1) & (self.slots.len() - 1);
-        }
-    }
-
-    fn slot(&self, hash: u64) -> *const u8 {
-        (&raw const self.slots[hash as usize & (self.slots.len() - 1)]).cast()
-    }
-}
 
 /// Byte-level BPE.
 pub struct Bytes {
@@ -85,7 +40,7 @@ impl Bytes {
         let first_merge = (0..1 << 16)
             .map(|two: usize| symbols.pairs.get(Portable, symbol_of[two & 0xff], symbol_of[two >> 8]))
             .collect();
-        let whole = WholeWords::new(&symbols, whole_words);
+        let whole = WholeWords::new(symbols.whole(whole_words));
         let joined = Joined::new((0..symbols.len() as u32).map(|symbol| symbols.bytes(symbol)));
         // With tokens that only a whole word can be, a part of a word must not be taken for a word.
         let whole_words = whole_words && (0..symbols.len() as u32).any(|symbol| !symbols.is_itself(symbol));
@@ -104,6 +59,13 @@ impl Bytes {
 }
 
 impl Symbols {
+    /// The bytes and the id of each token that a whole word can be: all, or only those that encode to themselves.
+    fn whole(&self, all: bool) -> impl Iterator<Item = (&[u8], u32)> {
+        (0..self.len() as u32)
+            .filter(move |&symbol| all || self.is_itself(symbol))
+            .map(|symbol| (self.bytes(symbol), self.ids[symbol as usize]))
+    }
+
     /// Merges the words in `lanes` and writes their ids.
     #[inline(always)]
     fn merge_group<I: Isa, const LANES: usize>(
@@ -130,7 +92,7 @@ impl Model for Bytes {
 
     #[inline(always)]
     fn whole(&self, word: &[u8], hash: u64) -> Option<u32> {
-        self.whole.get(&self.symbols, word, hash)
+        self.whole.get(word, hash)
     }
 
     #[inline(always)]
@@ -144,6 +106,7 @@ impl Model for Bytes {
         isa: I,
         words: &[&[u8]],
         lanes: &mut [Lanes<LANES>; GROUP],
+        _: &mut Scratch,
         ids: &mut GroupIds,
         ends: &mut [usize; GROUP],
     ) {
@@ -227,7 +190,7 @@ impl Characters {
             String::from_utf8_lossy(token).chars().all(|character| symbol_of.get(u32::from(character)).is_some())
         };
         let joined = Joined::new((0..symbols.len() as u32).map(|symbol| symbols.bytes(symbol)).filter(known));
-        let whole = WholeWords::new(&symbols, false);
+        let whole = WholeWords::new(symbols.whole(false));
         Ok(Characters { symbols, symbol_of, joined, fuses, unknown, whole, long: Long::default() })
     }
 
@@ -278,7 +241,7 @@ impl Model for Characters {
 
     #[inline(always)]
     fn whole(&self, word: &[u8], hash: u64) -> Option<u32> {
-        self.whole.get(&self.symbols, word, hash)
+        self.whole.get(word, hash)
     }
 
     #[inline(always)]
@@ -292,6 +255,7 @@ impl Model for Characters {
         isa: I,
         words: &[&[u8]],
         lanes: &mut [Lanes<LANES>; GROUP],
+        _: &mut Scratch,
         ids: &mut GroupIds,
         ends: &mut [usize; GROUP],
     ) {

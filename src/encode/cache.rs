@@ -7,6 +7,7 @@
 //! that was driven out is only encoded again: ids never depend on the size of the cache.
 
 use super::isa::{SHORT, hash_long};
+use super::memory::LARGE_PAGE;
 use memmap2::MmapMut;
 use std::marker::PhantomData;
 
@@ -60,8 +61,8 @@ struct Long {
     ids: u16,
 }
 
-/// A large table of zeros, of whose memory only what is used becomes real. On pages of 2 MiB where the system has them:
-/// with pages of 4 KiB a lookup in a cache of 16 MiB misses the processor's table of pages as well.
+/// A table of zeros, of whose memory only what is used becomes real. If `dense`, on pages of 2 MiB where the system has
+/// them: with pages of 4 KiB a lookup among lines of 16 MiB misses the processor's table of pages as well.
 struct Table<T> {
     memory: MmapMut,
     /// Where in the memory the first item is: at the start of a large page.
@@ -82,12 +83,10 @@ unsafe impl Zero for Long {}
 // SAFETY: an integer.
 unsafe impl Zero for u32 {}
 
-const LARGE_PAGE: usize = 2 << 20;
-
 impl<T: Zero> Table<T> {
-    fn new(len: usize) -> Table<T> {
+    fn new(len: usize, dense: bool) -> Table<T> {
         let bytes = (len * size_of::<T>()).max(1);
-        let large = bytes >= LARGE_PAGE;
+        let large = dense && bytes >= LARGE_PAGE;
         let memory = MmapMut::map_anon(bytes + if large { LARGE_PAGE } else { 0 }).expect("memory for a cache");
         let start = if large { memory.as_ptr().align_offset(LARGE_PAGE) } else { 0 };
         #[cfg(target_os = "linux")]
@@ -151,79 +150,112 @@ pub struct Cache {
     ring: Table<u32>,
     /// Where in the ring the next word goes, counted on for ever.
     head: u64,
-    /// Words put in since the lines were made larger.
+    /// Words put in so far.
     added: usize,
-    most_bytes: usize,
+    most: Sizes,
 }
 
-const SMALL: usize = 256 << 10;
+/// Lines that a cache begins with.
+const SMALL: usize = 1 << 10;
+
+/// All lines of a cache.
+#[derive(Clone, Copy)]
+pub struct Lines<'c> {
+    /// A power of two of them, and at least two.
+    lines: &'c [Line],
+    shift: u32,
+}
+
+impl<'c> Lines<'c> {
+    /// The number of the line for a hash.
+    #[inline(always)]
+    pub fn number(self, hash: u32) -> u32 {
+        hash >> self.shift
+    }
+
+    /// A line by its number.
+    #[inline(always)]
+    pub fn at(self, number: u32) -> &'c Line {
+        &self.lines[number as usize & (self.lines.len() - 1)]
+    }
+}
 
 impl Cache {
     /// An empty cache that may grow to `most_bytes`.
     pub fn new(most_bytes: usize) -> Cache {
-        let sizes = Sizes::within(most_bytes.min(SMALL));
+        let most = Sizes::within(most_bytes);
+        let (lines, longs) = (most.lines.min(SMALL), most.longs.min(SMALL / 4));
         Cache {
-            lines: Table::new(sizes.lines),
-            shift: 32 - sizes.lines.trailing_zeros(),
-            longs: Table::new(sizes.longs),
-            long_shift: 64 - sizes.longs.trailing_zeros(),
-            ring: Table::new(sizes.ring),
+            lines: Table::new(lines, true),
+            shift: 32 - lines.trailing_zeros(),
+            longs: Table::new(longs, false),
+            long_shift: 64 - longs.trailing_zeros(),
+            // It is filled from its start, and only what is used of it takes memory.
+            ring: Table::new(most.ring, false),
             head: 0,
             added: 0,
-            most_bytes,
+            most,
         }
     }
 
-    /// Bytes it takes now.
-    pub fn bytes(&self) -> usize {
-        size_of_val(&self.lines[..]) + size_of_val(&self.longs[..]) + size_of_val(&self.ring[..])
+    /// Whether half of the places are taken and there may be more.
+    #[inline(always)]
+    pub fn is_full(&self) -> bool {
+        self.added > self.lines.len() && self.lines.len() < self.most.lines
     }
 
-    /// Makes room for a call with so many bytes of text, and for what earlier calls filled.
+    /// How many lines there are now.
+    pub fn line_count(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Lines for a text of so many bytes: half as many bytes as it has.
+    pub fn lines_for(&self, text: usize) -> usize {
+        (text / 2 / size_of::<Line>()).next_power_of_two().clamp(self.lines.len(), self.most.lines)
+    }
+
+    /// Four times as many lines as there are.
+    #[inline(always)]
+    pub fn more_lines(&self) -> usize {
+        (4 * self.lines.len()).min(self.most.lines)
+    }
+
+    /// Makes it `lines`, and as many more places for longer words. `hash` is what words are looked up by.
     ///
     /// Only between batches: a batch remembers the numbers of lines.
-    pub fn fit(&mut self, text: usize, hash: impl Fn(&u128) -> u32) {
-        let full = if self.added > self.lines.len() { 4 * self.bytes() } else { 0 };
-        let wanted = text.saturating_mul(2).max(full).min(self.most_bytes);
-        let sizes = Sizes::within(wanted);
-        if sizes.lines > self.lines.len() {
-            let old = std::mem::replace(&mut self.lines, Table::new(sizes.lines));
-            self.shift = 32 - sizes.lines.trailing_zeros();
+    #[inline(always)]
+    pub fn grow(&mut self, lines: usize, hash: impl Fn(&u128) -> u32) {
+        let longs = (self.longs.len() * (lines / self.lines.len())).min(self.most.longs);
+        let old_lines = std::mem::replace(&mut self.lines, Table::new(lines, true));
+        self.shift = 32 - lines.trailing_zeros();
+        for line in old_lines.iter() {
             // The older of a line first, so that it stays the older.
-            for (key, value) in old.iter().flat_map(|line| [1, 0].map(|way| (line.keys[way], line.values[way]))) {
-                if key != 0 && value >> 120 != IN_RING {
-                    let line = self.line(hash(&key));
-                    self.put_line(line, key, value);
+            for (key, value) in [(line.keys[1], line.values[1]), (line.keys[0], line.values[0])] {
+                if key != 0 {
+                    let number = self.lines().number(hash(&key));
+                    self.put_line(number, key, value);
                 }
             }
-            self.longs = Table::new(sizes.longs);
-            self.long_shift = 64 - sizes.longs.trailing_zeros();
-            self.ring = Table::new(sizes.ring);
-            self.head = 0;
-            self.added = 0;
+        }
+        let old_longs = std::mem::replace(&mut self.longs, Table::new(longs, false));
+        self.long_shift = 64 - longs.trailing_zeros();
+        for long in old_longs.iter().filter(|long| long.at != 0) {
+            let place = self.long_place(u64::from(long.hash));
+            self.longs[place] = *long;
         }
     }
 
-    /// The number of the line for a hash.
+    /// The lines, for looking up many words.
     #[inline(always)]
-    pub fn line(&self, hash: u32) -> u32 {
-        // With a single line the shift would be by 32; there are at least two.
-        hash >> self.shift
-    }
-
-    /// A line by its number, which came from [`Cache::line`] since the last [`Cache::fit`].
-    #[inline(always)]
-    pub fn at(&self, line: u32) -> &Line {
-        debug_assert!((line as usize) < self.lines.len());
-        // SAFETY: `line` is a hash of 32 bits without as many low bits as leave a number of lines.
-        unsafe { self.lines.get_unchecked(line as usize) }
+    pub fn lines(&self) -> Lines<'_> {
+        Lines { lines: &self.lines, shift: self.shift }
     }
 
     /// The value of a short word that an earlier word of the batch may have put in, or whose ids are in the ring; these
     /// are appended to `spill`.
     #[inline(always)]
     pub fn again(&self, line: u32, key: u128, spill: &mut Vec<u32>) -> Option<u128> {
-        let found = self.at(line);
+        let found = &self.lines[line as usize];
         let value = if found.keys[0] == key {
             found.values[0]
         } else if found.keys[1] == key {
@@ -333,7 +365,8 @@ impl Cache {
 
     #[inline(always)]
     fn long_place(&self, hash: u64) -> usize {
-        (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.long_shift) as usize
+        // By the half that is kept, so that a larger table can be filled from a smaller one.
+        (u64::from(hash as u32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.long_shift) as usize
     }
 
     #[inline(always)]

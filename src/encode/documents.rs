@@ -8,8 +8,10 @@
 use super::added::{Finder, Special};
 use super::batch::Worker;
 use super::encoder::Encoder;
+use super::memory::prefer_large_pages;
 use super::scan::Stretch;
 use crate::error::{Error, Result};
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -82,6 +84,7 @@ impl Encoder {
                 let mut ids = narrow(room);
                 ids.clear();
                 ids.reserve(room);
+                prefer_large_pages(&mut ids);
                 let total = self.encode_into(
                     data,
                     ends,
@@ -99,6 +102,7 @@ impl Encoder {
                 let mut ids = wide(room);
                 ids.clear();
                 ids.reserve(room);
+                prefer_large_pages(&mut ids);
                 let total = self.encode_into(
                     data,
                     ends,
@@ -227,7 +231,7 @@ struct Chunk {
 impl<T: Id> Run<'_, T> {
     /// Encodes chunks until there are no more, or one failed.
     fn work(&self, worker: &mut Worker, text: usize) {
-        worker.fit(text);
+        worker.expect(text);
         while let Some((from, to)) = self.take() {
             if let Err(error) = self.chunk(worker, from, to) {
                 let mut turn = self.lock();
@@ -237,8 +241,6 @@ impl<T: Id> Run<'_, T> {
                 self.changed.notify_all();
                 return;
             }
-            // Growth by what was seen, where the text of the call did not call for more.
-            worker.fit(0);
         }
     }
 
@@ -319,9 +321,11 @@ impl<T: Id> Run<'_, T> {
             (turn.document, turn.offset) = (chunk.to, end);
             self.changed.notify_all();
         }
-        for (place, &id) in ids.iter().enumerate() {
-            // SAFETY: from its offset on the memory belongs to this chunk until it passes the turn on, and there is room.
-            unsafe { self.out.0.add(offset + place).write(T::of(id)) };
+        // SAFETY: from its offset on so much memory belongs to this chunk, and there is room; nothing reads it before the
+        // end of the call.
+        let out = unsafe { std::slice::from_raw_parts_mut(self.out.0.add(offset).cast::<MaybeUninit<T>>(), ids.len()) };
+        for (out, &id) in out.iter_mut().zip(&*ids) {
+            out.write(T::of(id));
         }
         chunk.drained += ids.len();
         chunk.offset = Some(end);

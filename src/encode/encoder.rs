@@ -109,7 +109,6 @@ impl Encoder {
     pub fn encode(&self, text: &str, special: Special) -> Result<Vec<u32>> {
         let finder = self.finder(special)?;
         self.with_worker(|worker| {
-            worker.fit(text.len());
             worker.out.clear();
             let stretch = Stretch { buffer: text.as_bytes(), start: 0, end: text.len() };
             let mut ids = vec![];

@@ -71,8 +71,8 @@ impl<const LANES: usize> Lanes<LANES> {
     }
 }
 
-/// Room for the ids of a group.
-pub type GroupIds = [u32; 64 * GROUP];
+/// Room for the ids of a group: three for every byte, which no model exceeds.
+pub type GroupIds = [u32; 192 * GROUP];
 
 /// Merges every word of `group` until nothing can be merged.
 #[inline(always)]

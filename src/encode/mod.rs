@@ -13,10 +13,12 @@
 //! batch       a batch of words to ids: key, probe, miss, write; the cache
 //! bpe         misses merged: bytes or characters; lockstep for short words, long for long ones
 //! wordpiece   misses of WordPiece; trie: the longest token
+//! whole       words that are tokens
 //! vocabulary  tokens and merges to symbols; pairs: two symbols to one
 //! added       texts that are tokens; normalize: NFC and the like
 //! decode      ids to bytes
 //! joined      where a text can be cut because no token crosses the place
+//! memory      large pages
 //! isa         the same for processors with AVX2, and for any
 //! ```
 
@@ -31,6 +33,7 @@ mod isa;
 mod joined;
 mod lockstep;
 mod long;
+mod memory;
 mod normalize;
 mod pairs;
 mod scan;
@@ -38,6 +41,7 @@ mod scan;
 mod tests;
 mod trie;
 mod vocabulary;
+mod whole;
 mod wordpiece;
 
 pub use added::{AddedToken, Special};

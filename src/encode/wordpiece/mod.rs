@@ -27,9 +27,10 @@ mod tests;
 
 use super::batch::Model;
 use super::isa::Isa;
-use super::lockstep::{GROUP, GroupIds, Lanes};
+use super::lockstep::{GROUP, GroupIds, LONGEST, Lanes};
 use super::normalize::decode;
 use super::trie::{Root, Trie};
+use super::whole::WholeWords;
 use crate::error::Result;
 use classes::{CASED, CJK, Classes, DECOMPOSES, DELETED, MARK, PUNCTUATION, REORDERS, WHITE};
 use unicode_normalization_alignments::char::{canonical_combining_class, decompose_canonical};
@@ -67,6 +68,8 @@ pub struct WordPiece {
     clean: bool,
     /// See `scan`.
     alone_ids: Vec<u32>,
+    /// Tokens of small letters and digits: a word that is one of them is that token, whatever the options.
+    whole: WholeWords,
 }
 
 /// Buffers of [`WordPiece::encode`], so that it need not allocate. They hold at most four bytes for each of
@@ -90,8 +93,17 @@ impl WordPiece {
         let &Options { unk, max_chars, clean, .. } = options;
         let largest_id = tokens.iter().map(|&(_, id)| id).fold(unk, u32::max);
         let classes = classes::build(options);
-        let mut made =
-            WordPiece { trie, start, middle, classes, unk, largest_id, max_chars, clean, alone_ids: vec![] };
+        let plain = |token: &[u8]| {
+            let small = token.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+            small && !token.is_empty() && token.len() <= max_chars && (prefix.is_empty() || !token.starts_with(prefix))
+        };
+        // Of equal tokens the last counts, as in the trie.
+        let mut whole: Vec<(&[u8], u32)> = tokens.iter().rev().copied().filter(|(token, _)| plain(token)).collect();
+        whole.sort_by_key(|&(token, _)| token);
+        whole.dedup_by_key(|&mut (token, _)| token);
+        let whole = WholeWords::new(whole.into_iter());
+        let alone_ids = vec![];
+        let mut made = WordPiece { trie, start, middle, classes, unk, largest_id, max_chars, clean, alone_ids, whole };
         made.alone_ids = made.find_alone_ids();
         Ok(made)
     }
@@ -255,31 +267,40 @@ impl Model for WordPiece {
         if self.clean { first <= b' ' } else { first == b' ' || matches!(first, b'\t'..=b'\r') }
     }
 
-    /// Nothing is merged: every word goes alone.
+    /// Nothing is merged; words that are not too long go in groups all the same, with their tokens fetched early.
     #[inline(always)]
-    fn units(&self, _: &[u8]) -> usize {
-        usize::MAX
+    fn units(&self, word: &[u8]) -> usize {
+        if word.len() <= LONGEST { 1 } else { usize::MAX }
     }
 
     #[inline(always)]
-    fn whole(&self, _: &[u8], _: u64) -> Option<u32> {
-        None
+    fn whole(&self, word: &[u8], hash: u64) -> Option<u32> {
+        self.whole.get(word, hash)
     }
 
     #[inline(always)]
-    fn whole_slot(&self, _: u64) -> *const u8 {
-        std::ptr::null()
+    fn whole_slot(&self, hash: u64) -> *const u8 {
+        self.whole.slot(hash)
     }
 
+    #[inline(always)]
     fn encode_group<I: Isa, const LANES: usize>(
         &self,
         _: I,
-        _: &[&[u8]],
+        words: &[&[u8]],
         _: &mut [Lanes<LANES>; GROUP],
-        _: &mut GroupIds,
-        _: &mut [usize; GROUP],
+        scratch: &mut super::batch::Scratch,
+        ids: &mut GroupIds,
+        ends: &mut [usize; GROUP],
     ) {
-        unreachable!("no word of WordPiece has units")
+        let super::batch::Scratch { wordpiece, ids: made, .. } = scratch;
+        made.clear();
+        for k in 0..words.len() {
+            self.encode(words[k], wordpiece, made);
+            ends[k] = made.len();
+        }
+        // A word of at most 61 bytes has at most as many characters, of which each may become three.
+        ids[..made.len()].copy_from_slice(made);
     }
 
     #[inline(always)]

@@ -6,8 +6,8 @@
 //! word: so the same word after an indent is the same to the cache, and not longer. Three neighbours decide, and no
 //! state goes from block to block. A test compares the two ways.
 
-use super::{Scratch, WordPiece};
 use super::classes::{CJK, PUNCTUATION, WHITE};
+use super::{Scratch, WordPiece};
 use crate::encode::normalize::decode;
 use crate::encode::scan::FULL;
 
