@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi')
 
-.PHONY: build demo test test-tokenizers-next soak lint bench clean
+.PHONY: build demo test test-tokenizers-next soak fuzz lint bench clean
 
 build: .venv/.installed
 
@@ -45,6 +45,16 @@ test-tokenizers-next: build
 # Kills `prepare` at 500 random places, some twice; one to three minutes for each round. Less: make soak ROUNDS=1 POINTS=60
 soak: build
 	PIECEMILL_SOAK=$(or $(ROUNDS),4) PIECEMILL_SOAK_POINTS=$(POINTS) $(BIN)/pytest tests/test_prepare_faults.py -k soak
+
+# Each target of fuzz/ for so many seconds, without a sanitizer (which stable Rust does not have); needs `cargo install cargo-fuzz`
+# and a C++ compiler. What it finds is a file under fuzz/artifacts/; keep it in fuzz/seeds/. Longer: make fuzz SECONDS=3600
+fuzz:
+	@cargo fuzz --version > /dev/null || { echo 'make fuzz needs cargo-fuzz: cargo install cargo-fuzz'; exit 1; }
+	for target in encode pretoken; do \
+	  mkdir -p fuzz/corpus/$$target && \
+	  cargo fuzz run -s none $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
+	    -max_total_time=$(or $(SECONDS),120) -max_len=600 -len_control=0 -timeout=20 || exit 1; \
+	done
 
 demo: build
 	$(BIN)/piecemill demo

@@ -17,6 +17,9 @@ pub mod count;
 pub mod dedup;
 pub mod encode;
 pub mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod gather;
 pub mod pretoken;
 pub mod progress;

@@ -52,7 +52,10 @@ pub struct Found {
 /// All added tokens of a vocabulary.
 #[derive(Default)]
 pub struct Added {
+    /// With the texts that are looked for.
     tokens: Vec<AddedToken>,
+    /// The text of each as the vocabulary has it, which is what callers ask for.
+    names: Vec<String>,
     plain: OnceLock<Arc<Finder>>,
     parse: OnceLock<Arc<Finder>>,
     sets: Mutex<HashMap<Vec<String>, Arc<Finder>>>,
@@ -64,6 +67,7 @@ const MOST_SETS: usize = 16;
 impl Added {
     /// `normalizer` is applied to the tokens that are looked for in normalized text.
     pub fn new(mut tokens: Vec<AddedToken>, normalizer: Option<&Normalizer>) -> Result<Added> {
+        let names = tokens.iter().map(|token| token.text.clone()).collect();
         for token in &mut tokens {
             if let Some(normalizer) = normalizer.filter(|_| token.normalized) {
                 token.text = normalizer.apply(&token.text, &mut Scratch::default()).to_owned();
@@ -83,7 +87,7 @@ impl Added {
                 token.text
             )));
         }
-        Ok(Added { tokens, ..Added::default() })
+        Ok(Added { tokens, names, ..Added::default() })
     }
 
     /// The largest id of any.
@@ -93,15 +97,16 @@ impl Added {
 
     /// What looks for the tokens that `special` asks for, and for those that are not special.
     pub fn finder(&self, special: Special) -> Result<Arc<Finder>> {
-        let make = |wanted: &dyn Fn(&AddedToken) -> bool| {
-            Finder::new(self.tokens.iter().filter(|token| !token.special || wanted(token)).cloned().collect())
+        let named = || self.tokens.iter().zip(&self.names);
+        let make = |wanted: &dyn Fn(&String) -> bool| {
+            let tokens = named().filter(|(token, name)| !token.special || wanted(name));
+            Finder::new(tokens.map(|(token, _)| token.clone()).collect())
         };
         match special {
             Special::Plain => cached(&self.plain, || make(&|_| false)),
             Special::Parse => cached(&self.parse, || make(&|_| true)),
             Special::Set(texts) => {
-                let unknown =
-                    texts.iter().find(|&text| !self.tokens.iter().any(|token| token.special && token.text == *text));
+                let unknown = texts.iter().find(|&text| !named().any(|(token, name)| token.special && name == text));
                 if let Some(unknown) = unknown {
                     return Err(Error::Tokenizer(format!(
                         "special: {unknown:?} is not a special token of this tokenizer."
@@ -111,7 +116,7 @@ impl Added {
                 if let Some(found) = sets.get(texts) {
                     return Ok(found.clone());
                 }
-                let finder = Arc::new(make(&|token| texts.contains(&token.text))?);
+                let finder = Arc::new(make(&|name| texts.contains(name))?);
                 if sets.len() >= MOST_SETS {
                     sets.clear();
                 }

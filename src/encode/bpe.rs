@@ -185,7 +185,11 @@ impl Characters {
             symbol_of.insert(u32::from(SPACE), symbol);
         }
         let fuses = matches!(unknown, Unknown::Id { fuse: true, .. });
-        let joined = Joined::new((0..symbols.len() as u32).map(|symbol| symbols.bytes(symbol)));
+        // A token with an unknown character in it is never made. Without these, no word has known and unknown ones.
+        let known = |token: &&[u8]| {
+            String::from_utf8_lossy(token).chars().all(|character| symbol_of.get(u32::from(character)).is_some())
+        };
+        let joined = Joined::new((0..symbols.len() as u32).map(|symbol| symbols.bytes(symbol)).filter(known));
         let whole = WholeWords::new(symbols.whole(false));
         Ok(Characters { symbols, symbol_of, joined, fuses, unknown, whole, long: Long::default() })
     }
@@ -275,7 +279,11 @@ impl Model for Characters {
     fn encode_alone<I: Isa>(&self, isa: I, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
         if self.symbol_of.get(code_point(word).0).is_none() {
             match &self.unknown {
-                Unknown::Bytes(of_bytes) => ids.extend(word.iter().map(|&byte| of_bytes[usize::from(byte)])),
+                Unknown::Bytes(of_bytes) => {
+                    // SentencePiece has no space: the bytes are those of U+2581.
+                    let spelled = if word == b" " { "\u{2581}".as_bytes() } else { word };
+                    ids.extend(spelled.iter().map(|&byte| of_bytes[usize::from(byte)]));
+                }
                 Unknown::Id { id, .. } => ids.push(*id),
             }
             return;

@@ -50,6 +50,20 @@ impl Encoder {
         data: &[u8],
         ends: &[i64],
         options: Options,
+        wide: impl FnMut(usize) -> Vec<u32>,
+        narrow: impl FnMut(usize) -> Vec<u16>,
+    ) -> Result<(Ids, Vec<i64>)> {
+        self.documents_in_chunks(data, ends, options, CHUNK, wide, narrow)
+    }
+
+    /// As [`Encoder::documents`], with so many bytes of text to a thread at once: with few of them, small inputs are
+    /// enough for several threads.
+    pub(crate) fn documents_in_chunks(
+        &self,
+        data: &[u8],
+        ends: &[i64],
+        options: Options,
+        chunk: usize,
         mut wide: impl FnMut(usize) -> Vec<u32>,
         mut narrow: impl FnMut(usize) -> Vec<u16>,
     ) -> Result<(Ids, Vec<i64>)> {
@@ -71,8 +85,14 @@ impl Encoder {
                 ids.clear();
                 ids.reserve(room);
                 prefer_large_pages(&mut ids);
-                let total =
-                    self.encode_into(data, ends, (options, room), &finder, Place(ids.as_mut_ptr()), &mut id_ends)?;
+                let total = self.encode_into(
+                    data,
+                    ends,
+                    (options, chunk, room),
+                    &finder,
+                    Place(ids.as_mut_ptr()),
+                    &mut id_ends,
+                )?;
                 total.map(|total| {
                     // SAFETY: every id up to `total` was written, and there is room for them.
                     unsafe { ids.set_len(total) };
@@ -83,8 +103,14 @@ impl Encoder {
                 ids.clear();
                 ids.reserve(room);
                 prefer_large_pages(&mut ids);
-                let total =
-                    self.encode_into(data, ends, (options, room), &finder, Place(ids.as_mut_ptr()), &mut id_ends)?;
+                let total = self.encode_into(
+                    data,
+                    ends,
+                    (options, chunk, room),
+                    &finder,
+                    Place(ids.as_mut_ptr()),
+                    &mut id_ends,
+                )?;
                 total.map(|total| {
                     // SAFETY: as above.
                     unsafe { ids.set_len(total) };
@@ -103,7 +129,7 @@ impl Encoder {
         &self,
         data: &[u8],
         ends: &[i64],
-        (options, room): (Options, usize),
+        (options, chunk, room): (Options, usize, usize),
         finder: &Finder,
         out: Place<T>,
         id_ends: &mut [i64],
@@ -113,6 +139,7 @@ impl Encoder {
             data,
             ends,
             options,
+            chunk_bytes: chunk,
             finder,
             next: AtomicUsize::new(0),
             turn: Mutex::new(Turn { document: 0, offset: 0, failed: None, overflowed: false }),
@@ -121,7 +148,7 @@ impl Encoder {
             room,
             id_ends: Place(id_ends.as_mut_ptr()),
         };
-        let threads = options.threads.clamp(1, data.len() / CHUNK + 1);
+        let threads = options.threads.clamp(1, data.len() / chunk + 1);
         std::thread::scope(|scope| {
             for _ in 1..threads {
                 scope.spawn(|| self.with_worker(|worker| run.work(worker, data.len() / threads)));
@@ -178,6 +205,8 @@ struct Run<'a, T> {
     data: &'a [u8],
     ends: &'a [i64],
     options: Options<'a>,
+    /// Bytes of text that go to a thread at once.
+    chunk_bytes: usize,
     finder: &'a Finder,
     /// The first document that no chunk has yet.
     next: AtomicUsize,
@@ -230,7 +259,7 @@ impl<T: Id> Run<'_, T> {
             if from >= self.ends.len() {
                 return None;
             }
-            let goal = self.start(from) + CHUNK;
+            let goal = self.start(from) + self.chunk_bytes;
             let to = (from + self.ends[from..].partition_point(|&end| end as usize <= goal)).max(from + 1);
             match self.next.compare_exchange_weak(from, to, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return Some((from, to)),

@@ -294,3 +294,62 @@ fn added_tokens_are_found_as_asked() {
     let unknown = ["<t>".to_string()];
     assert!(encoder.encode("", Special::Set(&unknown)).is_err());
 }
+
+fn settings(normalizer: Option<Normalizer>, added: Vec<AddedToken>) -> Settings {
+    Settings { normalizer, added, prefix: Prefix::Never, cache_bytes: 1 << 20, portable: false }
+}
+
+/// BPE over characters; ids count from 0, and unknown characters are 1000 and their bytes.
+fn characters(tokens: &[&str], merges: Option<&[[u32; 2]]>) -> crate::Result<Encoder> {
+    let tokens: Vec<&[u8]> = tokens.iter().map(|token| token.as_bytes()).collect();
+    let ids: Vec<u32> = (0..tokens.len() as u32).collect();
+    let of_bytes = Unknown::Bytes(Box::new(std::array::from_fn(|byte| 1000 + byte as u32)));
+    Encoder::characters(Characters::new(&tokens, &ids, merges, of_bytes)?, settings(None, vec![]))
+}
+
+#[test]
+fn a_space_without_a_token_is_the_bytes_of_its_sentencepiece_character() {
+    let encoder = characters(&["a"], None).expect("an encoder");
+    assert_eq!(encoder.encode("a a\u{2581}", Special::Plain), Ok(vec![0, 1226, 1150, 1129, 0, 1226, 1150, 1129]));
+}
+
+#[test]
+fn a_token_with_an_unknown_character_changes_nothing_beside_it() {
+    // As `</s>` may be in a vocabulary that was learnt from texts without `<`, `/` or `>`.
+    let encoder = characters(&["s", "a", "</s>", "</", "s>", "sa"], Some(&[[0, 1], [3, 4]])).expect("an encoder");
+    assert_eq!(encoder.encode("sa</sa>s>", Special::Plain), Ok(vec![5, 1060, 1047, 5, 1062, 0, 1062]));
+    // Without a list of merges SentencePiece makes such tokens.
+    let error = characters(&["s", "s>"], None).err().expect("it is refused").to_string();
+    assert!(error.contains("\"s>\""), "{error}");
+    assert!(characters(&["s", "</s>"], None).is_ok(), "no two of its characters are a token");
+}
+
+#[test]
+fn ids_of_any_size_are_written_as_they_are() {
+    let tokens = bytes();
+    let tokens: Vec<&[u8]> = tokens.iter().map(Vec::as_slice).collect();
+    for most in [(1 << 20) + 2, (1 << 24) + 2, u32::MAX] {
+        let ids: Vec<u32> = (0..256).map(|index| most - index).collect();
+        let model = Bytes::new(&tokens, &ids, None, true).expect("a vocabulary");
+        let split = Split::new("gpt2").expect("gpt2");
+        let encoder = Encoder::bytes(model, split, settings(None, vec![])).expect("an encoder");
+        for word in ["\0\u{1}\u{2}\u{3}", "\0", "\0\u{1}\u{2}\u{3}\u{4}\u{5}\u{6}"] {
+            let want: Vec<u32> = word.bytes().map(|byte| most - u32::from(byte)).collect();
+            assert_eq!(encoder.encode(&format!("{word}{word}"), Special::Plain), Ok(want.repeat(2)));
+        }
+    }
+}
+
+#[test]
+fn special_tokens_are_asked_for_as_the_vocabulary_writes_them() {
+    let tokens = bytes();
+    let tokens: Vec<&[u8]> = tokens.iter().map(Vec::as_slice).collect();
+    let ids: Vec<u32> = (0..256).collect();
+    let model = Bytes::new(&tokens, &ids, None, true).expect("bytes");
+    let lowercase = Normalizer::new(vec![Step::Lowercase]).expect("a step");
+    let list = vec![AddedToken { normalized: true, ..added("<S>", 300) }];
+    let split = Split::new("gpt2").expect("gpt2");
+    let encoder = Encoder::bytes(model, split, settings(Some(lowercase), list)).expect("an encoder");
+    assert_eq!(encoder.encode("a<s><S>", Special::Set(&["<S>".into()])), Ok(vec![97, 300, 300]));
+    assert!(encoder.encode("", Special::Set(&["<s>".into()])).is_err());
+}

@@ -112,7 +112,7 @@ impl Symbols {
             }
             None => {
                 let by_bytes = tokens.iter().copied().zip(symbol_of).collect();
-                find_halves(tokens, &order, initial, &by_bytes, unit, &mut halves);
+                find_halves(tokens, &order, initial, &by_bytes, unit, &mut halves)?;
             }
         }
         let list: Vec<(u32, u32, u32)> = (initial..order.len())
@@ -286,7 +286,7 @@ fn find_halves(
     by_bytes: &HashMap<&[u8], u32>,
     unit: Unit,
     halves: &mut [(u32, u32)],
-) {
+) -> Result<()> {
     let mut pairs = GrowingPairs::new(order.len());
     let (mut parts, mut ranks) = (Vec::new(), Vec::new());
     for symbol in initial..order.len() {
@@ -294,7 +294,15 @@ fn find_halves(
         parts.clear();
         parts.extend(units_of(bytes, unit).map(|unit| by_bytes.get(unit).copied().unwrap_or(NOBODY)));
         if parts.contains(&NOBODY) {
-            continue; // never a part of any text
+            // A byte without a token is no part of any text, but a character without one is, and SentencePiece merges it.
+            if unit == Unit::Character && border_by_definition(bytes, by_bytes, unit).is_some() {
+                return Err(Error::Tokenizer(format!(
+                    "token {:?} of the vocabulary has a character that is no token itself; expected all characters of \
+                     tokens to be tokens. Use the tokenizer's own library.",
+                    String::from_utf8_lossy(bytes)
+                )));
+            }
+            continue;
         }
         ranks.clear();
         ranks.extend(parts.windows(2).map(|pair| pairs.get(pair[0], pair[1])));
@@ -322,9 +330,16 @@ fn find_halves(
             halves[symbol] = (left, right);
         }
     }
+    Ok(())
 }
 
 fn halves_by_definition(bytes: &[u8], by_bytes: &HashMap<&[u8], u32>, unit: Unit) -> Option<(u32, u32)> {
+    let (left, right) = bytes.split_at(border_by_definition(bytes, by_bytes, unit)?);
+    Some((*by_bytes.get(left)?, *by_bytes.get(right)?))
+}
+
+/// Where the last two parts of `bytes` meet before they merge; None if merging ends with more than two.
+fn border_by_definition(bytes: &[u8], by_bytes: &HashMap<&[u8], u32>, unit: Unit) -> Option<usize> {
     // Where each part ends.
     let mut ends: Vec<usize> = units_of(bytes, unit)
         .scan(0, |end, unit| {
@@ -339,6 +354,6 @@ fn halves_by_definition(bytes: &[u8], by_bytes: &HashMap<&[u8], u32>, unit: Unit
             .min()?;
         ends.remove(part);
     }
-    let [middle, _] = ends[..] else { return None };
-    Some((*by_bytes.get(&bytes[..middle])?, *by_bytes.get(&bytes[middle..])?))
+    let [border, _] = ends[..] else { return None };
+    Some(border)
 }
