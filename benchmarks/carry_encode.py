@@ -29,7 +29,7 @@ from pathlib import Path
 from corpus import Corpus, corpus, respelled, texts
 from encode import CARRIED, FLAT
 from encoders import BESIDE, ENCODERS, install
-from vocabularies import FOLDER, SHARED, VOCABULARIES, vocabulary
+from encode_vocabularies import FOLDER, SHARED, VOCABULARIES, vocabulary
 
 HERE = Path(__file__).parent
 CORE = HERE.parent / "python" / "piecemill" / "_core.abi3.so"

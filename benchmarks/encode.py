@@ -27,7 +27,7 @@ from asking import HERE, PAGE, choose, parser, rounds, session
 from corpus import CACHE, RECORDED, Corpus, corpus, texts
 from encoders import ENCODERS, OURS, PEERS
 from measure import Run, append, measure, median_and_spread, read
-from vocabularies import SHARED, VOCABULARIES, Vocabulary, vocabulary
+from encode_vocabularies import SHARED, VOCABULARIES, Vocabulary, vocabulary
 
 RESULTS = HERE / "results-encode.jsonl"
 SCRATCH = CACHE / "runs-encode"

@@ -19,7 +19,7 @@ import encode
 import encoders
 import measure
 import tables_encode
-import vocabularies
+import encode_vocabularies as vocabularies
 
 
 class Bytes(run_encode.Peer):

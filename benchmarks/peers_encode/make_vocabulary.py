@@ -1,8 +1,8 @@
-"""The files of one vocabulary, in every form that can be made of it: `vocabularies.py` runs this.
+"""The files of one vocabulary, in every form that can be made of it: `encode_vocabularies.py` runs this.
 
     python peers_encode/make_vocabulary.py SOURCE FOLDER ABOUT
 
-ABOUT is JSON: name, kind, split, pattern (see `vocabularies.Vocabulary`). It is written into FOLDER last, with the hash
+ABOUT is JSON: name, kind, split, pattern (see `encode_vocabularies.Vocabulary`). It is written into FOLDER last, with the hash
 of the files that were made, so that a folder that has it is complete.
 """
 

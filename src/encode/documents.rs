@@ -1,9 +1,10 @@
 //! Many documents -> ids, on several threads.
 //!
 //! Documents go to threads in chunks, in order. A thread encodes a chunk into a buffer of its own that stays in the
-//! processor's cache; where its ids go is known once every chunk before it has been counted, which is soon, as they were
-//! begun before. So the ids are in the order of the documents whatever the number of threads, and are written to the
-//! large output once. A chunk with very many ids waits for its place early and drains its buffer as it goes.
+//! processor's cache; where its ids go is known once every chunk before it has been counted. A thread does not wait for
+//! that: it leaves the ids to whoever finishes the chunk before, and takes the next chunk. So the ids are in the order of
+//! the documents whatever the number of threads. A chunk with very many ids waits for its place and drains its
+//! buffer as it goes.
 
 use super::added::{Finder, Special};
 use super::batch::Worker;
@@ -11,6 +12,7 @@ use super::encoder::Encoder;
 use super::memory::prefer_large_pages;
 use super::scan::Stretch;
 use crate::error::{Error, Result};
+use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -134,6 +136,7 @@ impl Encoder {
         out: Place<T>,
         id_ends: &mut [i64],
     ) -> Result<Option<usize>> {
+        let threads = options.threads.clamp(1, data.len() / chunk + 1);
         let run = Run {
             encoder: self,
             data,
@@ -142,13 +145,12 @@ impl Encoder {
             chunk_bytes: chunk,
             finder,
             next: AtomicUsize::new(0),
-            turn: Mutex::new(Turn { document: 0, offset: 0, failed: None, overflowed: false }),
+            turn: Mutex::new(Turn { most_waiting: 3 * threads, ..Turn::default() }),
             changed: Condvar::new(),
             out,
             room,
             id_ends: Place(id_ends.as_mut_ptr()),
         };
-        let threads = options.threads.clamp(1, data.len() / chunk + 1);
         std::thread::scope(|scope| {
             for _ in 1..threads {
                 scope.spawn(|| self.with_worker(|worker| run.work(worker, data.len() / threads)));
@@ -191,10 +193,17 @@ unsafe impl<T: Send> Sync for Place<T> {}
 unsafe impl<T: Send> Send for Place<T> {}
 
 /// Whose ids may be written next, and where.
+#[derive(Default)]
 struct Turn {
     /// The first document of the chunk whose turn it is.
     document: usize,
     offset: usize,
+    /// Chunks that are encoded but whose place is not known yet, by their first document: the document after them, and
+    /// their ids.
+    waiting: HashMap<usize, (usize, Vec<u32>)>,
+    most_waiting: usize,
+    /// Buffers of chunks that were written.
+    spare: Vec<Vec<u32>>,
     /// The first document that failed, and why.
     failed: Option<(usize, Error)>,
     overflowed: bool,
@@ -228,10 +237,23 @@ struct Chunk {
     drained: usize,
 }
 
+/// Lets nobody wait for a thread that panics.
+struct Unwinding<'a, 'r, T>(&'a Run<'r, T>);
+
+impl<T> Drop for Unwinding<'_, '_, T> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.turn.lock().unwrap_or_else(PoisonError::into_inner).overflowed = true;
+            self.0.changed.notify_all();
+        }
+    }
+}
+
 impl<T: Id> Run<'_, T> {
     /// Encodes chunks until there are no more, or one failed.
     fn work(&self, worker: &mut Worker, text: usize) {
         worker.expect(text);
+        let _guard = Unwinding(self);
         while let Some((from, to)) = self.take() {
             if let Err(error) = self.chunk(worker, from, to) {
                 let mut turn = self.lock();
@@ -275,36 +297,69 @@ impl<T: Id> Run<'_, T> {
         for document in from..to {
             worker.out.extend(self.options.bos);
             let stretch = Stretch { buffer: self.data, start: self.start(document), end: self.ends[document] as usize };
-            self.encoder
-                .document(worker, stretch, self.finder, &mut |ids| self.drain(&mut chunk, ids, false))
-                .map_err(|error| match error {
+            self.encoder.document(worker, stretch, self.finder, &mut |ids| self.drain(&mut chunk, ids)).map_err(
+                |error| match error {
                     Error::Split(why) => Error::Split(format!("texts[{document}]: {why}")),
                     other => other,
-                })?;
+                },
+            )?;
             worker.out.extend(self.options.eos);
             // SAFETY: the documents of a chunk belong to it alone, and there is an end for each document.
             unsafe { self.id_ends.0.add(document).write((chunk.drained + worker.out.len()) as i64) };
         }
-        self.drain(&mut chunk, &mut worker.out, true)?;
-        let offset = chunk.offset.unwrap_or(0) - chunk.drained;
-        for document in from..to {
-            // SAFETY: as above.
-            unsafe { *self.id_ends.0.add(document) += offset as i64 };
+        self.finish(&chunk, &mut worker.out)
+    }
+
+    /// The ids of a chunk are complete: writes them, and those of all chunks that waited for this one. If the chunk before
+    /// is not done yet, leaves them to it.
+    fn finish(&self, chunk: &Chunk, ids: &mut Vec<u32>) -> Result<()> {
+        let mut turn = self.lock();
+        while turn.document != chunk.from {
+            self.check_turn(&turn, chunk)?;
+            if turn.waiting.len() < turn.most_waiting {
+                let spare = turn.spare.pop().unwrap_or_default();
+                turn.waiting.insert(chunk.from, (chunk.to, std::mem::replace(ids, spare)));
+                return Ok(());
+            }
+            turn = self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
         }
+        let offset = chunk.offset.unwrap_or(turn.offset);
+        let mut end = offset + ids.len();
+        let mut others = vec![];
+        let mut next = chunk.to;
+        while let Some((to, ids)) = turn.waiting.remove(&next) {
+            let offset = end;
+            end += ids.len();
+            others.push((offset, next, to, ids));
+            next = to;
+        }
+        turn.document = next;
+        turn.offset = end;
+        turn.overflowed |= end > self.room;
+        let overflowed = turn.overflowed;
+        drop(turn);
+        self.changed.notify_all();
+        if overflowed {
+            return Err(Error::Stopped);
+        }
+        self.write(offset, ids);
+        self.place(chunk.from, chunk.to, offset - chunk.drained);
+        for (offset, from, to, ids) in &others {
+            self.write(*offset, ids);
+            self.place(*from, *to, *offset);
+        }
+        self.lock().spare.extend(others.into_iter().map(|(.., ids)| ids));
         Ok(())
     }
 
-    /// Writes `ids` to their place, once it is known. The last of a chunk pass the turn on first, so that the next
-    /// chunk need not wait for the copy.
-    fn drain(&self, chunk: &mut Chunk, ids: &mut Vec<u32>, last: bool) -> Result<()> {
+    /// Writes some of the ids of a chunk that is not complete: waits until it is its turn, and keeps it.
+    fn drain(&self, chunk: &mut Chunk, ids: &mut Vec<u32>) -> Result<()> {
         let offset = match chunk.offset {
             Some(offset) => offset,
             None => {
                 let mut turn = self.lock();
                 while turn.document != chunk.from {
-                    if turn.failed.as_ref().is_some_and(|(first, _)| *first < chunk.from) || turn.overflowed {
-                        return Err(Error::Stopped);
-                    }
+                    self.check_turn(&turn, chunk)?;
                     turn = self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
                 }
                 turn.offset
@@ -316,21 +371,34 @@ impl<T: Id> Run<'_, T> {
             self.changed.notify_all();
             return Err(Error::Stopped);
         }
-        if last {
-            let mut turn = self.lock();
-            (turn.document, turn.offset) = (chunk.to, end);
-            self.changed.notify_all();
-        }
-        // SAFETY: from its offset on so much memory belongs to this chunk, and there is room; nothing reads it before the
-        // end of the call.
-        let out = unsafe { std::slice::from_raw_parts_mut(self.out.0.add(offset).cast::<MaybeUninit<T>>(), ids.len()) };
-        for (out, &id) in out.iter_mut().zip(&*ids) {
-            out.write(T::of(id));
-        }
+        self.write(offset, ids);
         chunk.drained += ids.len();
         chunk.offset = Some(end);
         ids.clear();
         Ok(())
+    }
+
+    /// Whether the turn of `chunk` may still come.
+    fn check_turn(&self, turn: &Turn, chunk: &Chunk) -> Result<()> {
+        let failed_before = turn.failed.as_ref().is_some_and(|(first, _)| *first < chunk.from);
+        if failed_before || turn.overflowed { Err(Error::Stopped) } else { Ok(()) }
+    }
+
+    fn write(&self, offset: usize, ids: &[u32]) {
+        // SAFETY: from its offset on so much memory belongs to a chunk, and there is room; nothing reads it before the end
+        // of the call.
+        let out = unsafe { std::slice::from_raw_parts_mut(self.out.0.add(offset).cast::<MaybeUninit<T>>(), ids.len()) };
+        for (out, &id) in out.iter_mut().zip(ids) {
+            out.write(T::of(id));
+        }
+    }
+
+    /// The ids of these documents begin at `offset`.
+    fn place(&self, from: usize, to: usize, offset: usize) {
+        for document in from..to {
+            // SAFETY: the documents of a chunk belong to whoever writes it, and there is an end for each document.
+            unsafe { *self.id_ends.0.add(document) += offset as i64 };
+        }
     }
 
     /// Whether the documents of a chunk are valid UTF-8, each by itself.

@@ -54,9 +54,9 @@ struct Buffers {
     narrow: Mutex<Vec<Vec<u16>>>,
 }
 
-/// Bytes of ids that a buffer may have held to be kept, and how many are kept.
-const KEPT_BYTES: usize = 8 << 20;
-const KEPT: usize = 2;
+/// Bytes of ids that a buffer may have held to be kept, and how many are kept: one, as the caller has the other.
+const KEPT_BYTES: usize = 10 << 20;
+const KEPT: usize = 1;
 
 fn take<T>(kept: &Mutex<Vec<Vec<T>>>, room: usize) -> Vec<T> {
     let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);

@@ -125,7 +125,7 @@ impl WordPiece {
     }
 
     /// Calls `each` with every raw word of `text` in order; concatenated they are `text`.
-    #[inline]
+    #[cfg(test)]
     pub fn for_each<'t>(&self, text: &'t str, mut each: impl FnMut(&'t [u8])) {
         let bytes = text.as_bytes();
         let mut at = 0;
