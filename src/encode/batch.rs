@@ -22,7 +22,7 @@ pub const BATCH: usize = 512;
 /// Places for words: a scan adds up to a block of them to a batch that is not full, and writes eight at a time.
 pub const ROOM: usize = BATCH + BLOCK + 8;
 /// Words whose cache lines are fetched before the first of them is looked at.
-const AHEAD: usize = 128;
+const AHEAD: usize = 64;
 
 /// Where the words of a batch start, relative to its text; word i ends where word i + 1 starts.
 pub struct Words {
@@ -32,6 +32,9 @@ pub struct Words {
 
 /// Encodes words that are not in the cache.
 pub trait Model: Sync {
+    /// Whether `without_first` is ever true.
+    const TRIMS: bool = false;
+
     /// Whether a word that begins with this byte has the ids of the word without it.
     #[inline(always)]
     fn without_first(&self, first: u8) -> bool {
@@ -371,7 +374,7 @@ fn hash_of<I: Isa>(isa: I, key: &u128) -> u32 {
 
 #[inline(always)]
 fn start_of<M: Model>(model: &M, text: &[u8], start: usize) -> usize {
-    start + usize::from(model.without_first(text[start]))
+    if M::TRIMS { start + usize::from(model.without_first(text[start])) } else { start }
 }
 
 #[inline(always)]

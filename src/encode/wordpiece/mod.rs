@@ -261,6 +261,8 @@ fn characters(word: &[u8]) -> usize {
 }
 
 impl Model for WordPiece {
+    const TRIMS: bool = true;
+
     /// White space gives no ids, nor does a control that is deleted.
     #[inline(always)]
     fn without_first(&self, first: u8) -> bool {
