@@ -28,8 +28,8 @@ from pathlib import Path
 
 from corpus import Corpus, corpus, respelled, texts
 from encode import CARRIED, FLAT
-from encoders import BESIDE, ENCODERS, install
 from encode_vocabularies import FOLDER, SHARED, VOCABULARIES, vocabulary
+from encoders import BESIDE, ENCODERS, install
 
 HERE = Path(__file__).parent
 CORE = HERE.parent / "python" / "piecemill" / "_core.abi3.so"

@@ -25,9 +25,9 @@ import encoders
 import tables_encode
 from asking import HERE, PAGE, choose, parser, rounds, session
 from corpus import CACHE, RECORDED, Corpus, corpus, texts
+from encode_vocabularies import SHARED, VOCABULARIES, Vocabulary, vocabulary
 from encoders import ENCODERS, OURS, PEERS
 from measure import Run, append, measure, median_and_spread, read
-from encode_vocabularies import SHARED, VOCABULARIES, Vocabulary, vocabulary
 
 RESULTS = HERE / "results-encode.jsonl"
 SCRATCH = CACHE / "runs-encode"

@@ -16,10 +16,10 @@ import run_encode
 import carry_encode
 import corpus
 import encode
+import encode_vocabularies as vocabularies
 import encoders
 import measure
 import tables_encode
-import encode_vocabularies as vocabularies
 
 
 class Bytes(run_encode.Peer):

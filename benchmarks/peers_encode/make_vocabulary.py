@@ -2,8 +2,8 @@
 
     python peers_encode/make_vocabulary.py SOURCE FOLDER ABOUT
 
-ABOUT is JSON: name, kind, split, pattern (see `encode_vocabularies.Vocabulary`). It is written into FOLDER last, with the hash
-of the files that were made, so that a folder that has it is complete.
+ABOUT is JSON: name, kind, split, pattern (see `encode_vocabularies.Vocabulary`). It is written into FOLDER last, with
+the hash of the files that were made, so that a folder that has it is complete.
 """
 
 import base64

@@ -16,7 +16,7 @@ def by_ranks(ranks: Mapping[bytes, int]) -> Callable[[bytes, bytes], int | None]
 
 
 def by_merges(merges: Sequence[Pair]) -> Callable[[bytes, bytes], int | None]:
-    """HF `tokenizers`: two parts merge if the pair is listed; its place says how soon (the last, if it is there twice)."""
+    """HF `tokenizers`: two parts merge if the pair is listed; its place says how soon (the last, if listed twice)."""
     places = {pair: place for place, pair in enumerate(merges)}
     return lambda left, right: places.get((left, right))
 
@@ -54,8 +54,8 @@ def encode_bytes(
 
 
 def encode_characters(text: str, ids: Mapping[str, int], byte_ids: Sequence[int], *, prefix: bool) -> list[int]:
-    """SentencePiece BPE of a whole text, without normalization: a space is U+2581, `ids` are in the order of scores, and
-    a character without a piece becomes its bytes.
+    """SentencePiece BPE of a whole text, without normalization: a space is U+2581, `ids` are in the order of scores,
+    and a character without a piece becomes its bytes.
 
     >>> encode_characters("a b", {"▁a": 7, "▁": 8, "a": 9}, range(100, 356), prefix=True)
     [7, 8, 198]
