@@ -3,11 +3,12 @@
     python peers_encode/run_encode.py bulk  TOOL VOCABULARY INPUT OUT --threads N --form whole|blocks [--once]
     python peers_encode/run_encode.py short TOOL VOCABULARY STRINGS OUT
 
-VOCABULARY is a folder of `encode_vocabularies.py`. INPUT is INPUT.bin, all documents one after another, and INPUT.npy,
-where each ends. `bulk` first encodes eleven bytes with a tokenizer that is then thrown away, so that imports and the
-start of threads do not count. Then it loads the tokenizer anew and encodes everything twice: the first pass is cold, with all
-that the tokenizer sets up only when it is used, and the second is warm. Nothing but the calls is timed. OUT.json has
-the figures, OUT.ids eight bytes of hash for each document's ids, from the cold pass.
+VOCABULARY is a folder of `encode_vocabularies.py`. INPUT is INPUT.bin, all documents one after another, and
+INPUT.npy, where each ends. `bulk` first encodes eleven bytes with a tokenizer that is then thrown away, so that
+imports and the start of threads do not count. Then it loads the tokenizer anew and encodes everything twice: the
+first pass is cold, with all that the tokenizer sets up only when it is used, and the second is warm. Nothing but
+the calls is timed. OUT.json has the figures, OUT.ids eight bytes of hash for each document's ids, from the cold
+pass.
 
 Memory is the highest resident set during a call beyond what was resident before the first one, less four bytes for
 each token of the largest result so far, whose buffer a library may keep to use it again. Exit status 3: the library
