@@ -198,8 +198,7 @@ impl Cache {
         }
     }
 
-    /// Whether as many words were put in as there are places, and there may be more. (At half of them the first 4 MB of
-    /// English touched 8 MiB that they had no use for.)
+    /// Whether as many words were put in as there are places, and there may be more.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
         self.added > 2 * self.lines.len() && self.lines.len() < self.most.lines
