@@ -82,42 +82,11 @@ impl Encoder {
         let mut room = data.len() + marks * ends.len();
         loop {
             let mut id_ends = vec![0; ends.len()];
+            let how = (options, chunk, room);
             let done = if options.narrow {
-                let mut ids = narrow(room);
-                ids.clear();
-                ids.reserve(room);
-                prefer_large_pages(&mut ids);
-                let total = self.encode_into(
-                    data,
-                    ends,
-                    (options, chunk, room),
-                    &finder,
-                    Place(ids.as_mut_ptr()),
-                    &mut id_ends,
-                )?;
-                total.map(|total| {
-                    // SAFETY: every id up to `total` was written, and there is room for them.
-                    unsafe { ids.set_len(total) };
-                    Ids::Narrow(ids)
-                })
+                self.encode_into(data, ends, how, &finder, narrow(room), &mut id_ends)?.map(Ids::Narrow)
             } else {
-                let mut ids = wide(room);
-                ids.clear();
-                ids.reserve(room);
-                prefer_large_pages(&mut ids);
-                let total = self.encode_into(
-                    data,
-                    ends,
-                    (options, chunk, room),
-                    &finder,
-                    Place(ids.as_mut_ptr()),
-                    &mut id_ends,
-                )?;
-                total.map(|total| {
-                    // SAFETY: as above.
-                    unsafe { ids.set_len(total) };
-                    Ids::Wide(ids)
-                })
+                self.encode_into(data, ends, how, &finder, wide(room), &mut id_ends)?.map(Ids::Wide)
             };
             match done {
                 Some(ids) => return Ok((ids, id_ends)),
@@ -126,16 +95,19 @@ impl Encoder {
         }
     }
 
-    /// Writes all ids at `out`, which has room for so many, and gives how many there are; None if there is not room enough.
+    /// The ids of all documents in `ids`, whose content goes; None if there are more than `room`.
     fn encode_into<T: Id>(
         &self,
         data: &[u8],
         ends: &[i64],
         (options, chunk, room): (Options, usize, usize),
         finder: &Finder,
-        out: Place<T>,
+        mut ids: Vec<T>,
         id_ends: &mut [i64],
-    ) -> Result<Option<usize>> {
+    ) -> Result<Option<Vec<T>>> {
+        ids.clear();
+        ids.reserve(room);
+        prefer_large_pages(&mut ids);
         let threads = options.threads.clamp(1, data.len() / chunk + 1);
         let run = Run {
             encoder: self,
@@ -147,7 +119,7 @@ impl Encoder {
             next: AtomicUsize::new(0),
             turn: Mutex::new(Turn { most_waiting: 3 * threads, ..Turn::default() }),
             changed: Condvar::new(),
-            out,
+            out: Place(ids.as_mut_ptr()),
             room,
             id_ends: Place(id_ends.as_mut_ptr()),
         };
@@ -160,7 +132,12 @@ impl Encoder {
         let turn = run.turn.into_inner().unwrap_or_else(PoisonError::into_inner);
         match turn.failed {
             Some((_, error)) if !turn.overflowed => Err(error),
-            _ => Ok((!turn.overflowed).then_some(turn.offset)),
+            _ if turn.overflowed => Ok(None),
+            _ => {
+                // SAFETY: every id up to `offset` was written, and there is room for them.
+                unsafe { ids.set_len(turn.offset) };
+                Ok(Some(ids))
+            }
         }
     }
 }
