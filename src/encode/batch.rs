@@ -9,7 +9,7 @@
 //! Values are copied before anything is put in, so a new word may take the place of one that the batch still needs.
 
 use super::added::Found;
-use super::cache::{self, Cache, SPILLED, count, spill_range, spilled};
+use super::cache::{self, Cache, Lines, SPILLED, count, spill_range, spilled};
 use super::isa::{Isa, SHORT, WithIsa, fold, hash_long, prefetch, with_isa};
 use super::lockstep::{GROUP, GroupIds, LONGEST, Lanes};
 use super::long;
@@ -48,8 +48,8 @@ pub trait Model: Sync {
     /// The id of `word` if it is one token; `hash` is its [`word_hash`].
     fn whole(&self, word: &[u8], hash: u64) -> Option<u32>;
 
-    /// Where in memory `whole` looks first.
-    fn whole_slot(&self, hash: u64) -> *const u8;
+    /// Fetches what `whole` looks at, if it may find something there.
+    fn fetch_whole(&self, hash: u64);
 
     /// The ids of up to [`GROUP`] words of at most `LANES` - 2 units; `ends[i]` is where those of word i end.
     fn encode_group<I: Isa, const LANES: usize>(
@@ -174,67 +174,30 @@ impl Worker {
             self.cache.grow(self.cache.more_lines(), |key| hash_of(isa, key));
         }
         let n = self.words.count;
-        // As locals: what is behind `self` would be read again after every write.
-        let starts = &self.words.starts[..=n];
-        let (keys, values) = (&mut self.keys[..n], &mut self.values[..n]);
-        let (numbers, missed) = (&mut self.lines[..n], &mut self.missed[..=n]);
-        let lines = self.cache.lines();
-        assert!(starts[n] as usize <= text.len());
-        debug_assert!(starts.is_sorted());
-        let mut misses = 0;
-        for from in (0..n).step_by(AHEAD) {
-            let to = (from + AHEAD).min(n);
-            for i in from..to {
-                let end = starts[i + 1] as usize;
-                let start = start_of(model, text, starts[i] as usize);
-                let len = (end - start).min(16);
-                let hash = if start + 16 <= text.len() {
-                    // SAFETY: 16 bytes from `start` are inside `text`.
-                    unsafe { isa.key(text.as_ptr().add(start), len, &mut keys[i]) }
-                } else {
-                    // Near the end of the memory.
-                    let mut last = [0; 16];
-                    last[..len].copy_from_slice(&text[start..start + len]);
-                    // SAFETY: 16 bytes.
-                    unsafe { isa.key(last.as_ptr(), len, &mut keys[i]) }
-                };
-                numbers[i] = lines.number(hash);
-                prefetch(lines.at(numbers[i]));
-            }
-            for i in from..to {
-                let miss = isa.probe(lines.at(numbers[i]), &keys[i], &mut values[i]);
-                missed[misses] = i as u16;
-                misses += usize::from(miss);
-            }
-        }
+        let probe = Probe {
+            model,
+            text,
+            starts: &self.words.starts[..=n],
+            keys: &mut self.keys[..n],
+            values: &mut self.values[..n],
+            numbers: &mut self.lines[..n],
+            missed: &mut self.missed[..=n],
+            lines: self.cache.lines(),
+        };
+        let misses = isa.call(probe);
         self.spill.clear();
         if misses > 0 {
             self.encode_misses(isa, model, text, misses);
         }
-        // 4. write
         self.out.reserve(cache::PACKED * n + self.spill.len() + 8);
         let before = self.out.len();
-        // SAFETY: the end of what is there.
-        let first = unsafe { self.out.as_mut_ptr().add(before) };
-        let mut written = 0;
-        for &value in &self.values[..n] {
-            let ids = count(value);
-            // SAFETY: room was reserved for six ids a word, for all that is in the spill, and for the eight that
-            // `unpack` writes.
-            unsafe {
-                if ids == SPILLED as usize {
-                    let range = spill_range(value);
-                    let from = self.spill.as_ptr().add(range.start);
-                    std::ptr::copy_nonoverlapping(from, first.add(written), range.len());
-                    written += range.len();
-                } else {
-                    isa.unpack(value, first.add(written));
-                    written += ids;
-                }
-            }
+        // SAFETY: room was reserved for six ids a word, for all that is in the spill, and for the eight that are
+        // written at once; so many as it says were written.
+        unsafe {
+            let out = self.out.as_mut_ptr().add(before);
+            let written = isa.call(Write { values: &self.values[..n], spill: &self.spill, out });
+            self.out.set_len(before + written);
         }
-        // SAFETY: so many were written, within what was reserved.
-        unsafe { self.out.set_len(before + written) };
     }
 
     #[inline(always)]
@@ -259,7 +222,7 @@ impl Worker {
                 prefetch(self.cache.long_slot(hash));
                 hash
             };
-            prefetch(model.whole_slot(hash));
+            model.fetch_whole(hash);
         }
         self.encode_queue::<I, M, 8>(isa, model, text, 0);
         self.encode_queue::<I, M, 8>(isa, model, text, 1);
@@ -362,6 +325,104 @@ impl Worker {
         // One word of a gigabyte must not be remembered by the size of this buffer.
         self.alone.shrink_to(1 << 16);
         value
+    }
+}
+
+/// Passes 1 and 2; gives how many words missed.
+struct Probe<'a, M> {
+    model: &'a M,
+    text: &'a [u8],
+    starts: &'a [u32],
+    keys: &'a mut [u128],
+    values: &'a mut [u128],
+    numbers: &'a mut [u32],
+    missed: &'a mut [u16],
+    lines: Lines<'a>,
+}
+
+impl<M: Model> WithIsa for Probe<'_, M> {
+    type Out = usize;
+
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) -> usize {
+        let Probe { model, text, starts, keys, values, numbers, missed, lines } = self;
+        let n = keys.len();
+        assert!(starts.len() > n && starts[n] as usize <= text.len());
+        assert!(values.len() == n && numbers.len() == n && missed.len() > n);
+        debug_assert!(starts.is_sorted());
+        // The last words of a text end too near the end of its memory for 16 bytes to be read.
+        let mut inside = n;
+        while inside > 0 && starts[inside - 1] as usize + 17 > text.len() {
+            inside -= 1;
+        }
+        let mut misses = 0;
+        let mut from = 0;
+        while from < n {
+            let to = (from + AHEAD).min(n);
+            // SAFETY: all arrays have `n` places or more, as was asserted. `starts` rise up to the length of the text, and
+            // up to word `inside` 16 bytes can be read.
+            unsafe {
+                for i in from..to.min(inside) {
+                    let start = start_of(model, text, *starts.get_unchecked(i) as usize);
+                    let len = (*starts.get_unchecked(i + 1) as usize - start).min(16);
+                    let hash = isa.key(text.as_ptr().add(start), len, keys.get_unchecked_mut(i));
+                    let number = lines.number(hash);
+                    *numbers.get_unchecked_mut(i) = number;
+                    prefetch(lines.at(number));
+                }
+            }
+            for i in inside.max(from)..to {
+                let start = start_of(model, text, starts[i] as usize);
+                let len = (starts[i + 1] as usize - start).min(16);
+                let mut last = [0; 16];
+                last[..len].copy_from_slice(&text[start..start + len]);
+                // SAFETY: 16 bytes.
+                numbers[i] = lines.number(unsafe { isa.key(last.as_ptr(), len, &mut keys[i]) });
+            }
+            // SAFETY: as above; `misses` is at most `i`.
+            unsafe {
+                for i in from..to {
+                    let line = lines.at(*numbers.get_unchecked(i));
+                    let miss = isa.probe(line, keys.get_unchecked(i), values.get_unchecked_mut(i));
+                    *missed.get_unchecked_mut(misses) = i as u16;
+                    misses += usize::from(miss);
+                }
+            }
+            from = to;
+        }
+        misses
+    }
+}
+
+/// Pass 4; gives how many ids were written. At `out` there is room for six ids a word, the spill, and eight more.
+struct Write<'a> {
+    values: &'a [u128],
+    spill: &'a [u32],
+    out: *mut u32,
+}
+
+impl WithIsa for Write<'_> {
+    type Out = usize;
+
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) -> usize {
+        let mut written = 0;
+        for &value in self.values {
+            let ids = count(value);
+            // SAFETY: whoever made this says that there is room.
+            unsafe {
+                if ids == SPILLED as usize {
+                    let range = spill_range(value);
+                    let from = self.spill.as_ptr().add(range.start);
+                    std::ptr::copy_nonoverlapping(from, self.out.add(written), range.len());
+                    written += range.len();
+                } else {
+                    isa.unpack(value, self.out.add(written));
+                    written += ids;
+                }
+            }
+        }
+        written
     }
 }
 

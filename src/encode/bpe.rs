@@ -54,7 +54,7 @@ impl Bytes {
 
     /// The largest id of any token.
     pub fn largest_id(&self) -> u32 {
-        self.symbols.ids.iter().copied().max().unwrap_or(0)
+        self.symbols.ids.all().iter().copied().max().unwrap_or(0)
     }
 }
 
@@ -63,7 +63,7 @@ impl Symbols {
     fn whole(&self, all: bool) -> impl Iterator<Item = (&[u8], u32)> {
         (0..self.len() as u32)
             .filter(move |&symbol| all || self.is_itself(symbol))
-            .map(|symbol| (self.bytes(symbol), self.ids[symbol as usize]))
+            .map(|symbol| (self.bytes(symbol), self.ids.get(symbol)))
     }
 
     /// Merges the words in `lanes` and writes their ids.
@@ -96,8 +96,8 @@ impl Model for Bytes {
     }
 
     #[inline(always)]
-    fn whole_slot(&self, hash: u64) -> *const u8 {
-        self.whole.slot(hash)
+    fn fetch_whole(&self, hash: u64) {
+        self.whole.fetch(hash);
     }
 
     #[inline(always)]
@@ -112,6 +112,7 @@ impl Model for Bytes {
     ) {
         for k in 0..words.len() {
             let (word, lanes) = (words[k], &mut lanes[k]);
+            assert!(!word.is_empty() && word.len() + 2 <= LANES);
             lanes.begin();
             let mut byte = word[0];
             for place in 0..word.len() - 1 {
@@ -130,7 +131,7 @@ impl Model for Bytes {
     fn encode_alone<I: Isa>(&self, isa: I, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
         let units = word.iter().map(|&byte| self.symbol_of[usize::from(byte)]);
         self.long.encode(isa, &self.symbols, word, units, &mut scratch.long, |symbol| {
-            ids.push(self.symbols.ids[symbol as usize]);
+            ids.push(self.symbols.ids.get(symbol));
         });
     }
 }
@@ -200,7 +201,7 @@ impl Characters {
             Unknown::Bytes(of_bytes) => of_bytes.iter().copied().max().unwrap_or(0),
             Unknown::Id { id, .. } => *id,
         };
-        self.symbols.ids.iter().copied().max().unwrap_or(0).max(unknown)
+        self.symbols.ids.all().iter().copied().max().unwrap_or(0).max(unknown)
     }
 
     /// Where the word that starts at `at` ends: before the next character that no token joins to the one before it.
@@ -245,8 +246,8 @@ impl Model for Characters {
     }
 
     #[inline(always)]
-    fn whole_slot(&self, hash: u64) -> *const u8 {
-        self.whole.slot(hash)
+    fn fetch_whole(&self, hash: u64) {
+        self.whole.fetch(hash);
     }
 
     #[inline(always)]
@@ -295,7 +296,7 @@ impl Model for Characters {
         let mut at = 0;
         let units = std::iter::from_fn(|| (at < plain.len()).then(|| self.symbol_at(&plain, &mut at)));
         self.long.encode(isa, &self.symbols, &plain, units, &mut scratch.long, |symbol| {
-            ids.push(self.symbols.ids[symbol as usize]);
+            ids.push(self.symbols.ids.get(symbol));
         });
     }
 }

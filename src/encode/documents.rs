@@ -7,7 +7,7 @@
 //! buffer as it goes.
 
 use super::added::{Finder, Special};
-use super::batch::Worker;
+use super::batch::{self, Worker};
 use super::encoder::Encoder;
 use super::memory::prefer_large_pages;
 use super::scan::Stretch;
@@ -19,6 +19,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of text that go to a thread at once. Larger documents go alone.
 const CHUNK: usize = 256 << 10;
+
+/// Ids that a batch may reserve beyond those it writes.
+const SLACK: usize = 8 * batch::ROOM;
 
 /// How documents are to be encoded.
 #[derive(Clone, Copy)]
@@ -106,9 +109,16 @@ impl Encoder {
         id_ends: &mut [i64],
     ) -> Result<Option<Vec<T>>> {
         ids.clear();
-        ids.reserve(room);
+        // A batch reserves more than it writes; so much more than the text it must not make the buffer grow.
+        ids.reserve(room + SLACK);
         prefer_large_pages(&mut ids);
         let threads = options.threads.clamp(1, data.len() / chunk + 1);
+        if threads == 1
+            && let Some(wide) = T::wide(&mut ids)
+        {
+            self.encode_in_order(data, ends, options, finder, wide, id_ends)?;
+            return Ok(Some(ids));
+        }
         let run = Run {
             encoder: self,
             data,
@@ -142,9 +152,92 @@ impl Encoder {
     }
 }
 
+impl Encoder {
+    /// All documents on this thread, whose ids need no other place than `ids`.
+    fn encode_in_order(
+        &self,
+        data: &[u8],
+        ends: &[i64],
+        options: Options,
+        finder: &Finder,
+        ids: &mut Vec<u32>,
+        id_ends: &mut [i64],
+    ) -> Result<()> {
+        self.with_worker(|worker| {
+            worker.expect(data.len());
+            std::mem::swap(&mut worker.out, ids);
+            let mut done = Ok(());
+            let (mut from, mut start) = (0, 0);
+            while from < ends.len() && done.is_ok() {
+                let to = chunk_end(ends, from, start + CHUNK);
+                done = check(data, ends, from, to).and_then(|()| {
+                    for document in from..to {
+                        worker.out.extend(options.bos);
+                        let end = ends[document] as usize;
+                        let stretch = Stretch { buffer: data, start, end };
+                        self.document(worker, stretch, finder, &mut |_| Ok(()))
+                            .map_err(|error| named(error, document))?;
+                        worker.out.extend(options.eos);
+                        id_ends[document] = worker.out.len() as i64;
+                        start = end;
+                    }
+                    Ok(())
+                });
+                from = to;
+            }
+            std::mem::swap(&mut worker.out, ids);
+            done
+        })
+    }
+}
+
+/// The end of the documents from `from` on that end at `goal` or before; at least one.
+fn chunk_end(ends: &[i64], from: usize, goal: usize) -> usize {
+    (from + ends[from..].partition_point(|&end| end as usize <= goal)).max(from + 1)
+}
+
+/// Says in which document a split failed.
+fn named(error: Error, document: usize) -> Error {
+    match error {
+        Error::Split(why) => Error::Split(format!("texts[{document}]: {why}")),
+        other => other,
+    }
+}
+
+fn start_of(ends: &[i64], document: usize) -> usize {
+    if document == 0 { 0 } else { ends[document - 1] as usize }
+}
+
+/// Whether the documents from `from` to `to` are valid UTF-8, each by itself.
+fn check(data: &[u8], ends: &[i64], from: usize, to: usize) -> Result<()> {
+    let text = &data[start_of(ends, from)..ends[to - 1] as usize];
+    let begins_inside = |document: &usize| {
+        let start = start_of(ends, *document);
+        data.get(start).is_some_and(|byte| byte & 0xc0 == 0x80) && start < ends[*document] as usize
+    };
+    if simdutf8::basic::from_utf8(text).is_ok() && !(from..to).any(|document| begins_inside(&document)) {
+        return Ok(());
+    }
+    for document in from..to {
+        let text = &data[start_of(ends, document)..ends[document] as usize];
+        if let Err(wrong) = std::str::from_utf8(text) {
+            let at = wrong.valid_up_to();
+            return Err(Error::Tokenizer(format!(
+                "texts[{document}]: byte {at} is {:#04x}, which is not valid UTF-8. Repair the text first, for \
+                 example with decode('utf-8', 'replace').",
+                text[at]
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// An id as it is written.
 trait Id: Copy + Send + Sync {
     fn of(id: u32) -> Self;
+
+    /// The ids themselves if they are as a worker makes them.
+    fn wide(ids: &mut Vec<Self>) -> Option<&mut Vec<u32>>;
 }
 
 impl Id for u32 {
@@ -152,12 +245,20 @@ impl Id for u32 {
     fn of(id: u32) -> u32 {
         id
     }
+
+    fn wide(ids: &mut Vec<u32>) -> Option<&mut Vec<u32>> {
+        Some(ids)
+    }
 }
 
 impl Id for u16 {
     #[inline(always)]
     fn of(id: u32) -> u16 {
         id as u16
+    }
+
+    fn wide(_: &mut Vec<u16>) -> Option<&mut Vec<u32>> {
+        None
     }
 }
 
@@ -247,10 +348,6 @@ impl<T: Id> Run<'_, T> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn start(&self, document: usize) -> usize {
-        if document == 0 { 0 } else { self.ends[document - 1] as usize }
-    }
-
     /// The documents of the next chunk.
     fn take(&self) -> Option<(usize, usize)> {
         let mut from = self.next.load(Ordering::Relaxed);
@@ -258,8 +355,7 @@ impl<T: Id> Run<'_, T> {
             if from >= self.ends.len() {
                 return None;
             }
-            let goal = self.start(from) + self.chunk_bytes;
-            let to = (from + self.ends[from..].partition_point(|&end| end as usize <= goal)).max(from + 1);
+            let to = chunk_end(self.ends, from, start_of(self.ends, from) + self.chunk_bytes);
             match self.next.compare_exchange_weak(from, to, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return Some((from, to)),
                 Err(now) => from = now,
@@ -268,18 +364,16 @@ impl<T: Id> Run<'_, T> {
     }
 
     fn chunk(&self, worker: &mut Worker, from: usize, to: usize) -> Result<()> {
-        self.check(from, to)?;
+        check(self.data, self.ends, from, to)?;
         let mut chunk = Chunk { from, to, offset: None, drained: 0 };
         worker.out.clear();
         for document in from..to {
             worker.out.extend(self.options.bos);
-            let stretch = Stretch { buffer: self.data, start: self.start(document), end: self.ends[document] as usize };
-            self.encoder.document(worker, stretch, self.finder, &mut |ids| self.drain(&mut chunk, ids)).map_err(
-                |error| match error {
-                    Error::Split(why) => Error::Split(format!("texts[{document}]: {why}")),
-                    other => other,
-                },
-            )?;
+            let stretch =
+                Stretch { buffer: self.data, start: start_of(self.ends, document), end: self.ends[document] as usize };
+            self.encoder
+                .document(worker, stretch, self.finder, &mut |ids| self.drain(&mut chunk, ids))
+                .map_err(|error| named(error, document))?;
             worker.out.extend(self.options.eos);
             // SAFETY: the documents of a chunk belong to it alone, and there is an end for each document.
             unsafe { self.id_ends.0.add(document).write((chunk.drained + worker.out.len()) as i64) };
@@ -376,29 +470,5 @@ impl<T: Id> Run<'_, T> {
             // SAFETY: the documents of a chunk belong to whoever writes it, and there is an end for each document.
             unsafe { *self.id_ends.0.add(document) += offset as i64 };
         }
-    }
-
-    /// Whether the documents of a chunk are valid UTF-8, each by itself.
-    fn check(&self, from: usize, to: usize) -> Result<()> {
-        let text = &self.data[self.start(from)..self.ends[to - 1] as usize];
-        let begins_inside = |document: &usize| {
-            self.data.get(self.start(*document)).is_some_and(|byte| byte & 0xc0 == 0x80)
-                && self.start(*document) < self.ends[*document] as usize
-        };
-        if simdutf8::basic::from_utf8(text).is_ok() && !(from..to).any(|document| begins_inside(&document)) {
-            return Ok(());
-        }
-        for document in from..to {
-            let text = &self.data[self.start(document)..self.ends[document] as usize];
-            if let Err(wrong) = std::str::from_utf8(text) {
-                let at = wrong.valid_up_to();
-                return Err(Error::Tokenizer(format!(
-                    "texts[{document}]: byte {at} is {:#04x}, which is not valid UTF-8. Repair the text first, for \
-                     example with decode('utf-8', 'replace').",
-                    text[at]
-                )));
-            }
-        }
-        Ok(())
     }
 }

@@ -31,6 +31,10 @@ pub trait Isa: Copy + Send + Sync {
     /// # Safety
     /// 8 ids can be written at `out`.
     unsafe fn unpack(self, value: u128, out: *mut u32);
+
+    /// Does `work` in a function of its own, compiled for these instructions: a loop that shares a function with a
+    /// dozen others has too few registers.
+    fn call<W: WithIsa>(self, work: W) -> W::Out;
 }
 
 /// Bytes of the longest word that fits a key.
@@ -148,6 +152,11 @@ impl Isa for Portable {
             unsafe { out.add(place).write((value >> (20 * place)) as u32 & 0xf_ffff) };
         }
     }
+
+    #[inline(never)]
+    fn call<W: WithIsa>(self, work: W) -> W::Out {
+        work.run(self)
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -254,6 +263,12 @@ mod x86 {
                 _mm256_storeu_si256(out.cast(), _mm256_and_si256(ids, _mm256_set1_epi32(0xf_ffff)));
             }
         }
+
+        #[inline(always)]
+        fn call<W: super::WithIsa>(self, work: W) -> W::Out {
+            // SAFETY: `self` exists only where the features are.
+            unsafe { super::root(self, work) }
+        }
     }
 }
 
@@ -269,16 +284,16 @@ pub trait WithIsa {
 pub fn with_isa<W: WithIsa>(portable: bool, work: W) -> W::Out {
     #[cfg(target_arch = "x86_64")]
     if !portable && let Some(isa) = Avx2::detect() {
-        // SAFETY: the features that `root` is compiled with were just found.
-        return unsafe { root(isa, work) };
+        return isa.call(work);
     }
     let _ = portable;
-    work.run(Portable)
+    Portable.call(work)
 }
 
 /// # Safety
 /// The processor has the features named here.
 #[cfg(target_arch = "x86_64")]
+#[inline(never)]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,aes")]
 unsafe fn root<W: WithIsa>(isa: Avx2, work: W) -> W::Out {
     work.run(isa)

@@ -8,6 +8,7 @@
 
 use super::isa::Isa;
 use super::pairs::{NOBODY, Pairs};
+use super::vocabulary::IdsOfSymbols;
 
 /// Words in a group. (8, 12 and 16 were no faster: a round is bound by its instructions, not by memory.)
 pub const GROUP: usize = 4;
@@ -56,14 +57,14 @@ impl<const LANES: usize> Lanes<LANES> {
         self.alive = (4u64 << units) - 1;
     }
 
-    /// Writes what `of` has for each symbol that is left, from `at` on; gives where that ends.
+    /// Writes the id of each symbol that is left, from `at` on; gives where that ends.
     #[inline(always)]
-    pub fn write(&self, of: &[u32], out: &mut GroupIds, mut at: usize) -> usize {
+    pub fn write(&self, ids: &IdsOfSymbols, out: &mut GroupIds, mut at: usize) -> usize {
         // All but the two borders.
         let mut alive = self.alive & !1;
         alive ^= 1 << (63 - alive.leading_zeros());
         while alive != 0 {
-            out[at] = of[self.symbols[alive.trailing_zeros() as usize] as usize];
+            out[at] = ids.get(self.symbols[alive.trailing_zeros() as usize & 63]);
             at += 1;
             alive &= alive - 1;
         }

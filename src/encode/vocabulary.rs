@@ -42,13 +42,42 @@ pub fn character_len(first: u8) -> usize {
     }
 }
 
+/// The id that is written for each symbol. In most vocabularies it is the symbol itself, or a constant more: then
+/// the table is not looked at, which would be one more cache line for every token.
+pub struct IdsOfSymbols {
+    table: Vec<u32>,
+    constant: Option<u32>,
+}
+
+impl IdsOfSymbols {
+    fn new(table: Vec<u32>) -> IdsOfSymbols {
+        let first = table.first().copied().unwrap_or(0);
+        let shifted = table.iter().enumerate().all(|(symbol, &id)| id.checked_sub(first) == Some(symbol as u32));
+        IdsOfSymbols { table, constant: shifted.then_some(first) }
+    }
+
+    /// The id of a symbol.
+    #[inline(always)]
+    pub fn get(&self, symbol: u32) -> u32 {
+        match self.constant {
+            Some(constant) => symbol.wrapping_add(constant),
+            None => self.table[symbol as usize],
+        }
+    }
+
+    /// All of them, by symbol.
+    pub fn all(&self) -> &[u32] {
+        &self.table
+    }
+}
+
 /// Symbols and their merges.
 pub struct Symbols {
     bytes: Vec<u8>,
     /// Where the bytes of each symbol end; one entry more than there are symbols, the first is 0.
     ends: Vec<u32>,
     /// The id that is written for each symbol.
-    pub ids: Vec<u32>,
+    pub ids: IdsOfSymbols,
     /// The two symbols that merge into each symbol; itself twice for an initial one, [`NOBODY`] for one that no merge
     /// makes.
     pub halves: Vec<(u32, u32)>,
@@ -127,7 +156,7 @@ impl Symbols {
                 Error::Tokenizer("the tokens of the vocabulary take more than 4 GiB; use its own library.".into())
             })?);
         }
-        let ids = order.iter().map(|&token| ids[token as usize]).collect();
+        let ids = IdsOfSymbols::new(order.iter().map(|&token| ids[token as usize]).collect());
         // The halves of ranks were found by encoding each token; a list of merges may hold some that never happen.
         let itself = halves.iter().map(|&(left, _)| left != NOBODY).collect();
         let mut symbols = Symbols { bytes, ends, ids, halves, pairs: Pairs::new(&list), unit, itself };
@@ -159,7 +188,7 @@ impl Symbols {
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.ids.len()
+        self.ids.all().len()
     }
 
     /// The bytes of one.

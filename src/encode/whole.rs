@@ -1,9 +1,13 @@
 //! Tokens that a whole word can be: one lookup instead of merging, for a word that is new to the cache.
 
 use super::batch::word_hash;
+use super::isa::prefetch;
 
 /// The id of each of some words.
 pub struct WholeWords {
+    /// Eight bits a word, of which its hash sets one: most words that are not here are told by this, which is small
+    /// enough to stay in a core's own cache.
+    maybe: Vec<u64>,
     /// Bits of the hash above, number of the word + 1 below; 0 is empty.
     slots: Vec<u64>,
     bytes: Vec<u8>,
@@ -21,21 +25,27 @@ impl WholeWords {
             words.push((bytes.len() as u32, token.len() as u32, id));
             bytes.extend_from_slice(token);
         }
+        let mut maybe = vec![0; (words.len() / 8).next_power_of_two().max(16)];
         let mut slots = vec![0; (words.len() * 2).next_power_of_two().max(16)];
         for (number, &(start, len, _)) in words.iter().enumerate() {
             let hash = word_hash(&bytes[start as usize..(start + len) as usize]);
+            let (place, bit) = filter_place(hash, maybe.len());
+            maybe[place] |= bit;
             let mut at = hash as usize & (slots.len() - 1);
             while slots[at] != 0 {
                 at = (at + 1) & (slots.len() - 1);
             }
             slots[at] = hash >> NUMBER_BITS << NUMBER_BITS | (number as u64 + 1);
         }
-        WholeWords { slots, bytes, words }
+        WholeWords { maybe, slots, bytes, words }
     }
 
     /// The id of `word`; `hash` is its [`word_hash`].
     #[inline(always)]
     pub fn get(&self, word: &[u8], hash: u64) -> Option<u32> {
+        if !self.maybe(hash) {
+            return None;
+        }
         let mut at = hash as usize & (self.slots.len() - 1);
         loop {
             let slot = self.slots[at];
@@ -52,9 +62,23 @@ impl WholeWords {
         }
     }
 
-    /// Where in memory `get` looks first.
+    /// Fetches the place where `get` looks, if it will.
     #[inline(always)]
-    pub fn slot(&self, hash: u64) -> *const u8 {
-        (&raw const self.slots[hash as usize & (self.slots.len() - 1)]).cast()
+    pub fn fetch(&self, hash: u64) {
+        if self.maybe(hash) {
+            prefetch(&raw const self.slots[hash as usize & (self.slots.len() - 1)]);
+        }
     }
+
+    #[inline(always)]
+    fn maybe(&self, hash: u64) -> bool {
+        let (place, bit) = filter_place(hash, self.maybe.len());
+        self.maybe[place] & bit != 0
+    }
+}
+
+/// The bit of a hash among `words` words of 64 bits, from other bits than the slot.
+#[inline(always)]
+fn filter_place(hash: u64, words: usize) -> (usize, u64) {
+    ((hash >> 38) as usize & (words - 1), 1 << (hash >> 32 & 63))
 }

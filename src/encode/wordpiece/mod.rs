@@ -281,8 +281,8 @@ impl Model for WordPiece {
     }
 
     #[inline(always)]
-    fn whole_slot(&self, hash: u64) -> *const u8 {
-        self.whole.slot(hash)
+    fn fetch_whole(&self, hash: u64) {
+        self.whole.fetch(hash);
     }
 
     #[inline(always)]
