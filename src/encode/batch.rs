@@ -22,7 +22,7 @@ pub const BATCH: usize = 512;
 /// Places for words: a scan adds up to a block of them to a batch that is not full, and writes eight at a time.
 pub const ROOM: usize = BATCH + BLOCK + 8;
 /// Words whose cache lines are fetched before the first of them is looked at.
-const AHEAD: usize = 64;
+const AHEAD: usize = 128;
 
 /// Where the words of a batch start, relative to its text; word i ends where word i + 1 starts.
 pub struct Words {

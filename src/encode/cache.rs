@@ -200,10 +200,11 @@ impl Cache {
         }
     }
 
-    /// Whether as many words were put in as there are places, and there may be more.
+    /// Whether a quarter of the places may be taken, and there may be more: of two words that fall on a line with two
+    /// others, each drives one out.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
-        self.added > 2 * self.lines.len() && self.lines.len() < self.most.lines
+        2 * self.added > self.lines.len() && self.lines.len() < self.most.lines
     }
 
     /// How many lines there are now.
