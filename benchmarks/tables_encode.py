@@ -44,11 +44,11 @@ def clock(question: str, threads: int) -> str:
 
 
 def figures(record: dict | None, name: str) -> list[float]:
-    """Of each run: MB/s of the cold or warm pass, or microseconds of a string."""
+    """Of each run: MB/s of a pass (see `run_encode.py`), or microseconds of a string."""
     if record is None:
         return []
     runs = [run for run in record["runs"] if run["outcome"] == "ok"]
-    if name in ("cold", "warm"):
+    if name in ("first", "cold", "warm"):
         seconds = clock(record["question"], record["threads"])
         return [record["text_bytes"] / run[name][seconds] / 1e6 for run in runs if run.get(name)]
     return [run[f"{name}_microseconds"] for run in runs]
@@ -62,7 +62,7 @@ def speed(record: dict | None, name: str = "cold") -> float | None:
 
 def growth(record: dict) -> float:
     """Bytes beyond text, tokenizer and ids: the highest run, since a limit is a limit."""
-    return max((run["cold"]["growth_bytes"] for run in record["runs"] if run.get("cold")), default=0)
+    return max((run.get("first", run["cold"])["growth_bytes"] for run in record["runs"] if run.get("cold")), default=0)
 
 
 def page(records: Sequence[dict], path: Path) -> None:
@@ -87,8 +87,8 @@ def bulk_table(name: str, threads: int, groups: dict[Key, Group], question: str 
     found = {key[2]: group for key, group in groups.items() if (key[0], key[1], key[3]) == (question, name, threads)}
     corpora = [corpus for corpus in CORPORA if corpus in found] + sorted(set(found) - set(CORPORA))
     words = "1 thread" if threads == 1 else f"{threads} threads"
-    lines = [f"\n### {name}, {words}: MB/s cold (lowest-highest) / warm; MB beyond text, tokenizer and ids\n"]
-    lines += [where(found.values()), header(["library", *corpora, "memory"])]
+    lines = [f"\n### {name}, {words}: MB/s in a new process / cold (lowest-highest) / warm\n"]
+    lines += [where(found.values()), header(["library", *corpora, "MB beyond text, tokenizer and ids"])]
     for tool in libraries(found.values()):
         cells, most = [], 0.0
         for corpus in corpora:
@@ -102,10 +102,11 @@ def bulk_table(name: str, threads: int, groups: dict[Key, Group], question: str 
 def bulk_cell(record: dict | None) -> str:
     if record is None:
         return ""
-    cold, warm = figures(record, "cold"), figures(record, "warm")
+    first, cold, warm = (figures(record, name) for name in ("first", "cold", "warm"))
     if record["reason"] or not cold:
         return why_not(record)
     text = "{} ({}-{})".format(*map(short_number, median_and_spread(cold)))
+    text = f"{short_number(median_and_spread(first)[0])} / {text}" if first else text
     return f"{text} / {short_number(median_and_spread(warm)[0])}" if warm else text
 
 

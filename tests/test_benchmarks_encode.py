@@ -82,7 +82,7 @@ def test_a_run_writes_its_figures_and_a_hash_for_each_document(tmp_path, folder,
     for form in ("whole", "blocks"):
         asked(monkeypatch, "bulk", "bytes", folder, source, tmp_path / form, "--form", form, "--block", "4")
     found = json.loads((tmp_path / "blocks.json").read_text())
-    assert (found["blocks"], found["cold"]["tokens"]) == (3, 3 + 7 + 3)
+    assert (found["blocks"], found["first"]["tokens"]) == (3, 3 + 7 + 3)
     assert found["warm"]["seconds"] > 0
     ids = (tmp_path / "whole.ids").read_bytes()
     assert ids == (tmp_path / "blocks.ids").read_bytes()

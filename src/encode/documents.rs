@@ -20,7 +20,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// Bytes of text that go to a thread at once. Larger documents go alone.
 const CHUNK: usize = 256 << 10;
 
-/// Ids that a batch may reserve beyond those it writes.
+/// Ids that a batch may reserve beyond those it writes, so that the last ones do not make the buffer grow.
 const SLACK: usize = 8 * batch::ROOM;
 
 /// How documents are to be encoded.
@@ -82,7 +82,7 @@ impl Encoder {
         let finder = self.finder(options.special)?;
         // A token is a byte at least, unless normalizing makes a text longer; then the call is done again with more.
         let marks = usize::from(options.bos.is_some()) + usize::from(options.eos.is_some()) + 1;
-        let mut room = data.len() + marks * ends.len();
+        let mut room = data.len() + marks * ends.len() + SLACK;
         loop {
             let mut id_ends = vec![0; ends.len()];
             let how = (options, chunk, room);
@@ -109,8 +109,7 @@ impl Encoder {
         id_ends: &mut [i64],
     ) -> Result<Option<Vec<T>>> {
         ids.clear();
-        // A batch reserves more than it writes; so much more than the text it must not make the buffer grow.
-        ids.reserve(room + SLACK);
+        ids.reserve(room);
         prefer_large_pages(&mut ids);
         let threads = options.threads.clamp(1, data.len() / chunk + 1);
         if threads == 1

@@ -13,7 +13,7 @@ use numpy::{Element, IntoPyArray, PyArray1, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// What `special` may be.
 enum Asked {
@@ -47,16 +47,14 @@ impl<'py> FromPyObject<'_, 'py> for Asked {
     }
 }
 
-/// Buffers that came back from Python, to be used again: a new one costs a page fault for every 4 KiB of ids.
-#[derive(Default)]
-struct Buffers {
-    wide: Mutex<Vec<Vec<u32>>>,
-    narrow: Mutex<Vec<Vec<u16>>>,
-}
+/// Buffers of all encoders that came back from Python, to be used again: a new one costs a page fault for every 4 KiB
+/// of ids.
+static WIDE: Mutex<Vec<Vec<u32>>> = Mutex::new(vec![]);
+static NARROW: Mutex<Vec<Vec<u16>>> = Mutex::new(vec![]);
 
-/// Bytes of ids that a buffer may have held to be kept, and how many are kept: one, as the caller has the other.
+/// Bytes of ids that a buffer may have held to be kept, and how many of each width are kept.
 const KEPT_BYTES: usize = 10 << 20;
-const KEPT: usize = 1;
+const KEPT: usize = 2;
 
 fn take<T>(kept: &Mutex<Vec<Vec<T>>>, room: usize) -> Vec<T> {
     let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,18 +76,17 @@ fn give_back<T>(kept: &Mutex<Vec<Vec<T>>>, buffer: Vec<T>) {
     }
 }
 
-/// Owns the ids of an array that Python has; when the array is garbage, its memory goes back to the encoder.
+/// Owns the ids of an array that Python has; when the array is garbage, its memory is used again.
 #[pyclass(name = "_Ids", frozen, module = "piecemill._core")]
 struct PyIds {
     ids: Option<Ids>,
-    buffers: Arc<Buffers>,
 }
 
 impl Drop for PyIds {
     fn drop(&mut self) {
         match self.ids.take() {
-            Some(Ids::Wide(ids)) => give_back(&self.buffers.wide, ids),
-            Some(Ids::Narrow(ids)) => give_back(&self.buffers.narrow, ids),
+            Some(Ids::Wide(ids)) => give_back(&WIDE, ids),
+            Some(Ids::Narrow(ids)) => give_back(&NARROW, ids),
             None => {}
         }
     }
@@ -99,7 +96,6 @@ impl Drop for PyIds {
 #[pyclass(name = "Encoder", frozen, module = "piecemill._core")]
 struct PyEncoder {
     encoder: Encoder,
-    buffers: Arc<Buffers>,
 }
 
 type Tokens<'py> = (PyReadonlyArray1<'py, u8>, PyReadonlyArray1<'py, i64>, PyReadonlyArray1<'py, u32>);
@@ -173,20 +169,14 @@ fn prefix_named(name: &str) -> PyResult<Prefix> {
     }
 }
 
-impl PyEncoder {
-    fn new(encoder: Encoder) -> PyEncoder {
-        PyEncoder { encoder, buffers: Arc::default() }
-    }
-
-    /// An array over ids that `PyIds` owns.
-    fn array<'py, T: Element>(&self, py: Python<'py>, ids: Ids, of: fn(&Ids) -> &[T]) -> PyResult<Bound<'py, PyAny>> {
-        let owner = Bound::new(py, PyIds { ids: Some(ids), buffers: self.buffers.clone() })?;
-        let held = owner.get().ids.as_ref().map(of).unwrap_or_default();
-        let view = ArrayView1::from(held);
-        // SAFETY: the array keeps its owner alive, and the owner never touches the ids until it is dropped.
-        let array = unsafe { PyArray1::borrow_from_array(&view, owner.clone().into_any()) };
-        Ok(array.into_any())
-    }
+/// An array over ids that `PyIds` owns.
+fn array<'py, T: Element>(py: Python<'py>, ids: Ids, of: fn(&Ids) -> &[T]) -> PyResult<Bound<'py, PyAny>> {
+    let owner = Bound::new(py, PyIds { ids: Some(ids) })?;
+    let held = owner.get().ids.as_ref().map(of).unwrap_or_default();
+    let view = ArrayView1::from(held);
+    // SAFETY: the array keeps its owner alive, and the owner never touches the ids until it is dropped.
+    let array = unsafe { PyArray1::borrow_from_array(&view, owner.clone().into_any()) };
+    Ok(array.into_any())
 }
 
 #[pymethods]
@@ -217,7 +207,7 @@ impl PyEncoder {
             let model = Bytes::new(&tokens, ids, merges, whole_words)?;
             Encoder::bytes(model, Split::sequence(&split)?, settings)
         });
-        Ok(PyEncoder::new(encoder.map_err(to_py)?))
+        Ok(PyEncoder { encoder: encoder.map_err(to_py)? })
     }
 
     /// BPE over characters, as SentencePiece does it.
@@ -252,7 +242,7 @@ impl PyEncoder {
         };
         let settings = settings(&normalizer, added, prefix_named(prefix)?, cache_bytes, portable)?;
         let encoder = py.detach(|| Encoder::characters(Characters::new(&tokens, ids, merges, unknown)?, settings));
-        Ok(PyEncoder::new(encoder.map_err(to_py)?))
+        Ok(PyEncoder { encoder: encoder.map_err(to_py)? })
     }
 
     /// WordPiece, as BERT has it.
@@ -281,7 +271,7 @@ impl PyEncoder {
         let options = WordPieceOptions { unk, prefix, max_chars, clean, chinese, strip_accents, lowercase };
         let settings = settings(&[], added, Prefix::Never, cache_bytes, portable)?;
         let encoder = py.detach(|| Encoder::wordpiece(WordPiece::new(&tokens, &options)?, settings));
-        Ok(PyEncoder::new(encoder.map_err(to_py)?))
+        Ok(PyEncoder { encoder: encoder.map_err(to_py)? })
     }
 
     /// The ids of one text.
@@ -314,20 +304,19 @@ impl PyEncoder {
             some => some,
         };
         let options = Options { bos, eos, narrow, special: special.get(), threads };
-        let buffers = &self.buffers;
         let (ids, ends) = py
             .detach(|| {
-                let wide = |room| take(&buffers.wide, room);
-                let narrow = |room| take(&buffers.narrow, room);
+                let wide = |room| take(&WIDE, room);
+                let narrow = |room| take(&NARROW, room);
                 self.encoder.documents(data, ends, options, wide, narrow)
             })
             .map_err(to_py)?;
         let array = match &ids {
-            Ids::Wide(_) => self.array::<u32>(py, ids, |ids| match ids {
+            Ids::Wide(_) => array::<u32>(py, ids, |ids| match ids {
                 Ids::Wide(ids) => ids,
                 Ids::Narrow(_) => &[],
             })?,
-            Ids::Narrow(_) => self.array::<u16>(py, ids, |ids| match ids {
+            Ids::Narrow(_) => array::<u16>(py, ids, |ids| match ids {
                 Ids::Narrow(ids) => ids,
                 Ids::Wide(_) => &[],
             })?,
