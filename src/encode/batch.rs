@@ -14,8 +14,10 @@ use super::isa::{Isa, SHORT, WithIsa, fold, hash_long, prefetch, with_isa};
 use super::lockstep::{GROUP, GroupIds, LONGEST, Lanes};
 use super::long;
 use super::normalize;
+use super::shared::Shared;
 use super::wordpiece;
 use crate::pretoken::block::BLOCK;
+use std::sync::Arc;
 
 /// Words in a batch, at least; the last block of a scan may add some.
 pub const BATCH: usize = 512;
@@ -115,6 +117,8 @@ pub struct Worker {
     /// Added tokens in a document, and in its normalized text.
     pub found: [Vec<Found>; 2],
     pub portable: bool,
+    /// What other threads have merged, while there are any.
+    pub shared: Option<Arc<Shared>>,
 }
 
 impl Worker {
@@ -135,6 +139,7 @@ impl Worker {
             normal: normalize::Scratch::default(),
             found: Default::default(),
             portable,
+            shared: None,
         }
     }
 
@@ -214,7 +219,11 @@ impl Worker {
             let queue = usize::from(QUEUE_OF[units]);
             self.queues[if few { COARSE[queue] } else { queue }].push(i);
             let hash = if word.len() <= SHORT {
-                fold(self.keys[usize::from(i)])
+                let hash = fold(self.keys[usize::from(i)]);
+                if let Some(shared) = &self.shared {
+                    prefetch(shared.place(hash));
+                }
+                hash
             } else {
                 // The key of a longer word has no other use.
                 let hash = hash_long(word);
@@ -265,7 +274,7 @@ impl Worker {
                 model.encode_group::<I, LANES>(isa, &group[..size], &mut lanes, &mut scratch, &mut ids, &mut ends);
                 let mut from = 0;
                 for k in 0..size {
-                    self.values[usize::from(places[k])] = self.keep(places[k], group[k], &ids[from..ends[k]]);
+                    self.values[usize::from(places[k])] = self.publish(places[k], group[k], &ids[from..ends[k]]);
                     from = ends[k];
                 }
                 size = 0;
@@ -288,8 +297,31 @@ impl Worker {
         if cached.is_some() {
             return cached;
         }
-        let id = model.whole(word, hash)?;
-        Some(self.keep(i, word, &[id]))
+        if let Some(id) = model.whole(word, hash) {
+            return Some(self.keep(i, word, &[id]));
+        }
+        if let Some(shared) = &self.shared
+            && word.len() <= SHORT
+            && let Some(value) = shared.get(key, hash)
+        {
+            self.cache.put_value(self.lines[usize::from(i)], key, value);
+            return Some(value);
+        }
+        None
+    }
+
+    /// Keeps the ids of a word that was merged, for all threads if they are few.
+    #[inline(always)]
+    fn publish(&mut self, i: u16, word: &[u8], ids: &[u32]) -> u128 {
+        let value = self.keep(i, word, ids);
+        if let Some(shared) = &self.shared
+            && word.len() <= SHORT
+            && count(value) <= cache::PACKED
+        {
+            let key = self.keys[usize::from(i)];
+            shared.put(key, fold(key), value);
+        }
+        value
     }
 
     #[inline(always)]

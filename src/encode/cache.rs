@@ -288,6 +288,13 @@ impl Cache {
         spilled(ids, spill)
     }
 
+    /// Keeps a value that was made elsewhere.
+    #[inline(always)]
+    pub fn put_value(&mut self, line: u32, key: u128, value: u128) {
+        self.added += 1;
+        self.put_line(line, key, value);
+    }
+
     #[inline(always)]
     fn put_line(&mut self, line: u32, key: u128, value: u128) {
         let line = &mut self.lines[line as usize];

@@ -124,6 +124,7 @@ impl Encoder {
             ends,
             options,
             chunk_bytes: chunk,
+            threads,
             finder,
             next: AtomicUsize::new(0),
             turn: Mutex::new(Turn { most_waiting: 3 * threads, ..Turn::default() }),
@@ -293,6 +294,7 @@ struct Run<'a, T> {
     options: Options<'a>,
     /// Bytes of text that go to a thread at once.
     chunk_bytes: usize,
+    threads: usize,
     finder: &'a Finder,
     /// The first document that no chunk has yet.
     next: AtomicUsize,
@@ -330,6 +332,12 @@ impl<T: Id> Run<'_, T> {
     /// Encodes chunks until there are no more, or one failed.
     fn work(&self, worker: &mut Worker, text: usize) {
         worker.expect(text);
+        worker.shared = (self.threads > 1).then(|| self.encoder.shared());
+        self.chunks(worker);
+        worker.shared = None;
+    }
+
+    fn chunks(&self, worker: &mut Worker) {
         let _guard = Unwinding(self);
         while let Some((from, to)) = self.take() {
             if let Err(error) = self.chunk(worker, from, to) {

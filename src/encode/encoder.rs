@@ -5,12 +5,13 @@ use super::batch::Worker;
 use super::bpe::{Bytes, Characters};
 use super::normalize::Normalizer;
 use super::scan::{self, ByEnds, ByScanner, ByWordPiece, Drain, Stretch};
+use super::shared::Shared;
 use super::wordpiece::WordPiece;
 use crate::error::Result;
 use crate::pretoken::Split;
 use crate::pretoken::fast::Scanner;
 use crate::pretoken::split::Visitor;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// A space that is put before a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,7 @@ pub struct Encoder {
     portable: bool,
     largest_id: u32,
     idle: Mutex<Vec<Worker>>,
+    shared: OnceLock<Arc<Shared>>,
 }
 
 impl Encoder {
@@ -82,7 +84,17 @@ impl Encoder {
         let Settings { normalizer, added, prefix, cache_bytes, portable } = settings;
         let added = Added::new(added, normalizer.as_ref())?;
         let largest_id = largest_id.max(added.largest_id());
-        Ok(Encoder { kind, normalizer, added, prefix, cache_bytes, portable, largest_id, idle: Mutex::default() })
+        Ok(Encoder {
+            kind,
+            normalizer,
+            added,
+            prefix,
+            cache_bytes,
+            portable,
+            largest_id,
+            idle: Mutex::default(),
+            shared: OnceLock::new(),
+        })
     }
 
     /// The largest id that it can write.
@@ -103,6 +115,11 @@ impl Encoder {
         let result = work(&mut worker);
         idle().push(worker);
         result
+    }
+
+    /// What the threads of a call share.
+    pub fn shared(&self) -> Arc<Shared> {
+        self.shared.get_or_init(|| Arc::new(Shared::new())).clone()
     }
 
     /// The ids of one text.

@@ -16,6 +16,7 @@
 //! whole       words that are tokens
 //! vocabulary  tokens and merges to symbols; pairs: two symbols to one
 //! added       texts that are tokens; normalize: NFC and the like
+//! shared      words that any thread has merged, for all of them
 //! decode      ids to bytes
 //! joined      where a text can be cut because no token crosses the place
 //! memory      large pages
@@ -37,6 +38,7 @@ mod memory;
 mod normalize;
 mod pairs;
 mod scan;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod trie;

@@ -54,7 +54,7 @@ static NARROW: Mutex<Vec<Vec<u16>>> = Mutex::new(vec![]);
 
 /// Bytes of ids that a buffer may have held to be kept, and how many of each width are kept.
 const KEPT_BYTES: usize = 10 << 20;
-const KEPT: usize = 2;
+const KEPT: usize = 1;
 
 fn take<T>(kept: &Mutex<Vec<Vec<T>>>, room: usize) -> Vec<T> {
     let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
