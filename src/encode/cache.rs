@@ -63,7 +63,7 @@ struct Long {
 
 /// A table of zeros, of whose memory only what is used becomes real. If `dense`, on pages of 2 MiB where the system has
 /// them: with pages of 4 KiB a lookup among lines of 16 MiB misses the processor's table of pages as well.
-struct Table<T> {
+pub struct Table<T> {
     memory: MmapMut,
     /// Where in the memory the first item is: at the start of a large page.
     start: usize,
@@ -75,7 +75,7 @@ struct Table<T> {
 ///
 /// # Safety
 /// All zeros is a valid value, and it needs no alignment beyond 64 bytes.
-unsafe trait Zero: Copy {}
+pub unsafe trait Zero {}
 // SAFETY: integers.
 unsafe impl Zero for Line {}
 // SAFETY: integers.
@@ -84,7 +84,8 @@ unsafe impl Zero for Long {}
 unsafe impl Zero for u32 {}
 
 impl<T: Zero> Table<T> {
-    fn new(len: usize, dense: bool) -> Table<T> {
+    /// Of `len` items.
+    pub fn new(len: usize, dense: bool) -> Table<T> {
         let bytes = (len * size_of::<T>()).max(1);
         let large = dense && bytes >= LARGE_PAGE;
         let memory = MmapMut::map_anon(bytes + if large { LARGE_PAGE } else { 0 }).expect("memory for a cache");
@@ -212,9 +213,10 @@ impl Cache {
         self.lines.len()
     }
 
-    /// Lines for a text of so many bytes: half as many bytes as it has.
+    /// Lines for a text of so many bytes: twice as many bytes as it has. (Growing later costs more: all words move, and
+    /// memory that is given back while other threads run makes each of them wait.)
     pub fn lines_for(&self, text: usize) -> usize {
-        (text / 2 / size_of::<Line>()).next_power_of_two().clamp(self.lines.len(), self.most.lines)
+        (2 * text / size_of::<Line>()).next_power_of_two().clamp(self.lines.len(), self.most.lines)
     }
 
     /// Four times as many lines as there are.

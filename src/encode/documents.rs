@@ -127,7 +127,7 @@ impl Encoder {
             threads,
             finder,
             next: AtomicUsize::new(0),
-            turn: Mutex::new(Turn { most_waiting: 3 * threads, ..Turn::default() }),
+            turn: Mutex::new(Turn { most_waiting: 3 * threads, spare: self.take_spare(), ..Turn::default() }),
             changed: Condvar::new(),
             out: Place(ids.as_mut_ptr()),
             room,
@@ -139,7 +139,8 @@ impl Encoder {
             }
             self.with_worker(|worker| run.work(worker, data.len() / threads));
         });
-        let turn = run.turn.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut turn = run.turn.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.keep_spare(std::mem::take(&mut turn.spare), 3 * threads);
         match turn.failed {
             Some((_, error)) if !turn.overflowed => Err(error),
             _ if turn.overflowed => Ok(None),
@@ -280,7 +281,8 @@ struct Turn {
     /// their ids.
     waiting: HashMap<usize, (usize, Vec<u32>)>,
     most_waiting: usize,
-    /// Buffers of chunks that were written.
+    /// Buffers of chunks that were written. They are made with room for a whole chunk: memory that grows is given back
+    /// on the way, and then all other threads wait.
     spare: Vec<Vec<u32>>,
     /// The first document that failed, and why.
     failed: Option<(usize, Error)>,
@@ -374,6 +376,7 @@ impl<T: Id> Run<'_, T> {
         check(self.data, self.ends, from, to)?;
         let mut chunk = Chunk { from, to, offset: None, drained: 0 };
         worker.out.clear();
+        worker.out.reserve(self.chunk_bytes + SLACK);
         for document in from..to {
             worker.out.extend(self.options.bos);
             let stretch =
@@ -395,7 +398,7 @@ impl<T: Id> Run<'_, T> {
         while turn.document != chunk.from {
             self.check_turn(&turn, chunk)?;
             if turn.waiting.len() < turn.most_waiting {
-                let spare = turn.spare.pop().unwrap_or_default();
+                let spare = turn.spare.pop().unwrap_or_else(|| Vec::with_capacity(self.chunk_bytes + SLACK));
                 turn.waiting.insert(chunk.from, (chunk.to, std::mem::replace(ids, spare)));
                 return Ok(());
             }

@@ -58,6 +58,8 @@ pub struct Encoder {
     portable: bool,
     largest_id: u32,
     idle: Mutex<Vec<Worker>>,
+    /// Buffers for chunks of ids, from one call to the next.
+    spare: Mutex<Vec<Vec<u32>>>,
     shared: OnceLock<Arc<Shared>>,
 }
 
@@ -93,6 +95,7 @@ impl Encoder {
             portable,
             largest_id,
             idle: Mutex::default(),
+            spare: Mutex::default(),
             shared: OnceLock::new(),
         })
     }
@@ -115,6 +118,17 @@ impl Encoder {
         let result = work(&mut worker);
         idle().push(worker);
         result
+    }
+
+    /// Takes the buffers that earlier calls left.
+    pub fn take_spare(&self) -> Vec<Vec<u32>> {
+        std::mem::take(&mut *self.spare.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Leaves buffers to later calls, at most so many.
+    pub fn keep_spare(&self, mut buffers: Vec<Vec<u32>>, most: usize) {
+        buffers.truncate(most);
+        *self.spare.lock().unwrap_or_else(PoisonError::into_inner) = buffers;
     }
 
     /// What the threads of a call share.

@@ -5,9 +5,9 @@
 //! before, has found nothing; a writer that finds the slot taken goes on without it. So nobody ever waits, and a
 //! value is never the half of one and the half of another. The plain version this must equal is no table at all.
 
+use super::cache::{Table, Zero};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-#[derive(Default)]
 #[repr(align(64))]
 struct Slot {
     version: AtomicU64,
@@ -15,9 +15,13 @@ struct Slot {
     words: [AtomicU64; 4],
 }
 
+// SAFETY: integers.
+unsafe impl Zero for Slot {}
+
 /// What all threads have merged of late.
 pub struct Shared {
-    slots: Box<[Slot]>,
+    /// A power of two of them.
+    slots: Table<Slot>,
 }
 
 /// 8 MiB: some hundred thousand words, those of the last few hundred megabytes of most texts.
@@ -30,7 +34,7 @@ impl Shared {
     }
 
     fn with_slots(slots: usize) -> Shared {
-        Shared { slots: (0..slots).map(|_| Slot::default()).collect() }
+        Shared { slots: Table::new(slots, true) }
     }
 
     #[inline(always)]
