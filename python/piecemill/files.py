@@ -299,7 +299,7 @@ class FolderLock:
                 f"{self._path.parent}: another run is writing to it (process {owner}). "
                 "Wait for it or stop it; the lock of a run that died is free."
             ) from None
-        # A run that ended deleted the name, perhaps after it was opened here: a lock on a nameless file excludes nobody.
+        # A run that ended deletes the name, perhaps after it was opened here: a lock on that file excludes nobody.
         try:
             same = os.path.samestat(os.fstat(descriptor), os.stat(self._path))
         except FileNotFoundError:

@@ -80,7 +80,7 @@ class Job:
                 tokenizer = load_tokenizer(folder, engine=self.engine)
         if tokenizer.identity != self.identity:
             raise ShardError(
-                f"{self.out.url}/{TOKENIZER}: not the tokenizer that the run began with ({tokenizer.identity}, expected "
+                f"{self.out.url}/{TOKENIZER}: not the tokenizer of this run ({tokenizer.identity}, expected "
                 f"{self.identity}). Restore it, or choose another --out."
             )
         return tokenizer

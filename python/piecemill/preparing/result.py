@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from piecemill.preparing.progress import Numbers
 from piecemill.sizes import show_bytes, show_count, show_seconds
 from piecemill.sources import show_left_out
 
@@ -13,7 +14,8 @@ from piecemill.sources import show_left_out
 class Summary:
     """What is in a prepared folder, and what it took."""
 
-    out: Path
+    out: Path | str
+    "The folder, or its URL in an object store."
     documents: int
     tokens: int
     text_bytes: int
@@ -34,6 +36,8 @@ class Summary:
     "Whether an earlier run had begun it."
     complete_before: bool = False
     "Whether there was nothing left to do."
+    part: str | None = None
+    "The part of the run that was done, such as 3/64: the folder is complete after `join`."
 
     def as_json(self) -> dict[str, Any]:
         """What `--json` prints."""
@@ -52,6 +56,7 @@ class Summary:
             "timing": dict(self.timing),
             "resumed": self.resumed,
             "complete_before": self.complete_before,
+            "part": self.part,
         }
 
     def as_text(self) -> str:
@@ -60,6 +65,9 @@ class Summary:
         if self.complete_before:
             return f"{self.out} is complete: {what}, {self.shards:,} shards; nothing was done"
         timing = self.timing
+        if self.part is not None:
+            what = f"{show_count(self.tokens)} tokens of {self.documents:,} documents"
+            return f"part {self.part} is done: {what}, in {show_seconds(timing['seconds'])}; join when all parts are"
         lines = [
             f"{what}, in {show_seconds(timing['seconds'])} with {timing['peak_memory_bytes'] / 2**30:.2f} GiB: "
             f"{self.shards:,} shards in {self.out}"
@@ -72,7 +80,7 @@ class Summary:
                     f"asked for {split['share']:.2%}"
                 )
         stages = ", ".join(f"{stage} {show_seconds(seconds)}" for stage, seconds in timing["stages"].items())
-        lines.append(f"  work by stage: {stages}; {timing['workers']} encoding, the others beside it")
+        lines.append(f"  work by stage, over all threads: {stages}")
         if self.dropped:
             rules = ", ".join(
                 f"{counts['documents']:,} {rule.replace('_', ' ')} ({show_bytes(counts['bytes'])})"
@@ -88,7 +96,14 @@ class Summary:
         return "\n".join(lines)
 
 
-def from_stats(out: Path, stats: Mapping[str, Any], **more: Any) -> Summary:
+def part_of(out: Path | str, part: str, made: Numbers, **more: Any) -> Summary:
+    """The summary of one part of a run: what it made, as nothing is known of the others."""
+    return Summary(
+        out=out, part=part, documents=made.documents, tokens=made.tokens, text_bytes=0, splits={}, dropped={}, **more
+    )
+
+
+def from_stats(out: Path | str, stats: Mapping[str, Any], **more: Any) -> Summary:
     """A summary from what stats.json holds."""
     return Summary(
         out=out,

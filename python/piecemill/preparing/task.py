@@ -41,7 +41,8 @@ def prepare_task(task: Task, job: Job) -> Numbers:
                 with _open_piece(task, piece, job) as work:
                     while blocks.more() and not work.full:
                         work.add(blocks.take())
-                        check(done + work.numbers + Numbers(read=blocks.seconds))
+                        blocks.progress = done + work.numbers
+                        check(blocks.progress)
                     job.check_unchanged(task)
                     work.finish(last=not blocks.more())
                 done += work.numbers
@@ -60,9 +61,11 @@ class ReadAhead:
         self._wanted: SimpleQueue[bool] = SimpleQueue()
         self._read: SimpleQueue[Documents | BaseException | None] = SimpleQueue()
         self._next: Documents | None = None
-        self._ended = False
+        self._ended = self._waiting = False
         self.seconds = 0.0
         "Spent reading."
+        self.progress = Numbers()
+        "What to report while a block is waited for."
         # A daemon, so that a source that never answers cannot keep the process from ending.
         threading.Thread(target=self._work, daemon=True, name="piecemill-read").start()
         self._want()
@@ -98,7 +101,7 @@ class ReadAhead:
             try:
                 return self._read.get(timeout=_WAIT_SECONDS)
             except Empty:
-                check()
+                check(self.progress)
 
     def _work(self) -> None:
         while self._wanted.get():
@@ -201,8 +204,8 @@ class _NewPiece(_Piece):
         )
         encoded = time.perf_counter()
         writer.append(ids, id_ends, records)
-        seconds = {"encode": encoded - started, "write": time.perf_counter() - encoded}
-        self.numbers += Numbers(documents=len(rows), tokens=len(ids), **seconds)
+        written = time.perf_counter()
+        self.numbers += Numbers(documents=len(rows), tokens=len(ids), encode=encoded - started, write=written - encoded)
 
     def finish(self, *, last: bool) -> None:
         """Publish the shards, then write the entry that says they are whole."""

@@ -1,9 +1,9 @@
 """Is a prepared folder still what was written? Every byte is compared with something, and a problem has its place.
 
 The data of shards is covered by the manifests, headers by what they must say, manifests and most other files by
-stats.json, and entries and stats.json by their own checksums. Beyond the bytes, the meaning: ends rise, ids are below the vocabulary size,
-counts agree, and a sample of documents is decoded and compared with the hash of its text. Where a shard's checksum
-is wrong, all its documents are decoded, to say which one.
+stats.json, and entries and stats.json by their own checksums. Beyond the bytes, the meaning: ends rise, ids are below
+the vocabulary size, counts agree, and a sample of documents is decoded and compared with the hash of its text. Where a
+shard's checksum is wrong, all its documents are decoded, to say which one.
 """
 
 from collections.abc import Iterator

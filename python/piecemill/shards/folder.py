@@ -1,7 +1,7 @@
 """The files beside the shards: plan.json, files.jsonl, stats.json and the tokenizer.
 
 stats.json is written last and makes the folder complete: it holds the checksum of every file that neither a manifest
-nor an entry covers, and its own. It is stored in one form only, byte for byte, so that even a changed space in it shows.
+nor an entry covers, and its own. It is stored in one form only, so that even a changed space in it shows.
 """
 
 import json

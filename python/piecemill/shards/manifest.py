@@ -157,14 +157,29 @@ def entry_files(names: Iterable[str]) -> Iterator[tuple[int, int, bool, str]]:
     return iter(sorted(found))
 
 
-def newest_entries(place: Place) -> Iterator[Entry]:
-    """The entry of each finished piece in corpus order, and of two the one that replaces the other."""
+def newest_entries(place: Place, *, delete_damaged: bool = False) -> Iterator[Entry]:
+    """The entry of each finished piece in corpus order, and of two the one that replaces the other.
+
+    A damaged one is an error, or with `delete_damaged` deleted: then its piece is not finished.
+    """
     files = entry_files(place.sizes(ENTRIES))
     names = iter([f"{ENTRIES}/{list(both)[-1][3]}" for _, both in groupby(files, key=lambda file: file[:2])])
     with ThreadPoolExecutor(min(32, _AT_ONCE)) as pool:
         while some := list(islice(names, _AT_ONCE)):
             for name, content in zip(some, pool.map(place.read, some), strict=True):
-                yield parse_entry(content, name)
+                try:
+                    yield parse_entry(content, name)
+                except ShardError:
+                    if not delete_damaged:
+                        raise
+                    delete_entry(place, name)
+
+
+def delete_entry(place: Place, name: str) -> None:
+    """Delete the entry of a piece, and with it the one it replaced: the piece must be made again."""
+    base = name.removesuffix(".json").removesuffix(".unique")
+    place.delete(f"{base}.unique.json")
+    place.delete(f"{base}.json")
 
 
 def parse_line(line: bytes, number: int, where: str) -> ShardEntry:
