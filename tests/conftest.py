@@ -30,3 +30,14 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("needs ../shared, which is not beside this checkout")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def s3():
+    """moto's S3 server on loopback."""
+    pytest.importorskip("moto")
+    from stores import Server
+
+    server = Server()
+    yield server
+    server.stop()
