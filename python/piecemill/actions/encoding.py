@@ -18,7 +18,7 @@ from piecemill.actions.shards import write_action_shards
 from piecemill.actions.tokenizer import ActionTokenizer, Ids, Ints
 from piecemill.errors import TokenizerError
 from piecemill.shards.format import token_dtype
-from piecemill.shards.manifest import sync_folder
+from piecemill.files import sync_folder
 
 # Histories encoded at a time: bounded memory, and Ctrl-C is heard in between.
 _CHUNK = 20_000

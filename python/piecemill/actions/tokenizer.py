@@ -22,7 +22,7 @@ from piecemill._core import ActionSegmenter
 from piecemill.actions.items import Items
 from piecemill.actions.vocabulary import ActionVocabulary, file_at, sealed
 from piecemill.errors import PlanError, TokenizerError
-from piecemill.shards.folder import hash_file
+from piecemill.files import hash_file
 
 Ids = NDArray[np.uint32]
 Ints = NDArray[np.int64]

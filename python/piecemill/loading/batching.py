@@ -25,7 +25,7 @@ from piecemill.loading.mixing import Draws, Mixture, Parts, Weights, parts_of
 from piecemill.loading.order import Ints, Local, Named
 from piecemill.loading.state import FORMAT, samples_of
 from piecemill.loading.windows import Gathered, Rows, gather
-from piecemill.shards.folder import hash_bytes
+from piecemill.files import hash_bytes
 
 # A chunk has about so many tokens: enough that handing one over costs nothing beside gathering it, and small enough
 # that its inputs and labels (4 MiB) stay in the cache until they are used.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from piecemill.errors import LoadError, PlanError
 from piecemill.loading.order import Ints, Local, Named, Order, Permutation, mix_key, mixed, order_of
 from piecemill.loading.windows import Rows, Windows
-from piecemill.shards.folder import hash_bytes
+from piecemill.files import hash_bytes
 
 Weights = Literal["stored"] | Sequence[float] | None
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from piecemill.errors import PlanError, ShardError, SourceError
 from piecemill.shards.folder import CHANGED, FILES, JOURNAL, LOCK, PLAN, STATS, TIMING, TOKENIZER
-from piecemill.shards.manifest import read_json, replace_file, sync_folder
+from piecemill.files import read_json, replace_file, sync_folder
 from piecemill.sources import File, Source, Task
 
 _OURS = frozenset({PLAN, FILES, STATS, TOKENIZER, JOURNAL, LOCK, CHANGED, TIMING})

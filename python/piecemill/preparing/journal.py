@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from piecemill.shards.folder import hash_bytes
+from piecemill.files import hash_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from piecemill.errors import PlanError
 from piecemill.preparing.groups import Weight, directory_keys, weight_groups
 from piecemill.preparing.plan import PreparePlan
 from piecemill.preparing.splits import Splits
-from piecemill.shards.folder import hash_bytes
+from piecemill.files import hash_bytes
 from piecemill.shards.format import RECORD
 from piecemill.sources import BlockId, Documents, Source, Tally
 

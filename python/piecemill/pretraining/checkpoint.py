@@ -20,7 +20,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from piecemill.errors import PretrainError
 from piecemill.pretraining.folder import CHECKPOINTS, checkpoints
 from piecemill.pretraining.optimizer import load_optimizer, optimizer_tensors
-from piecemill.shards.manifest import sync_folder
+from piecemill.files import sync_folder
 
 MODEL, OPTIMIZER, STATE, CONFIG = "model.safetensors", "optimizer.safetensors", "state.json", "config.json"
 KEEP = 2

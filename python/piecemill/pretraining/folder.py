@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.errors import PlanError, PretrainError
-from piecemill.shards.manifest import replace_file
+from piecemill.files import replace_file
 
 PLAN, METRICS, RESULT, SAMPLE, CHECKPOINTS = "plan.json", "metrics.jsonl", "result.json", "sample.txt", "checkpoints"
 LOCK = ".lock"

@@ -21,7 +21,7 @@ from piecemill.pretraining.plan import PretrainPlan, Resolved
 from piecemill.pretraining.progress import PretrainProgress
 from piecemill.pretraining.result import PretrainSummary
 from piecemill.shards import Shards, open_shards
-from piecemill.shards.manifest import replace_file
+from piecemill.files import replace_file
 
 if TYPE_CHECKING:
     import torch

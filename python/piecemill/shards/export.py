@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from piecemill.errors import PlanError, ShardError, Stopped
 from piecemill.shards import folder as prepared
-from piecemill.shards.manifest import read_json, replace_file, sync_folder
+from piecemill.files import read_json, replace_file, sync_folder
 from piecemill.shards.reader import Shards, open_shards
 from piecemill.shards.windows import Cut, Ints, Tail, gather
 

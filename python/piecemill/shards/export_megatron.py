@@ -15,7 +15,7 @@ import numpy as np
 
 from piecemill.errors import ShardError
 from piecemill.shards.format import HEADER_BYTES
-from piecemill.shards.manifest import sync_folder
+from piecemill.files import sync_folder
 from piecemill.shards.reader import Shards
 
 _CHUNK = 1 << 22
@@ -29,7 +29,7 @@ def write(index: Path, shards: Shards) -> None:
     parts = {path: path.with_name(f".{path.name}.part") for path in (data, index)}
     with open(parts[data], "wb") as file:
         for entry in shards.entries:
-            with open(shards.folder / shards.split / entry.files["tokens"].name, "rb") as source:
+            with open(shards.path(entry, "tokens"), "rb") as source:
                 source.seek(HEADER_BYTES["tokens"])
                 while chunk := source.read(_CHUNK):
                     file.write(chunk)

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from piecemill._core import map_file
 from piecemill.errors import ShardError
+from piecemill.files import LocalPlace, hash_bytes
 from piecemill.shards import folder as prepared
 from piecemill.shards.format import HEADER_BYTES, KINDS, Kind, dtype_of, header, token_dtype
-from piecemill.shards.manifest import ShardEntry, read_manifest
+from piecemill.shards.manifest import ShardEntry, newest_entries, read_manifest
 
 if TYPE_CHECKING:
     from piecemill.tokenizers import Tokenizer
@@ -41,7 +42,7 @@ def open_shards(folder: str | PathLike[str], split: str | None = None, *, unfini
     """The documents of one split of a prepared folder; `split` may be left out where there is only one.
 
     A folder that `prepare` has not completed is refused, as its documents are not all there; with `unfinished` the
-    shards that are finished are opened.
+    shards of the pieces that are done are opened, duplicates and all.
     """
     path = Path(folder)
     plan = prepared.read_plan(path)
@@ -57,7 +58,11 @@ def open_shards(folder: str | PathLike[str], split: str | None = None, *, unfini
             f"{path} is not complete: there is no {prepared.STATS}. Run the same `piecemill prepare` again, which goes "
             "on where it stopped, or pass unfinished=True for the shards that are done."
         )
-    return Shards(path, split, plan, read_manifest(path / split))
+    if plan["format"] > 1 and not (path / prepared.STATS).exists():
+        entries = [entry.shards[split] for entry in newest_entries(LocalPlace(path)) if split in entry.shards]
+    else:
+        entries = read_manifest(path / split)
+    return Shards(path, split, plan, entries)
 
 
 class Shards:
@@ -113,7 +118,7 @@ class Shards:
     def identity(self) -> str:
         """Which tokens these are, as 16 hexadecimal digits: a hash of all that the manifest says of them."""
         told = [f"{entry.documents} {entry.files['tokens'].xxh3} {entry.files['ends'].xxh3}" for entry in self.entries]
-        return prepared.hash_bytes("\n".join([str(self.vocab_size), *told]).encode())
+        return hash_bytes("\n".join([str(self.vocab_size), *told]).encode())
 
     def tokenizer(self) -> "Tokenizer":
         """The tokenizer that made the ids, from the folder itself."""
@@ -158,9 +163,13 @@ class Shards:
                 self._open.move_to_end((number, kind))
             return array
 
+    def path(self, entry: ShardEntry, kind: Kind) -> Path:
+        """Where a file of a shard is on this machine."""
+        return self.folder / self.split / entry.files[kind].name
+
     def _map(self, entry: ShardEntry, kind: Kind) -> NDArray[Any]:
         file = entry.files[kind]
-        path = self.folder / self.split / file.name
+        path = self.path(entry, kind)
         way_out = f"Run `piecemill check {self.folder}`; then restore the file, or prepare the folder again."
         try:
             mapped = map_file(path)

@@ -1,0 +1,94 @@
+"""Executors: where and when a function of a task runs. What it returns or writes never depends on it.
+
+An executor has one method, `map(function, tasks)`. `local` runs threads here; `ray` a cluster; `part` a share of
+the tasks, for Slurm arrays and Kubernetes indexed jobs; `futures` any `concurrent.futures.Executor` of the user's.
+Nothing in this room knows what a function does with a task.
+
+Start with `open_executor`.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from piecemill.errors import PlanError
+
+__all__ = ["EXECUTORS", "TICK_SECONDS", "Executor", "OnTick", "check", "open_executor"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+OnTick = Callable[[Sequence[Any]], None]
+"""Called with the latest progress of each running task, on the driver's thread."""
+
+EXECUTORS = ("local", "ray")
+
+TICK_SECONDS = 0.1
+"""How often `on_tick` is called while tasks run."""
+
+
+@runtime_checkable
+class Executor(Protocol):
+    """Runs a function over tasks."""
+
+    name: str
+
+    def map(
+        self, function: Callable[[T], R], tasks: Sequence[T], on_tick: OnTick | None = None
+    ) -> Iterator[tuple[T, R]]:
+        """(task, result) as they finish, in any order; the first error stops the rest and is raised.
+
+        `function` and tasks can be pickled. `on_tick` is called after each result and ten times a second. An iterator
+        that is closed, or interrupted by Ctrl-C, cancels what runs and waits for it: iterate inside
+        `contextlib.closing`, so that an error in the loop's own body closes it too.
+        """
+        ...
+
+
+def open_executor(executor: "str | Executor | futures.Executor", *, workers: int | None = None) -> Executor:
+    """The executor of this name; an `Executor` as it is; a `concurrent.futures.Executor` wrapped.
+
+    `workers` is the number of threads of `local`; default: one per core.
+
+    >>> sorted(open_executor("local").map(abs, [-1, 2, -3]))
+    [(-3, 3), (-1, 1), (2, 2)]
+    """
+    if executor == "local":
+        from piecemill.executors.local import LocalExecutor
+
+        return LocalExecutor(workers)
+    if isinstance(executor, Executor) and not isinstance(executor, futures.Executor):
+        return executor
+    raise PlanError(
+        f"executor={executor!r}: expected one of {', '.join(EXECUTORS)}, a concurrent.futures.Executor, "
+        "or an object with a `name` and a method `map(function, tasks, on_tick)`."
+    )
+
+
+def check(progress: Any = None) -> None:
+    """To be called inside a function between blocks: raises `Stopped` if this run was cancelled.
+
+    `progress`, what the task has done so far, replaces what it reported before and goes to the driver's `on_tick`.
+    Outside an executor, and where the executor has no way to tell, this does nothing.
+    """
+    if _worker.checkpoint is not None:
+        _worker.checkpoint(progress)
+
+
+class _Worker(threading.local):
+    """What `check` calls on this thread: set by the executor that runs it."""
+
+    checkpoint: Callable[[Any], None] | None = None
+
+
+_worker = _Worker()
+
+
+def run_with_checkpoint(checkpoint: Callable[[Any], None], function: Callable[[T], R], task: T) -> R:
+    """`function(task)`, with `checkpoint` called by every `check` inside it."""
+    _worker.checkpoint = checkpoint
+    try:
+        return function(task)
+    finally:
+        _worker.checkpoint = None
