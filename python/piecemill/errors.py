@@ -45,5 +45,9 @@ class Diverged(PretrainError):
     """A pretraining run whose loss left the road; says at which step and how it was seen."""
 
 
+class ExecutorError(PiecemillError):
+    """Tasks that could not be run: no cluster, or workers that were lost again and again."""
+
+
 class Stopped(KeyboardInterrupt):
     """Ctrl-C during work that can be taken up again; says how."""

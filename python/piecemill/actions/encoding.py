@@ -17,8 +17,8 @@ from piecemill.actions.histories import Histories
 from piecemill.actions.shards import write_action_shards
 from piecemill.actions.tokenizer import ActionTokenizer, Ids, Ints
 from piecemill.errors import TokenizerError
-from piecemill.shards.format import token_dtype
 from piecemill.files import sync_folder
+from piecemill.shards.format import token_dtype
 
 # Histories encoded at a time: bounded memory, and Ctrl-C is heard in between.
 _CHUNK = 20_000

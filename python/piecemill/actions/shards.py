@@ -23,8 +23,7 @@ from piecemill.actions.histories import Histories
 from piecemill.actions.tokenizer import ActionTokenizer
 from piecemill.actions.vocabulary import NAME
 from piecemill.errors import ShardError
-from piecemill.files import hash_bytes, hash_file
-from piecemill.files import read_json, sync_folder
+from piecemill.files import hash_bytes, hash_file, read_json, sync_folder
 
 FORMAT = 1
 MANIFEST, ITEMS, ENDS, TABLE, TOKENIZER = "manifest.json", "items.npy", "ends.npy", "table.npy", "tokenizer"

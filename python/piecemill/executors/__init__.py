@@ -1,7 +1,7 @@
 """Executors: where and when a function of a task runs. What it returns or writes never depends on it.
 
-An executor has one method, `map(function, tasks)`. `local` runs threads here; `ray` a cluster; `part` a share of
-the tasks, for Slurm arrays and Kubernetes indexed jobs; `futures` any `concurrent.futures.Executor` of the user's.
+An executor has one method, `map(function, tasks)`. `local` has threads, and any `concurrent.futures.Executor` of the
+user's; `ray` a cluster; `part` a share of the tasks, for Slurm arrays and Kubernetes indexed jobs.
 Nothing in this room knows what a function does with a task.
 
 Start with `open_executor`.
@@ -10,11 +10,21 @@ Start with `open_executor`.
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from piecemill.errors import PlanError
 
-__all__ = ["EXECUTORS", "TICK_SECONDS", "Executor", "OnTick", "check", "open_executor"]
+__all__ = [
+    "EXECUTORS",
+    "TICK_SECONDS",
+    "Executor",
+    "ExecutorOptions",
+    "OnTick",
+    "PartOptions",
+    "check",
+    "open_executor",
+]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -46,24 +56,72 @@ class Executor(Protocol):
         ...
 
 
-def open_executor(executor: "str | Executor | futures.Executor", *, workers: int | None = None) -> Executor:
+def open_executor(
+    executor: "str | Executor | futures.Executor" = "local",
+    *,
+    workers: int | None = None,
+    ray_address: str | None = None,
+    part: str | None = None,
+) -> Executor:
     """The executor of this name; an `Executor` as it is; a `concurrent.futures.Executor` wrapped.
 
-    `workers` is the number of threads of `local`; default: one per core.
+    `workers` is the number of threads of `local`; default: one per core. `ray_address` is that of a running cluster, or
+    "auto". With `part`, such as "3/64", only the tasks of that part are run, on the executor.
 
     >>> sorted(open_executor("local").map(abs, [-1, 2, -3]))
     [(-3, 3), (-1, 1), (2, 2)]
     """
+    if part is not None:
+        from piecemill.executors.part import Part, PartExecutor
+
+        share = Part.parse(part)
+        return PartExecutor(share, open_executor(executor, workers=workers, ray_address=ray_address))
+    if ray_address is not None and executor != "ray":
+        raise PlanError(f"ray_address={ray_address!r} and executor={executor!r}: an address needs executor='ray'.")
     if executor == "local":
         from piecemill.executors.local import LocalExecutor
 
         return LocalExecutor(workers)
-    if isinstance(executor, Executor) and not isinstance(executor, futures.Executor):
+    if executor == "ray":
+        from piecemill.executors.ray import RayExecutor
+
+        return RayExecutor(ray_address)
+    if isinstance(executor, futures.Executor):
+        from piecemill.executors.local import FuturesExecutor
+
+        return FuturesExecutor(executor)
+    if isinstance(executor, Executor):
         return executor
     raise PlanError(
         f"executor={executor!r}: expected one of {', '.join(EXECUTORS)}, a concurrent.futures.Executor, "
         "or an object with a `name` and a method `map(function, tasks, on_tick)`."
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorOptions:
+    """Where tasks run. The result does not depend on it, so no plan holds it."""
+
+    executor: str = "local"
+    "Where tasks run: local (threads on this machine) or ray (a cluster). The result does not depend on it."
+
+    ray_address: str | None = None
+    "Address of a running Ray cluster, or auto to find it; default: $RAY_ADDRESS, or a new one on this machine."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartOptions(ExecutorOptions):
+    """Where tasks run, and which of them."""
+
+    part: str | None = None
+    "Do one share of the tasks, such as 3/64: the third of 64. When all parts are done, run once more with --join."
+
+    join: bool = False
+    "Finish a folder whose parts are all done: remove duplicates and write the manifest."
+
+    def __post_init__(self) -> None:
+        if self.part is not None and self.join:
+            raise PlanError(f"part={self.part!r} and join: first run all parts, then join once, without a part.")
 
 
 def check(progress: Any = None) -> None:

@@ -1,24 +1,29 @@
-"""Threads on this machine: the default executor.
+"""Threads on this machine, the default; and any `concurrent.futures.Executor`: processes, Dask, loky, mpi4py.
 
-The function spends its time in Rust or in reading files, where Python's lock is released; each thread takes the next
-task when it has finished one. The driver's thread only waits, so it hears Ctrl-C at once.
+The function spends its time in Rust or in reading files, where Python's lock is released, so threads use all cores.
+The driver's thread only submits and waits: it gets Ctrl-C at once.
 """
 
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
+from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from piecemill.errors import PlanError, Stopped
+from piecemill.errors import ExecutorError, PlanError, Stopped
 from piecemill.executors import TICK_SECONDS, OnTick, run_with_checkpoint
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+IN_FLIGHT = 256
+"""Tasks submitted and not finished: bounded, so that memory does not grow with their number; no fewer than workers."""
+
 
 class LocalExecutor:
-    """Runs tasks in `workers` threads, in the order of the tasks; default: one per core."""
+    """Runs tasks in `workers` threads; default: one per core."""
 
     name = "local"
 
@@ -31,52 +36,81 @@ class LocalExecutor:
         self, function: Callable[[T], R], tasks: Sequence[T], on_tick: OnTick | None = None
     ) -> Iterator[tuple[T, R]]:
         """(task, result) as they finish; the first error cancels the other tasks and is raised when they ended."""
-        cancelled = threading.Event()
-        running: dict[int, Any] = {}
-        done: SimpleQueue[tuple[int, R | None, BaseException | None]] = SimpleQueue()
-        numbers = iter(range(len(tasks)))
-        taking = threading.Lock()
+        with futures.ThreadPoolExecutor(self.workers, "piecemill") as threads:
+            yield from FuturesExecutor(threads).map(function, tasks, on_tick)
 
-        def work() -> None:
-            while True:
-                with taking:
-                    number = next(numbers, None)
-                if number is None or cancelled.is_set():
-                    return done.put((-1, None, None))
 
-                def checkpoint(progress: Any, number: int = number) -> None:
-                    if cancelled.is_set():
-                        raise Stopped("cancelled")
-                    running[number] = progress
+class FuturesExecutor:
+    """Submits tasks to `executor`, which stays the caller's: it is never shut down here."""
 
-                try:
-                    result = run_with_checkpoint(checkpoint, function, tasks[number])
-                except BaseException as error:  # noqa: BLE001 - raised again in the driver's thread
-                    cancelled.set()
-                    done.put((number, None, error))
-                else:
-                    done.put((number, result, None))
+    name = "futures"
 
-        threads = min(self.workers, len(tasks))
-        left = 0  # threads that have not ended; counted by their messages: an interrupted Thread.join may lie (3.11)
+    def __init__(self, executor: futures.Executor, in_flight: int = IN_FLIGHT) -> None:
+        self._executor, self._in_flight = executor, in_flight
+
+    def map(
+        self, function: Callable[[T], R], tasks: Sequence[T], on_tick: OnTick | None = None
+    ) -> Iterator[tuple[T, R]]:
+        """(task, result) as they finish; the first error cancels the other tasks and is raised when they ended."""
+        run, state = next(_numbers), _Run()
+        _runs[run] = state
+        done: SimpleQueue[futures.Future[R]] = SimpleQueue()
+        pending: dict[futures.Future[R], int] = {}
+        waiting = iter(range(len(tasks)))
         try:
-            for _ in range(threads):
-                threading.Thread(target=work, daemon=True, name="piecemill-worker").start()
-                left += 1
-            while left:
+            while True:
+                while len(pending) < self._in_flight and (number := next(waiting, None)) is not None:
+                    future = self._executor.submit(_call, run, number, function, tasks[number])
+                    pending[future] = number
+                    future.add_done_callback(done.put)
+                if not pending:
+                    return
                 try:
-                    number, result, error = done.get(timeout=TICK_SECONDS if on_tick else None)
+                    future = done.get(timeout=TICK_SECONDS if on_tick else None)
                 except Empty:
-                    number, result, error = -2, None, None
-                if number >= 0:
-                    running.pop(number, None)
-                    if error is not None:
-                        raise error
-                    yield tasks[number], result  # type: ignore[misc]  # R may be None itself
-                left -= number == -1
+                    pass
+                else:
+                    number = pending.pop(future)
+                    state.progress.pop(number, None)
+                    yield tasks[number], future.result()
                 if on_tick is not None:
-                    on_tick([value for value in running.copy().values() if value is not None])
+                    on_tick([each for each in state.progress.copy().values() if each is not None])
+        except futures.BrokenExecutor as error:
+            raise ExecutorError(f"a worker process was lost: {error} Run it again to go on.") from error
         finally:
-            cancelled.set()
-            while left:
-                left -= done.get()[0] == -1
+            state.cancelled.set()
+            for future in list(pending):
+                if future.cancel():
+                    del pending[future]
+            while pending:  # those that run: threads end at their next `check`, others with their task
+                pending.pop(done.get(), None)
+            del _runs[run]
+
+
+class _Run:
+    """What the threads of one `map` share with its driver."""
+
+    def __init__(self) -> None:
+        self.cancelled = threading.Event()
+        self.progress: dict[int, Any] = {}
+
+
+_runs: dict[int, _Run] = {}
+"""By number, as a task may run in another process, where its run is not found."""
+_numbers = count()
+
+
+def _call(run: int, number: int, function: Callable[[T], R], task: T) -> R:
+    state = _runs.get(run) or _Run()
+
+    def checkpoint(progress: Any) -> None:
+        if state.cancelled.is_set():
+            raise Stopped("cancelled")
+        state.progress[number] = progress
+
+    try:
+        checkpoint(None)  # a thread takes its next task before the driver hears of an error
+        return run_with_checkpoint(checkpoint, function, task)
+    except BaseException:
+        state.cancelled.set()
+        raise

@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import PlanError
+from piecemill.files import hash_bytes
 from piecemill.loading.feeding import Feeder
 from piecemill.loading.mixing import Draws, Mixture, Parts, Weights, parts_of
 from piecemill.loading.order import Ints, Local, Named
 from piecemill.loading.state import FORMAT, samples_of
 from piecemill.loading.windows import Gathered, Rows, gather
-from piecemill.files import hash_bytes
 
 # A chunk has about so many tokens: enough that handing one over costs nothing beside gathering it, and small enough
 # that its inputs and labels (4 MiB) stay in the cache until they are used.

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import LoadError, PlanError
+from piecemill.files import hash_bytes
 from piecemill.loading.order import Ints, Local, Named, Order, Permutation, mix_key, mixed, order_of
 from piecemill.loading.windows import Rows, Windows
-from piecemill.files import hash_bytes
 
 Weights = Literal["stored"] | Sequence[float] | None
 

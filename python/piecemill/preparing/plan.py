@@ -1,7 +1,7 @@
 """What to prepare and how: one flat record that gives flags, TOML keys and help.
 
-Options of the output are stored in plan.json, and a resumed run must have the same; `workers` and `memory` only
-say how to get there, and may change between runs.
+Options that the output depends on are stored in plan.json, and a resumed run must have the same; `workers` and `memory`
+may change between runs.
 """
 
 import os
@@ -19,7 +19,7 @@ from piecemill.sources.options import NOT_STORED, SourceOptions
 LEAST_MEMORY = 512 * 2**20
 HOW = ("workers", "memory", *NOT_STORED)
 "Options that the output does not depend on."
-_SIZES = ("min_bytes", "max_bytes", "max_file_bytes", "block_bytes")
+_SIZES = ("min_bytes", "max_bytes", "max_file_bytes", "block_bytes", "piece_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,17 +56,17 @@ class PreparePlan(SourceOptions):
     special_in_text: Literal["plain", "parse", "stop"] = "plain"
     "Special tokens inside documents: text like any other (plain), the tokens (parse), or an error (stop)."
 
-    shard_tokens: int = 1 << 27
-    "A shard ends after the block in which it reaches so many tokens."
+    piece_bytes: str = "256MiB"
+    "Text in one piece of a task, which becomes one shard per split; part of the result. A stop costs at most a piece."
 
     workers: int | None = None
-    "Threads that encode; default: what cores and memory allow. The result does not depend on it."
+    "Cores to use; default: all, as far as the memory allows. The result does not depend on it."
 
     memory: str = "2GiB"
-    "Memory of the whole process. The result does not depend on it."
+    "Memory of the whole process, to which large documents come. The result does not depend on it."
 
     block_bytes: str = "8MiB"
-    "Text in one unit of work. Shards end where a block ends, so this is part of the result."
+    "Text that is read and encoded at a time. Pieces end where a block ends, so this is part of the result."
 
     def __post_init__(self) -> None:
         SourceOptions.__post_init__(self)  # not super(): a class with slots is made twice
@@ -81,10 +81,9 @@ class PreparePlan(SourceOptions):
             )
         if self.workers is not None and self.workers < 1:
             raise PlanError(f"workers={self.workers}: expected 1 or more; leave it out for what the machine allows.")
-        if self.shard_tokens < 1:
-            raise PlanError(f"shard_tokens={self.shard_tokens}: expected 1 or more.")
-        if self.size("block_bytes") < 1:
-            raise PlanError(f"block_bytes={self.block_bytes!r}: a block needs room for at least 1 byte.")
+        for name in ("block_bytes", "piece_bytes"):
+            if self.size(name) < 1:
+                raise PlanError(f"{name}={getattr(self, name)!r}: expected at least 1 byte.")
         if self.max_bytes is not None and self.size("max_bytes") < self.size("min_bytes"):
             raise PlanError(f"min_bytes={self.min_bytes!r}, max_bytes={self.max_bytes!r}: no document is both.")
         if self.split_by is not None and self.splits is None:

@@ -18,9 +18,9 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from piecemill.errors import PretrainError
+from piecemill.files import sync_folder
 from piecemill.pretraining.folder import CHECKPOINTS, checkpoints
 from piecemill.pretraining.optimizer import load_optimizer, optimizer_tensors
-from piecemill.files import sync_folder
 
 MODEL, OPTIMIZER, STATE, CONFIG = "model.safetensors", "optimizer.safetensors", "state.json", "config.json"
 KEEP = 2

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from piecemill._core import __version__
 from piecemill.errors import Diverged, PlanError, PretrainError
+from piecemill.files import replace_file
 from piecemill.pretraining.curve import draw, require_matplotlib
 from piecemill.pretraining.entropy import unigram_entropy
 from piecemill.pretraining.folder import SAMPLE, RunFolder, read_metrics
@@ -21,7 +22,6 @@ from piecemill.pretraining.plan import PretrainPlan, Resolved
 from piecemill.pretraining.progress import PretrainProgress
 from piecemill.pretraining.result import PretrainSummary
 from piecemill.shards import Shards, open_shards
-from piecemill.files import replace_file
 
 if TYPE_CHECKING:
     import torch

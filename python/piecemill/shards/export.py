@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import PlanError, ShardError, Stopped
-from piecemill.shards import folder as prepared
 from piecemill.files import read_json, replace_file, sync_folder
+from piecemill.shards import folder as prepared
 from piecemill.shards.reader import Shards, open_shards
 from piecemill.shards.windows import Cut, Ints, Tail, gather
 

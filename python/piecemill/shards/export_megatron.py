@@ -14,8 +14,8 @@ from typing import IO
 import numpy as np
 
 from piecemill.errors import ShardError
-from piecemill.shards.format import HEADER_BYTES
 from piecemill.files import sync_folder
+from piecemill.shards.format import HEADER_BYTES
 from piecemill.shards.reader import Shards
 
 _CHUNK = 1 << 22
