@@ -48,3 +48,14 @@ def ray_cluster():
         yield cluster
         ray.shutdown()
         cluster.shutdown()
+
+
+@pytest.fixture(scope="session")
+def s3():
+    """moto's S3 server on loopback."""
+    pytest.importorskip("moto")
+    from stores import Server
+
+    server = Server()
+    yield server
+    server.stop()
