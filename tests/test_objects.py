@@ -9,11 +9,11 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 
 import pytest
-from stores import proxied
 
 import piecemill.objects
 from piecemill.errors import PlanError, StoreError
 from piecemill.objects import ObjectPlace, is_object_url
+from stores import proxied
 
 MEBIBYTE = 1 << 20
 
