@@ -29,6 +29,10 @@ class ShardError(PiecemillError):
     """A prepared folder, or a file in it, that is not what it should be."""
 
 
+class StoreError(PiecemillError):
+    """An object store that refused a request, or could not be reached."""
+
+
 class LoadError(PiecemillError):
     """Batches that cannot be made: of this data, with this plan, or from this state."""
 

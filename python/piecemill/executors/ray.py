@@ -7,7 +7,7 @@ task again if its worker or node was lost; an error that the function itself rai
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -43,7 +43,7 @@ class RayExecutor:
 
     def map(
         self, function: Callable[[T], R], tasks: Sequence[T], on_tick: OnTick | None = None
-    ) -> Iterator[tuple[T, R]]:
+    ) -> Generator[tuple[T, R], None, None]:
         """(task, result) as they finish; the first error cancels the other tasks and is raised."""
         self._connect()
         run, shared = uuid.uuid4().hex, [ray.put(function)]  # in a list, a reference is passed on as it is
@@ -126,7 +126,7 @@ def _run(run: str, shared: list[Any], task: Any, number: int, mailbox: Any) -> A
 
     def checkpoint(progress: Any) -> None:
         nonlocal reported
-        if mailbox is not None and time.monotonic() - reported > REPORT_SECONDS:
+        if None not in (mailbox, progress) and time.monotonic() - reported > REPORT_SECONDS:
             reported = time.monotonic()
             mailbox.put.remote(number, progress)
 

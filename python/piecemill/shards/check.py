@@ -110,8 +110,13 @@ def _check_entries(
         except ShardError as error:
             found.add(name, str(error).removeprefix(f"{name}: "))
             damaged = True
+    there = {entry.stem for entry in newest.values()}
+    listed = {shard.files["tokens"].name.partition(".tokens.")[0] for shards in manifests.values() for shard in shards}
+    for stem in sorted(listed - there if not damaged else ()):
+        found.add(f"{manifest.ENTRIES}/{stem}.json", "is missing, but a manifest lists its shards.")
     for split, shards in manifests.items():
-        if not damaged and shards != [entry.shards[split] for entry in newest.values() if split in entry.shards]:
+        own = [entry.shards[split] for entry in newest.values() if split in entry.shards]
+        if not damaged and listed <= there and shards != own:
             found.add(f"{split}/{manifest.NAME}", f"lists other shards than the files in {manifest.ENTRIES}.")
 
 
