@@ -102,7 +102,7 @@ impl PieceHashes {
 }
 
 /// The documents whose hash an earlier one of `runs` holds too: the rising numbers of each run's documents, end to end,
-/// and where those of each run end.
+/// and where those of each run start, and the last end.
 pub fn later_copies(runs: &[&[u8]]) -> io::Result<(Vec<u32>, Vec<i64>)> {
     let mut copies = vec![Vec::new(); runs.len()];
     let mut first: Option<Hashed> = None;
@@ -113,14 +113,13 @@ pub fn later_copies(runs: &[&[u8]]) -> io::Result<(Vec<u32>, Vec<i64>)> {
         }
         Ok(())
     })?;
-    copies.iter_mut().for_each(|copies| copies.sort_unstable());
-    let mut end = 0;
-    let ends = copies.iter().map(|copies| {
-        end += copies.len() as i64;
-        end
-    });
-    let ends = ends.collect();
-    Ok((copies.concat(), ends))
+    let (mut documents, mut starts) = (Vec::new(), vec![0]);
+    for mut copies in copies {
+        copies.sort_unstable();
+        documents.append(&mut copies);
+        starts.push(documents.len() as i64);
+    }
+    Ok((documents, starts))
 }
 
 #[cfg(test)]
@@ -162,11 +161,9 @@ mod tests {
                 };
                 let runs: Vec<Vec<u8>> = sorted.iter().map(range).collect();
                 let runs: Vec<&[u8]> = runs.iter().map(Vec::as_slice).collect();
-                let (documents, ends) = later_copies(&runs)?;
-                let mut start = 0;
-                for (got, end) in got.iter_mut().zip(ends) {
-                    got.extend(&documents[start..end as usize]);
-                    start = end as usize;
+                let (documents, starts) = later_copies(&runs)?;
+                for (got, borders) in got.iter_mut().zip(starts.windows(2)) {
+                    got.extend(&documents[borders[0] as usize..borders[1] as usize]);
                 }
             }
             got.iter_mut().for_each(|documents| documents.sort_unstable());

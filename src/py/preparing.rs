@@ -92,15 +92,15 @@ fn sort_hashes<'py>(
     Ok((piece.starts.into_pyarray(py), piece.run.into_pyarray(py), piece.copies.into_pyarray(py)))
 }
 
-/// For each run, the documents whose hash an earlier run holds: all of them end to end, and where those of each end.
+/// For each run, the documents whose hash an earlier run holds: end to end, and where those of each start.
 #[pyfunction]
 fn later_copies<'py>(
     py: Python<'py>,
     runs: Vec<PyReadonlyArray1<'py, u8>>,
 ) -> PyResult<(Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<i64>>)> {
     let runs = runs.iter().map(|run| Ok(run.as_slice()?)).collect::<PyResult<Vec<&[u8]>>>()?;
-    let (documents, ends) = py.detach(|| dedup::later_copies(&runs))?;
-    Ok((documents.into_pyarray(py), ends.into_pyarray(py)))
+    let (documents, starts) = py.detach(|| dedup::later_copies(&runs))?;
+    Ok((documents.into_pyarray(py), starts.into_pyarray(py)))
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

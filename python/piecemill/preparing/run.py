@@ -151,7 +151,7 @@ class _Run:
         if part is not None:
             return part_of(self.where, part, made, timing=timing, resumed=resumed)
         if self.plan.dedup == "exact":
-            self._drop_copies(runner)
+            self._drop_copies(runner, workers)
             timing = self._timing(made, workers, runner, resumed)
         self.place.write(TIMING, (json.dumps(timing, indent=2) + "\n").encode())
         stats = finish(self.place, opened, self.splits, {"verified": self._verified()})
@@ -294,14 +294,14 @@ class _Run:
         tick(())
         return done
 
-    def _drop_copies(self, executor: Executor) -> None:
+    def _drop_copies(self, executor: Executor, workers: int) -> None:
         from piecemill.preparing.dedup import drop_later_copies
 
         self.on_progress(PrepareProgress(stage="dedup", workers="finding copies of earlier documents"))
         memory = self.plan.memory_bytes - (memory_now() - self.callers_own)
-        drop_later_copies(
-            self.place, list(newest_entries(self.place)), self.splits.names, executor, max(memory, 64 * MIB)
-        )
+        memory = max(memory, 64 * MIB) // workers
+        entries = newest_entries(self.place)
+        drop_later_copies(self.place, entries, self.splits.names, executor, memory, dtype=self.dtype.name)
 
     def _timing(self, made: Numbers, workers: int, executor: Executor, resumed: bool) -> dict[str, Any]:
         # The peak of the process is that of the run only if the run raised it.
