@@ -22,6 +22,7 @@ import numpy as np
 from piecemill import _core
 from piecemill.errors import PlanError, TokenizerError
 from piecemill.executors import Executor, open_executor
+from piecemill.files import new_file
 from piecemill.plans import with_options
 from piecemill.sources import Documents, Source, Tally
 from piecemill.sources.options import NOT_STORED
@@ -37,7 +38,6 @@ from piecemill.training.counts import (
     check_files,
     check_not_a_source,
     load_counts,
-    new_file,
     not_read,
     write_counts,
 )
