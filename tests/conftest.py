@@ -1,5 +1,6 @@
 """Real text for the tests: the interpreter's own standard library, and `../shared` where it is present."""
 
+import os
 import sysconfig
 from pathlib import Path
 
@@ -30,6 +31,23 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("needs ../shared, which is not beside this checkout")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def ray_cluster():
+    """A Ray cluster of one node with two CPUs; tests may add nodes. Started once: it takes some seconds."""
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    here = str(Path(__file__).parent)  # workers import the functions of the tests
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", here, prepend=os.pathsep)
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+        ray.init(cluster.address, log_to_driver=False, logging_level="error")
+        yield cluster
+        ray.shutdown()
+        cluster.shutdown()
 
 
 @pytest.fixture(scope="session")

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from piecemill.preparing.encoding import Encoder
 
 from command import PIECEMILL, piecemill
 from corpora import content, small_tokenizer, split_documents, texts, write_jsonl
 from piecemill import prepare
 from piecemill.errors import SourceError
-from piecemill.preparing.encoding import Encoder
 from piecemill.shards.format import token_dtype
 from piecemill.sources import LARGE
 from piecemill.tokenizers import Tokenizer

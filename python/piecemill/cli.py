@@ -7,6 +7,7 @@ Results go to stdout (`--json` for machines), progress and errors to stderr. Exi
 import io
 import sys
 import tomllib
+from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +19,7 @@ from piecemill._core import __version__
 from piecemill.actions import commands as actions
 from piecemill.command import Flag, print_result
 from piecemill.errors import PiecemillError, PlanError, SplitError
+from piecemill.executors import ExecutorOptions, PartOptions
 from piecemill.preparing.plan import PreparePlan
 from piecemill.pretraining import commands as pretraining
 from piecemill.shards import commands as shards
@@ -49,6 +51,7 @@ def train(
     force: Flag = False,
     quiet: Flag = False,
     json: Flag = False,
+    where: Annotated[ExecutorOptions, Parameter(name="*")] = ExecutorOptions(),  # noqa: B008 - as plan
     plan: Annotated[TrainPlan, Parameter(name="*")] = TrainPlan(),  # noqa: B008 - frozen, and cyclopts reads it
 ) -> None:
     """Learn a BPE vocabulary from SOURCES and save the tokenizer under OUT.
@@ -83,11 +86,11 @@ def train(
         sys.stderr.write(f"note: {note}\n")
     if out is None:
         with Display(quiet=quiet) as display:
-            counted = count_words(source, plan=plan, on_progress=display, force=force)
+            counted = count_words(source, plan=plan, on_progress=display, force=force, **asdict(where))
         print_result(counted.as_json() if json else counted.as_text())
         return
     with Display(quiet=quiet) as display:
-        tokenizer = train_bpe(source, plan=plan, on_progress=display, force=force)
+        tokenizer = train_bpe(source, plan=plan, on_progress=display, force=force, **asdict(where))
         tokenizer.save(out, force=force)
     print_result(as_json(tokenizer, out) if json else as_text(tokenizer, out))
 
@@ -101,6 +104,7 @@ def prepare(
     tokenizer_split: str | None = None,
     quiet: Flag = False,
     json: Flag = False,
+    where: Annotated[PartOptions, Parameter(name="*")] = PartOptions(),  # noqa: B008 - as plan
     plan: Annotated[PreparePlan, Parameter(name="*")] = PreparePlan(),  # noqa: B008 - frozen, and cyclopts reads it
 ) -> None:
     """Encode SOURCES into token shards under OUT. Run the same command again to resume.
@@ -130,7 +134,7 @@ def prepare(
         raise PlanError("no source was given: name folders, files or globs.")
     loaded = load_tokenizer(tokenizer, engine=engine, split=tokenizer_split)
     with Display(quiet=quiet) as display:
-        summary = run(paths(sources), loaded, out=out, plan=plan, on_progress=display)
+        summary = run(paths(sources), loaded, out=out, plan=plan, on_progress=display, **asdict(where))
     print_result(summary.as_json() if json else summary.as_text())
 
 

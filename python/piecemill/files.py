@@ -44,8 +44,8 @@ class Place(Protocol):
     def url(self) -> str:
         """Where it is, as a user would write it."""
 
-    def read(self, name: str) -> bytes:
-        """The content of a file; FileNotFoundError if there is none."""
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
+        """The content of a file, or its bytes from `start` to before `stop`; FileNotFoundError if there is none."""
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file, whole or not at all, and durably; replaces one that is there."""
@@ -82,8 +82,10 @@ class LocalPlace:
     def url(self) -> str:
         return str(self.path)
 
-    def read(self, name: str) -> bytes:
-        return (self.path / name).read_bytes()
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
+        with open(self.path / name, "rb") as file:
+            file.seek(start)
+            return file.read() if stop is None else file.read(stop - start)
 
     def write(self, name: str, content: bytes) -> None:
         self.publish(self._written(name, content), name)
@@ -299,7 +301,7 @@ class FolderLock:
                 f"{self._path.parent}: another run is writing to it (process {owner}). "
                 "Wait for it or stop it; the lock of a run that died is free."
             ) from None
-        # A run that ended deleted the name, perhaps after it was opened here: a lock on a nameless file excludes nobody.
+        # A run that ended deletes the name, perhaps after it was opened here: a lock on that file excludes nobody.
         try:
             same = os.path.samestat(os.fstat(descriptor), os.stat(self._path))
         except FileNotFoundError:

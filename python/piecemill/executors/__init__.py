@@ -8,23 +8,12 @@ Start with `open_executor`.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent import futures
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from piecemill.errors import PlanError
-
-__all__ = [
-    "EXECUTORS",
-    "TICK_SECONDS",
-    "Executor",
-    "ExecutorOptions",
-    "OnTick",
-    "PartOptions",
-    "check",
-    "open_executor",
-]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -46,7 +35,7 @@ class Executor(Protocol):
 
     def map(
         self, function: Callable[[T], R], tasks: Sequence[T], on_tick: OnTick | None = None
-    ) -> Iterator[tuple[T, R]]:
+    ) -> Generator[tuple[T, R], None, None]:
         """(task, result) as they finish, in any order; the first error stops the rest and is raised.
 
         `function` and tasks can be pickled. `on_tick` is called after each result and ten times a second. An iterator

@@ -6,7 +6,7 @@ The driver's thread only submits and waits: it gets Ctrl-C at once.
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent import futures
 from itertools import count
 from queue import Empty, SimpleQueue
@@ -34,7 +34,7 @@ class LocalExecutor:
 
     def map(
         self, function: Callable[[T], R], tasks: Sequence[T], on_tick: OnTick | None = None
-    ) -> Iterator[tuple[T, R]]:
+    ) -> Generator[tuple[T, R], None, None]:
         """(task, result) as they finish; the first error cancels the other tasks and is raised when they ended."""
         with futures.ThreadPoolExecutor(self.workers, "piecemill") as threads:
             yield from FuturesExecutor(threads).map(function, tasks, on_tick)
@@ -50,7 +50,7 @@ class FuturesExecutor:
 
     def map(
         self, function: Callable[[T], R], tasks: Sequence[T], on_tick: OnTick | None = None
-    ) -> Iterator[tuple[T, R]]:
+    ) -> Generator[tuple[T, R], None, None]:
         """(task, result) as they finish; the first error cancels the other tasks and is raised when they ended."""
         run, state = next(_numbers), _Run()
         _runs[run] = state
@@ -74,7 +74,7 @@ class FuturesExecutor:
                     state.progress.pop(number, None)
                     yield tasks[number], future.result()
                 if on_tick is not None:
-                    on_tick([each for each in state.progress.copy().values() if each is not None])
+                    on_tick(list(state.progress.copy().values()))
         except futures.BrokenExecutor as error:
             raise ExecutorError(f"a worker process was lost: {error} Run it again to go on.") from error
         finally:
@@ -106,7 +106,8 @@ def _call(run: int, number: int, function: Callable[[T], R], task: T) -> R:
     def checkpoint(progress: Any) -> None:
         if state.cancelled.is_set():
             raise Stopped("cancelled")
-        state.progress[number] = progress
+        if progress is not None:
+            state.progress[number] = progress
 
     try:
         checkpoint(None)  # a thread takes its next task before the driver hears of an error

@@ -5,7 +5,7 @@ about equally large. Parts know nothing of each other; whatever must see all tas
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -56,7 +56,7 @@ class PartExecutor:
 
     def map(
         self, function: Callable[[T], R], tasks: Sequence[T], on_tick: OnTick | None = None
-    ) -> Iterator[tuple[T, R]]:
+    ) -> Generator[tuple[T, R], None, None]:
         """(task, result) of the tasks in this part, as they finish."""
         every: Sequence[Any] = tasks
         return self._executor.map(function, [task for task in every if self.part.has(task.index)], on_tick)

@@ -38,8 +38,7 @@ class Folder:
         if self._path is not None:
             self._path.mkdir(parents=True, exist_ok=True)
             self._lock = FolderLock(self._path, shared=share)
-            if not share:
-                self.clear_scratch()
+        self._share = share
 
     def release(self) -> None:
         """Let the next run in."""
@@ -62,6 +61,8 @@ class Folder:
         new = PLAN not in names and self.place.create(PLAN, (json.dumps(plan, indent=2) + "\n").encode())
         if not new:
             self._check_same(plan, source, names)
+        if not self._share:
+            self.clear_scratch()
         saved = self.place.sizes(TOKENIZER)
         for name, content in files_of(tokenizer).items():
             if name not in saved:

@@ -1,9 +1,9 @@
 """Is a prepared folder still what was written? Every byte is compared with something, and a problem has its place.
 
 The data of shards is covered by the manifests, headers by what they must say, manifests and most other files by
-stats.json, and entries and stats.json by their own checksums. Beyond the bytes, the meaning: ends rise, ids are below the vocabulary size,
-counts agree, and a sample of documents is decoded and compared with the hash of its text. Where a shard's checksum
-is wrong, all its documents are decoded, to say which one.
+stats.json, and entries and stats.json by their own checksums. Beyond the bytes, the meaning: ends rise, ids are below
+the vocabulary size, counts agree, and a sample of documents is decoded and compared with the hash of its text. Where a
+shard's checksum is wrong, all its documents are decoded, to say which one.
 """
 
 from collections.abc import Iterator
@@ -110,8 +110,13 @@ def _check_entries(
         except ShardError as error:
             found.add(name, str(error).removeprefix(f"{name}: "))
             damaged = True
+    there = {entry.stem for entry in newest.values()}
+    listed = {shard.files["tokens"].name.partition(".tokens.")[0] for shards in manifests.values() for shard in shards}
+    for stem in sorted(listed - there if not damaged else ()):
+        found.add(f"{manifest.ENTRIES}/{stem}.json", "is missing, but a manifest lists its shards.")
     for split, shards in manifests.items():
-        if not damaged and shards != [entry.shards[split] for entry in newest.values() if split in entry.shards]:
+        own = [entry.shards[split] for entry in newest.values() if split in entry.shards]
+        if not damaged and listed <= there and shards != own:
             found.add(f"{split}/{manifest.NAME}", f"lists other shards than the files in {manifest.ENTRIES}.")
 
 

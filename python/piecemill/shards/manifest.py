@@ -9,15 +9,16 @@ Start with `Entry`, `newest_entries` and `read_manifest`.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 from piecemill.errors import ShardError
-from piecemill.files import Place, hash_bytes
+from piecemill.files import Place, hash_bytes, unique
 from piecemill.shards.format import KINDS, Kind
 
 NAME = "manifest.jsonl"
@@ -157,14 +158,58 @@ def entry_files(names: Iterable[str]) -> Iterator[tuple[int, int, bool, str]]:
     return iter(sorted(found))
 
 
-def newest_entries(place: Place) -> Iterator[Entry]:
-    """The entry of each finished piece in corpus order, and of two the one that replaces the other."""
+def newest_entries(place: Place, *, delete_damaged: bool = False) -> Iterator[Entry]:
+    """The entry of each finished piece in corpus order, and of two the one that replaces the other.
+
+    A damaged one is an error, or with `delete_damaged` deleted: then its piece is not finished.
+    """
     files = entry_files(place.sizes(ENTRIES))
     names = iter([f"{ENTRIES}/{list(both)[-1][3]}" for _, both in groupby(files, key=lambda file: file[:2])])
     with ThreadPoolExecutor(min(32, _AT_ONCE)) as pool:
         while some := list(islice(names, _AT_ONCE)):
             for name, content in zip(some, pool.map(place.read, some), strict=True):
-                yield parse_entry(content, name)
+                try:
+                    yield parse_entry(content, name)
+                except ShardError:
+                    if not delete_damaged:
+                        raise
+                    delete_entry(place, name)
+
+
+def delete_entry(place: Place, name: str) -> None:
+    """Delete the entry of a piece, and with it the one it replaced: the piece must be made again."""
+    base = name.removesuffix(".json").removesuffix(".unique")
+    place.delete(f"{base}.unique.json")
+    place.delete(f"{base}.json")
+
+
+def write_manifests(place: Place, splits: Sequence[str]) -> Iterator[Entry]:
+    """Write the manifest of each split once all entries, which are given on in corpus order, were taken."""
+    paths = {split: place.scratch() / unique(f"{split}.{NAME}") for split in splits}
+    counts = dict.fromkeys(splits, 0)
+    with ExitStack() as stack:
+        files = {split: stack.enter_context(open(path, "x", encoding="ascii")) for split, path in paths.items()}
+        for entry in newest_entries(place):
+            for split, shard in entry.shards.items():
+                files[split].write(shard.line(counts[split]))
+                counts[split] += 1
+            yield entry
+    for split, path in paths.items():
+        place.publish(path, f"{split}/{NAME}")
+
+
+def delete_replaced(place: Place) -> None:
+    """Delete what a complete folder does not need: shards whose entries were replaced, and what dedup left."""
+    names = place.sizes(ENTRIES)
+    for task, piece, replaces, _ in entry_files(names):
+        if replaces:
+            base = entry_name(task, piece)
+            for split, shard in parse_entry(place.read(base), base).shards.items():
+                for file in shard.files.values():
+                    place.delete(f"{split}/{file.name}")
+    for name in names:
+        if not name.endswith(".json"):
+            place.delete(f"{ENTRIES}/{name}")
 
 
 def parse_line(line: bytes, number: int, where: str) -> ShardEntry:

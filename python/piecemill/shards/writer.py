@@ -17,6 +17,8 @@ from piecemill.files import Place, unique
 from piecemill.shards.format import ENDS, HEADER_BYTES, KINDS, RECORD, Kind, dtype_of, file_name, header
 from piecemill.shards.manifest import FileEntry, ShardEntry
 
+_CHUNK_TOKENS = 1 << 22
+
 
 class ShardWriter:
     """Writes the shard `stem` of a split. A context manager: a shard that is not finished is discarded."""
@@ -77,6 +79,42 @@ class ShardWriter:
         last = int(ends[-1]) if len(ends) else 0
         if last != len(ids) or (len(ends) and int(ends[0]) < 0) or bool((np.diff(ends) < 0).any()):
             raise ShardError(f"{where}: ends must rise to the number of ids, {len(ids)}; the last is {last}.")
+
+
+def rewrite_shard(
+    place: Place, split: str, old: ShardEntry, stem: str, keep: NDArray[np.bool_], dtype: str
+) -> tuple[ShardEntry | None, NDArray[np.void]]:
+    """Write the documents of a shard that are to `keep` as the shard `stem`; gives that, and the records of all.
+
+    Reads some documents at a time. ShardError, and no new shard, if the old one is not as its entry says.
+    """
+    hashes = {kind: Xxh3() for kind in KINDS}
+
+    def read(kind: Kind, start: int, stop: int) -> NDArray[Any]:
+        item = dtype_of(kind, np.dtype(dtype))
+        first, last = (HEADER_BYTES[kind] + item.itemsize * number for number in (start, stop))
+        data = np.frombuffer(place.read(f"{split}/{old.files[kind].name}", first, last), np.uint8)
+        hashes[kind].update(data)
+        return data.view(item)
+
+    ends, records = read("ends", 0, old.documents), read("documents", 0, old.documents)
+    with ShardWriter(place, split, stem, dtype=np.dtype(dtype)) as writer:
+        document = token = 0
+        while document < old.documents:
+            stop = max(document + 1, int(np.searchsorted(ends, token + _CHUNK_TOKENS, side="right")))
+            ids = read("tokens", token, int(ends[stop - 1]))
+            kept, sizes = keep[document:stop], np.diff(ends[document:stop], prepend=token)
+            if not kept.all():
+                ids = ids[np.repeat(kept, sizes)]
+            writer.append(ids, np.cumsum(sizes[kept]), records[document:stop][kept])
+            document, token = stop, int(ends[stop - 1])
+        for kind, file in old.files.items():
+            if hashes[kind].hexdigest() != file.xxh3:
+                raise ShardError(
+                    f"{place.url}/{split}/{file.name}: was changed after it was written. Delete it and run the same "
+                    "`piecemill prepare` again to make its piece again."
+                )
+        return writer.finish(), records
 
 
 class _Growing:
