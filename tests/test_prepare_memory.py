@@ -13,12 +13,10 @@ import pytest
 from command import PIECEMILL, piecemill
 from corpora import content, small_tokenizer, split_documents, texts, write_jsonl
 from piecemill import prepare
-from piecemill.errors import SourceError
-from piecemill.preparing.encoding import Encoder
+from piecemill.machine import memory_now
+from piecemill.preparing.encoding import LARGE, Encoder
 from piecemill.shards.format import token_dtype
-from piecemill.sources import LARGE
 from piecemill.tokenizers import Tokenizer
-from piecemill.training.stages import give_back_memory, memory_now
 from vocabularies import END, tokenizer
 
 MIB = 2**20
@@ -143,28 +141,6 @@ def test_documents_around_a_large_one_are_what_they_are_without_it(tmp_path):
     found = [ids for split in "ab" for ids in split_documents(tmp_path / "out", split)[0]]
     want = [[*tok.encode(text).tolist(), tok.id_of("<|endoftext|>")] for text in [*around, *around, large, large]]
     assert sorted(found) == sorted(want)
-
-
-@pytest.mark.parametrize("kind", ["txt", "jsonl", "parquet"])
-def test_a_document_beyond_the_memory_is_refused_before_it_is_too_late(kind, tmp_path):
-    path = tmp_path / f"huge.{kind}"
-    if kind == "parquet":
-        pq.write_table(pa.table({"text": ["x" * (300 * MIB)]}), path)  # a row of one letter is packed to nothing
-        give_back_memory()
-    else:
-        path.write_text('{"text": "' if kind == "jsonl" else "")
-        os.truncate(path, 8 * 2**30)  # a hole: nobody gets as far as to see that there is no text in it
-    most = memory_now() + 500 * MIB
-    allowed = str(min(memory_now(), 256 * MIB) + 500 * MIB)  # what is beyond an interpreter's own is not counted
-    with pytest.raises(
-        SourceError, match=rf"huge\.{kind}.*: a document of .* needs about .* --memory allows"
-    ) as raised:
-        prepare(path, small_tokenizer(), out=tmp_path / "out", memory=allowed)
-    assert "Allow more, or leave the document out" in str(raised.value)
-    assert memory_now() < most
-    # What there is without it can be prepared.
-    write_jsonl(tmp_path / "small.jsonl", texts(5))
-    prepare(tmp_path / "small.jsonl", small_tokenizer(), out=tmp_path / "other", memory=allowed)
 
 
 def test_as_many_encode_as_the_memory_has_room_for_and_it_is_said_at_the_start(tmp_path):

@@ -16,7 +16,7 @@ from cyclopts.config import Dict
 
 from piecemill._core import __version__
 from piecemill.actions import commands as actions
-from piecemill.command import Flag, print_result
+from piecemill.command import Flag, as_flags, print_result
 from piecemill.errors import PiecemillError, PlanError, SplitError
 from piecemill.preparing.plan import PreparePlan
 from piecemill.pretraining import commands as pretraining
@@ -38,6 +38,11 @@ app = App(
     help="Turn raw corpora into training batches.",
     default_parameter=Parameter(negative_iterable=(), show_default=_shown),
     suppress_keyboard_interrupt=False,
+)
+as_flags(
+    TrainPlan,
+    special_tokens=Parameter(name=("--special-token", "--special-tokens"), negative="--no-special-tokens"),
+    from_counts=Parameter(consume_multiple=True),
 )
 app.meta.suppress_keyboard_interrupt = False  # what stopped the command is for `__main__` to say
 

@@ -9,7 +9,7 @@ import threading
 
 from piecemill._core import Progress
 from piecemill.errors import SourceError
-from piecemill.training.stages import give_back_memory, memory_now
+from piecemill.machine import memory_now
 
 # Per document: its end, file, place, hash and record, on the way in and on the way out.
 _DOCUMENT = 160
@@ -97,7 +97,6 @@ class Room:
         """Wait until nothing else is in flight; SourceError if the memory has no room for `besides` bytes then."""
         if not self._budget.wait_alone():
             return  # the run is over
-        give_back_memory()
         need = memory_now() + besides + _SPARE
         if need > self._memory:
             raise SourceError(

@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill.sources import LARGE
 from piecemill.tokenizers import Tokenizer, resolve_bos, resolve_eos
 from piecemill.tokenizers.tokenizer import Special
 
 Ids = tuple[NDArray[Any], NDArray[np.int64]]
 
+LARGE = 16 << 20
+"Documents from this size on have their tokens estimated before they are encoded."
 USUAL = 64 << 20
 "Memory that encoding a document may take without reserving it first."
 _SAMPLES, _SAMPLE_BYTES = 16, 1 << 16

@@ -17,6 +17,7 @@ import numpy as np
 
 from piecemill import _core
 from piecemill.errors import PlanError, ShardError, Stopped
+from piecemill.machine import memory_now
 from piecemill.preparing.budget import Budget, Room
 from piecemill.preparing.commit import Commits, Totals, kept_hashes
 from piecemill.preparing.encoding import USUAL, Encoder
@@ -35,7 +36,7 @@ from piecemill.shards.manifest import read_manifest, replace_file
 from piecemill.sizes import show_bytes
 from piecemill.sources import Source
 from piecemill.tokenizers import Tokenizer, load_tokenizer
-from piecemill.training.stages import Stages, memory_now
+from piecemill.training.stages import Stages
 
 OnProgress = Callable[[PrepareProgress], None]
 
@@ -202,8 +203,6 @@ class _Run:
                         selection.saw(hashes)
             unchanged = Unchanged(source.files, self.folder.changed_times())
             room = Room(budget, self.memory)
-            reading = replace(source.reading, make_room=room.make, spool=str(self.folder.path))
-            source = replace(source, reading=reading)
             reader = Reader(source, selection, totals, self.clock, unchanged)
             Pipeline(
                 lambda: self._with_room(reader.items(), room),

@@ -21,6 +21,7 @@ import numpy as np
 
 from piecemill import _core
 from piecemill.errors import PlanError, SplitError, TokenizerError
+from piecemill.machine import memory_now
 from piecemill.sources import Documents, Source, Tally
 from piecemill.sources.options import NOT_STORED
 from piecemill.sources.tasks import kind_of
@@ -43,7 +44,7 @@ from piecemill.training.plan import TrainPlan
 from piecemill.training.progress import Stage, TrainProgress
 from piecemill.training.remaining import Remaining, moment
 from piecemill.training.result import Counted
-from piecemill.training.stages import Stages, memory_now
+from piecemill.training.stages import Stages
 
 OnProgress = Callable[[TrainProgress], None]
 
