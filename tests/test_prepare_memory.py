@@ -97,7 +97,7 @@ def write(folder: Path, kind: str, text: str) -> Path:
         ("txt", 64, 576),
         ("jsonl", 64, 576),
         ("alone.parquet", 64, 704),
-        ("parquet", 144, 704),
+        ("parquet", 144, 960),
         ("plain.parquet", 144, 704),
         ("arrow", 144, 704),
         ("zstd.arrow", 144, 704),

@@ -61,7 +61,7 @@ def train(
     Parameters
     ----------
     sources
-        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow.
+        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather.
     out
         Folder for the tokenizer. Without it, and with --save-counts, words are only counted.
     force
@@ -113,7 +113,7 @@ def prepare(
     Parameters
     ----------
     sources
-        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow.
+        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather.
     tokenizer
         A folder saved by `piecemill train`, a tokenizer.json, .model or .tiktoken file, or a Hugging Face hub id.
     engine

@@ -22,6 +22,9 @@ from piecemill._core import hash_documents, invalid_documents
 from piecemill.sources.documents import LISTED_SKIPS
 from piecemill.sources.packing import Packer
 
+LARGE = 16 * 1024 * 1024
+"""After this much at once, freed memory is returned to the system."""
+
 _NO_BYTES = np.empty(0, np.uint8)
 
 
@@ -41,6 +44,10 @@ class Column:
     def add(self, batch: pa.RecordBatch) -> Iterator[None]:
         """Add the documents of a batch, and stop after each part of it: about a block, or all that is not copied."""
         reading = self._packer.reading
+        large = batch.nbytes > LARGE
+        if large or self._was_large:
+            release_memory()
+        self._was_large = large
         check_column(batch.schema, reading.field)
         text = _column(batch, reading.field)
         keys, lost = _keys(batch, reading.group) if reading.group is not None else (None, np.zeros(len(text), bool))
@@ -49,10 +56,6 @@ class Column:
             self._add_rows(array, lost[chosen], None if keys is None else keys[chosen])
             self.row += len(array)
             yield
-        large = batch.nbytes > 2 * reading.block_bytes
-        if large or self._was_large:
-            release_memory()
-        self._was_large = large
 
     def _add_rows(self, array: Any, lost: NDArray[np.bool_], keys: NDArray[np.uint64] | None) -> None:
         data, ends = _buffers(array)

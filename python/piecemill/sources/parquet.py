@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from piecemill.sources.columns import Column, NoColumn, check_column, first_line, release_memory
+from piecemill.sources.columns import LARGE, Column, NoColumn, check_column, first_line, release_memory
 from piecemill.sources.documents import Documents, Place
 from piecemill.sources.packing import Packer, Reading
 from piecemill.sources.remote import RemoteFile, Storage, is_url
@@ -80,18 +80,18 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
 
 def _batches(task: Task, reading: Reading, stack: ExitStack) -> Iterator[pa.RecordBatch]:
     path, columns = task.paths[0], [name for name in (reading.field, reading.group) if name is not None]
-    opened: dict[bool, pq.ParquetFile] = {}
-    meta = stack.enter_context(_open(path, reading.storage)).metadata
+    opened = {False: stack.enter_context(_open(path, reading.storage))}
+    meta = opened[False].metadata
     for group in _groups(meta)[task.start : task.stop]:
         chunk, rows = _chunk(meta, group, reading.field), meta.row_group(group).num_rows
         size = chunk.total_uncompressed_size
         repeats = chunk.has_dictionary_page and size < rows * _DICTIONARY_ROW
         if repeats not in opened:
-            options = {"read_dictionary": [reading.field] if repeats else None, "metadata": meta}
+            options = {"read_dictionary": [reading.field], "metadata": meta}
             opened[repeats] = stack.enter_context(_open(path, reading.storage, **options))
         few = min(max(_BATCH_BYTES * rows // max(size, 1), 1), _BATCH_ROWS)
         yield from opened[repeats].iter_batches(few, row_groups=[group], columns=columns, use_threads=False)
-        if size > 2 * reading.block_bytes:
+        if size > LARGE:
             release_memory()
 
 

@@ -295,7 +295,7 @@ def _chosen(folder: str, fs: Any, root: str, pattern: str | None, rules: Mapping
     if rules["gitignore"]:
         wanted = [name for name in names if name.rpartition("/")[2] == ".gitignore"]
         ignores = [(name.rpartition("/")[0], fs.cat_file(f"{root}/{name}")) for name in wanted]
-    known = [int(info["size"]) if info.get("size") is not None else 0 for info in inside.values()]
+    known = [int(info.get("size") or 0) for info in inside.values()]
     paths, sizes, left_out, _ = walk_listing(names, known, ignores, only=pattern, **rules)
     head, start, tail = url_parts(folder)
     start = start.rstrip("/")
