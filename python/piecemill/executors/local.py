@@ -10,13 +10,10 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent import futures
 from itertools import count
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any
 
 from piecemill.errors import ExecutorError, PlanError, Stopped
-from piecemill.executors import TICK_SECONDS, OnTick, run_with_checkpoint
-
-T = TypeVar("T")
-R = TypeVar("R")
+from piecemill.executors import TICK_SECONDS, OnTick, R, T, run_with_checkpoint
 
 IN_FLIGHT = 256
 """Tasks submitted and not finished: bounded, so that memory does not grow with their number; no fewer than workers."""
