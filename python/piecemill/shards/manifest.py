@@ -230,11 +230,15 @@ def parse_line(line: bytes, number: int, where: str) -> ShardEntry:
 def read_manifest(folder: Path) -> list[ShardEntry]:
     """The shards of a split, in order; none if there is no manifest."""
     try:
-        content = (folder / NAME).read_bytes()
+        return parse_manifest((folder / NAME).read_bytes(), str(folder / NAME))
     except FileNotFoundError:
         return []
+
+
+def parse_manifest(content: bytes, where: str) -> list[ShardEntry]:
+    """The shards in the content of a manifest, in order."""
     lines = content.split(b"\n")[:-1]  # in format 1 a crash can cut the last line, which then does not count
-    return [parse_line(line, number, str(folder / NAME)) for number, line in enumerate(lines)]
+    return [parse_line(line, number, where) for number, line in enumerate(lines)]
 
 
 def _shard_entry(record: Mapping[str, Any]) -> ShardEntry:
