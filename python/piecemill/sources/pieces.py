@@ -34,8 +34,8 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
             for number, chunk in enumerate(stream):
                 if number == 0 and is_binary(chunk):
                     return refuse_binary(task, packer)
-                pieces.feed(chunk)
                 packer.progress(stream.consumed)
+                pieces.feed(chunk)
                 yield from packer.full()
     except (OSError, BrokenStream) as error:
         # Whole pieces before the break were handed over; the piece that is broken goes with it.

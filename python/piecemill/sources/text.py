@@ -41,8 +41,8 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
         yield from packer.full()
         return
     for numbers in grouped(task.sizes, packer.reading.block_bytes, len(task.sizes)):
-        _add_files(task, numbers, packer)
         packer.progress(sum(task.sizes[: numbers.stop]))
+        _add_files(task, numbers, packer)
         yield from packer.full()
 
 
