@@ -33,7 +33,7 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
             stream = ByteStream(file, task.packing)
             for number, chunk in enumerate(stream):
                 if number == 0 and is_binary(chunk):
-                    return refuse_binary(task, packer)
+                    return refuse_binary(task.paths[0], task, packer)
                 packer.progress(stream.consumed)
                 pieces.feed(chunk)
                 yield from packer.full()
