@@ -9,16 +9,15 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from itertools import count
 from multiprocessing import get_context
-from pathlib import Path
 from unittest import mock
 
 import pytest
 import zstandard
 
 from command import environment, piecemill, start
-from corpora import content, small_tokenizer, texts, write_jsonl
+from corpora import OUTSIDE, content, small_tokenizer, texts, write_jsonl
 from piecemill import prepare
-from piecemill.errors import PlanError, ShardError, SourceError
+from piecemill.errors import PlanError, ShardError, SourceError, Stopped
 from piecemill.executors import open_executor
 from piecemill.sources import Task
 
@@ -258,6 +257,31 @@ def run_as_it_is(function, task):
     return function(task)
 
 
+def test_ctrl_c_on_ray_stops_and_the_next_run_goes_on(corpus, tok, wanted, tmp_path, ray_cluster):
+    def interrupt(progress):
+        if progress.documents > 100:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Stopped, match=f"run the same command again to go on with {tmp_path / 'out'}"):
+        prepare(corpus, tok, out=tmp_path / "out", executor="ray", on_progress=interrupt, **OPTIONS)
+    assert not (tmp_path / "out/stats.json").exists()
+    assert prepare(corpus, tok, out=tmp_path / "out", executor="ray", **OPTIONS).resumed
+    assert content(tmp_path / "out") == wanted
+
+
+def test_ray_and_an_object_store_make_the_same_folder(corpus, tok, wanted, tmp_path, ray_cluster, s3):
+    place = s3.place()
+    prepare(corpus, tok, out=place, executor="ray", **OPTIONS)
+    found = {}
+    for folder in ("", "entries", "tokenizer", "train", "val"):
+        for name in place.sizes(folder):
+            path = f"{folder}/{name}" if folder else name
+            found[path] = place.read(path)
+    for name in OUTSIDE:
+        found.pop(name, None)
+    assert found == wanted
+
+
 def test_an_error_of_a_task_comes_as_it_is(corpus, tok, tmp_path, ray_cluster):
     (tmp_path / "bad.jsonl").write_text('{"text": "good"}\n{bad\n')
     with pytest.raises(SourceError, match=r"bad\.jsonl:2: broken JSON"):
@@ -276,8 +300,3 @@ def test_the_command_on_ray_takes_paths_from_where_it_was_started(tok, tmp_path,
 def test_a_source_in_memory_stays_on_this_machine(tok, tmp_path):
     with pytest.raises(PlanError, match="memory"):
         prepare(["some text"], tok, out=tmp_path / "out", executor="ray")
-
-
-def test_the_folder_of_a_remote_driver_is_a_path_too(corpus, tok, wanted, tmp_path):
-    prepare(corpus, tok, out=f"file://{Path(tmp_path / 'out')}", **OPTIONS)
-    assert content(tmp_path / "out") == wanted

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from loadable import some_documents, write_rows
 from piecemill.errors import LoadError, PlanError
-from piecemill.loading import Local, Windows, batches
+from piecemill.loading import Blocks, Local, Windows, batches
 from piecemill.reference.order import local_permutation
 
 WINDOW = 8
@@ -73,7 +73,7 @@ def test_a_batch_has_inputs_and_the_tokens_after_them(rows):
     world_size=st.integers(1, 16),
     batch_size=st.integers(1, 5),
     epochs=st.integers(1, 3),
-    order=st.sampled_from(["shuffled", Local(3), "sequential"]),
+    order=st.sampled_from(["shuffled", Local(3), Blocks(4, 3), "sequential"]),
     drop_last=st.booleans(),
 )
 def test_every_sample_comes_once_in_an_epoch_over_all_ranks(windows, world_size, batch_size, epochs, order, drop_last):

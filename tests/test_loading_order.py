@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from piecemill.errors import PlanError
 from piecemill.loading import order as orders
-from piecemill.loading.order import Local, LocalPermutation, Permutation, order_of
+from piecemill.loading.order import BlockPermutation, Blocks, Local, LocalPermutation, Permutation, order_of
 from piecemill.reference.order import local_permutation, permutation
 
 LARGE = 100_003
@@ -40,10 +40,11 @@ def test_a_large_permutation_is_the_one_of_the_definition():
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[])
-@given(st.integers(1, 3000), st.integers(0, 2**63))
-def test_every_order_has_every_number_once(size, key):
+@given(st.integers(1, 3000), st.integers(0, 2**63), st.integers(1, 40), st.integers(1, 9))
+def test_every_order_has_every_number_once(size, key, block, blocks):
     want = list(range(size))
-    assert sorted(all_of(Permutation(size, key), size).tolist()) == want
+    for order in (Permutation(size, key), BlockPermutation(size, Blocks(block, blocks), key)):
+        assert sorted(all_of(order, size).tolist()) == want
     assert all_of(order_of("sequential", size), size).tolist() == want
 
 
@@ -139,6 +140,17 @@ def test_two_epochs_have_nothing_in_common():
     assert abs(chi_square(cells, LARGE / 1024) - 31**2) < 6 * (2 * 31**2) ** 0.5
 
 
+def test_an_order_of_blocks_reads_few_at_a_time_and_all_of_them_in_another_order():
+    plan = Blocks(block=16, blocks=32)
+    order = all_of(BlockPermutation(10_000, plan, 1), 10_000)
+    for first in range(0, 10_000 - 512, 512):
+        assert len(set((order[first : first + 512] // 16).tolist())) == 32
+    # buffers are neither in order nor near each other
+    blocks = order[:512] // 16
+    assert blocks.max() - blocks.min() > 400
+    assert len(set((np.diff(order) == 1).nonzero()[0].tolist())) < 100
+
+
 def test_a_local_order_visits_the_shards_in_another_order_and_a_few_at_a_time():
     order = all_of(LocalPermutation(np.arange(100, 10_001, 100), Local(8), 1), 10_000)
     shards = order // 100
@@ -163,3 +175,5 @@ def test_orders_that_are_none_are_refused():
         order_of("random", 5)
     with pytest.raises(PlanError, match=r"Local\(shards=0"):
         Local(shards=0)
+    with pytest.raises(PlanError, match=r"Blocks\(block=0"):
+        Blocks(block=0)

@@ -12,6 +12,7 @@ import pytest
 
 import piecemill.objects
 from piecemill.errors import PlanError, StoreError
+from piecemill.files import LocalPlace
 from piecemill.objects import ObjectPlace, is_object_url
 from stores import proxied
 
@@ -54,6 +55,16 @@ def test_an_object_is_written_read_listed_and_deleted(place):
         place.delete("plan.json")
     assert not place.exists("plan.json")
     assert place.local() is None
+
+
+def test_a_range_of_an_object_is_that_of_a_file(place, tmp_path):
+    folder = LocalPlace(tmp_path)
+    for one in (place, folder):
+        one.write("x", b"0123456789")
+        with pytest.raises(FileNotFoundError):
+            one.read("y", 3, 3)
+    for start, stop in [(0, None), (0, 10), (3, 7), (3, None), (4, 4), (8, 20), (10, 12), (15, None), (0, 0)]:
+        assert place.read("x", start, stop) == folder.read("x", start, stop)
 
 
 def test_create_keeps_what_is_there(place):
@@ -308,6 +319,26 @@ def test_memory_is_shared_inside_one_process_and_refused_in_another():
     code = "import pickle, sys; pickle.loads(sys.stdin.buffer.read())"
     ended = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(place), capture_output=True, check=False)
     assert b"memory:// exists inside one process only" in ended.stderr
+
+
+def test_a_forked_process_is_an_error_and_not_a_wait_for_ever():
+    code = (
+        "import os\n"
+        "from piecemill.objects import ObjectPlace\n"
+        "place = ObjectPlace('memory://bucket/run')\n"
+        "place.write('x', b'y')\n"
+        "if os.fork() == 0:\n"
+        "    try:\n"
+        "        place.read('x')\n"
+        "    finally:\n"
+        "        ObjectPlace('memory://bucket/other')\n"
+        "os.wait()\n"
+        "print(place.read('x'))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stderr.count("StoreError: memory://bucket/") == 2
+    assert "Start worker processes with spawn or forkserver" in ended.stderr
+    assert ended.stdout == "b'y'\n"
 
 
 def test_scratch_is_deleted_with_the_place(s3):

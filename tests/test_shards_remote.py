@@ -421,3 +421,43 @@ def test_a_shard_written_to_a_bucket_has_the_bytes_of_a_local_one(s3, tmp_path):
     for name in remote.sizes("train"):
         assert remote.read(f"train/{name}") == local.read(f"train/{name}")
     assert list(remote.scratch().iterdir()) == []
+
+
+def test_prepare_writes_the_same_objects_to_a_bucket_as_files_to_a_folder(s3, tmp_path, monkeypatch, stdlib_texts):
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    (tmp_path / "corpus").mkdir()
+    for number in range(4):
+        texts = stdlib_texts[number * 20 : number * 20 + 25]  # five of each file are in the next one too
+        (tmp_path / f"corpus/{number}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    tok = pm.train_bpe(stdlib_texts[:20], vocab_size=500, split="gpt2")
+    options = {"splits": "train=80,val=20", "dedup": "exact"}
+    pm.prepare(tmp_path / "corpus", tok, out=tmp_path / "out", **options)
+    with proxied(s3) as (port, faults):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        for method in ("PUT", "GET", "POST", "HEAD"):
+            faults.add(method, "out/", 503, "cut", "lost", 429)
+        bucket = s3.bucket()
+        summary = pm.prepare(tmp_path / "corpus", tok, out=f"s3://{bucket}/out", **options)
+        place = ObjectPlace(f"s3://{bucket}/out")
+        names = {
+            path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()
+        }
+        folders = {str(Path(name).parent).replace(".", "") for name in names}
+        listed = {f"{folder}/{name}".lstrip("/") for folder in folders | {"entries"} for name in place.sizes(folder)}
+        assert listed == names
+        for name in names - {"timing.json"}:
+            assert place.read(name) == (tmp_path / "out" / name).read_bytes(), name
+        assert [fault for fault in faults.planned if fault[0] in ("PUT", "GET")] == []
+        assert summary.shards > 2
+        assert summary.dropped
+        assert pm.prepare(tmp_path / "corpus", tok, out=f"s3://{bucket}/out", **options).complete_before
+        local = pm.open_shards(tmp_path / "out", "train")
+        remote = pm.open_shards(f"s3://{bucket}/out", "train", cache=tmp_path / "cache")
+        with (
+            batches(remote, window=64, order="local", epochs=1) as found,
+            batches(local, window=64, order="local", epochs=1) as want,
+        ):
+            assert_same_batches(found, want)
+        remote.close()

@@ -214,7 +214,8 @@ def test_a_tree_of_text_imports_neither_pyarrow_nor_the_command_line_library(tmp
     write(tmp_path, {"a.py": "1", "b.jsonl": '{"text":"2"}'})
     code = (
         "import sys; from piecemill.sources import open_source; "
-        f"print(sum(len(b) for b in open_source({str(tmp_path)!r}).blocks()), 'pyarrow' in sys.modules, 'cyclopts' in sys.modules)"
+        f"print(sum(len(b) for b in open_source({str(tmp_path)!r}).blocks()), "
+        "'pyarrow' in sys.modules, 'cyclopts' in sys.modules)"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["2", "False", "False"]
 

@@ -53,6 +53,8 @@ _KINDS = {
 }
 
 _memory: dict[str, "MemoryStore"] = {}
+# obstore's threads do not exist in a forked child: a request there would wait for ever.
+_used_in: int | None = None
 
 Result = TypeVar("Result")
 
@@ -102,12 +104,21 @@ class ObjectPlace:
         self._scratch: Path | None = None
         self._answered = False
 
-    def read(self, name: str) -> bytes:
-        """The content of an object; FileNotFoundError if there is none."""
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
+        """The content of an object, or its bytes from `start` to before `stop`; FileNotFoundError if there is none."""
         import obstore
 
         client = self._client(retries=False)
-        return self._repeat("read", name, lambda: bytes(obstore.get(client, self._key(name)).bytes()))
+
+        def attempt() -> bytes:
+            if start == 0 and stop is None:
+                return bytes(obstore.get(client, self._key(name)).bytes())
+            # A store refuses a range that is empty or behind the end, where a file gives no bytes.
+            size = obstore.head(client, self._key(name))["size"]
+            end = size if stop is None else min(stop, size)
+            return bytes(obstore.get_range(client, self._key(name), start=start, end=end)) if start < end else b""
+
+        return self._repeat("read", name, attempt)
 
     def write(self, name: str, content: bytes) -> None:
         """Store an object, whole or not at all; replaces what is there."""
@@ -249,9 +260,16 @@ class ObjectPlace:
         A client with retries would repeat a conditional put by itself and report the object of its own first attempt
         as somebody else's.
         """
+        global _used_in
         with self._lock:
             if retries not in self._clients:
                 self._clients[retries] = self._connect(retries)
+                _used_in = _used_in or os.getpid()
+            if _used_in != os.getpid():
+                raise StoreError(
+                    f"{self.url}: this process was forked from one that had opened an object store, which cannot work. "
+                    "Start worker processes with spawn or forkserver (DataLoader: multiprocessing_context='spawn')."
+                )
             return self._clients[retries]
 
     def _connect(self, retries: bool) -> Any:
@@ -357,8 +375,6 @@ class _Failure:
             )
         if self.status in (429, 503):
             return "The store is throttling: use fewer workers, or run the same command again later, which resumes."
-        if "orked process" in self.words:
-            return "Start worker processes with spawn or forkserver, not fork."
         return "Run the same command again, which resumes; if it fails again, look for the cause in the store's logs."
 
 

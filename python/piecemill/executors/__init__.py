@@ -21,10 +21,7 @@ R = TypeVar("R")
 OnTick = Callable[[Sequence[Any]], None]
 """Called with the latest progress of each running task, on the driver's thread."""
 
-EXECUTORS = ("local", "ray")
-
 TICK_SECONDS = 0.1
-"""How often `on_tick` is called while tasks run."""
 
 
 @runtime_checkable
@@ -38,7 +35,7 @@ class Executor(Protocol):
     ) -> Generator[tuple[T, R], None, None]:
         """(task, result) as they finish, in any order; the first error stops the rest and is raised.
 
-        `function` and tasks can be pickled. `on_tick` is called after each result and ten times a second. An iterator
+        `function` and tasks can be pickled. `on_tick` is called after each result and ten times a second. A generator
         that is closed, or interrupted by Ctrl-C, cancels what runs and waits for it: iterate inside
         `contextlib.closing`, so that an error in the loop's own body closes it too.
         """
@@ -61,35 +58,32 @@ def open_executor(
     [(-3, 3), (-1, 1), (2, 2)]
     """
     if part is not None:
-        from piecemill.executors.part import Part, PartExecutor
+        from piecemill.executors.part import PartExecutor
 
-        share = Part.parse(part)
-        return PartExecutor(share, open_executor(executor, workers=workers, ray_address=ray_address))
+        return PartExecutor(part, open_executor(executor, workers=workers, ray_address=ray_address))
     if ray_address is not None and executor != "ray":
         raise PlanError(f"ray_address={ray_address!r} and executor={executor!r}: an address needs executor='ray'.")
-    if executor == "local":
-        from piecemill.executors.local import LocalExecutor
-
-        return LocalExecutor(workers)
     if executor == "ray":
         from piecemill.executors.ray import RayExecutor
 
         return RayExecutor(ray_address)
-    if isinstance(executor, futures.Executor):
-        from piecemill.executors.local import FuturesExecutor
+    from piecemill.executors.local import FuturesExecutor, LocalExecutor
 
+    if executor == "local":
+        return LocalExecutor(workers)
+    if isinstance(executor, futures.Executor):
         return FuturesExecutor(executor)
     if isinstance(executor, Executor):
         return executor
     raise PlanError(
-        f"executor={executor!r}: expected one of {', '.join(EXECUTORS)}, a concurrent.futures.Executor, "
-        "or an object with a `name` and a method `map(function, tasks, on_tick)`."
+        f"executor={executor!r}: expected one of local, ray, a concurrent.futures.Executor, or an object with a `name` "
+        "and a method `map(function, tasks, on_tick)`."
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorOptions:
-    """Where tasks run. The result does not depend on it, so no plan holds it."""
+    """Where tasks run. No plan holds it."""
 
     executor: str = "local"
     "Where tasks run: local (threads on this machine) or ray (a cluster). The result does not depend on it."
@@ -113,23 +107,17 @@ class PartOptions(ExecutorOptions):
             raise PlanError(f"part={self.part!r} and join: first run all parts, then join once, without a part.")
 
 
+_worker = threading.local()
+
+
 def check(progress: Any = None) -> None:
     """To be called inside a function between blocks: raises `Stopped` if this run was cancelled.
 
     `progress`, what the task has done so far, replaces what it reported before and goes to the driver's `on_tick`.
     Outside an executor, and where the executor has no way to tell, this does nothing.
     """
-    if _worker.checkpoint is not None:
-        _worker.checkpoint(progress)
-
-
-class _Worker(threading.local):
-    """What `check` calls on this thread: set by the executor that runs it."""
-
-    checkpoint: Callable[[Any], None] | None = None
-
-
-_worker = _Worker()
+    if (checkpoint := getattr(_worker, "checkpoint", None)) is not None:
+        checkpoint(progress)
 
 
 def run_with_checkpoint(checkpoint: Callable[[Any], None], function: Callable[[T], R], task: T) -> R:

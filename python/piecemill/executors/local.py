@@ -4,19 +4,16 @@ The function spends its time in Rust or in reading files, where Python's lock is
 The driver's thread only submits and waits: it gets Ctrl-C at once.
 """
 
-import os
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent import futures
 from itertools import count
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any
 
 from piecemill.errors import ExecutorError, PlanError, Stopped
-from piecemill.executors import TICK_SECONDS, OnTick, run_with_checkpoint
-
-T = TypeVar("T")
-R = TypeVar("R")
+from piecemill.executors import TICK_SECONDS, OnTick, R, T, run_with_checkpoint
+from piecemill.machine import cores
 
 IN_FLIGHT = 256
 """Tasks submitted and not finished: bounded, so that memory does not grow with their number; no fewer than workers."""
@@ -30,7 +27,7 @@ class LocalExecutor:
     def __init__(self, workers: int | None = None) -> None:
         if workers is not None and workers < 1:
             raise PlanError(f"workers={workers}: expected at least 1.")
-        self.workers = workers or len(os.sched_getaffinity(0))
+        self.workers = workers or cores()
 
     def map(
         self, function: Callable[[T], R], tasks: Sequence[T], on_tick: OnTick | None = None

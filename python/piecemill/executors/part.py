@@ -6,52 +6,23 @@ about equally large. Parts know nothing of each other; whatever must see all tas
 
 import re
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from piecemill.errors import PlanError
-from piecemill.executors import Executor, OnTick
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Number `number` of `of` parts, from 1.
-
-    >>> Part.parse("3/64").has(66)
-    True
-    """
-
-    number: int
-    of: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Part":
-        """Part "3/64"."""
-        found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text) if isinstance(text, str) else None
-        part = cls(int(found[1]), int(found[2])) if found else None
-        if part is None or not 1 <= part.number <= part.of:
-            raise PlanError(
-                f"part={text!r}: expected NUMBER/PARTS with a number from 1 to the number of parts, such as '3/64'. "
-                "Where a scheduler counts from 0, add 1."
-            )
-        return part
-
-    def has(self, index: int) -> bool:
-        """Whether the task with this index is in this part."""
-        return index % self.of == self.number - 1
-
-    def __str__(self) -> str:
-        return f"{self.number}/{self.of}"
+from piecemill.executors import Executor, OnTick, R, T
 
 
 class PartExecutor:
-    """Runs the tasks of one part on another executor."""
+    """Runs the tasks of one part, such as "3/64", on another executor. A task has an `index`."""
 
-    def __init__(self, part: Part, executor: Executor) -> None:
-        self.part, self._executor = part, executor
+    def __init__(self, part: str, executor: Executor) -> None:
+        found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", part) if isinstance(part, str) else None
+        if found is None or not 1 <= int(found[1]) <= int(found[2]):
+            raise PlanError(
+                f"part={part!r}: expected NUMBER/PARTS with a number from 1 to the number of parts, such as '3/64'. "
+                "Where a scheduler counts from 0, add 1."
+            )
+        self._number, self._parts, self._executor = int(found[1]), int(found[2]), executor
         self.name = f"{executor.name}, part {part}"
 
     def map(
@@ -59,4 +30,5 @@ class PartExecutor:
     ) -> Generator[tuple[T, R], None, None]:
         """(task, result) of the tasks in this part, as they finish."""
         every: Sequence[Any] = tasks
-        return self._executor.map(function, [task for task in every if self.part.has(task.index)], on_tick)
+        mine = [task for task in every if task.index % self._parts == self._number - 1]
+        return self._executor.map(function, mine, on_tick)

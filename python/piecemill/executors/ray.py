@@ -12,19 +12,16 @@ import uuid
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 from piecemill.errors import ExecutorError, PlanError
-from piecemill.executors import TICK_SECONDS, OnTick, run_with_checkpoint
+from piecemill.executors import TICK_SECONDS, OnTick, R, T, run_with_checkpoint
 
 try:
     import ray
     from ray import exceptions
 except ImportError as error:
     raise PlanError(f"executor='ray': ray cannot be imported ({error}). Install piecemill[ray].") from error
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 RETRIES = 16
 """How often a task is run again after its worker or node was lost. Bounded, as the task itself may be the cause."""
@@ -152,17 +149,15 @@ class _Reports:
     It never waits: progress that does not come is not shown.
     """
 
+    _mailbox: Any = None
+
     def __init__(self, run: str) -> None:
-        self._run = run
-        self._mailbox: Any = None
-        self._asked: Any = None
-        self._finished = time.monotonic()
+        self._run, self._finished = run, time.monotonic()
         self._latest: dict[int, Any] = {}
 
     def latest(self, running: Iterable[int], *, finished: bool) -> list[Any]:
         """The latest progress of the tasks with these numbers."""
-        if finished:
-            self._finished = time.monotonic()
+        self._finished = time.monotonic() if finished else self._finished
         if self._mailbox is None and time.monotonic() - self._finished > REPORT_SECONDS:
             self._mailbox = ray.remote(num_cpus=0, max_restarts=-1)(_Mailbox).options(name=self._run).remote()
             self._asked = self._mailbox.take.remote()

@@ -12,7 +12,7 @@ numpy, torch or a device, is told by a `Place`. Start with `batches`.
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from types import TracebackType
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -24,7 +24,7 @@ from piecemill.files import hash_bytes
 from piecemill.loading.ahead import LookAhead, fetched
 from piecemill.loading.feeding import Feeder
 from piecemill.loading.mixing import Draws, Mixture, Parts, Weights, parts_of
-from piecemill.loading.order import Ints, Local, Named
+from piecemill.loading.order import Ints, Local, OrderPlan
 from piecemill.loading.state import FORMAT, samples_of
 from piecemill.loading.windows import Gathered, Rows, gather
 
@@ -60,7 +60,7 @@ class BatchPlan:
     epochs: int | None = None
     rank: int = 0
     world_size: int = 1
-    order: Named | Local = "shuffled"
+    order: OrderPlan = "shuffled"
     drop_last: bool = False
     threads: int = 1
     dtype: Literal["int64", "int32"] = "int64"
@@ -266,7 +266,7 @@ class Batches(Generic[Sent, Batch]):
         return {
             "global_batch": self.plan.global_batch,
             "seed": self.plan.seed,
-            "order": f"local {order.shards}" if isinstance(order, Local) else order,
+            "order": order if isinstance(order, str) else f"local {' '.join(map(str, astuple(order)))}",
             "window": cut.window,
             "overlap": cut.overlap,
             "pack": int(cut.pack),
@@ -402,7 +402,7 @@ def batches(
     epochs: int | None = None,
     rank: int = 0,
     world_size: int = 1,
-    order: Named | Local = "shuffled",
+    order: OrderPlan = "shuffled",
     weights: Weights = "stored",
     drop_last: bool = False,
     threads: int = 1,
@@ -417,8 +417,8 @@ def batches(
     seed: together with the epoch it gives the order.
     epochs: after so many the batches end; None goes on for ever, each epoch in a new order.
     rank, world_size: each sample goes to one rank. All ranks have the same number of batches.
-    order: "shuffled"; "local" (or `Local(shards=...)`), which reads a few shards at a time, for data in an object store
-        or on a slow disk; "sequential".
+    order: "shuffled"; "local" (or `Local(shards=...)`), which reads a few shards at a time, for object stores;
+        `Blocks(...)`, which reads close together, for slow disks; "sequential".
     weights: "stored" draws each group by the weight that prepare stored; or a number for each group; None: all alike.
     drop_last: leave out the last batch of the last epoch if it is short, rather than give fewer rows.
     threads: feeder threads; 0 gathers when a batch is asked for. The batches are the same.

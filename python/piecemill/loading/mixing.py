@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from piecemill.errors import LoadError, PlanError
 from piecemill.files import hash_bytes
-from piecemill.loading.order import Ints, Local, Named, Order, Permutation, mix_key, mixed, order_of
+from piecemill.loading.order import Ints, Order, OrderPlan, Permutation, mix_key, mixed, order_of
 from piecemill.loading.windows import Rows, Windows
 
 Weights = Literal["stored"] | Sequence[float] | None
@@ -137,7 +137,7 @@ class Draws:
         self,
         sizes: Sequence[int],
         shares: Sequence[float],
-        order: Named | Local,
+        order: OrderPlan,
         seed: int,
         shard_ends: Sequence[Ints] | None = None,
     ) -> None:

@@ -40,7 +40,28 @@ class Local:
             raise PlanError(f"Local(shards={self.shards}): expected 1 or more.")
 
 
-def order_of(name: Named | Local, size: int, *key: int, shard_ends: Ints | None = None) -> Order:
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """An order that reads close together, for disks that are slow to jump: blocks of neighbours are shuffled.
+
+    Then the windows in a buffer of blocks are. The blocks of a buffer are from all over the data: better mixed than
+    `Local`, but not for an object store.
+    """
+
+    block: int = 64
+    "Neighbouring windows that stay together."
+    blocks: int = 256
+    "Blocks in a buffer: this many places of the files are read at a time."
+
+    def __post_init__(self) -> None:
+        if self.block < 1 or self.blocks < 1:
+            raise PlanError(f"Blocks(block={self.block}, blocks={self.blocks}): expected 1 or more of both.")
+
+
+OrderPlan = Named | Local | Blocks
+
+
+def order_of(name: OrderPlan, size: int, *key: int, shard_ends: Ints | None = None) -> Order:
     """The order of `size` things; the same key gives the same order.
 
     shard_ends: how many of the things are in the shards up to each one; needed for a local order.
@@ -52,7 +73,9 @@ def order_of(name: Named | Local, size: int, *key: int, shard_ends: Ints | None 
     if name == "local" or isinstance(name, Local):
         ends = np.array([size]) if shard_ends is None else shard_ends
         return LocalPermutation(ends, Local() if name == "local" else name, *key)
-    raise PlanError(f"order={name!r}: expected shuffled, local, sequential, or Local(shards=...).")
+    if isinstance(name, Blocks):
+        return BlockPermutation(size, name, *key)
+    raise PlanError(f"order={name!r}: expected shuffled, local, sequential, Local(shards=...) or Blocks(...).")
 
 
 class Permutation:
@@ -137,6 +160,41 @@ class LocalPermutation:
         shard = np.searchsorted(self._ends, numbers, side="right")
         found: Ints = self._first[shard] + numbers - self._begins[shard]
         return found
+
+
+class BlockPermutation:
+    """A permutation that moves whole blocks, and then windows within a buffer of blocks.
+
+    What does not fill a block stands behind the last one, in the last buffer.
+    """
+
+    def __init__(self, size: int, plan: Blocks, *key: int) -> None:
+        self.size, self._plan = size, plan
+        self._full = size // plan.block
+        self._blocks = Permutation(self._full, *key, 0)
+        self._buffer_windows = plan.block * plan.blocks
+        self._buffers = max(1, -(-self._full // plan.blocks))
+        # Feeder threads are in neighbouring buffers.
+        self._inside = lru_cache(maxsize=8)(lambda buffer: Permutation(self._held(buffer), *key, 1, buffer))
+
+    def _held(self, buffer: int) -> int:
+        """Windows in a buffer; the last one has what is left."""
+        first = buffer * self._buffer_windows
+        return self.size - first if buffer == self._buffers - 1 else self._buffer_windows
+
+    def __call__(self, places: Ints) -> Ints:
+        """What stands at each place."""
+        buffers = np.minimum(places // self._buffer_windows, self._buffers - 1)
+        numbers = np.empty_like(places)
+        for buffer in np.unique(buffers).tolist():
+            mine = buffers == buffer
+            first = buffer * self._buffer_windows
+            numbers[mine] = first + self._inside(buffer)(places[mine] - first)
+        # `numbers` counts windows in the order of the blocks.
+        whole = numbers < self._full * self._plan.block
+        blocks, inside = np.divmod(numbers[whole], self._plan.block)
+        numbers[whole] = self._blocks(blocks) * self._plan.block + inside
+        return numbers
 
 
 def mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -45,11 +45,11 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
                 file.seek(task.start - 1)
             stream = ByteStream(file, task.packing)
             for chunk in stream:
+                packer.progress(stream.consumed)
                 more = lines.feed(chunk)
                 yield from packer.full()
                 if not more:
                     return
-                packer.progress(stream.consumed)
             lines.end()
     except BrokenStream as broken:
         # Whole lines before the break were handed over; the line that is broken goes with it.

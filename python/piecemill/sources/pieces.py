@@ -33,9 +33,9 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
             stream = ByteStream(file, task.packing)
             for number, chunk in enumerate(stream):
                 if number == 0 and is_binary(chunk):
-                    return refuse_binary(task, packer)
-                pieces.feed(chunk)
+                    return refuse_binary(task.paths[0], task, packer)
                 packer.progress(stream.consumed)
+                pieces.feed(chunk)
                 yield from packer.full()
     except (OSError, BrokenStream) as error:
         # Whole pieces before the break were handed over; the piece that is broken goes with it.

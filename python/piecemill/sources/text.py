@@ -9,13 +9,12 @@ Memory: files up to a block, or one larger file. A file that is larger than a bl
 Start with `read`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from piecemill._core import invalid_documents, read_texts
-from piecemill.sources.documents import LISTED_SKIPS, Documents, Place
+from piecemill.sources.documents import Documents, Place
 from piecemill.sources.packing import Packer, Reading
 from piecemill.sources.remote import fetch, is_url, open_bytes
 from piecemill.sources.streams import BOM, BrokenStream, ByteStream
@@ -24,9 +23,6 @@ from piecemill.sources.tasks import Task, grouped
 PLACE: Place = "file"
 
 _BINARY_WINDOW = 8 * 1024
-_BINARY = "binary file (a NUL byte near its start), expected text"
-
-_Documents = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], int, tuple[list[tuple[int, str]], int]]
 
 
 def cut(file: Task, reading: Reading, size: int) -> list[Task]:
@@ -41,51 +37,27 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
         yield from packer.full()
         return
     for numbers in grouped(task.sizes, packer.reading.block_bytes, len(task.sizes)):
-        _add_files(task, numbers, packer)
         packer.progress(sum(task.sizes[: numbers.stop]))
+        _add_files(task, numbers, packer)
         yield from packer.full()
 
 
 def _add_files(task: Task, numbers: range, packer: Packer) -> None:
     paths = task.paths[numbers.start : numbers.stop]
     if is_url(paths[0]):
-        contents = fetch(paths, packer.reading.storage)
-        (data, ends, origins, empty, (listed, count)), binary = _take_texts(contents, task.named)
-    else:
-        sizes = task.sizes[numbers.start : numbers.stop]
-        (data, ends, origins, empty, (listed, count)), binary = read_texts(paths, sizes, task.named)
+        for number, content in zip(numbers, fetch(paths, packer.reading.storage), strict=True):
+            if isinstance(content, OSError):
+                packer.bad(task.paths[number], failure(content))
+            else:
+                _add_text(task, number, content, packer)
+        return
+    sizes = task.sizes[numbers.start : numbers.stop]
+    (data, ends, origins, empty, (listed, count)), binary = read_texts(paths, sizes, task.named)
     packer.bad_many([(paths[number], reason) for number, reason in listed], count)
     packer.left_out("empty", empty)
     packer.left_out("binary", binary)
     files = (origins + task.first_file + numbers.start).astype(np.int32)
     packer.add(data, ends, files, np.zeros(len(ends), np.int64))
-
-
-def _take_texts(contents: Sequence[bytes | OSError], named: bool) -> tuple[_Documents, int]:
-    """The same as `read_texts`, for files that were fetched."""
-    taken: list[tuple[int, bytes]] = []
-    problems: list[tuple[int, str]] = []
-    empty = binary = 0
-    for number, content in enumerate(contents):
-        if isinstance(content, OSError):
-            problems.append((number, failure(content)))
-            continue
-        text = content.removeprefix(BOM)
-        if is_binary(text):
-            if named:
-                problems.append((number, _BINARY))
-            else:
-                binary += 1
-        elif reason := _invalid(np.frombuffer(text, np.uint8), len(content) - len(text)):
-            problems.append((number, reason))
-        elif not text:
-            empty += 1
-        else:
-            taken.append((number, text))
-    data = np.frombuffer(b"".join(text for _, text in taken), np.uint8)  # one alone is not copied
-    ends = np.cumsum([len(text) for _, text in taken], dtype=np.int64)
-    numbers = np.array([number for number, _ in taken], np.int64)
-    return (data, ends, numbers, empty, (problems[:LISTED_SKIPS], len(problems))), binary
 
 
 def _add_packed(task: Task, packer: Packer) -> None:
@@ -95,38 +67,41 @@ def _add_packed(task: Task, packer: Packer) -> None:
         with open_bytes(path, packer.reading.storage) as file:
             for chunk in ByteStream(file, task.packing):
                 if not whole and is_binary(chunk):
-                    return refuse_binary(task, packer)
+                    return refuse_binary(path, task, packer)
                 whole += chunk
                 # The size on disk passed the rule; the unpacked text must pass it too.
                 if not task.named and len(whole) > packer.reading.max_file_bytes:
                     return packer.left_out("oversized")
     except (OSError, BrokenStream) as error:
         return packer.bad(path, failure(error))
-    marked = len(BOM) if whole.startswith(BOM) else 0
+    _add_text(task, 0, whole, packer)
+
+
+def _add_text(task: Task, number: int, whole: bytes | bytearray, packer: Packer) -> None:
+    """Add one file of the task: what `read_texts` does for files on disk."""
+    path, marked = task.paths[number], len(BOM) if whole.startswith(BOM) else 0
     text = np.frombuffer(whole, np.uint8)[marked:]
-    if reason := _invalid(text, marked):
-        packer.bad(path, reason)
+    ends = np.array([len(text)], np.int64)
+    if is_binary(whole[marked : marked + _BINARY_WINDOW]):
+        refuse_binary(path, task, packer)
     elif not len(text):
         packer.left_out("empty")
+    elif invalid := invalid_documents(text, ends):
+        at = invalid[0][1]
+        packer.bad(path, f"invalid UTF-8 at byte {at + marked} (found 0x{text[at]:02x})")
     else:
-        packer.add(text, np.array([len(text)], np.int64), task.first_file, np.zeros(1, np.int64))
+        packer.add(text, ends, task.first_file + number, np.zeros(1, np.int64))
 
 
-def _invalid(text: NDArray[np.uint8], marked: int) -> str:
-    """Where a text is not UTF-8, counted from the start of its file; empty if it is."""
-    found = invalid_documents(text, np.array([len(text)], np.int64)) if len(text) else []
-    return f"invalid UTF-8 at byte {found[0][1] + marked} (found 0x{text[found[0][1]]:02x})" if found else ""
-
-
-def is_binary(chunk: bytes) -> bool:
+def is_binary(start: bytes | bytearray) -> bool:
     """Whether git would call a file that starts with this binary."""
-    return chunk.find(b"\0", 0, _BINARY_WINDOW) >= 0
+    return start.find(b"\0", 0, _BINARY_WINDOW) >= 0
 
 
-def refuse_binary(task: Task, packer: Packer) -> None:
+def refuse_binary(path: str, task: Task, packer: Packer) -> None:
     """A binary file is a bad document if it was named, and left out if it was found."""
     if task.named:
-        packer.bad(task.paths[0], _BINARY)
+        packer.bad(path, "binary file (a NUL byte near its start), expected text")
     else:
         packer.left_out("binary")
 
