@@ -102,12 +102,20 @@ class ObjectPlace:
         self._scratch: Path | None = None
         self._answered = False
 
-    def read(self, name: str) -> bytes:
-        """The content of an object; FileNotFoundError if there is none."""
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
+        """The content of an object, or its bytes from `start` to before `stop`; FileNotFoundError if there is none."""
         import obstore
 
-        client = self._client(retries=False)
-        return self._repeat("read", name, lambda: bytes(obstore.get(client, self._key(name)).bytes()))
+        if start == stop:
+            return b""  # a request cannot name an empty range
+        client, key = self._client(retries=False), self._key(name)
+
+        def attempt() -> bytes:
+            if stop is not None:
+                return bytes(obstore.get_range(client, key, start=start, end=stop))
+            return bytes(obstore.get(client, key).bytes())[start:]
+
+        return self._repeat("read", name, attempt)
 
     def write(self, name: str, content: bytes) -> None:
         """Store an object, whole or not at all; replaces what is there."""
