@@ -106,7 +106,7 @@ def proxied(server: Server) -> Iterator[tuple[int, Faults]]:
             for name, value in headers:
                 if name.lower() not in own:
                     self.send_header(name, value)
-            length = dict((name.lower(), value) for name, value in headers).get("content-length", str(len(body)))
+            length = {name.lower(): value for name, value in headers}.get("content-length", str(len(body)))
             self.send_header("Content-Length", length if self.command == "HEAD" else str(len(body)))
             self.end_headers()
             self.wfile.write(body[:sent])

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -62,6 +63,7 @@ def wait_for(number, folder):
     (folder / f"runs-{number}").touch()
     while not (folder / "go").exists():
         check({"task": number})
+        time.sleep(0.01)
     return number
 
 
@@ -96,23 +98,6 @@ def test_an_error_of_the_function_is_raised_as_it_is_and_not_retried(tmp_path):
         list(open_executor("ray").map(partial(fail, folder=tmp_path), range(50)))
     assert str(raised.value) == "line 7 is bad"
     assert (tmp_path / "3").read_text() == "called\n"
-
-
-def test_a_node_that_is_removed_takes_no_result_with_it(tmp_path, ray_cluster):
-    node = ray_cluster.add_node(num_cpus=2)
-    ray_cluster.wait_for_nodes()
-    removed = False
-
-    def remove_when_all_run(_):
-        nonlocal removed
-        if not removed and len(list(tmp_path.glob("runs-*"))) == 4:  # two of them on the new node
-            ray_cluster.remove_node(node, allow_graceful=False)
-            (tmp_path / "go").touch()
-            removed = True
-
-    results = open_executor("ray").map(partial(wait_for, folder=tmp_path), range(12), remove_when_all_run)
-    assert sorted(results) == [(n, n) for n in range(12)]
-    assert removed
 
 
 def test_an_interrupted_driver_cancels_what_runs(tmp_path):
@@ -162,10 +147,24 @@ def test_the_driver_holds_few_tasks_at_a_time():
     assert done == 300
 
 
-def test_no_cluster_at_the_address_is_an_error(tmp_path):
-    from command import piecemill
+def test_a_node_that_is_removed_takes_no_result_with_it(tmp_path, ray_cluster):
+    node = ray_cluster.add_node(num_cpus=2)
+    ray_cluster.wait_for_nodes()
+    removed = False
 
-    (tmp_path / "a.txt").write_text("some text")
-    run = piecemill("train", tmp_path, "--out", tmp_path / "tok", "--executor", "ray", "--ray-address", "127.0.0.1:1")
-    assert run.returncode == 1
-    assert run.stderr.splitlines()[-1].startswith("piecemill: Ray at 127.0.0.1:1: cannot connect")
+    def remove_when_all_run(_):
+        nonlocal removed
+        if not removed and len(list(tmp_path.glob("runs-*"))) == 4:  # two of them on the new node
+            ray_cluster.remove_node(node, allow_graceful=False)
+            (tmp_path / "go").touch()
+            removed = True
+
+    results = open_executor("ray").map(partial(wait_for, folder=tmp_path), range(12), remove_when_all_run)
+    assert sorted(results) == [(n, n) for n in range(12)]
+    assert removed
+
+
+def test_no_cluster_at_the_address_is_an_error(monkeypatch):
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with pytest.raises(ExecutorError, match=r"Ray at 127\.0\.0\.1:1: cannot connect: .*ray start --head"):
+        list(open_executor("ray", ray_address="127.0.0.1:1").map(doubled, [1]))

@@ -9,11 +9,11 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 
 import pytest
-from stores import proxied
 
 import piecemill.objects
 from piecemill.errors import PlanError, StoreError
 from piecemill.objects import ObjectPlace, is_object_url
+from stores import proxied
 
 MEBIBYTE = 1 << 20
 
@@ -39,7 +39,7 @@ def file_of(place, content: bytes, name: str = "file"):
 
 
 def test_an_object_is_written_read_listed_and_deleted(place):
-    with pytest.raises(FileNotFoundError, match="plan.json"):
+    with pytest.raises(FileNotFoundError, match=r"plan\.json"):
         place.read("plan.json")
     place.write("plan.json", b"one")
     place.write("plan.json", b"three")
@@ -151,9 +151,8 @@ def test_a_create_whose_answer_was_lost_does_not_claim_the_object_of_another(fau
     assert place.read("entry") == b"theirs"
 
 
-def test_a_conflict_of_two_creates_is_tried_again(faulty):
+def test_a_conflict_of_two_creates_is_tried_again():
     # S3 answers 409 while another conditional put of the same key is under way: that is not yet "it exists".
-    place, faults = faulty
     conflict = piecemill.objects._Failure.of(
         Exception("status code: 409 Conflict: <Error><Code>ConditionalRequestConflict</Code></Error>")
     )
@@ -210,7 +209,7 @@ def test_a_store_without_conditional_put_is_an_error_that_names_the_option(s3):
     with proxied(s3) as (port, faults):
         bucket = s3.bucket()
         faults.add("PUT", "lock", 501)
-        with pytest.raises(StoreError, match="501.*AWS_CONDITIONAL_PUT=disabled"):
+        with pytest.raises(StoreError, match=r"501.*AWS_CONDITIONAL_PUT=disabled"):
             ObjectPlace(f"s3://{bucket}/run", s3.options(port)).create("lock", b"x")
         place = ObjectPlace(f"s3://{bucket}/run", {**s3.options(port), "conditional_put": "disabled"})
         assert place.create("lock", b"x")
@@ -240,7 +239,7 @@ def test_no_credentials_is_an_error_that_says_where_to_put_them(monkeypatch):
         monkeypatch.delenv(name)
     # The metadata service that obstore asks then is one on loopback that is not there.
     place = ObjectPlace("s3://bucket/run", {"metadata_endpoint": "http://127.0.0.1:1"})
-    with pytest.raises(StoreError, match="no credentials were found. Set AWS_ACCESS_KEY_ID"):
+    with pytest.raises(StoreError, match=r"no credentials were found\. Set AWS_ACCESS_KEY_ID"):
         place.read("x")
 
 

@@ -27,7 +27,7 @@ from piecemill import prepare
 from piecemill._core import gather_tokens
 from piecemill.errors import PlanError, ShardError, SourceError, Stopped
 from piecemill.preparing import PreparePlan
-from piecemill.preparing.splits import Splits
+from piecemill.preparing.selection import Splits
 from piecemill.tokenizers import Tokenizer
 from piecemill.training.stages import memory_now
 

@@ -19,7 +19,7 @@ from piecemill._core import __version__
 from piecemill.actions import commands as actions
 from piecemill.command import Flag, print_result
 from piecemill.errors import PiecemillError, PlanError, SplitError
-from piecemill.executors import ExecutorOptions
+from piecemill.executors import ExecutorOptions, PartOptions
 from piecemill.preparing.plan import PreparePlan
 from piecemill.pretraining import commands as pretraining
 from piecemill.shards import commands as shards
@@ -104,6 +104,7 @@ def prepare(
     tokenizer_split: str | None = None,
     quiet: Flag = False,
     json: Flag = False,
+    where: Annotated[PartOptions, Parameter(name="*")] = PartOptions(),  # noqa: B008 - as plan
     plan: Annotated[PreparePlan, Parameter(name="*")] = PreparePlan(),  # noqa: B008 - frozen, and cyclopts reads it
 ) -> None:
     """Encode SOURCES into token shards under OUT. Run the same command again to resume.
@@ -133,7 +134,7 @@ def prepare(
         raise PlanError("no source was given: name folders, files or globs.")
     loaded = load_tokenizer(tokenizer, engine=engine, split=tokenizer_split)
     with Display(quiet=quiet) as display:
-        summary = run(paths(sources), loaded, out=out, plan=plan, on_progress=display)
+        summary = run(paths(sources), loaded, out=out, plan=plan, on_progress=display, **asdict(where))
     print_result(summary.as_json() if json else summary.as_text())
 
 

@@ -146,7 +146,7 @@ class ObjectPlace:
                     raise
                 return attempts > 1 and self.read(name) == content
             except NotImplementedError:
-                # conditional_put=disabled, for stores without conditional requests: the check and the put are two steps.
+                # conditional_put=disabled, for stores that have no conditional requests: check and put are two steps.
                 if self.exists(name):
                     return False
                 self.write(name, content)
@@ -280,8 +280,8 @@ class ObjectPlace:
             return from_url(self._root, **options)
         except (BaseError, ValueError, TypeError) as error:
             raise StoreError(
-                f"{self.url}: {_first_words(str(error)).rstrip('.')}. Options have the names that obstore gives them, such as "
-                "endpoint, region, access_key_id; or set them in the environment (docs/objects.md)."
+                f"{self.url}: {_first_words(str(error)).rstrip('.')}. Options have the names that obstore gives them, "
+                "such as endpoint, region, access_key_id; or set them in the environment (docs/objects.md)."
             ) from None
 
     def _repeat(self, verb: str, name: str, attempt: Callable[[], Result]) -> Result:
@@ -292,7 +292,7 @@ class ObjectPlace:
                 result = attempt()
             except (StoreError, KeyboardInterrupt):
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - obstore raises many kinds; each is repeated or translated
                 failure = _Failure.of(error)
                 self._answered = self._answered or failure.status is not None
                 patience = self.patience if self._answered else min(self.patience, _FIRST_CONTACT_SECONDS)

@@ -15,17 +15,6 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from piecemill.errors import PlanError
 
-__all__ = [
-    "EXECUTORS",
-    "TICK_SECONDS",
-    "Executor",
-    "ExecutorOptions",
-    "OnTick",
-    "PartOptions",
-    "check",
-    "open_executor",
-]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -5,10 +5,13 @@ the function has loaded, such as a tokenizer, is loaded once per worker. Only re
 task again if its worker or node was lost; an error that the function itself raised ends the run.
 """
 
+import os
+import socket
 import time
 import uuid
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any, TypeVar
 
 from piecemill.errors import ExecutorError, PlanError
@@ -26,8 +29,8 @@ R = TypeVar("R")
 RETRIES = 16
 """How often a task is run again after its worker or node was lost. Bounded, as the task itself may be the cause."""
 
-REPORT_SECONDS = 1.0
-"""A worker sends the progress of its task no more often than this."""
+REPORT_SECONDS = 2.0
+"""A task that runs longer than this reports its progress, and again as often. Of others the result is enough."""
 
 STOP_SECONDS = 10.0
 """How long a cancelled run waits for its tasks to end. One that is inside a long native call ends after it."""
@@ -46,16 +49,18 @@ class RayExecutor:
     ) -> Generator[tuple[T, R], None, None]:
         """(task, result) as they finish; the first error cancels the other tasks and is raised."""
         self._connect()
-        run, shared = uuid.uuid4().hex, [ray.put(function)]  # in a list, a reference is passed on as it is
+        run, shared = uuid.uuid4().hex, [ray.put((function, os.getcwd()))]  # in a list, a reference stays one
         remote = ray.remote(num_cpus=1, max_retries=RETRIES, retry_exceptions=False)(_run)
-        reports = _Reports() if on_tick is not None else None
+        reports = _Reports(run)
         pending: dict[Any, int] = {}
         waiting = iter(range(len(tasks)))
+        most = 0
         try:
             while True:
-                while len(pending) < self._most() and (number := next(waiting, None)) is not None:
-                    mailbox = reports and reports.mailbox
-                    pending[remote.remote(run, shared, tasks[number], number, mailbox)] = number
+                if len(pending) <= most // 2:  # then every worker still has one waiting; the cluster may have grown
+                    most = self._in_flight or max(64, 4 * int(ray.cluster_resources().get("CPU", 1)))
+                    for number in islice(waiting, most - len(pending)):
+                        pending[remote.remote(run, shared, tasks[number], number)] = number
                 if not pending:
                     return
                 ready, _ = ray.wait(list(pending), num_returns=1, timeout=TICK_SECONDS if on_tick else None)
@@ -64,39 +69,28 @@ class RayExecutor:
                 for reference in ready:
                     number = pending.pop(reference)
                     yield tasks[number], _result(reference, tasks[number])
-                if on_tick is not None and reports is not None:
-                    on_tick(reports.latest(pending.values()))
+                if on_tick is not None:
+                    on_tick(reports.latest(pending.values(), finished=bool(ready)))
         finally:
             for reference in pending:
                 ray.cancel(reference)
-            ray.wait(list(pending), num_returns=len(pending), timeout=STOP_SECONDS) if pending else None
-            if reports is not None:
-                ray.kill(reports.mailbox)
+            if pending:
+                ray.wait(list(pending), num_returns=len(pending), timeout=STOP_SECONDS)
+            reports.close()
 
     def _connect(self) -> None:
         if ray.is_initialized():
             return
         try:
+            host, _, port = (self._address or "").rpartition(":")
+            if host and port.isdigit() and "//" not in host:  # Ray itself tries for minutes
+                socket.create_connection((host, int(port)), timeout=10).close()
             ray.init(address=self._address, include_dashboard=False, log_to_driver=False, logging_level="error")
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             raise ExecutorError(
                 f"Ray at {self._address or 'the default address'}: cannot connect: {error} "
                 "Start a cluster with `ray start --head`, or leave --ray-address out for one on this machine."
             ) from error
-
-    def _most(self) -> int:
-        """Tasks in flight: enough that every worker finds the next one waiting, also when the cluster grows."""
-        return self._in_flight or max(64, 4 * int(_cpus()))
-
-
-def _cpus() -> float:
-    global _known_cpus
-    if time.monotonic() - _known_cpus[0] > 5:
-        _known_cpus = time.monotonic(), ray.cluster_resources().get("CPU", 1.0)
-    return _known_cpus[1]
-
-
-_known_cpus = (float("-inf"), 1.0)
 
 
 def _result(reference: Any, task: object) -> Any:
@@ -107,7 +101,8 @@ def _result(reference: Any, task: object) -> Any:
             raise error.cause from error
         raise
     except exceptions.RayError as error:
-        name = f"task {getattr(task, 'index', task)}"
+        index = getattr(task, "index", task)
+        name = f"task {index if isinstance(index, int) else task}"
         raise ExecutorError(
             f"{name}: Ray gave up on it after {RETRIES + 1} attempts: {str(error).strip() or type(error).__name__} "
             "If it is always the same task, its worker may lack memory. Run it again to go on."
@@ -118,17 +113,21 @@ _functions: dict[str, Callable[[Any], Any]] = {}
 """In a worker: the function of the run it works for."""
 
 
-def _run(run: str, shared: list[Any], task: Any, number: int, mailbox: Any) -> Any:
+def _run(run: str, shared: list[Any], task: Any, number: int) -> Any:
     if run not in _functions:
         _functions.clear()  # of a run before this one
-        _functions[run] = ray.get(shared[0])
+        function, folder = ray.get(shared[0])
+        with suppress(OSError):  # relative paths are those of the driver; a node without that folder needs whole ones
+            os.chdir(folder)
+        _functions[run] = function
     reported = time.monotonic()
 
     def checkpoint(progress: Any) -> None:
         nonlocal reported
-        if None not in (mailbox, progress) and time.monotonic() - reported > REPORT_SECONDS:
+        if progress is not None and time.monotonic() - reported > REPORT_SECONDS:
             reported = time.monotonic()
-            mailbox.put.remote(number, progress)
+            with suppress(ValueError):  # the driver did not open a mailbox: results come often enough
+                ray.get_actor(run).put.remote(number, progress)
 
     return run_with_checkpoint(checkpoint, _functions[run], task)
 
@@ -148,18 +147,33 @@ class _Mailbox:
 
 
 class _Reports:
-    """The driver's side of the mailbox. It never waits: progress that does not come is not shown."""
+    """The driver's side of the mailbox, which is opened when no task has finished for a while: it is one more process.
 
-    def __init__(self) -> None:
-        self.mailbox = ray.remote(num_cpus=0, max_restarts=-1)(_Mailbox).remote()
-        self._asked = self.mailbox.take.remote()
+    It never waits: progress that does not come is not shown.
+    """
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._mailbox: Any = None
+        self._asked: Any = None
+        self._finished = time.monotonic()
         self._latest: dict[int, Any] = {}
 
-    def latest(self, running: Any) -> list[Any]:
+    def latest(self, running: Iterable[int], *, finished: bool) -> list[Any]:
         """The latest progress of the tasks with these numbers."""
-        if ray.wait([self._asked], timeout=0)[0]:
+        if finished:
+            self._finished = time.monotonic()
+        if self._mailbox is None and time.monotonic() - self._finished > REPORT_SECONDS:
+            self._mailbox = ray.remote(num_cpus=0, max_restarts=-1)(_Mailbox).options(name=self._run).remote()
+            self._asked = self._mailbox.take.remote()
+        if self._mailbox is not None and ray.wait([self._asked], timeout=0)[0]:
             with suppress(exceptions.RayError):  # the node of the actor was lost: Ray starts it again elsewhere
                 self._latest.update(ray.get(self._asked))
-            self._asked = self.mailbox.take.remote()
+            self._asked = self._mailbox.take.remote()
         self._latest = {number: self._latest[number] for number in running if number in self._latest}
         return list(self._latest.values())
+
+    def close(self) -> None:
+        """End the actor."""
+        if self._mailbox is not None:
+            ray.kill(self._mailbox)

@@ -1,10 +1,8 @@
 """The job: all that a task needs to be prepared, on this machine or another."""
 
 import os
-import tempfile
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +10,11 @@ from numpy.typing import NDArray
 
 from piecemill.errors import ShardError, SourceError
 from piecemill.files import Place
-from piecemill.preparing.splits import Splits
-from piecemill.shards.folder import TOKENIZER
+from piecemill.preparing.plan import PreparePlan
+from piecemill.preparing.selection import Splits
+from piecemill.shards.folder import TOKENIZER, load_saved_tokenizer
 from piecemill.sources import Reading, Task
-from piecemill.tokenizers import Tokenizer, load_tokenizer
-from piecemill.tokenizers.tokenizer import Special
+from piecemill.tokenizers import Tokenizer
 
 _loaded: dict[tuple[str, str, str], Tokenizer] = {}
 "Tokenizers of this process by place, identity and engine: a worker loads each once."
@@ -27,21 +25,16 @@ _loading = threading.Lock()
 class Job:
     """What is the same for all tasks of a run. Can be pickled: no locks, threads, callbacks or open files."""
 
+    plan: PreparePlan
     out: Place
     reading: Reading
     splits: Splits
-    seed: int
-    min_bytes: int
-    max_bytes: int | None
-    piece_bytes: int
-    dedup: bool
     identity: str
     "Of the tokenizer in `out`."
     engine: str
     dtype: str
     bos: int | None
     eos: int | None
-    special: Special
     cores: int
     "Cores for the tasks of one process; those that run at the same time share them."
     groups: NDArray[np.int32] | None
@@ -53,37 +46,20 @@ class Job:
     memory: Any = None
     "The object to read, of a source in memory: then the job stays in its process."
 
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the run, loaded once per process."""
+    def tokenizer(self, loaded: Tokenizer | None = None) -> Tokenizer:
+        """The tokenizer of the run, loaded once per process; `loaded` is it, where it is there already."""
         key = (self.out.url, self.identity, self.engine)
         with _loading:
             if key not in _loaded:
-                _loaded[key] = self._load()
-            return _loaded[key]
-
-    def share_tokenizer(self, tokenizer: Tokenizer | None) -> None:
-        """Let tasks in this process use `tokenizer`, which is already loaded; None: no longer keep one."""
-        key = (self.out.url, self.identity, self.engine)
-        with _loading:
-            if tokenizer is None:
-                _loaded.pop(key, None)
-            else:
+                tokenizer = loaded or load_saved_tokenizer(self.out, engine=self.engine)
+                if tokenizer.identity != self.identity:
+                    raise ShardError(
+                        f"{self.out.url}/{TOKENIZER}: not the tokenizer of this run ({tokenizer.identity}, expected "
+                        f"{self.identity}). Restore it, or choose another --out."
+                    )
+                _loaded.clear()  # a worker serves one run after another
                 _loaded[key] = tokenizer
-
-    def _load(self) -> Tokenizer:
-        if (local := self.out.local()) is not None:
-            tokenizer = load_tokenizer(local / TOKENIZER, engine=self.engine)
-        else:
-            with tempfile.TemporaryDirectory() as folder:
-                for name in self.out.sizes(TOKENIZER):
-                    (Path(folder) / name).write_bytes(self.out.read(f"{TOKENIZER}/{name}"))
-                tokenizer = load_tokenizer(folder, engine=self.engine)
-        if tokenizer.identity != self.identity:
-            raise ShardError(
-                f"{self.out.url}/{TOKENIZER}: not the tokenizer of this run ({tokenizer.identity}, expected "
-                f"{self.identity}). Restore it, or choose another --out."
-            )
-        return tokenizer
+            return _loaded[key]
 
     def check_unchanged(self, task: Task) -> None:
         """SourceError if a file of `task` is not as it was when the run began; called before anything is kept."""

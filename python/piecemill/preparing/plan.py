@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from piecemill.errors import PlanError
-from piecemill.preparing.groups import parse_weights
-from piecemill.preparing.splits import Splits
+from piecemill.preparing.selection import Splits, parse_weights
 from piecemill.sizes import parse_size
 from piecemill.sources.options import NOT_STORED, SourceOptions
 

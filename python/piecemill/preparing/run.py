@@ -5,12 +5,10 @@ what is written at the end. The work is `prepare_task`, wherever the executor ru
 """
 
 import concurrent.futures
-import difflib
 import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import fields, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
@@ -22,18 +20,18 @@ from piecemill import _core
 from piecemill.errors import PlanError, ShardError, Stopped
 from piecemill.executors import Executor, open_executor
 from piecemill.files import Place, open_place
-from piecemill.preparing.finish import Totals, clean_up, finish
+from piecemill.plans import with_options
+from piecemill.preparing.dedup import drop_later_copies
+from piecemill.preparing.finish import Totals, finish
 from piecemill.preparing.folder import Folder
-from piecemill.preparing.groups import directory_keys, parse_weights, weight_groups
 from piecemill.preparing.job import Job
 from piecemill.preparing.plan import PreparePlan
-from piecemill.preparing.progress import STAGES, Numbers, PrepareProgress
-from piecemill.preparing.result import Summary, from_stats, part_of
-from piecemill.preparing.splits import Splits
+from piecemill.preparing.result import STAGES, Numbers, PrepareProgress, Summary
+from piecemill.preparing.selection import Splits, directory_keys, parse_weights, weight_groups
 from piecemill.preparing.task import prepare_task
 from piecemill.shards.folder import STATS, TIMING
 from piecemill.shards.format import VERSION, token_dtype
-from piecemill.shards.manifest import delete_entry, newest_entries
+from piecemill.shards.manifest import delete_entry, delete_replaced, newest_entries
 from piecemill.sources import Source, Task
 from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve_eos
 from piecemill.training.stages import memory_now, memory_peak
@@ -77,7 +75,7 @@ def prepare(
     ...     prepare(["one two", "three"], tok, out=out).tokens
     14
     """
-    plan = _with_options(plan or PreparePlan(), options)
+    plan = with_options(plan or PreparePlan(), options)
     callers_own = max(0, memory_now() - _INTERPRETER)
     tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer)
     run = _Run(plan, tokenizer, open_place(out), on_progress or (lambda _: None), callers_own)
@@ -94,18 +92,6 @@ def prepare(
             f"{error.filename or out}: {error.strerror or error}. What was written so far counts: "
             "free some space or fix the cause, and run the same command again to go on."
         ) from error
-
-
-def _with_options(plan: PreparePlan, options: dict[str, Any]) -> PreparePlan:
-    known = [field.name for field in fields(PreparePlan)]
-    for name, value in options.items():
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {known}."
-            raise PlanError(f"unknown option {name!r}; {hint}")
-        if isinstance(value, list):
-            options[name] = tuple(value)
-    return replace(plan, **options)
 
 
 class _Run:
@@ -125,38 +111,51 @@ class _Run:
         self, source: object, folder: Folder, executor: Any, *, ray_address: str | None, part: str | None, join: bool
     ) -> Summary:
         opened = self.plan.open_source(source, block_bytes=self.plan.size("block_bytes"), group=self.plan.group_field)
-        if not opened.files and (part is not None or getattr(executor, "name", executor) != "local"):
+        local = getattr(executor, "name", executor) == "local"
+        if not opened.files and (part is not None or not local):
             raise PlanError("a source in memory can only be prepared by executor='local', without part: pass files.")
         state = folder.begin(self._resolved(opened), opened, self.tokenizer)
         if state == "complete":
-            clean_up(self.place, folder)  # a crash may have come between the last two steps
-            return from_stats(self.where, json.loads(self.place.read(STATS)), complete_before=True)
-        self.tokenizer.encode("loads the engine")  # so that its memory is known
+            self._clean_up(folder)  # a crash may have come between the last two steps
+            return Summary.from_stats(self.where, json.loads(self.place.read(STATS)), complete_before=True)
         before, left = self._left(opened)
-        workers, cores = self._share_memory(opened, len(left), local=executor == "local")
-        runner = open_executor(executor, workers=workers, ray_address=ray_address, part=part)
-        job = self._job(opened, folder, cores)
         if join and left:
             raise ShardError(
                 f"{self.place.url}: {len(left):,} of {len(opened.tasks):,} tasks are not done; the first is number "
                 f"{left[0].index:,}. Run all parts to their end, then join."
             )
-        job.share_tokenizer(self.tokenizer)
-        try:
-            made = self._run_tasks(opened, left, job, runner, before)
-        finally:
-            job.share_tokenizer(None)
+        self.tokenizer.encode("loads the engine")  # so that its memory is known
+        workers, cores = self._share_memory(opened, len(left)) if local else (1, 1)
+        runner = open_executor(executor, workers=workers, ray_address=ray_address, part=part)
+        job = self._job(opened, folder, cores)
+        job.tokenizer(self.tokenizer)  # tasks in this process need not load it
+        made = self._run_tasks(opened, left, job, runner, before)
         resumed = state == "begun" and before.pieces > 0
-        timing = self._timing(made, workers, runner, resumed)
         if part is not None:
-            return part_of(self.where, part, made, timing=timing, resumed=resumed)
-        if self.plan.dedup == "exact":
-            self._drop_copies(runner, workers)
             timing = self._timing(made, workers, runner, resumed)
+            return Summary(
+                out=self.where, part=part, documents=made.documents, tokens=made.tokens, timing=timing, resumed=resumed
+            )
+        if self.plan.dedup == "exact":
+            self.on_progress(PrepareProgress(stage="dedup", workers="finding copies of earlier documents"))
+            memory = (self.plan.memory_bytes - memory_now() + self.callers_own) // workers
+            drop_later_copies(
+                self.place,
+                newest_entries(self.place),
+                self.splits.names,
+                runner,
+                max(memory, 64 * MIB),
+                dtype=job.dtype,
+            )
+        timing = self._timing(made, workers, runner, resumed)
         self.place.write(TIMING, (json.dumps(timing, indent=2) + "\n").encode())
-        stats = finish(self.place, opened, self.splits, {"verified": self._verified()})
-        clean_up(self.place, folder)
-        return from_stats(self.where, stats, timing=timing, resumed=resumed)
+        stats = finish(self.place, opened, self.splits, self._verified())
+        self._clean_up(folder)
+        return Summary.from_stats(self.where, stats, timing=timing, resumed=resumed)
+
+    def _clean_up(self, folder: Folder) -> None:
+        delete_replaced(self.place)
+        folder.clear_scratch()
 
     def _resolved(self, source: Source) -> dict[str, Any]:
         """plan.json: everything the output depends on, and nothing else."""
@@ -187,9 +186,8 @@ class _Run:
             home_version: str | None = version(home)
         except PackageNotFoundError:
             home_version = None
-        return {
-            "engine": engine.name, "engine_version": engine.version, "home": home, "home_version": home_version
-        }  # fmt: skip
+        used = {"engine": engine.name, "engine_version": engine.version}
+        return {**used, "home": home, "home_version": home_version}
 
     def _left(self, source: Source) -> tuple[Totals, list[Task]]:
         """What earlier runs have done, and the tasks that are not at their end.
@@ -211,51 +209,42 @@ class _Run:
                 ends[entry.task] = entry.piece + 1
         return before, [task for task in source.tasks if pieces.get(task.index) != ends.get(task.index, -1)]
 
-    def _share_memory(self, source: Source, tasks: int, *, local: bool) -> tuple[int, int]:
-        """How many tasks run at once in this process, and how many cores they share: the formula of docs/prepare.md."""
-        if not local:
-            return 1, 1
-        held = memory_now() - self.callers_own
+    def _share_memory(self, source: Source, tasks: int) -> tuple[int, int]:
+        """How many tasks run at once in this process, and on how many cores: the formula of docs/prepare.md."""
+        plan, held = self.plan, memory_now() - self.callers_own
         tables = _TABLES if any(task.kind in ("parquet", "arrow", "memory") for task in source.tasks) else 0
-        each = _BLOCKS * self.plan.size("block_bytes") + _TASK + _THREAD + tables
-        room = (self.plan.memory_bytes - held) // each
+        each = _BLOCKS * plan.size("block_bytes") + _TASK + tables + _THREAD
+        room = (plan.memory_bytes - held) // each
         if room < 1:
             raise PlanError(
-                f"memory={self.plan.memory!r}: the interpreter and the tokenizer hold {held / MIB:.0f} MiB, and a task "
+                f"memory={plan.memory!r}: the interpreter and the tokenizer hold {held / MIB:.0f} MiB, and a task "
                 f"takes {each / MIB:.0f}. Allow more, or a smaller block_bytes."
             )
-        wanted = self.plan.workers or self.plan.cores
-        cores = min(wanted, max(room, 1 + (self.plan.memory_bytes - held - each) // _THREAD))
-        workers = max(1, min(cores, room, tasks))
-        asked = f"{wanted:,} asked for" if self.plan.workers else f"{wanted:,} cores"
-        limit = f", {self.plan.memory} memory has room for {room:,}" if room < min(wanted, tasks) else ""
-        said = (
-            f"{workers:,} {'tasks' if workers > 1 else 'task'} at once on {cores:,} {'cores' if cores > 1 else 'core'}"
-        )
-        self.on_progress(PrepareProgress(stage="start", workers=f"{said}: {asked}{limit}"))
+        wanted = plan.workers or plan.cores
+        workers = max(1, min(wanted, room, tasks))
+        cores = min(wanted, workers + (plan.memory_bytes - held - workers * each) // _THREAD)
+        why = f"{wanted:,} asked for" if plan.workers else f"{wanted:,} cores"
+        limit = f", {plan.memory} memory has room for {room:,}" if room < min(wanted, tasks) else ""
+        said = f"{workers:,} task{'s' * (workers > 1)} at once on {cores:,} core{'s' * (cores > 1)}: {why}{limit}"
+        self.on_progress(PrepareProgress(stage="start", workers=said))
         return workers, cores
 
     def _job(self, source: Source, folder: Folder, cores: int) -> Job:
-        plan, levels = self.plan, self.plan.directory_levels
+        levels = self.plan.directory_levels
         if not source.files and (len(self.groups) > 1 or levels):
             raise PlanError("weight and split_by directory go by the paths of files, and this source has none.")
         return Job(
+            plan=self.plan,
             out=self.place,
             reading=source.reading,
             splits=self.splits,
-            seed=plan.seed,
-            min_bytes=plan.size("min_bytes"),
-            max_bytes=None if plan.max_bytes is None else plan.size("max_bytes"),
-            piece_bytes=plan.size("piece_bytes"),
-            dedup=plan.dedup == "exact",
             identity=self.tokenizer.identity,
             engine=self.tokenizer.engine.name,
             dtype=self.dtype.name,
             bos=self.bos,
             eos=self.eos,
-            special=plan.special_in_text,
             cores=cores,
-            groups=weight_groups(self.groups, source.files) if len(self.groups) > 1 else None,
+            groups=weight_groups(self.groups, source.files),
             keys=directory_keys(source.files, levels) if levels else None,
             changed=folder.changed_times(),
             memory=source.memory,
@@ -280,28 +269,19 @@ class _Run:
                     files_total=len(source.files),
                     bytes_read=read,
                     bytes_total=total,
-                    documents=before.documents + now.documents,
-                    tokens=before.tokens + now.tokens,
+                    documents=before.sum(0) + now.documents,
+                    tokens=before.sum(1) + now.tokens,
                     bytes_per_second=speed,
                     seconds_left=(total - read) / speed if total and speed and seconds > 0.5 else None,
                 )
             )
 
-        with closing(executor.map(partial(prepare_task, job=job), tasks, tick)) as results:  # type: ignore[type-var]
+        with closing(executor.map(partial(prepare_task, job=job), tasks, tick)) as results:
             for task, numbers in results:
                 done += numbers
                 waiting[task.first_file : task.first_file + len(task.paths)] -= 1
         tick(())
         return done
-
-    def _drop_copies(self, executor: Executor, workers: int) -> None:
-        from piecemill.preparing.dedup import drop_later_copies
-
-        self.on_progress(PrepareProgress(stage="dedup", workers="finding copies of earlier documents"))
-        memory = self.plan.memory_bytes - (memory_now() - self.callers_own)
-        memory = max(memory, 64 * MIB) // workers
-        entries = newest_entries(self.place)
-        drop_later_copies(self.place, entries, self.splits.names, executor, memory, dtype=self.dtype.name)
 
     def _timing(self, made: Numbers, workers: int, executor: Executor, resumed: bool) -> dict[str, Any]:
         # The peak of the process is that of the run only if the run raised it.

@@ -6,14 +6,18 @@ nor an entry covers, and its own. It is stored in one form only, so that even a 
 
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from piecemill.errors import ShardError
 from piecemill.files import LOCK, Place, hash_bytes, parse_json, read_json
 from piecemill.shards import manifest
 from piecemill.shards.format import READABLE
+
+if TYPE_CHECKING:
+    from piecemill.tokenizers import Tokenizer
 
 PLAN, FILES, STATS, TOKENIZER = "plan.json", "files.jsonl", "stats.json", "tokenizer"
 # Of the run, not of the data: not checked, and not part of what is promised to be the same.
@@ -78,6 +82,18 @@ def render_stats(stats: Mapping[str, Any]) -> bytes:
 
 def _render(record: Mapping[str, Any]) -> bytes:
     return (json.dumps(record, sort_keys=True, indent=2, allow_nan=False) + "\n").encode()
+
+
+def load_saved_tokenizer(place: Place, engine: str | None = None) -> "Tokenizer":
+    """The tokenizer in a prepared folder."""
+    from piecemill.tokenizers import load_tokenizer
+
+    if (local := place.local()) is not None:
+        return load_tokenizer(local / TOKENIZER, engine=engine)
+    with tempfile.TemporaryDirectory(prefix="piecemill-") as folder:
+        for name in place.sizes(TOKENIZER):
+            (Path(folder) / name).write_bytes(place.read(f"{TOKENIZER}/{name}"))
+        return load_tokenizer(folder, engine=engine)
 
 
 def source_files(folder: Path) -> int:

@@ -9,15 +9,16 @@ Start with `Entry`, `newest_entries` and `read_manifest`.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 from piecemill.errors import ShardError
-from piecemill.files import Place, hash_bytes
+from piecemill.files import Place, hash_bytes, unique
 from piecemill.shards.format import KINDS, Kind
 
 NAME = "manifest.jsonl"
@@ -182,6 +183,35 @@ def delete_entry(place: Place, name: str) -> None:
     place.delete(f"{base}.json")
 
 
+def write_manifests(place: Place, splits: Sequence[str]) -> Iterator[Entry]:
+    """Write the manifest of each split once all entries, which are given on in corpus order, were taken."""
+    paths = {split: place.scratch() / unique(f"{split}.{NAME}") for split in splits}
+    counts = dict.fromkeys(splits, 0)
+    with ExitStack() as stack:
+        files = {split: stack.enter_context(open(path, "x", encoding="ascii")) for split, path in paths.items()}
+        for entry in newest_entries(place):
+            for split, shard in entry.shards.items():
+                files[split].write(shard.line(counts[split]))
+                counts[split] += 1
+            yield entry
+    for split, path in paths.items():
+        place.publish(path, f"{split}/{NAME}")
+
+
+def delete_replaced(place: Place) -> None:
+    """Delete what a complete folder does not need: shards whose entries were replaced, and what dedup left."""
+    names = place.sizes(ENTRIES)
+    for task, piece, replaces, _ in entry_files(names):
+        if replaces:
+            base = entry_name(task, piece)
+            for split, shard in parse_entry(place.read(base), base).shards.items():
+                for file in shard.files.values():
+                    place.delete(f"{split}/{file.name}")
+    for name in names:
+        if not name.endswith(".json"):
+            place.delete(f"{ENTRIES}/{name}")
+
+
 def parse_line(line: bytes, number: int, where: str) -> ShardEntry:
     """The entry in a line that should describe shard `number`."""
     try:
@@ -200,11 +230,15 @@ def parse_line(line: bytes, number: int, where: str) -> ShardEntry:
 def read_manifest(folder: Path) -> list[ShardEntry]:
     """The shards of a split, in order; none if there is no manifest."""
     try:
-        content = (folder / NAME).read_bytes()
+        return parse_manifest((folder / NAME).read_bytes(), str(folder / NAME))
     except FileNotFoundError:
         return []
+
+
+def parse_manifest(content: bytes, where: str) -> list[ShardEntry]:
+    """The shards in the content of a manifest, in order."""
     lines = content.split(b"\n")[:-1]  # in format 1 a crash can cut the last line, which then does not count
-    return [parse_line(line, number, str(folder / NAME)) for number, line in enumerate(lines)]
+    return [parse_line(line, number, where) for number, line in enumerate(lines)]
 
 
 def _shard_entry(record: Mapping[str, Any]) -> ShardEntry:

@@ -5,7 +5,6 @@
 and the record of how they went.
 """
 
-import difflib
 import platform
 import sys
 import tempfile
@@ -13,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent import futures
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,8 @@ import numpy as np
 from piecemill import _core
 from piecemill.errors import PlanError, TokenizerError
 from piecemill.executors import Executor, open_executor
+from piecemill.files import new_file
+from piecemill.plans import with_options
 from piecemill.sources import Documents, Source, Tally
 from piecemill.sources.options import NOT_STORED
 from piecemill.sources.tasks import kind_of
@@ -37,7 +38,6 @@ from piecemill.training.counts import (
     check_files,
     check_not_a_source,
     load_counts,
-    new_file,
     not_read,
     write_counts,
 )
@@ -106,20 +106,6 @@ def count_words(
     )
     run.count(source)
     return Counted(counts=Path(plan.save_counts), distinct_words=run.distinct_words, **run.read())
-
-
-def with_options(plan: TrainPlan, options: dict[str, Any]) -> TrainPlan:
-    """`plan` with `options` in place of its fields; an unknown one is an error that names the nearest."""
-    known = [field.name for field in fields(TrainPlan)]
-    for name, value in options.items():
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            raise PlanError(
-                f"unknown option {name!r}; {f'did you mean {near[0]!r}?' if near else f'known are {known}.'}"
-            )
-        if isinstance(value, list):
-            options[name] = tuple(value)
-    return replace(plan, **options)
 
 
 class _Run:
