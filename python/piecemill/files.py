@@ -323,3 +323,23 @@ class FolderLock:
                 pass
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+@contextmanager
+def locked(place: Place, *, shared: bool = False) -> Iterator[None]:
+    """Holds the lock of a local place, whose folder is made if need be; an object store has none."""
+    if (folder := place.local()) is None:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FolderLock(folder, shared=shared)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def clear_scratch(place: Place) -> None:
+    """Delete what killed processes left in the scratch folder of a local place; nobody else may be writing there."""
+    if (folder := place.local()) is not None:
+        shutil.rmtree(folder / SCRATCH, ignore_errors=True)

@@ -4,7 +4,9 @@ Memory is read from `/proc`, which Linux has; elsewhere every figure is 0.
 """
 
 import os
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -12,6 +14,28 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 def cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def using_cores() -> Iterator[None]:
+    """Counts whoever is inside as one of those that share the cores of this process."""
+    global _users
+    with _counting:
+        _users += 1
+    try:
+        yield
+    finally:
+        with _counting:
+            _users -= 1
+
+
+def core_share(cores: int) -> int:
+    """How many of `cores` each one inside `using_cores` has now, at least 1: the last one left has all."""
+    return max(1, cores // max(1, _users))
+
+
+_users = 0
+_counting = threading.Lock()
 
 
 def memory_now() -> int:

@@ -4,10 +4,8 @@
 run: tasks without entries ─▶ executor ─▶ task: read, select, encode, write shards, then the entry ─▶ dedup ─▶ finish
 ```
 
-`prepare_task` is the unit of work: a function of a task and a job that can be pickled. Everything else decides where
-and when it runs. An entry means that its shards are whole, so a run can end anywhere and go on from there.
-
-Start with `prepare_task` in task.py, then `prepare` in run.py.
+`prepare_task` is the unit of work; everything else decides where and when it runs. An entry means that its shards are
+whole, so a run can end anywhere and go on from there. Start with task.py, then run.py.
 """
 
 from piecemill.preparing.plan import PreparePlan

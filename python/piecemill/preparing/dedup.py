@@ -30,7 +30,7 @@ from piecemill.executors import Executor, check
 from piecemill.files import Place, unique
 from piecemill.preparing.finish import EXAMPLES
 from piecemill.shards.format import RECORD
-from piecemill.shards.manifest import ENTRIES, Entry, parse_entry, piece_name
+from piecemill.shards.manifest import ENTRIES, Entry, ShardEntry, parse_entry, piece_name
 from piecemill.shards.writer import rewrite_shard
 
 _PREFIXES = 1 << HASH_PREFIX_BITS
@@ -157,7 +157,7 @@ def drop_copies(
         start, stop = _read(place, one.name, "<i8", number, number + 2).tolist()
         keep[_read(place, one.name, "<u4", start, stop, skip=8 * (len(pieces) + 1))] = False
     new = replace(old, unique=True)
-    records, shards = np.empty(documents, RECORD), {}
+    records, shards = np.empty(documents, RECORD), dict[str, ShardEntry]()
     for side, split in enumerate(splits):
         check()
         if split in old.shards:

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from piecemill.files import Place
-from piecemill.preparing.folder import source_files
 from piecemill.preparing.selection import Splits
 from piecemill.shards.folder import write_stats
 from piecemill.shards.manifest import Entry, write_manifests
 from piecemill.sources import Skipped, Source, Tally
+from piecemill.sources.unchanged import numbered_files
 
 EXAMPLES = 20
 "So many dropped duplicates are named; all are counted."
@@ -64,7 +64,7 @@ def finish(place: Place, source: Source, splits: Splits, verified: dict[str, Any
             "documents_share": documents / max(totals.sum(0), 1),
             "tokens_share": tokens / max(totals.sum(1), 1),
         }
-    files, shown = source_files(source), {"file": "{0}", "byte": "{0}@{1}", "row": "{0}[{1}]"}
+    files, shown = numbered_files(source), {"file": "{0}", "byte": "{0}@{1}", "row": "{0}[{1}]"}
     stats = {
         "documents": totals.sum(0),
         "tokens": totals.sum(1),

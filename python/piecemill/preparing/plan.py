@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from piecemill import machine
 from piecemill.errors import PlanError
 from piecemill.preparing.selection import Splits, parse_weights
 from piecemill.sizes import parse_size
@@ -74,15 +73,11 @@ class PreparePlan(SourceOptions):
         for name in (*_SIZES, "memory"):
             if getattr(self, name) is not None:
                 parse_size(getattr(self, name), name)
-        if self.memory_bytes < LEAST_MEMORY:
-            raise PlanError(
-                f"memory={self.memory!r}: the interpreter and the tokenizer alone need 512MiB with a block."
-            )
-        if self.workers is not None and self.workers < 1:
-            raise PlanError(f"workers={self.workers}: expected 1 or more; leave it out for what the machine allows.")
-        for name in ("block_bytes", "piece_bytes"):
-            if self.size(name) < 1:
-                raise PlanError(f"{name}={getattr(self, name)!r}: expected at least 1 byte.")
+        if self.size("memory") < LEAST_MEMORY:
+            raise PlanError(f"memory={self.memory!r}: the interpreter, the tokenizer and a block need 512MiB.")
+        for name, value in {"workers": self.workers, **{size: self.size(size) for size in _SIZES[-2:]}}.items():
+            if value is not None and value < 1:
+                raise PlanError(f"{name}={getattr(self, name)!r}: expected 1 or more.")
         if self.max_bytes is not None and self.size("max_bytes") < self.size("min_bytes"):
             raise PlanError(f"min_bytes={self.min_bytes!r}, max_bytes={self.max_bytes!r}: no document is both.")
         if self.split_by is not None and self.splits is None:
@@ -94,11 +89,6 @@ class PreparePlan(SourceOptions):
     def size(self, name: str) -> int:
         """An option that is a size, as a number of bytes."""
         return parse_size(getattr(self, name), name)
-
-    @property
-    def memory_bytes(self) -> int:
-        """`memory` as a number."""
-        return parse_size(self.memory, "memory")
 
     @property
     def directory_levels(self) -> int | None:
@@ -114,11 +104,6 @@ class PreparePlan(SourceOptions):
     def group_field(self) -> str | None:
         """The field that keeps its documents together; None if `split_by` is not a field."""
         return None if self.directory_levels else self.split_by
-
-    @property
-    def cores(self) -> int:
-        """Cores this process may use."""
-        return machine.cores()
 
     def output(self) -> dict[str, Any]:
         """The options that the output depends on, sizes as numbers, ready for JSON."""

@@ -124,13 +124,11 @@ class Summary:
             f"{what}, in {show_seconds(timing['seconds'])} with {timing['peak_memory_bytes'] / 2**30:.2f} GiB: "
             f"{self.shards:,} shards in {self.out}"
         ]
-        if len(self.splits) > 1:
-            for name, split in self.splits.items():
-                lines.append(
-                    f"  {name}: {split['documents']:,} documents ({split['documents_share']:.2%}), "
-                    f"{show_count(split['tokens'])} tokens ({split['tokens_share']:.2%}), "
-                    f"asked for {split['share']:.2%}"
-                )
+        for name, split in self.splits.items() if len(self.splits) > 1 else ():
+            lines.append(
+                f"  {name}: {split['documents']:,} documents ({split['documents_share']:.2%}), "
+                f"{show_count(split['tokens'])} tokens ({split['tokens_share']:.2%}), asked for {split['share']:.2%}"
+            )
         stages = ", ".join(f"{stage} {show_seconds(seconds)}" for stage, seconds in timing["stages"].items())
         lines.append(f"  work by stage, over all threads: {stages}")
         if self.dropped:

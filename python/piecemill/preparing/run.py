@@ -10,31 +10,31 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
-from piecemill import _core
+from piecemill import _core, machine
 from piecemill.errors import PlanError, ShardError, Stopped
 from piecemill.executors import Executor, open_executor
-from piecemill.files import Place, open_place
+from piecemill.files import Place, clear_scratch, locked, open_place
 from piecemill.machine import memory_now, memory_peak
 from piecemill.plans import with_options
 from piecemill.preparing.dedup import drop_later_copies
 from piecemill.preparing.finish import Totals, finish
-from piecemill.preparing.folder import Folder
+from piecemill.preparing.folder import begin, begun_times
 from piecemill.preparing.job import Job
 from piecemill.preparing.plan import PreparePlan
 from piecemill.preparing.result import STAGES, Numbers, PrepareProgress, Summary
 from piecemill.preparing.selection import Splits, directory_keys, parse_weights, weight_groups
 from piecemill.preparing.task import prepare_task
-from piecemill.shards.folder import STATS, TIMING
+from piecemill.shards.folder import STATS, TIMING, saved_tokenizer
 from piecemill.shards.format import VERSION, token_dtype
-from piecemill.shards.manifest import delete_entry, delete_replaced, newest_entries
+from piecemill.shards.manifest import delete_leftovers, newest_entries, whole_entries
 from piecemill.sources import Source, Task
 from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve_eos
+from piecemill.tokenizers.describing import engine_record
 
 OnProgress = Callable[[PrepareProgress], None]
 
@@ -80,11 +80,8 @@ def prepare(
     tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer)
     run = _Run(plan, tokenizer, open_place(out), on_progress or (lambda _: None), callers_own)
     try:
-        folder = Folder(run.place, share=part is not None)
-        try:
-            return run.prepare(source, folder, executor, ray_address=ray_address, part=part, join=join)
-        finally:
-            folder.release()
+        with locked(run.place, shared=part is not None):
+            return run.prepare(source, executor, ray_address=ray_address, part=part, join=join)
     except KeyboardInterrupt as stop:
         raise Stopped(f"stopped; run the same command again to go on with {out}", *stop.args) from None
     except OSError as error:
@@ -108,16 +105,18 @@ class _Run:
         self.dtype = token_dtype(tokenizer.vocab_size)
 
     def prepare(
-        self, source: object, folder: Folder, executor: Any, *, ray_address: str | None, part: str | None, join: bool
+        self, source: object, executor: Any, *, ray_address: str | None, part: str | None, join: bool
     ) -> Summary:
         opened = self.plan.open_source(source, block_bytes=self.plan.size("block_bytes"), group=self.plan.group_field)
         local = getattr(executor, "name", executor) == "local"
         if not opened.files and (part is not None or not local):
             raise PlanError("a source in memory can only be prepared by executor='local', without part: pass files.")
-        state = folder.begin(self._resolved(opened), opened, self.tokenizer)
+        state = begin(self.place, self._resolved(opened), opened, self.tokenizer)
         if state == "complete":
-            self._clean_up(folder)  # a crash may have come between the last two steps
+            delete_leftovers(self.place)  # a crash may have come between the last two steps
             return Summary.from_stats(self.where, json.loads(self.place.read(STATS)), complete_before=True)
+        if part is None:
+            clear_scratch(self.place)
         before, left = self._left(opened)
         if join and left:
             raise ShardError(
@@ -127,35 +126,23 @@ class _Run:
         self.tokenizer.encode("loads the engine")  # so that its memory is known
         workers, cores = self._share_memory(opened, len(left)) if local else (1, 1)
         runner = open_executor(executor, workers=workers, ray_address=ray_address, part=part)
-        job = self._job(opened, folder, cores)
-        job.tokenizer(self.tokenizer)  # tasks in this process need not load it
+        job = self._job(opened, cores)
+        saved_tokenizer(job.out, job.identity, job.engine, self.tokenizer)  # tasks in this process need not load it
         made = self._run_tasks(opened, left, job, runner, before)
         resumed = state == "begun" and before.pieces > 0
         if part is not None:
-            timing = self._timing(made, workers, runner, resumed)
-            return Summary(
-                out=self.where, part=part, documents=made.documents, tokens=made.tokens, timing=timing, resumed=resumed
-            )
+            more: dict[str, Any] = {"timing": self._timing(made, workers, runner, resumed), "resumed": resumed}
+            return Summary(out=self.where, part=part, documents=made.documents, tokens=made.tokens, **more)
         if self.plan.dedup == "exact":
             self.on_progress(PrepareProgress(stage="dedup", workers="finding copies of earlier documents"))
-            memory = (self.plan.memory_bytes - memory_now() + self.callers_own) // workers
-            drop_later_copies(
-                self.place,
-                newest_entries(self.place),
-                self.splits.names,
-                runner,
-                max(memory, 64 * MIB),
-                dtype=job.dtype,
-            )
+            memory = max((self.plan.size("memory") - memory_now() + self.callers_own) // workers, 64 * MIB)
+            entries, names = newest_entries(self.place), self.splits.names
+            drop_later_copies(self.place, entries, names, runner, memory, dtype=job.dtype)
         timing = self._timing(made, workers, runner, resumed)
         self.place.write(TIMING, (json.dumps(timing, indent=2) + "\n").encode())
-        stats = finish(self.place, opened, self.splits, self._verified())
-        self._clean_up(folder)
+        stats = finish(self.place, opened, self.splits, engine_record(self.tokenizer))
+        delete_leftovers(self.place)
         return Summary.from_stats(self.where, stats, timing=timing, resumed=resumed)
-
-    def _clean_up(self, folder: Folder) -> None:
-        delete_replaced(self.place)
-        folder.clear_scratch()
 
     def _resolved(self, source: Source) -> dict[str, Any]:
         """plan.json: everything the output depends on, and nothing else."""
@@ -179,30 +166,12 @@ class _Run:
             "options": self.plan.output(),
         }
 
-    def _verified(self) -> dict[str, Any]:
-        """Which engine encoded, and the home library whose ids it gives."""
-        engine, home = self.tokenizer.engine, self.tokenizer.model.home
-        try:
-            home_version: str | None = version(home)
-        except PackageNotFoundError:
-            home_version = None
-        used = {"engine": engine.name, "engine_version": engine.version}
-        return {**used, "home": home, "home_version": home_version}
-
     def _left(self, source: Source) -> tuple[Totals, list[Task]]:
-        """What earlier runs have done, and the tasks that are not at their end.
-
-        An entry whose shards are missing or have another size is deleted, so that its piece is made again.
-        """
+        """What earlier runs have done, and the tasks that are not at their end."""
         before = Totals()
         pieces: dict[int, int] = {}
         ends: dict[int, int] = {}
-        sizes = {split: self.place.sizes(split) for split in self.splits.names}
-        for entry in newest_entries(self.place, delete_damaged=True):
-            files = [(split, file) for split, shard in entry.shards.items() for file in shard.files.values()]
-            if any(sizes[split].get(file.name) != file.bytes for split, file in files):
-                delete_entry(self.place, entry.name)
-                continue
+        for entry in whole_entries(self.place):
             before.add(entry)
             pieces[entry.task] = pieces.get(entry.task, 0) + 1
             if entry.last:
@@ -214,22 +183,22 @@ class _Run:
         plan, held = self.plan, memory_now() - self.callers_own
         tables = _TABLES if any(task.kind in ("parquet", "arrow", "memory") for task in source.tasks) else 0
         each = _BLOCKS * plan.size("block_bytes") + _TASK + tables + _THREAD
-        room = (plan.memory_bytes - held) // each
+        room = (plan.size("memory") - held) // each
         if room < 1:
             raise PlanError(
                 f"memory={plan.memory!r}: the interpreter and the tokenizer hold {held / MIB:.0f} MiB, and a task "
                 f"takes {each / MIB:.0f}. Allow more, or a smaller block_bytes."
             )
-        wanted = plan.workers or plan.cores
+        wanted = plan.workers or machine.cores()
         workers = max(1, min(wanted, room, tasks))
-        cores = min(wanted, workers + (plan.memory_bytes - held - workers * each) // _THREAD)
+        cores = min(wanted, workers + (plan.size("memory") - held - workers * each) // _THREAD)
         why = f"{wanted:,} asked for" if plan.workers else f"{wanted:,} cores"
         limit = f", {plan.memory} memory has room for {room:,}" if room < min(wanted, tasks) else ""
         said = f"{workers:,} task{'s' * (workers > 1)} at once on {cores:,} core{'s' * (cores > 1)}: {why}{limit}"
         self.on_progress(PrepareProgress(stage="start", workers=said))
         return workers, cores
 
-    def _job(self, source: Source, folder: Folder, cores: int) -> Job:
+    def _job(self, source: Source, cores: int) -> Job:
         levels = self.plan.directory_levels
         if not source.files and (len(self.groups) > 1 or levels):
             raise PlanError("weight and split_by directory go by the paths of files, and this source has none.")
@@ -246,13 +215,11 @@ class _Run:
             cores=cores,
             groups=weight_groups(self.groups, source.files),
             keys=directory_keys(source.files, levels) if levels else None,
-            changed=folder.changed_times(),
+            changed=begun_times(self.place),
             memory=source.memory,
         )
 
-    def _run_tasks(
-        self, source: Source, tasks: Sequence[Task], job: Job, executor: Executor, before: Totals
-    ) -> Numbers:
+    def _run_tasks(self, source: Source, tasks: list[Task], job: Job, executor: Executor, before: Totals) -> Numbers:
         done, started = Numbers(), time.perf_counter()
         # Tasks of each file that are left: a file is done when it has none.
         waiting = np.zeros(len(source.files), np.int32)
@@ -263,18 +230,17 @@ class _Run:
             self.memory_seen = max(self.memory_seen, memory_now())
             now, seconds, total = sum(running, done), time.perf_counter() - started, source.total_bytes
             read, speed = before.tally.source_bytes + now.source_bytes, now.source_bytes / max(seconds, 1e-9)
-            self.on_progress(
-                PrepareProgress(
-                    files=int((waiting == 0).sum()),
-                    files_total=len(source.files),
-                    bytes_read=read,
-                    bytes_total=total,
-                    documents=before.sum(0) + now.documents,
-                    tokens=before.sum(1) + now.tokens,
-                    bytes_per_second=speed,
-                    seconds_left=(total - read) / speed if total and speed and seconds > 0.5 else None,
-                )
+            event = PrepareProgress(
+                files=int((waiting == 0).sum()),
+                files_total=len(source.files),
+                bytes_read=read,
+                bytes_total=total,
+                documents=before.sum(0) + now.documents,
+                tokens=before.sum(1) + now.tokens,
+                bytes_per_second=speed,
+                seconds_left=(total - read) / speed if total and speed and seconds > 0.5 else None,
             )
+            self.on_progress(event)
 
         with closing(executor.map(partial(prepare_task, job=job), tasks, tick)) as results:
             for task, numbers in results:

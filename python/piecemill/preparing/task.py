@@ -5,7 +5,6 @@ for each piece writes one shard per split and then an entry. Doing it twice writ
 entry already are read past, not encoded.
 """
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,14 +16,17 @@ from numpy.typing import NDArray
 from piecemill._core import Xxh3, gather_documents
 from piecemill.errors import SourceError
 from piecemill.executors import check
+from piecemill.machine import core_share, using_cores
 from piecemill.preparing.dedup import save_hashes
 from piecemill.preparing.job import Job
 from piecemill.preparing.result import Numbers
 from piecemill.preparing.selection import Selected, select
 from piecemill.shards import ShardWriter
+from piecemill.shards.folder import saved_tokenizer
 from piecemill.shards.manifest import Entry, entry_name, parse_entry, piece_name
 from piecemill.sources import Documents, Tally, Task, read_task
 from piecemill.sources.ahead import ReadAhead
+from piecemill.sources.unchanged import check_task
 
 PIECE_DOCUMENTS = 1 << 20
 "A piece ends after so many documents too: tiny ones weigh more by their records than by their text."
@@ -34,7 +36,7 @@ def prepare_task(task: Task, job: Job) -> Numbers:
     """Write the shards and the entry of each piece of `task` that has none; what was done, in numbers."""
     done, piece = Numbers(), 0
     blocks = read_task(task, job.reading, job.memory)
-    with _running(), ReadAhead(blocks, job.reading.block_bytes, lambda: check(done)) as ahead:
+    with using_cores(), ReadAhead(blocks, job.reading.block_bytes, lambda: check(done)) as ahead:
         try:
             while piece == 0 or ahead.more():
                 with _open_piece(task, piece, job) as work:
@@ -43,12 +45,12 @@ def prepare_task(task: Task, job: Job) -> Numbers:
                         work.add(ahead.take())
                         done = before + work.numbers
                         check(done)
-                    job.check_unchanged(task)
+                    check_task(task, job.changed)
                     work.finish(last=not ahead.more())
                     done = before + work.numbers
                 piece += 1
         except SourceError:
-            job.check_unchanged(task)  # "it was truncated" says more than "it cannot be read"
+            check_task(task, job.changed)  # "it was truncated" says more than "it cannot be read"
             raise
         return done + Numbers(read=ahead.seconds)
 
@@ -67,8 +69,8 @@ class _Piece:
         """Whether the piece ends here: the same for any machine and run."""
         return self.text_bytes >= self.job.plan.size("piece_bytes") or self.documents >= PIECE_DOCUMENTS
 
-    def add(self, block: Documents) -> None:
-        """Take the next block of the task."""
+    def add(self, block: Documents) -> Selected:
+        """Count the next block of the task; gives what is decided about its documents."""
         started = time.perf_counter()
         selected = select(block, self.job)
         if not self.documents and len(block):
@@ -77,11 +79,7 @@ class _Piece:
         self.text_bytes += block.nbytes
         self.documents += len(block)
         self.numbers += Numbers(select=time.perf_counter() - started)
-        if self.entry is None:
-            self.keep(block, selected)
-
-    def keep(self, block: Documents, selected: Selected) -> None:
-        """Called with each block of a piece that has no entry."""
+        return selected
 
     def finish(self, *, last: bool) -> None:
         """SourceError if the piece is not what it was when its shards were written."""
@@ -97,7 +95,8 @@ class _NewPiece(_Piece):
 
     def __init__(self, task: Task, number: int, job: Job, stack: ExitStack) -> None:
         super().__init__(task, number, job)
-        self.tokenizer, self.dtype, self.stem = job.tokenizer(), np.dtype(job.dtype), piece_name(task.index, number)
+        self.tokenizer = saved_tokenizer(job.out, job.identity, job.engine)
+        self.dtype, self.stem = np.dtype(job.dtype), piece_name(task.index, number)
         self.writers = {
             split: stack.enter_context(ShardWriter(job.out, split, self.stem, dtype=self.dtype))
             for split in job.splits.names
@@ -106,8 +105,9 @@ class _NewPiece(_Piece):
         self.dropped: dict[str, tuple[int, int]] = {}
         self.hashes, self.sides = [np.empty((0, 2), np.uint64)], [np.empty(0, np.int32)]
 
-    def keep(self, block: Documents, selected: Selected) -> None:
+    def add(self, block: Documents) -> Selected:
         """Encode the documents of each split and append them to its shard."""
+        selected = super().add(block)
         self.tally, self.place = self.tally + block.tally, block.place
         for rule, (count, size) in selected.dropped.items():
             before = self.dropped.get(rule, (0, 0))
@@ -121,13 +121,14 @@ class _NewPiece(_Piece):
             if len(rows):
                 self.encode(block, rows, selected.records[rows], writer)
         self.numbers += Numbers(source_bytes=block.tally.source_bytes)
+        return selected
 
     def encode(self, block: Documents, rows: NDArray[np.int64], records: NDArray[np.void], writer: ShardWriter) -> None:
         """Encode some documents of a block in one call, and append them to a shard."""
         started, job = time.perf_counter(), self.job
         whole = len(rows) == len(block)
         data, ends = (block.data, block.ends) if whole else gather_documents(block.data, block.ends, rows)
-        special, threads = job.plan.special_in_text, _threads(job)
+        special, threads = job.plan.special_in_text, core_share(job.cores)
         ids, id_ends = self.tokenizer.encode_flat(
             data, ends, bos=job.bos, eos=job.eos, dtype=self.dtype, special=special, threads=threads
         )
@@ -159,24 +160,3 @@ def _open_piece(task: Task, number: int, job: Job) -> Iterator[_Piece]:
             yield _NewPiece(task, number, job, stack)
     else:
         yield _Piece(task, number, job, entry)
-
-
-_tasks_running = 0
-"In this process: they share its cores, so that the last task of a run has all of them."
-_counting = threading.Lock()
-
-
-def _threads(job: Job) -> int:
-    return max(1, job.cores // max(1, _tasks_running))
-
-
-@contextmanager
-def _running() -> Iterator[None]:
-    global _tasks_running
-    with _counting:
-        _tasks_running += 1
-    try:
-        yield
-    finally:
-        with _counting:
-            _tasks_running -= 1

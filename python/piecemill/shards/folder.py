@@ -7,6 +7,7 @@ nor an entry covers, and its own. It is stored in one form only, so that even a 
 import json
 import os
 import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,16 +85,36 @@ def _render(record: Mapping[str, Any]) -> bytes:
     return (json.dumps(record, sort_keys=True, indent=2, allow_nan=False) + "\n").encode()
 
 
-def load_saved_tokenizer(place: Place, engine: str | None = None) -> "Tokenizer":
-    """The tokenizer in a prepared folder."""
+_loaded: dict[tuple[str, str, str], "Tokenizer"] = {}
+"The tokenizer of this process by place, identity and engine."
+_loading = threading.Lock()
+
+
+def saved_tokenizer(
+    place: Place, identity: str, engine: str, given: "Tokenizer | None" = None
+) -> "Tokenizer":  # fmt: skip
+    """The tokenizer in a prepared folder, loaded once per process; `given` is it, where it was loaded before.
+
+    ShardError if its identity is another.
+    """
     from piecemill.tokenizers import load_tokenizer
 
-    if (local := place.local()) is not None:
-        return load_tokenizer(local / TOKENIZER, engine=engine)
-    with tempfile.TemporaryDirectory(prefix="piecemill-") as folder:
-        for name in place.sizes(TOKENIZER):
-            (Path(folder) / name).write_bytes(place.read(f"{TOKENIZER}/{name}"))
-        return load_tokenizer(folder, engine=engine)
+    with _loading:
+        if (place.url, identity, engine) in _loaded:
+            return _loaded[place.url, identity, engine]
+        with tempfile.TemporaryDirectory(prefix="piecemill-") as folder:
+            local = place.local()
+            for name in place.sizes(TOKENIZER) if given is None and local is None else ():
+                (Path(folder) / name).write_bytes(place.read(f"{TOKENIZER}/{name}"))
+            tokenizer = given or load_tokenizer(folder if local is None else local / TOKENIZER, engine=engine)
+        if tokenizer.identity != identity:
+            raise ShardError(
+                f"{place.url}/{TOKENIZER}: not the tokenizer of this run ({tokenizer.identity}, expected {identity}). "
+                "Restore it, or choose another --out."
+            )
+        _loaded.clear()  # a worker serves one run after another
+        _loaded[place.url, identity, engine] = tokenizer
+        return tokenizer
 
 
 def source_files(folder: Path) -> int:

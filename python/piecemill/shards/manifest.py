@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.errors import ShardError
-from piecemill.files import Place, hash_bytes, unique
+from piecemill.files import Place, clear_scratch, hash_bytes, unique
 from piecemill.shards.format import KINDS, Kind
 
 NAME = "manifest.jsonl"
@@ -158,22 +158,39 @@ def entry_files(names: Iterable[str]) -> Iterator[tuple[int, int, bool, str]]:
     return iter(sorted(found))
 
 
-def newest_entries(place: Place, *, delete_damaged: bool = False) -> Iterator[Entry]:
-    """The entry of each finished piece in corpus order, and of two the one that replaces the other.
+def newest_entries(place: Place) -> Iterator[Entry]:
+    """The entry of each finished piece in corpus order, and of two the one that replaces the other."""
+    for name, content in _newest(place):
+        yield parse_entry(content, name)
 
-    A damaged one is an error, or with `delete_damaged` deleted: then its piece is not finished.
+
+def whole_entries(place: Place) -> Iterator[Entry]:
+    """As `newest_entries`, but those that are damaged, or of which a shard is missing or has another size, are deleted.
+
+    Their pieces are then not finished and will be made again.
     """
+    sizes: dict[str, dict[str, int]] = {}
+    for name, content in _newest(place):
+        try:
+            entry = parse_entry(content, name)
+        except ShardError:
+            delete_entry(place, name)
+            continue
+        # Listed after the entries, so that no shard of an entry is missing because it is newer than the list.
+        sizes |= {split: place.sizes(split) for split in entry.shards if split not in sizes}
+        files = [(split, file) for split, shard in entry.shards.items() for file in shard.files.values()]
+        if all(sizes[split].get(file.name) == file.bytes for split, file in files):
+            yield entry
+        else:
+            delete_entry(place, name)
+
+
+def _newest(place: Place) -> Iterator[tuple[str, bytes]]:
     files = entry_files(place.sizes(ENTRIES))
     names = iter([f"{ENTRIES}/{list(both)[-1][3]}" for _, both in groupby(files, key=lambda file: file[:2])])
     with ThreadPoolExecutor(min(32, _AT_ONCE)) as pool:
         while some := list(islice(names, _AT_ONCE)):
-            for name, content in zip(some, pool.map(place.read, some), strict=True):
-                try:
-                    yield parse_entry(content, name)
-                except ShardError:
-                    if not delete_damaged:
-                        raise
-                    delete_entry(place, name)
+            yield from zip(some, pool.map(place.read, some), strict=True)
 
 
 def delete_entry(place: Place, name: str) -> None:
@@ -198,8 +215,8 @@ def write_manifests(place: Place, splits: Sequence[str]) -> Iterator[Entry]:
         place.publish(path, f"{split}/{NAME}")
 
 
-def delete_replaced(place: Place) -> None:
-    """Delete what a complete folder does not need: shards whose entries were replaced, and what dedup left."""
+def delete_leftovers(place: Place) -> None:
+    """Delete what a complete folder does not need: replaced shards, hashes of documents, unfinished files."""
     names = place.sizes(ENTRIES)
     for task, piece, replaces, _ in entry_files(names):
         if replaces:
@@ -210,6 +227,7 @@ def delete_replaced(place: Place) -> None:
     for name in names:
         if not name.endswith(".json"):
             place.delete(f"{ENTRIES}/{name}")
+    clear_scratch(place)
 
 
 def parse_line(line: bytes, number: int, where: str) -> ShardEntry:
