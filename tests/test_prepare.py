@@ -362,7 +362,7 @@ def test_a_change_that_hides_its_time_is_seen_in_the_task_that_goes_on(tok, corp
 
 def test_files_that_come_or_go_are_refused(tok, corpus, stopped):
     write_jsonl(corpus / "part0b.jsonl", ["new"])
-    with pytest.raises((ShardError, PlanError), match=r"source\.(bytes|files)|source file"):
+    with pytest.raises(SourceError, match=r"its source file 2 was .*part1\.jsonl, and is .*part0b\.jsonl now"):
         prepare(corpus, tok, out=stopped, **SMALL)
 
 

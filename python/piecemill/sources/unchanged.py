@@ -39,14 +39,15 @@ def check_files(source: Source, lines: bytes, where: str) -> None:
     if lines == file_lines(source):
         return
     listed, files = [json.loads(line) for line in lines.splitlines()], numbered_files(source)
-    differs = f"made from {len(listed):,} source files, found {len(files):,} now"
+    differs = "" if len(listed) == len(files) else f"made from {len(listed):,} source files, found {len(files):,} now"
     for number, (was, file) in enumerate(zip(listed, files, strict=False)):
         if was["path"] != file.path:
             differs = f"its source file {number + 1:,} was {was['path']}, and is {file.path} now"
             break
         if was["bytes"] != file.size and source.files:
             raise source_changed(file.path, f"it had {was['bytes']:,} bytes and has {file.size:,} now")
-    raise SourceError(f"{where}: {differs}. Resuming needs the same files: restore them, or choose another --out.")
+    if differs:
+        raise SourceError(f"{where}: {differs}. Resuming needs the same files: restore them, or choose another --out.")
 
 
 def check_times(files: Sequence[File], times: NDArray[np.int64]) -> None:
