@@ -262,6 +262,8 @@ def test_credentials_and_endpoint_come_from_the_environment(s3, monkeypatch):
     place = ObjectPlace(f"s3://{s3.bucket()}/run")
     place.write("x", b"y")
     assert place.read("x") == b"y"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    assert ObjectPlace(place.url, s3.options()).read("x") == b"y"  # options go before the environment
 
 
 @pytest.mark.parametrize(

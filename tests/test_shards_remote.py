@@ -157,32 +157,71 @@ def test_torch_tensors_come_from_a_bucket_too(bucket, folder, tmp_path):
             assert torch.equal(batch["input_ids"], torch.from_numpy(other["input_ids"]))
 
 
-def test_shards_are_asked_for_before_they_are_needed(bucket, tmp_path, monkeypatch):
-    remote = opened(bucket, tmp_path, 100_000)
+def asked_for(rows, monkeypatch, **options):
+    """Which files are asked for ahead of each batch of an epoch, and which windows and shards come."""
     asked = []
-    monkeypatch.setattr(type(remote), "prefetch", lambda self, numbers, kinds: asked.append((list(numbers), kinds)))
-    with batches(remote, **OPTIONS, order=Local(4), epochs=1, threads=0) as fed:
-        windows = Windows(remote, window=8)
-        order = fed._job._draws(np.arange(len(windows)))[1]
-        next(fed)
-        coming = dict.fromkeys(windows.files(order).tolist())
-        ahead = [numbers[0] for numbers, kinds in asked if len(numbers) == 1 and kinds == ("tokens",)]
-        # The four shards of the first buffer and those of the next ones, in the order of the samples, and the
-        # neighbours into which their last windows reach.
-        assert ahead[0] == next(iter(coming))
-        assert set(list(coming)[:8]) <= set(ahead)
-        assert set(ahead) <= set(range(len(remote.entries)))
+    monkeypatch.setattr(type(rows), "prefetch", lambda self, numbers, kinds: asked.append(list(numbers)))
+    windows = Windows(rows, window=8)
+    with batches(rows, window=8, batch_size=1, epochs=1, threads=0, **options) as fed:
+        monkeypatch.setattr("piecemill.loading.batching.CHUNK_TOKENS", 8)
+        fed._job.chunk = 1
+        # A chunk asks for its own files last, when it is gathered.
+        ahead = []
+        for _ in fed:
+            ahead.append([file for numbers in asked[:-1] for file in numbers])
+            asked.clear()
+        coming = windows.files(fed._job._draws(np.arange(len(windows)))[1]).tolist()
+    return ahead, coming
 
 
-def test_nothing_is_asked_for_ahead_when_it_would_not_fit(bucket, tmp_path, monkeypatch):
-    remote = opened(bucket, tmp_path, 4_000)
-    asked = []
-    monkeypatch.setattr(type(remote), "prefetch", lambda self, numbers, kinds: asked.append(list(numbers)))
-    with batches(remote, **OPTIONS, order="shuffled", epochs=1, threads=0) as fed:
-        windows = Windows(remote, window=8)
-        next(fed)
-        chunk = fed._job._draws(np.arange(4 * 3))[1]
-    assert asked == [np.unique(windows.pieces(chunk).file).tolist()]  # the chunk's own
+@pytest.mark.parametrize(("order", "shards"), [(Local(4), 4), ("sequential", 1)])
+def test_shards_are_asked_for_before_they_are_needed(bucket, tmp_path, monkeypatch, order, shards):
+    rows = opened(bucket, tmp_path, 1_000_000)
+    ahead, coming = asked_for(rows, monkeypatch, order=order)
+    first_use = {shard: coming.index(shard) for shard in set(coming)}
+    first_asked = {}
+    for sample, files in enumerate(ahead):
+        for file in files:
+            first_asked.setdefault(file, sample)
+    assert set(first_asked) == set(range(len(rows.entries)))
+    windows = len(coming) / len(rows.entries)
+    late = {shard for shard, use in first_use.items() if use - first_asked[shard] < windows * shards / 4}
+    # Only what is needed at the very beginning is not known a quarter of a buffer before.
+    assert late <= {shard for shard, use in first_use.items() if use < windows * shards}
+    # And not everything at once: a buffer and the next, with neighbours.
+    assert len(set(ahead[0])) <= 4 * max(2, shards)
+
+
+def test_no_more_is_asked_for_than_the_cache_can_hold(bucket, tmp_path, monkeypatch):
+    rows = opened(bucket, tmp_path, SMALL)
+    ahead, _ = asked_for(rows, monkeypatch, order="local")
+    sizes = [entry.tokens * 2 for entry in rows.entries]
+    assert max(sum(sizes[file] for file in set(files)) for files in ahead) <= SMALL * 3 // 4
+    assert any(ahead)
+
+
+def test_in_a_shuffled_order_nothing_is_asked_for_ahead(bucket, tmp_path, monkeypatch):
+    ahead, _ = asked_for(opened(bucket, tmp_path), monkeypatch, order="shuffled")
+    assert not any(ahead)
+
+
+def test_a_file_is_asked_for_once_at_a_time(bucket, tmp_path, monkeypatch):
+    rows, begun, go_on = opened(bucket, tmp_path), [], threading.Event()
+    fetch = ObjectPlace.fetch
+
+    def slow(self, name, path):
+        begun.append(name)
+        go_on.wait(60)
+        fetch(self, name, path)
+
+    monkeypatch.setattr(ObjectPlace, "fetch", slow)
+    for _ in range(20):
+        rows.prefetch([0, 1])
+    assert len(rows._asked) == 2
+    go_on.set()
+    rows.array(1, "tokens")
+    rows.close()
+    assert sorted(begun) == sorted(set(begun))
 
 
 # The cache

@@ -104,7 +104,7 @@ def train(
 def prepare(
     *sources: str,
     tokenizer: str,
-    out: Path,
+    out: str,
     engine: str | None = None,
     tokenizer_split: str | None = None,
     quiet: Flag = False,
@@ -125,7 +125,7 @@ def prepare(
     tokenizer_split
         Split of a .tiktoken file, which does not carry one: a name that `piecemill train --help` lists, or a regex.
     out
-        Folder for the shards: new, empty, or of an earlier run of the same command.
+        Folder for the shards, or its URL (s3://, gs://, az://): new, empty, or of an earlier run of the same command.
     quiet
         No progress on stderr.
     json

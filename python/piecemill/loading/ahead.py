@@ -1,36 +1,42 @@
 """Looking ahead: which shards the coming samples need, so that they are downloaded before.
 
-A few samples of the coming stretch stand for all of it: in a local order or a sequential one, a stretch is made of
-whole shards, and each of them is hit. In a shuffled order every stretch needs every shard; then nothing is asked for
-ahead, and a chunk downloads what it needs when it is gathered.
+A local order is in a few shards at a time, and a sequential one in one: from a place in them, as many windows ahead as
+these shards have lead into the shards after them. Some of the samples on the way stand for all. A shuffled order needs
+every shard at any time; there nothing is asked for ahead, and a chunk downloads what it needs when it is gathered.
 """
 
 import threading
-from collections.abc import Sequence
 
 import numpy as np
 
-from piecemill.loading.mixing import Draws
+from piecemill.loading.mixing import Draws, Parts
+from piecemill.loading.order import Ints, Local, OrderPlan
 from piecemill.loading.windows import FetchedRows, Windows
 
 _LOOKED_AT = 512
 _LOOKS_IN_A_STRETCH = 8
 
 
-def fetched(parts: Sequence[Windows]) -> bool:
-    """Whether some of these windows are in files that must be downloaded."""
-    return any(isinstance(windows.rows, FetchedRows) for windows in parts)
+def look_ahead(parts: Parts, draws: Draws, order: OrderPlan) -> "LookAhead | None":
+    """None where nothing has to be downloaded, or nothing can be known ahead."""
+    shards = {"local": Local().shards, "sequential": 2}.get(order, 0) if isinstance(order, str) else 0
+    shards = order.shards if isinstance(order, Local) else shards
+    if not shards or not any(isinstance(windows.rows, FetchedRows) for windows in parts.windows):
+        return None
+    return LookAhead(parts, draws, shards)
 
 
 class LookAhead:
     """Asks for the files of the samples after a given one; called from feeder threads."""
 
-    def __init__(self, parts: Sequence[Windows], draws: Draws) -> None:
-        self._parts, self._draws = parts, draws
-        self._limit = min(windows.rows.ahead_bytes for windows in parts if isinstance(windows.rows, FetchedRows))
-        # Half of the bytes that may be asked for: a stretch begins and ends within shards, which count whole.
-        row_bytes = parts[0].cut.window * (2 if parts[0].rows.vocab_size <= 1 << 16 else 4)
-        self._stretch = max(1, self._limit // 2 // row_bytes)
+    def __init__(self, parts: Parts, draws: Draws, shards: int) -> None:
+        self._parts, self._draws = parts.windows, draws
+        self._stretch, self._limit = 1, 1 << 62
+        for windows, share in zip(parts.windows, parts.shares, strict=True):
+            if isinstance(windows.rows, FetchedRows):
+                drawn = len(windows) * min(1.0, shards / max(1, len(windows.rows.token_ends)))
+                self._stretch = max(self._stretch, round(drawn * sum(parts.shares) / share))
+                self._limit = min(self._limit, windows.rows.ahead_bytes)
         self._done, self._lock = -1, threading.Lock()
 
     def __call__(self, sample: int, last: int | None) -> None:
@@ -45,26 +51,27 @@ class LookAhead:
         if count > 0:
             self._fetch(sample + np.arange(count) * (end - sample) // count)
 
-    def _fetch(self, samples: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+    def _fetch(self, samples: Ints) -> None:
+        """Ask for the files of these samples, in their order, as far as the cache has space for all of them."""
         part, numbers = self._draws(samples)
-        wanted: dict[tuple[int, int], None] = {}
+        files = np.zeros_like(numbers)
         for which, windows in enumerate(self._parts):
+            files[part == which] = windows.files(numbers[part == which])
+        left = self._limit
+        for which, file in dict.fromkeys(zip(part.tolist(), files.tolist(), strict=True)):
+            windows = self._parts[which]
+            count = len(windows.rows.token_ends)
             if not isinstance(windows.rows, FetchedRows):
                 continue
-            count = len(windows.rows.token_ends)
-            for file in dict.fromkeys(windows.files(numbers[part == which]).tolist()):
-                wanted[which, file] = None
-                # The last window of a file that is packed goes on in the next one.
-                if windows.cut.pack and file + 1 < count:
-                    wanted[which, file + 1] = None
-        tokens = sum(self._tokens(which, file) for which, file in wanted)
-        if tokens * (2 if self._parts[0].rows.vocab_size <= 1 << 16 else 4) > self._limit:
-            return
-        for which, file in wanted:
-            rows = self._parts[which].rows
-            if isinstance(rows, FetchedRows):
-                rows.prefetch([file], self._parts[which].kinds)
+            # The last window of a shard goes on in the next one, where windows are packed.
+            both = [file, file + 1] if windows.cut.pack and file + 1 < count else [file]
+            left -= sum(_token_bytes(windows, number) for number in both)
+            if left < 0:
+                return
+            windows.rows.prefetch(both, windows.kinds)
 
-    def _tokens(self, which: int, file: int) -> int:
-        ends = self._parts[which].rows.token_ends
-        return int(ends[file]) - (int(ends[file - 1]) if file else 0)
+
+def _token_bytes(windows: Windows, file: int) -> int:
+    ends = windows.rows.token_ends
+    count = int(ends[file]) - (int(ends[file - 1]) if file else 0)
+    return count * (2 if windows.rows.vocab_size <= 1 << 16 else 4)

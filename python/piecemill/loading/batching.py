@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from piecemill.errors import PlanError
 from piecemill.files import hash_bytes
-from piecemill.loading.ahead import LookAhead, fetched
+from piecemill.loading.ahead import look_ahead
 from piecemill.loading.feeding import Feeder
 from piecemill.loading.mixing import Draws, Mixture, Parts, Weights, parts_of
 from piecemill.loading.order import Ints, Local, OrderPlan
@@ -335,7 +335,7 @@ class _Job(Generic[Sent]):
         local = plan.order == "local" or isinstance(plan.order, Local)
         ends = [windows.shard_ends for windows in parts.windows] if local else None
         self._draws = Draws([len(windows) for windows in parts.windows], parts.shares, plan.order, plan.seed, ends)
-        self._ahead = LookAhead(parts.windows, self._draws) if fetched(parts.windows) else None
+        self._ahead = look_ahead(parts, self._draws, plan.order)
         self.window = parts.windows[0].cut.window
         self.chunk = 1 if place.single else max(1, CHUNK_TOKENS // (plan.batch_size * self.window))
         self.samples = None if plan.epochs is None else plan.epochs * parts.epoch

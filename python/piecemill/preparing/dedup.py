@@ -30,7 +30,7 @@ from piecemill.executors import Executor, check
 from piecemill.files import Place, unique
 from piecemill.preparing.finish import EXAMPLES
 from piecemill.shards.format import RECORD
-from piecemill.shards.manifest import ENTRIES, Entry, entry_name, parse_entry, piece_name
+from piecemill.shards.manifest import ENTRIES, Entry, parse_entry, piece_name
 from piecemill.shards.writer import rewrite_shard
 
 _PREFIXES = 1 << HASH_PREFIX_BITS
@@ -99,13 +99,13 @@ def _run_all(results: Iterator[tuple[Any, int]]) -> None:
 
 def _saved(place: Place, entry: Entry, names: Mapping[str, int]) -> tuple[int, int]:
     """Documents of a piece, and copies among them; ShardError if its hashes are not there."""
-    name, counts = f"{piece_name(entry.task, entry.piece)}.hashes", entry.hashes or {"documents": 0, "copies": 0}
-    documents, copies = counts["documents"], counts["copies"]
+    piece, counts = piece_name(entry.task, entry.piece), entry.hashes or {"documents": 0, "copies": 0}
+    documents, copies, found = counts["documents"], counts["copies"], names.get(f"{piece}.hashes", 0)
     expected = _STARTS_BYTES + HASH_ITEM_BYTES * (documents - copies) + 4 * copies + 2 * documents
-    if names.get(name) != expected:
+    if found != expected:
         raise ShardError(
-            f"{place.url}/{ENTRIES}/{name}: {names.get(name, 0):,} bytes; expected {expected:,}. Delete "
-            f"{entry_name(entry.task, entry.piece)} and run the same `piecemill prepare` again to make its piece again."
+            f"{place.url}/{ENTRIES}/{piece}.hashes: {found:,} bytes; expected {expected:,}. Delete "
+            f"{ENTRIES}/{piece}*.json and run the same `piecemill prepare` again to make this piece again."
         )
     return documents, copies
 
@@ -159,6 +159,7 @@ def drop_copies(
     new = replace(old, unique=True)
     records, shards = np.empty(documents, RECORD), {}
     for side, split in enumerate(splits):
+        check()
         if split in old.shards:
             rows = np.flatnonzero(sides == side)
             shard, records[rows] = rewrite_shard(place, split, old.shards[split], new.stem, keep[rows], dtype)

@@ -45,7 +45,6 @@ _LOCKS = ".piecemill-locks"
 _LOCK_COUNT = 1024
 _WAIT_SECONDS = 0.05
 _DOWNLOADS_AT_ONCE = 8
-_MOST_AHEAD_BYTES = 1 << 30
 
 
 def open_remote(
@@ -76,6 +75,7 @@ class RemoteShards(Shards):
         super().__init__(cache.folder, split, plan, entries)
         self.place, self.cache = place, cache
         self._pool: ThreadPoolExecutor | None = None
+        self._asked: set[CachedObject] = set()
 
     @property
     def url(self) -> str:
@@ -84,8 +84,8 @@ class RemoteShards(Shards):
 
     @property
     def ahead_bytes(self) -> int:
-        """How many bytes of shards a loader may ask for ahead, so that what is in use stays in the cache."""
-        return min(self.cache.limit // 2, _MOST_AHEAD_BYTES)
+        """How many bytes of shards a loader may ask for, those in use included, so that these stay in the cache."""
+        return self.cache.limit * 3 // 4
 
     def tokenizer(self) -> "Tokenizer":
         """The tokenizer that made the ids, from the folder itself."""
@@ -121,17 +121,15 @@ class RemoteShards(Shards):
         Errors are not reported here: whoever then needs the file gets them.
         """
         wanted = [(self.entries[number], kind) for number in numbers for kind in kinds]
-        missing = [
-            self._object(entry.files[kind], kind) for entry, kind in wanted if not self.path(entry, kind).exists()
-        ]
-        if not missing:
-            return
+        missing = [(entry, kind) for entry, kind in wanted if not self.path(entry, kind).exists()]
         with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(_DOWNLOADS_AT_ONCE, thread_name_prefix="piecemill-download")
-                weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
-            for one in missing:
-                self._pool.submit(_download, self.cache, one)
+            for one in [self._object(entry.files[kind], kind) for entry, kind in missing]:
+                if self._pool is None:
+                    self._pool = ThreadPoolExecutor(_DOWNLOADS_AT_ONCE, thread_name_prefix="piecemill-download")
+                    weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
+                if one not in self._asked:  # else threads would wait for each other's download of one file
+                    self._asked.add(one)
+                    self._pool.submit(_download, self.cache, one, self._asked)
 
     def close(self) -> None:
         """Stop downloading ahead, and wait for downloads that have begun. Reading goes on to work."""
@@ -139,6 +137,7 @@ class RemoteShards(Shards):
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)
+        self._asked.clear()
 
     def path(self, entry: ShardEntry, kind: Kind) -> Path:
         """Where a file of a shard is in the cache, or would be."""
@@ -151,16 +150,19 @@ class RemoteShards(Shards):
         return self.cache.map(self._object(entry.files[kind], kind))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_pool"}
+        return {name: value for name, value in super().__getstate__().items() if name not in ("_pool", "_asked")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({**state, "_pool": None})
+        super().__setstate__({**state, "_pool": None, "_asked": set()})
 
 
-def _download(cache: "Cache", one: "CachedObject") -> None:
-    # At the end of the program, what is still waiting is not begun.
-    if threading.main_thread().is_alive():
-        cache.map(one)
+def _download(cache: "Cache", one: "CachedObject", asked: "set[CachedObject]") -> None:
+    try:
+        # At the end of the program, what is still waiting is not begun.
+        if threading.main_thread().is_alive():
+            cache.map(one)
+    finally:
+        asked.discard(one)
 
 
 @dataclass(frozen=True, slots=True)

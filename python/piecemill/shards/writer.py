@@ -93,11 +93,20 @@ def rewrite_shard(
     def read(kind: Kind, start: int, stop: int) -> NDArray[Any]:
         item = dtype_of(kind, np.dtype(dtype))
         first, last = (HEADER_BYTES[kind] + item.itemsize * number for number in (start, stop))
-        data = np.frombuffer(place.read(f"{split}/{old.files[kind].name}", first, last), np.uint8)
-        hashes[kind].update(data)
-        return data.view(item)
+        array = np.frombuffer(place.read(f"{split}/{old.files[kind].name}", first, last), item)
+        hashes[kind].update(array.view(np.uint8))
+        return array
+
+    def verify(kind: Kind) -> None:
+        if hashes[kind].hexdigest() != old.files[kind].xxh3:
+            raise ShardError(
+                f"{place.url}/{split}/{old.files[kind].name}: was changed after it was written. Delete it and run the "
+                "same `piecemill prepare` again to make its piece again."
+            )
 
     ends, records = read("ends", 0, old.documents), read("documents", 0, old.documents)
+    verify("ends")
+    verify("documents")
     with ShardWriter(place, split, stem, dtype=np.dtype(dtype)) as writer:
         document = token = 0
         while document < old.documents:
@@ -108,12 +117,7 @@ def rewrite_shard(
                 ids = ids[np.repeat(kept, sizes)]
             writer.append(ids, np.cumsum(sizes[kept]), records[document:stop][kept])
             document, token = stop, int(ends[stop - 1])
-        for kind, file in old.files.items():
-            if hashes[kind].hexdigest() != file.xxh3:
-                raise ShardError(
-                    f"{place.url}/{split}/{file.name}: was changed after it was written. Delete it and run the same "
-                    "`piecemill prepare` again to make its piece again."
-                )
+        verify("tokens")
         return writer.finish(), records
 
 
