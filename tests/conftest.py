@@ -34,9 +34,9 @@ def shared() -> Path:
 
 
 @pytest.fixture(scope="session")
-def ray_cluster():
-    """A Ray cluster of one node with two CPUs; tests may add nodes. Started once: it takes some seconds."""
-    ray = pytest.importorskip("ray")
+def started_cluster():
+    """A Ray cluster of one node with two CPUs. Started once: it takes some seconds."""
+    pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
     here = str(Path(__file__).parent)  # workers import the functions of the tests
@@ -44,10 +44,18 @@ def ray_cluster():
         patch.setenv("PYTHONPATH", here, prepend=os.pathsep)
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-        ray.init(cluster.address, log_to_driver=False, logging_level="error")
         yield cluster
-        ray.shutdown()
         cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def ray_cluster(started_cluster):
+    """The Ray cluster, to which this process is connected; tests may add nodes. Disconnected for tests that fork."""
+    import ray
+
+    ray.init(started_cluster.address, log_to_driver=False, logging_level="error")
+    yield started_cluster
+    ray.shutdown()
 
 
 @pytest.fixture(scope="session")

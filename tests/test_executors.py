@@ -1,15 +1,19 @@
 """Executors: every task once, results as they finish, the first error ends all."""
 
 import doctest
+import os
 import threading
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
+from multiprocessing import get_context
+from typing import NamedTuple
 
 import pytest
 
 import piecemill.executors
-from piecemill.errors import PlanError, SourceError, Stopped
+from piecemill.errors import ExecutorError, PlanError, SourceError, Stopped
 from piecemill.executors import check, open_executor
-from piecemill.executors.local import LocalExecutor
+from piecemill.executors.local import FuturesExecutor, LocalExecutor
 
 
 def double(number):
@@ -151,6 +155,91 @@ def test_ticks_have_the_latest_progress_of_each_running_task():
     list(LocalExecutor(2).map(reports, [0, 1], on_tick))
     assert seen[-1] == []  # finished tasks are reported by their results only
     assert [(0, 2), (1, 2)] in seen
+
+
+# Executors of the user's
+
+
+def die(number):
+    os._exit(number)
+
+
+def test_a_pool_is_given_few_tasks_at_a_time_and_stays_open():
+    taken = []
+
+    class Tasks(list):
+        def __getitem__(self, number):
+            taken.append(number)
+            return super().__getitem__(number)
+
+    with ThreadPoolExecutor(2) as pool:
+        results = FuturesExecutor(pool, in_flight=5).map(double, Tasks(range(100)))
+        for done, _ in enumerate(results, 1):
+            assert max(taken) < done + 5
+        assert done == 100
+        assert pool.submit(double, 4).result() == 8
+
+
+def test_threads_of_a_pool_are_cancelled_too():
+    runs, ended = threading.Event(), []
+
+    def until_cancelled(number):
+        runs.set()
+        try:
+            while True:
+                check()
+        finally:
+            ended.append(number)
+
+    def interrupt(_):
+        assert runs.wait(60)
+        raise KeyboardInterrupt
+
+    with ThreadPoolExecutor(1) as pool:
+        with (
+            pytest.raises(KeyboardInterrupt),
+            closing(open_executor(pool).map(until_cancelled, [1, 2], interrupt)) as all_,
+        ):
+            list(all_)
+        assert ended == [1]
+
+
+def test_a_lost_process_of_a_pool_ends_the_run_with_what_to_do():
+    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+    with pool, pytest.raises(ExecutorError, match=r"a worker process was lost: .*Run it again"):
+        list(open_executor(pool).map(die, [3, 4]))
+
+
+# Parts
+
+
+class Task(NamedTuple):
+    number: int
+
+    @property
+    def index(self):
+        return self.number
+
+
+@pytest.mark.parametrize("parts", [1, 2, 5, 64])
+def test_parts_have_every_task_once(parts):
+    tasks = [Task(number) for number in range(20)]
+    found = [open_executor(part=f"{number}/{parts}").map(double_index, tasks) for number in range(1, parts + 1)]
+    assert sorted(task.index for part in found for task, _ in part) == list(range(20))
+
+
+def double_index(task):
+    return 2 * task.index
+
+
+def test_a_part_goes_by_the_index_of_a_task_not_by_its_place_in_the_list():
+    left = [Task(number) for number in (1, 4, 5, 8)]  # the others are done
+    assert sorted(open_executor(part="2/4").map(double_index, left)) == [(Task(1), 2), (Task(5), 10)]
+
+
+def test_an_address_without_ray_is_refused():
+    with pytest.raises(PlanError, match=r"ray_address='auto' and executor='local'.*needs executor='ray'"):
+        open_executor("local", ray_address="auto")
 
 
 def test_outside_an_executor_check_does_nothing():

@@ -1,6 +1,5 @@
 """Words counted on any executor, and merged: the vocabulary is that of one machine."""
 
-import json
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 
@@ -10,6 +9,7 @@ import pytest
 
 import piecemill as pm
 from command import piecemill
+from corpora import write_jsonl
 from piecemill.errors import PlanError, SourceError
 from piecemill.sources import open_source
 
@@ -21,8 +21,10 @@ def corpus(tmp_path_factory, stdlib_texts):
     for number, text in enumerate(stdlib_texts[:30]):
         (folder / f"{number:02}.txt").write_text(text, encoding="utf-8")
     pq.write_table(pa.table({"text": stdlib_texts[30:60]}), folder / "rows.parquet", row_group_size=5)
-    lines = [json.dumps({"text": text}) for text in stdlib_texts[60:90]]
-    (folder / "lines.jsonl").write_text("\n".join([*lines[:20], "{bad", *lines[20:]]), encoding="utf-8")
+    for number in range(60, 90, 5):
+        write_jsonl(folder / f"{number}.jsonl", stdlib_texts[number : number + 5])
+    with open(folder / "85.jsonl", "a") as lines:
+        lines.write("{bad\n")
     return folder
 
 
@@ -84,7 +86,7 @@ def test_progress_ends_at_everything(corpus):
 
 
 def test_an_error_of_a_task_is_raised_as_it_is(corpus):
-    with ThreadPoolExecutor(2) as executor, pytest.raises(SourceError, match=r"lines\.jsonl:21: broken JSON"):
+    with ThreadPoolExecutor(2) as executor, pytest.raises(SourceError, match=r"85\.jsonl:6: broken JSON"):
         pm.train_bpe(corpus, vocab_size=300, executor=executor)
 
 
