@@ -26,10 +26,10 @@ from corpora import (
 from piecemill import prepare
 from piecemill._core import gather_tokens
 from piecemill.errors import PlanError, ShardError, SourceError, Stopped
+from piecemill.machine import memory_now
 from piecemill.preparing import PreparePlan
 from piecemill.preparing.selection import Splits
 from piecemill.tokenizers import Tokenizer
-from piecemill.training.stages import memory_now
 
 SMALL = {"block_bytes": "4KiB", "piece_bytes": "8KiB"}
 

@@ -17,7 +17,7 @@ from cyclopts.config import Dict
 
 from piecemill._core import __version__
 from piecemill.actions import commands as actions
-from piecemill.command import Flag, print_result
+from piecemill.command import Flag, as_flags, print_result
 from piecemill.errors import PiecemillError, PlanError, SplitError
 from piecemill.executors import ExecutorOptions, PartOptions
 from piecemill.preparing.plan import PreparePlan
@@ -41,6 +41,11 @@ app = App(
     default_parameter=Parameter(negative_iterable=(), show_default=_shown),
     suppress_keyboard_interrupt=False,
 )
+as_flags(
+    TrainPlan,
+    special_tokens=Parameter(name=("--special-token", "--special-tokens"), negative="--no-special-tokens"),
+    from_counts=Parameter(consume_multiple=True),
+)
 app.meta.suppress_keyboard_interrupt = False  # what stopped the command is for `__main__` to say
 
 
@@ -59,7 +64,7 @@ def train(
     Parameters
     ----------
     sources
-        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow.
+        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather.
     out
         Folder for the tokenizer. Without it, and with --save-counts, words are only counted.
     force
@@ -112,7 +117,7 @@ def prepare(
     Parameters
     ----------
     sources
-        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow.
+        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather.
     tokenizer
         A folder saved by `piecemill train`, a tokenizer.json, .model or .tiktoken file, or a Hugging Face hub id.
     engine

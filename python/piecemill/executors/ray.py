@@ -5,6 +5,7 @@ the function has loaded, such as a tokenizer, is loaded once per worker. Only re
 task again if its worker or node was lost; an error that the function itself raised ends the run.
 """
 
+import os
 import socket
 import time
 import uuid
@@ -48,7 +49,7 @@ class RayExecutor:
     ) -> Generator[tuple[T, R], None, None]:
         """(task, result) as they finish; the first error cancels the other tasks and is raised."""
         self._connect()
-        run, shared = uuid.uuid4().hex, [ray.put(function)]  # in a list, a reference is passed on as it is
+        run, shared = uuid.uuid4().hex, [ray.put((function, os.getcwd()))]  # in a list, a reference stays one
         remote = ray.remote(num_cpus=1, max_retries=RETRIES, retry_exceptions=False)(_run)
         reports = _Reports(run)
         pending: dict[Any, int] = {}
@@ -100,7 +101,8 @@ def _result(reference: Any, task: object) -> Any:
             raise error.cause from error
         raise
     except exceptions.RayError as error:
-        name = f"task {getattr(task, 'index', task)}"
+        index = getattr(task, "index", task)
+        name = f"task {index if isinstance(index, int) else task}"
         raise ExecutorError(
             f"{name}: Ray gave up on it after {RETRIES + 1} attempts: {str(error).strip() or type(error).__name__} "
             "If it is always the same task, its worker may lack memory. Run it again to go on."
@@ -114,7 +116,10 @@ _functions: dict[str, Callable[[Any], Any]] = {}
 def _run(run: str, shared: list[Any], task: Any, number: int) -> Any:
     if run not in _functions:
         _functions.clear()  # of a run before this one
-        _functions[run] = ray.get(shared[0])
+        function, folder = ray.get(shared[0])
+        with suppress(OSError):  # relative paths are those of the driver; a node without that folder needs whole ones
+            os.chdir(folder)
+        _functions[run] = function
     reported = time.monotonic()
 
     def checkpoint(progress: Any) -> None:

@@ -4,12 +4,12 @@ Options that the output depends on are stored in plan.json, and a resumed run mu
 may change between runs.
 """
 
-import os
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from piecemill import machine
 from piecemill.errors import PlanError
 from piecemill.preparing.selection import Splits, parse_weights
 from piecemill.sizes import parse_size
@@ -118,7 +118,7 @@ class PreparePlan(SourceOptions):
     @property
     def cores(self) -> int:
         """Cores this process may use."""
-        return len(os.sched_getaffinity(0))
+        return machine.cores()
 
     def output(self) -> dict[str, Any]:
         """The options that the output depends on, sizes as numbers, ready for JSON."""

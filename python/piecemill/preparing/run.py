@@ -20,6 +20,7 @@ from piecemill import _core
 from piecemill.errors import PlanError, ShardError, Stopped
 from piecemill.executors import Executor, open_executor
 from piecemill.files import Place, open_place
+from piecemill.machine import memory_now, memory_peak
 from piecemill.plans import with_options
 from piecemill.preparing.dedup import drop_later_copies
 from piecemill.preparing.finish import Totals, finish
@@ -34,7 +35,6 @@ from piecemill.shards.format import VERSION, token_dtype
 from piecemill.shards.manifest import delete_entry, delete_replaced, newest_entries
 from piecemill.sources import Source, Task
 from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve_eos
-from piecemill.training.stages import memory_now, memory_peak
 
 OnProgress = Callable[[PrepareProgress], None]
 

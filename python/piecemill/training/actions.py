@@ -21,11 +21,12 @@ from piecemill.actions.items import Items
 from piecemill.actions.tokenizer import ActionTokenizer
 from piecemill.actions.vocabulary import ActionVocabulary
 from piecemill.errors import PlanError, SourceError, TrainingError
+from piecemill.machine import memory_now
 from piecemill.plans import with_options
 from piecemill.sizes import show_count, show_seconds
 from piecemill.training.actions_plan import ActionsPlan
 from piecemill.training.remaining import Moment, Remaining
-from piecemill.training.stages import Stages, memory_now
+from piecemill.training.stages import Stages
 
 # Work is counted in sequences that are looked at. What a merge costs beside them, and what one that changes costs;
 # from recorded runs (`benchmarks/actions.py --traces`).

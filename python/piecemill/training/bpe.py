@@ -22,6 +22,8 @@ import numpy as np
 from piecemill import _core
 from piecemill.errors import PlanError, TokenizerError
 from piecemill.executors import Executor, open_executor
+from piecemill.files import new_file
+from piecemill.machine import memory_now
 from piecemill.plans import with_options
 from piecemill.sources import Documents, Source, Tally
 from piecemill.sources.options import NOT_STORED
@@ -37,7 +39,6 @@ from piecemill.training.counts import (
     check_files,
     check_not_a_source,
     load_counts,
-    new_file,
     not_read,
     write_counts,
 )
@@ -46,7 +47,7 @@ from piecemill.training.plan import TrainPlan
 from piecemill.training.progress import Stage, TrainProgress
 from piecemill.training.remaining import Remaining, moment
 from piecemill.training.result import Counted
-from piecemill.training.stages import Stages, memory_now
+from piecemill.training.stages import Stages
 
 OnProgress = Callable[[TrainProgress], None]
 

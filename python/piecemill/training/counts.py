@@ -7,7 +7,6 @@ metadata what the counts were made with. Counts made with different splits canno
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -81,21 +80,6 @@ def check_not_a_source(save: Path, source: Source) -> None:
         path = file.path.removeprefix("file://")
         if file.size == size and os.path.exists(path) and save.samefile(path):
             raise PlanError(f"save_counts={str(save)!r}: is {path} of the source, and is never replaced.")
-
-
-@contextmanager
-def new_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that is at `path` once everything was written to it, and nowhere if that was stopped."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def not_read(tally: Tally) -> dict[str, Any]:
