@@ -16,7 +16,7 @@ import pytest
 
 import piecemill as pm
 from loadable import some_documents, write_rows
-from piecemill.errors import LoadError, PlanError, ShardError
+from piecemill.errors import LoadError, PlanError, ShardError, StoreError
 from piecemill.loading import Local, Windows, batches, mix
 from piecemill.objects import ObjectPlace
 from piecemill.shards import RECORD, ShardWriter
@@ -478,6 +478,12 @@ def test_prepare_writes_the_same_objects_to_a_bucket_as_files_to_a_folder(s3, tm
         for method in ("PUT", "GET", "POST", "HEAD"):
             faults.add(method, "out/", 503, "cut", "lost", 429)
         bucket = s3.bucket()
+        stopping = "entries/000002"
+        faults.add("PUT", stopping, 403)  # not one that passes: the run ends, and the next one goes on
+        with pytest.raises(StoreError, match=rf"{stopping}.*the store answered 403\. Check the credentials"):
+            pm.prepare(tmp_path / "corpus", tok, out=f"s3://{bucket}/out", **options)
+        for method in ("PUT", "GET"):
+            faults.add(method, "out/", 503, "cut", "lost", 429)
         summary = pm.prepare(tmp_path / "corpus", tok, out=f"s3://{bucket}/out", **options)
         place = ObjectPlace(f"s3://{bucket}/out")
         names = {
