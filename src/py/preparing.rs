@@ -94,6 +94,7 @@ fn sort_hashes<'py>(
 
 /// For each run, the documents whose hash an earlier run holds: end to end, and where those of each start.
 #[pyfunction]
+#[allow(clippy::type_complexity)]
 fn later_copies<'py>(
     py: Python<'py>,
     runs: Vec<PyReadonlyArray1<'py, u8>>,
