@@ -17,22 +17,27 @@ import numpy as np
 import torch
 
 import piecemill as pm
+from piecemill.files import LocalPlace
 from piecemill.loading import batches as plain
 from piecemill.loading.torch import batches
 from piecemill.shards import RECORD, ShardWriter, write_stats
+from piecemill.shards.manifest import NAME, piece_name
 
 
 def made_up(folder: Path, tokens: int = 20_000_000) -> Path:
-    plan = {"format": 1, "vocab_size": 50_257, "splits": {"all": 1}, "bos": None, "eos": 0}
+    plan = {"format": 2, "vocab_size": 50_257, "splits": {"all": 1}, "bos": None, "eos": 0}
     folder.mkdir()
     (folder / "plan.json").write_text(json.dumps(plan))
     (folder / "files.jsonl").write_text("")
-    writer = ShardWriter(folder / "all", dtype=np.dtype("<u2"), shard_tokens=tokens // 4)
-    for number in range(20):
-        ids = np.random.default_rng(number).integers(0, 50_257, tokens // 20).astype("<u2")
-        writer.append(ids, np.array([len(ids)]), np.zeros(1, RECORD))
-    writer.finish()
-    write_stats(folder, {})
+    place, lines = LocalPlace(folder), []
+    for shard in range(4):
+        with ShardWriter(place, "all", piece_name(shard, 0), dtype=np.dtype("<u2")) as writer:
+            for number in range(5):
+                ids = np.random.default_rng(5 * shard + number).integers(0, 50_257, tokens // 20).astype("<u2")
+                writer.append(ids, np.array([len(ids)]), np.zeros(1, RECORD))
+            lines.append(writer.finish().line(shard))
+    place.write(f"all/{NAME}", "".join(lines).encode())
+    write_stats(place, {})
     return folder
 
 

@@ -11,12 +11,12 @@
 
 use crate::error::{Error, Result};
 use crate::pretoken::Split;
+use crate::runs::{self, Item, SpilledRun};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::cmp::{Ordering, Reverse};
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufRead, BufWriter, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -177,17 +177,38 @@ impl Table {
     }
 }
 
-/// So many runs of a kind are merged into one: no more than a few times as many files are open at a time.
+/// This many runs of one level are merged into one of the next: only a few times as many files are open at once.
 #[cfg(not(test))]
 const MANY_RUNS: usize = 64;
 #[cfg(test)]
 const MANY_RUNS: usize = 3;
 
-/// Words on disk, sorted by their bytes.
-struct Run {
-    file: File,
-    /// How often its words were merged from other runs.
-    merged: u32,
+/// A word on disk, and how often it occurred; runs are sorted by the word's bytes.
+#[derive(Default)]
+struct Counted {
+    word: Vec<u8>,
+    count: u64,
+}
+
+impl Item for Counted {
+    fn order(&self, other: &Self) -> Ordering {
+        self.word.cmp(&other.word)
+    }
+
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        out.write_all(&(self.word.len() as u64).to_le_bytes())?;
+        out.write_all(&self.count.to_le_bytes())?;
+        out.write_all(&self.word)
+    }
+
+    fn read(&mut self, from: &mut impl BufRead) -> io::Result<()> {
+        let mut head = [0; 8];
+        from.read_exact(&mut head)?;
+        self.word.resize(u64::from_le_bytes(head) as usize, 0);
+        from.read_exact(&mut head)?;
+        self.count = u64::from_le_bytes(head);
+        from.read_exact(&mut self.word)
+    }
 }
 
 /// Counts the pretokens of documents, from any number of threads at once.
@@ -196,7 +217,8 @@ pub struct Counter {
     budget: usize,
     spill_dir: PathBuf,
     idle: Mutex<Vec<Table>>,
-    runs: Mutex<Vec<Run>>,
+    /// Runs on disk, and how often the words of each were merged.
+    runs: Mutex<Vec<(u32, SpilledRun)>>,
     used: AtomicUsize,
     distinct: AtomicUsize,
     /// Sum of all counts from elsewhere.
@@ -290,32 +312,43 @@ impl Counter {
         let words = table.into_counts();
         let mut order: Vec<usize> = (0..words.counts.len()).collect();
         order.sort_unstable_by_key(|&at| words.word(at));
-        let mut run = RunWriter::new(&self.spill_dir).map_err(|error| self.failed(error))?;
-        for at in order {
-            run.write(words.word(at), words.counts[at]).map_err(|error| self.failed(error))?;
-        }
+        let mut item = Counted::default();
+        let run = self.write_run(|out| {
+            order.iter().try_for_each(|&at| {
+                item.word.clear();
+                item.word.extend_from_slice(words.word(at));
+                item.count = words.counts[at];
+                item.write(out)
+            })
+        })?;
         self.spills.fetch_add(1, Relaxed);
         self.keep(run)
     }
 
-    /// Adds a run to the others, and merges those of its kind if they are many.
-    fn keep(&self, mut run: RunWriter) -> Result<()> {
-        let mut merged = 0;
-        loop {
-            let (file, bytes) = run.finish().map_err(|error| self.failed(error))?;
-            self.spilled_bytes.fetch_add(bytes, Relaxed);
+    fn write_run(&self, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<SpilledRun> {
+        let written = SpilledRun::create(&self.spill_dir).and_then(|mut out| {
+            write(&mut out)?;
+            SpilledRun::finish(out)
+        });
+        let run = written.map_err(|error| self.failed(error))?;
+        self.spilled_bytes.fetch_add(run.bytes, Relaxed);
+        Ok(run)
+    }
+
+    /// Adds a run to the others, and merges those of its level if they are many.
+    fn keep(&self, mut run: SpilledRun) -> Result<()> {
+        for level in 0.. {
             let mut runs = lock(&self.runs);
-            runs.push(Run { file, merged });
-            if runs.iter().filter(|run| run.merged == merged).count() < MANY_RUNS {
-                return Ok(());
+            runs.push((level, run));
+            if runs.iter().filter(|(other, _)| *other == level).count() < MANY_RUNS {
+                break;
             }
-            let (alike, others) = std::mem::take(&mut *runs).into_iter().partition(|run| run.merged == merged);
+            let (alike, others) = std::mem::take(&mut *runs).into_iter().partition(|(other, _)| *other == level);
             *runs = others;
             drop(runs);
-            run = RunWriter::new(&self.spill_dir).map_err(|error| self.failed(error))?;
-            merge_runs(alike, |word, count| run.write(word, count)).map_err(|error| self.failed(error))?;
-            merged += 1;
+            run = self.write_run(|out| merge_counts(alike, |word| word.write(out)))?;
         }
+        Ok(())
     }
 
     fn failed(&self, error: io::Error) -> Error {
@@ -340,11 +373,11 @@ impl Counter {
         }
         let runs = std::mem::take(&mut *lock(&self.runs));
         let mut counts = WordCounts::default();
-        let push = |word: &[u8], count| {
-            counts.push(word, count);
+        let push = |word: &Counted| {
+            counts.push(&word.word, word.count);
             Ok(())
         };
-        merge_runs(runs, push).map_err(|error| {
+        merge_counts(runs, push).map_err(|error| {
             Error::Training(format!("{}: cannot read spilled counts back: {error}", self.spill_dir.display()))
         })?;
         self.distinct.store(counts.counts.len(), Relaxed);
@@ -366,105 +399,24 @@ fn absorb_all(mut tables: Vec<Table>) -> Table {
     tables.pop().unwrap_or_default()
 }
 
-/// A file that has no name any more, so that it goes when the process does, however it ends.
-fn unnamed_file(dir: &std::path::Path) -> io::Result<File> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    loop {
-        let path = dir.join(format!("piecemill-{}-{}.counts", std::process::id(), NEXT.fetch_add(1, Relaxed)));
-        match File::options().read(true).write(true).create_new(true).open(&path) {
-            // Containers that share a folder can have the same process number.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-            Err(error) => return Err(error),
-            Ok(file) => return std::fs::remove_file(&path).map(|()| file),
+/// Calls `each` with every word of `runs` and the sum of its counts, in the order of the words' bytes.
+fn merge_counts(runs: Vec<(u32, SpilledRun)>, mut each: impl FnMut(&Counted) -> io::Result<()>) -> io::Result<()> {
+    let open = runs.into_iter().map(|(_, run)| run.open()).collect::<io::Result<Vec<_>>>()?;
+    let mut sum = Counted::default();
+    runs::merge(open, |item: &Counted, _| {
+        // A word on disk was counted at least once: only the sum that has not begun is 0.
+        if sum.count > 0 && sum.word == item.word {
+            sum.count += item.count;
+            return Ok(());
         }
-    }
-}
-
-struct RunWriter {
-    out: BufWriter<File>,
-    bytes: u64,
-}
-
-impl RunWriter {
-    fn new(dir: &std::path::Path) -> io::Result<Self> {
-        Ok(RunWriter { out: BufWriter::with_capacity(1 << 20, unnamed_file(dir)?), bytes: 0 })
-    }
-
-    fn write(&mut self, word: &[u8], count: u64) -> io::Result<()> {
-        self.out.write_all(&(word.len() as u64).to_le_bytes())?;
-        self.out.write_all(&count.to_le_bytes())?;
-        self.out.write_all(word)?;
-        self.bytes += 16 + word.len() as u64;
+        if sum.count > 0 {
+            each(&sum)?;
+        }
+        sum.word.clone_from(&item.word);
+        sum.count = item.count;
         Ok(())
-    }
-
-    /// The file, and the bytes in it.
-    fn finish(self) -> io::Result<(File, u64)> {
-        Ok((self.out.into_inner()?, self.bytes))
-    }
-}
-
-struct RunReader {
-    reader: BufReader<File>,
-    word: Vec<u8>,
-    count: u64,
-}
-
-impl RunReader {
-    fn open(mut file: File) -> io::Result<Self> {
-        io::Seek::rewind(&mut file)?;
-        Ok(RunReader { reader: BufReader::with_capacity(1 << 16, file), word: Vec::new(), count: 0 })
-    }
-
-    /// Reads the next word; false at the end.
-    fn next(&mut self) -> io::Result<bool> {
-        let mut head = [0; 8];
-        match self.reader.read_exact(&mut head) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
-            other => other?,
-        }
-        self.word.resize(u64::from_le_bytes(head) as usize, 0);
-        self.reader.read_exact(&mut head)?;
-        self.count = u64::from_le_bytes(head);
-        self.reader.read_exact(&mut self.word)?;
-        Ok(true)
-    }
-}
-
-/// Sums sorted runs into one: calls `each` with every word and its count, in order of the words' bytes.
-fn merge_runs(runs: Vec<Run>, mut each: impl FnMut(&[u8], u64) -> io::Result<()>) -> io::Result<()> {
-    let mut readers = Vec::with_capacity(runs.len());
-    let mut heads = BinaryHeap::new();
-    for (at, run) in runs.into_iter().enumerate() {
-        let mut reader = RunReader::open(run.file)?;
-        if reader.next()? {
-            heads.push(Reverse((reader.word.clone(), at)));
-        }
-        readers.push(reader);
-    }
-    let mut word: Vec<u8> = Vec::new();
-    let mut total = 0;
-    while let Some(mut head) = heads.peek_mut() {
-        let Reverse((head_word, at)) = &mut *head;
-        if *head_word != word || total == 0 {
-            if total > 0 {
-                each(&word, total)?;
-            }
-            word.clone_from(head_word);
-            total = 0;
-        }
-        let reader = &mut readers[*at];
-        total += reader.count;
-        if reader.next()? {
-            head_word.clone_from(&reader.word);
-        } else {
-            std::collections::binary_heap::PeekMut::pop(head);
-        }
-    }
-    if total > 0 {
-        each(&word, total)?;
-    }
-    Ok(())
+    })?;
+    if sum.count > 0 { each(&sum) } else { Ok(()) }
 }
 
 /// The documents or words of a flat buffer.

@@ -4,6 +4,7 @@
 //! sources: files ─▶ documents
 //! documents (bytes + ends) ─▶ pretoken: spans ─▶ count: distinct pretokens ─▶ bpe: merges
 //! documents (bytes + ends) ─▶ encode: ids + ends
+//! documents ─▶ dedup: later copies; runs: sorted on disk, for count and dedup
 //! sequences of items (ids + ends), features of items ─▶ actions: merges
 //! ```
 //!
@@ -25,6 +26,7 @@ pub mod pretoken;
 pub mod progress;
 #[cfg(feature = "python")]
 mod py;
+pub mod runs;
 pub mod sources;
 
 pub use error::{Error, Result};

@@ -1,5 +1,6 @@
 """Real text for the tests: the interpreter's own standard library, and `../shared` where it is present."""
 
+import os
 import sysconfig
 from pathlib import Path
 
@@ -30,3 +31,39 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("needs ../shared, which is not beside this checkout")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def started_cluster():
+    """A Ray cluster of one node with two CPUs. Started once: it takes some seconds."""
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    here = str(Path(__file__).parent)  # workers import the functions of the tests
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", here, prepend=os.pathsep)
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+        yield cluster
+        cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def ray_cluster(started_cluster):
+    """The Ray cluster, to which this process is connected; tests may add nodes. Disconnected for tests that fork."""
+    import ray
+
+    ray.init(started_cluster.address, log_to_driver=False, logging_level="error")
+    yield started_cluster
+    ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def s3():
+    """moto's S3 server on loopback."""
+    pytest.importorskip("moto")
+    from stores import Server
+
+    server = Server()
+    yield server
+    server.stop()

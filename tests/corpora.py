@@ -3,6 +3,8 @@
 import json
 import os
 import random
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -75,9 +77,34 @@ def split_texts(folder: Path, split: str, tokenizer: Tokenizer) -> list[str]:
     return found
 
 
-def journal(folder: Path) -> list[dict]:
-    """The records of a run that is not finished."""
-    return [json.loads(line)["record"] for line in (folder / ".journal.jsonl").read_text().splitlines()]
+def entries(folder: Path) -> list[dict]:
+    """What the entries of a folder say, in corpus order."""
+    paths = sorted((folder / "entries").glob("*.json"))
+    return [json.loads(path.read_text()) for path in paths]
+
+
+@contextmanager
+def failing_after(count: int, error: BaseException, ending: str = ".json"):
+    """Makes the rename that would give the next file with this `ending` its name fail, after `count` have succeeded.
+
+    With the default this is the entry after the first `count`: the run has made so many pieces.
+    """
+    real, lock, seen = os.replace, threading.Lock(), 0
+
+    def replace(source, target):
+        nonlocal seen
+        if "/entries/" in str(target) and str(target).endswith(ending):
+            with lock:
+                seen += 1
+                if seen > count:
+                    raise error
+        real(source, target)
+
+    os.replace = replace
+    try:
+        yield
+    finally:
+        os.replace = real
 
 
 def change_keeping_time(path: Path, data: bytes) -> None:

@@ -2,17 +2,21 @@
 `test_prepare_faults.py` and `make soak`.
 
 The script has a single thread and forks a child per run, so a run costs no start of an interpreter. A child counts
-everything that leaves a mark on disk (writes, renames, syncs, deletes, cuts) and kills itself with SIGKILL right
-before or in the middle of the one it was told; the product knows nothing of it.
+everything that leaves a mark on disk (writes, renames, links, syncs, deletes, new folders) and kills itself with
+SIGKILL right before, or in the middle of, the one it was given. It replaces functions of `os` and `open`, and knows
+nothing of how the product is made.
 
     python tests/killer.py SPEC.json      prints one JSON line: how many marks there are, how many kills, what differed
 """
 
+import builtins
+import io
 import json
 import os
 import random
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -25,20 +29,46 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Written:
+    """A file opened to write, of which each write is a mark."""
+
+    def __init__(self, file: Any, mark: Any) -> None:
+        self._file, self._mark = file, mark
+
+    def write(self, data: Any) -> int:
+        part = data[: len(data) // 2] if isinstance(data, str) else memoryview(data).cast("B")[: len(data) // 2]
+
+        def half() -> None:
+            self._file.write(part)
+            self._file.flush()
+
+        self._mark(half)
+        return self._file.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def __enter__(self) -> "Written":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._file.close()
+
+
 def arm(at: int | None) -> None:
-    """Count marks from here on; die at mark number `at`, writing half of what was to be written."""
-    from piecemill.preparing import journal
-    from piecemill.shards import writer
+    """Count marks from here on; die at mark number `at`, after half of what was to be written."""
+    lock = threading.Lock()
 
-    def mark(half=None) -> None:
+    def mark(half: Any = None) -> None:
         global MARKS
-        MARKS += 1
-        if at == MARKS:
-            if half is not None:
-                half()
-            die()
+        with lock:
+            MARKS += 1
+            if at == MARKS:
+                if half is not None:
+                    half()
+                die()
 
-    for name in ("fsync", "rename", "replace", "unlink"):
+    for name in ("fsync", "link", "mkdir", "rename", "replace", "rmdir", "truncate", "unlink"):
         real = getattr(os, name)
 
         def counted(*args: Any, real: Any = real, **more: Any) -> Any:
@@ -46,20 +76,13 @@ def arm(at: int | None) -> None:
             return real(*args, **more)
 
         setattr(os, name, counted)
-    real_part = writer._Part.write
+    real_open = io.open
 
-    def write_part(self: Any, data: Any) -> None:
-        mark(lambda: real_part(self, data[: len(data) // 2]))
-        real_part(self, data)
+    def opened(file: Any, mode: str = "r", *args: Any, **more: Any) -> Any:
+        made = real_open(file, mode, *args, **more)
+        return Written(made, mark) if set(mode) & set("wxa+") else made
 
-    writer._Part.write = write_part
-    real_line = journal.Journal.write
-
-    def write_line(self: Any, record: Any) -> None:
-        mark(lambda: self._file.write(b'{"xxh3":"00'))
-        real_line(self, record)
-
-    journal.Journal.write = write_line
+    io.open = builtins.open = opened  # `Path.write_bytes` calls the first
 
 
 def child(spec: dict[str, Any], out: Path, tokenizer: Any, at: int | None, delay: float | None, workers: int) -> int:

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 import piecemill as pm
-from piecemill.shards import RECORD, ShardWriter, token_dtype, write_stats
+from piecemill.shards import RECORD, token_dtype
+from prepared import SplitWriter, complete
 
 
 def write_rows(
@@ -23,16 +24,16 @@ def write_rows(
     """Write documents of ids as a prepared folder of one split, and open it; `groups` has the group of each."""
     folder.mkdir(parents=True)
     stored = [{"pattern": None if n == 0 else f"{n}/**", "weight": weight} for n, weight in enumerate(weights)]
-    plan = {"format": 1, "vocab_size": vocab_size, "splits": {"all": 1}, "bos": None, "eos": eos, "groups": stored}
+    plan = {"format": 2, "vocab_size": vocab_size, "splits": {"all": 1}, "bos": None, "eos": eos, "groups": stored}
     (folder / "plan.json").write_text(json.dumps(plan))
     (folder / "files.jsonl").write_text('{"path": "a.txt", "bytes": 10}\n')
-    writer = ShardWriter(folder / "all", dtype=token_dtype(vocab_size), shard_tokens=shard_tokens)
+    writer = SplitWriter(folder / "all", dtype=token_dtype(vocab_size), shard_tokens=shard_tokens)
     for number, document in enumerate(documents):
         record = np.zeros(1, RECORD)
         record["group"] = groups[number] if groups else 0
         writer.append(np.array(document, token_dtype(vocab_size)), np.array([len(document)]), record)
     writer.finish()
-    write_stats(folder, {})
+    complete(folder, {})
     return pm.open_shards(folder)
 
 

@@ -7,8 +7,58 @@ from pathlib import Path
 import numpy as np
 
 from piecemill import _core
+from piecemill.files import LocalPlace
 from piecemill.shards import RECORD, ShardWriter, token_dtype, write_stats
+from piecemill.shards.manifest import ENTRIES, NAME, Entry, ShardEntry, entry_files, piece_name
 from piecemill.tokenizers import Tokenizer
+
+TALLY = {"documents": 0, "text_bytes": 0, "source_bytes": 0, "left_out": {}, "skipped_count": 0, "skipped": []}
+
+
+class SplitWriter:
+    """Writes a split as `prepare` would: a piece, with an entry, ends after the block that fills `shard_tokens`.
+
+    The splits of a folder must be written one after another: each is a task of its own.
+    """
+
+    def __init__(self, folder: Path, *, dtype, shard_tokens: int = 1000) -> None:
+        self.place, self.split, self.dtype, self.shard_tokens = (
+            LocalPlace(folder.parent),
+            folder.name,
+            dtype,
+            shard_tokens,
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        self.task = max((task + 1 for task, *_ in entry_files(self.place.sizes(ENTRIES))), default=0)
+        self.shards: list[ShardEntry] = []
+        self.writer, self.tokens = None, 0
+
+    def append(self, ids, ends, records) -> None:
+        if self.writer is None:
+            stem = piece_name(self.task, len(self.shards))
+            self.writer, self.tokens = ShardWriter(self.place, self.split, stem, dtype=self.dtype), 0
+        self.writer.append(ids, ends, records)
+        self.tokens += len(ids)
+        if self.tokens >= self.shard_tokens:
+            self._end_piece()
+
+    def _end_piece(self) -> None:
+        if self.writer is not None and (shard := self.writer.finish()) is not None:
+            entry = Entry(self.task, len(self.shards), False, "", "file", TALLY, {}, {self.split: shard})
+            self.place.write(entry.name, entry.to_json())
+            self.shards.append(shard)
+        self.writer = None
+
+    def finish(self) -> None:
+        self._end_piece()
+        lines = [shard.line(number) for number, shard in enumerate(self.shards)]
+        self.place.write(f"{self.split}/{NAME}", "".join(lines).encode())
+
+
+def complete(folder: Path, stats: dict) -> None:
+    """Write stats.json, and leave nothing but what a complete folder has."""
+    write_stats(LocalPlace(folder), stats)
+    (folder / ".scratch").rmdir()
 
 
 def block(texts: Sequence[str], tok: Tokenizer, first: int = 0, *, bos: int | None = None, eos: int | None = None):
@@ -39,14 +89,14 @@ def prepare_folder(
 ) -> Path:
     """Write texts as a complete prepared folder, in blocks of a few documents."""
     folder.mkdir(parents=True)
-    plan = {"format": 1, "vocab_size": tok.vocab_size, "splits": dict.fromkeys(splits, 1), "bos": bos, "eos": eos}
+    plan = {"format": 2, "vocab_size": tok.vocab_size, "splits": dict.fromkeys(splits, 1), "bos": bos, "eos": eos}
     (folder / "plan.json").write_text(json.dumps(plan))
     (folder / "files.jsonl").write_text('{"path": "a.txt", "bytes": 10}\n')
     tok.save(folder / "tokenizer")
     for name, texts in splits.items():
-        writer = ShardWriter(folder / name, dtype=token_dtype(tok.vocab_size), shard_tokens=shard_tokens)
+        writer = SplitWriter(folder / name, dtype=token_dtype(tok.vocab_size), shard_tokens=shard_tokens)
         for first in range(0, len(texts), block_documents):
             writer.append(*block(texts[first : first + block_documents], tok, first, bos=bos, eos=eos))
         writer.finish()
-    write_stats(folder, {"documents": sum(map(len, splits.values())), "seconds": 0.25})
+    complete(folder, {"documents": sum(map(len, splits.values())), "seconds": 0.25})
     return folder

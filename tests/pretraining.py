@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from corpora import small_tokenizer, texts
-from piecemill.shards import RECORD, ShardWriter, token_dtype, write_stats
-from prepared import prepare_folder
+from piecemill.shards import RECORD, token_dtype
+from prepared import SplitWriter, complete, prepare_folder
 
 SMALL = {"size": "tiny", "window": 16, "batch_size": 4, "sample_tokens": 4, "curve": False, "device": "cpu"}
 "Steps of a few milliseconds."
@@ -39,17 +39,17 @@ def id_shards(folder: Path, vocab_size: int = 64) -> Path:
     """Shards of ids that nobody encoded, each most often followed by the third next: for machines with torch alone."""
     draw = np.random.default_rng(7)
     folder.mkdir(parents=True)
-    plan = {"format": 1, "vocab_size": vocab_size, "splits": {"train": 90, "val": 10}, "bos": None, "eos": 0}
+    plan = {"format": 2, "vocab_size": vocab_size, "splits": {"train": 90, "val": 10}, "bos": None, "eos": 0}
     (folder / "plan.json").write_text(json.dumps(plan))
     (folder / "files.jsonl").write_text('{"path": "a.txt", "bytes": 10}\n')
     for name, documents in (("train", 200), ("val", 40)):
-        writer = ShardWriter(folder / name, dtype=token_dtype(vocab_size), shard_tokens=5000)
+        writer = SplitWriter(folder / name, dtype=token_dtype(vocab_size), shard_tokens=5000)
         for _ in range(documents):
             steps = np.where(draw.random(100) < 0.8, 3, draw.integers(1, vocab_size, 100))
             ids = np.append(1 + np.cumsum(steps) % (vocab_size - 1), 0).astype(np.uint16)
             writer.append(ids, np.array([len(ids)]), np.zeros(1, RECORD))
         writer.finish()
-    write_stats(folder, {"documents": 240})
+    complete(folder, {"documents": 240})
     return folder
 
 

@@ -200,7 +200,7 @@ TRAIN_IN_LITTLE = """
 import sys
 import numpy as np
 from piecemill._core import FlatCorpus, Progress
-from piecemill.training.stages import memory_now, memory_peak
+from piecemill.machine import memory_now, memory_peak
 
 text = np.fromfile(sys.argv[1], np.uint8)
 vocab_size, threads = int(sys.argv[2]), int(sys.argv[3])

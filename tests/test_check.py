@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 from piecemill.errors import ShardError
-from piecemill.shards import ShardWriter, token_dtype, write_stats
+from piecemill.files import LocalPlace
+from piecemill.shards import token_dtype
 from piecemill.shards.check import as_json, as_text, check_shards
 from piecemill.shards.folder import listed, render_stats
+from piecemill.shards.manifest import newest_entries
 from piecemill.shards.reader import open_shards
 from piecemill.shards.show import as_text as show_text
 from piecemill.shards.show import describe, length_percentiles
 from piecemill.tokenizers import Tokenizer
-from prepared import block, prepare_folder
+from prepared import SplitWriter, block, complete, prepare_folder
 from vocabularies import NASTY, tokenizer
 
 TEXTS = [text for text in NASTY if text]
@@ -61,8 +63,10 @@ def test_a_folder_with_real_texts_is_sound_whatever_stands_around_documents(tmp_
     assert found.decoded == len(TEXTS)
 
 
-WHOLLY = ("val/00000.tokens.npy", "val/00000.ends.npy", "val/00000.documents.npy", "val/manifest.jsonl", "plan.json",
-          "files.jsonl", "stats.json")  # fmt: skip
+WHOLLY = (
+    *(f"val/000001-0000.{kind}.npy" for kind in ("tokens", "ends", "documents")),
+    *("entries/000001-0000.json", "val/manifest.jsonl", "plan.json", "files.jsonl", "stats.json"),
+)
 "One file of each kind, of which every byte is flipped, header and all; of others the first, the last and some between."
 
 
@@ -94,11 +98,11 @@ def test_every_bit_of_a_byte_counts(copy):
 
 
 def test_a_changed_token_is_found_with_its_document(copy):
-    path = copy / "train" / "00000.tokens.npy"
+    path = copy / "train" / "000000-0000.tokens.npy"
     data = bytearray(path.read_bytes())
     data[128 + 2 * 3] ^= 1  # token 3
     path.write_bytes(data)
-    ends = np.load(copy / "train" / "00000.ends.npy").tolist()
+    ends = np.load(copy / "train" / "000000-0000.ends.npy").tolist()
     document = next(i for i, end in enumerate(ends) if end > 3)
     start = ends[document - 1] if document else 0
     what = [problem.what for problem in check_shards(copy, sample=0).problems]
@@ -109,7 +113,7 @@ def test_a_changed_token_is_found_with_its_document(copy):
 
 def reseal(folder):
     stats = json.loads((folder / "stats.json").read_text())
-    write_stats(folder, {key: value for key, value in stats.items() if key not in ("checksums", "xxh3")})
+    complete(folder, {key: value for key, value in stats.items() if key not in ("checksums", "xxh3")})
 
 
 def rewrite(folder, split, change):
@@ -118,7 +122,10 @@ def rewrite(folder, split, change):
     mapped = [shards.shard(number) for number in range(len(shards.entries))]
     blocks = [[np.array(each) for each in (shard.tokens, shard.ends, shard.documents)] for shard in mapped]
     shutil.rmtree(folder / split)
-    writer = ShardWriter(folder / split, dtype=shards.dtype, shard_tokens=1)
+    for entry in list(newest_entries(LocalPlace(folder))):
+        if split in entry.shards:
+            (folder / entry.name).unlink()
+    writer = SplitWriter(folder / split, dtype=shards.dtype, shard_tokens=1)
     for each in blocks:
         change(*each)
         writer.append(*each)
@@ -129,7 +136,7 @@ def rewrite(folder, split, change):
 def test_ids_beyond_the_vocabulary_are_found_where_they_are(copy):
     rewrite(copy, "val", lambda tokens, ends, records: tokens.__setitem__(0, 300))
     (first, *_) = check_shards(copy).problems
-    assert str(first) == "val/00000.tokens.npy: token 0 is 300; the vocabulary has 259 tokens."
+    assert str(first) == "val/000001-0000.tokens.npy: token 0 is 300; the vocabulary has 259 tokens."
 
 
 def test_a_wrong_text_is_found_though_every_checksum_is_right(copy):
@@ -152,7 +159,7 @@ def test_a_file_number_beyond_the_list_is_found(copy):
 
 
 def test_ends_that_fall_are_found_where_they_do(copy):
-    path = copy / "train" / "00000.ends.npy"
+    path = copy / "train" / "000000-0000.ends.npy"
     ends = np.load(path)
     ends[0] = ends[-1] + 1
     path.write_bytes(path.read_bytes()[:128] + ends.tobytes())
@@ -188,8 +195,13 @@ def test_files_that_were_cut_grown_emptied_or_lost_are_found(copy, change):
 @pytest.mark.parametrize(
     "name",
     [
-        *["a", "train/b.npy", "train/.00003.tokens.npy.part", "tokenizer/c", "d/e", ".journal.jsonl"],
-        *["train/00099.tokens.npy", "train/00000.tokens.npy.bak", "val/.hidden", "train/inner/00000.tokens.npy"],
+        *["a", "train/b.npy", "train/.000003-0000.tokens.npy.part", "tokenizer/c", "d/e", ".scratch/x"],
+        *[
+            "train/000099-0000.tokens.npy",
+            "train/000000-0000.tokens.npy.bak",
+            "val/.hidden",
+            "train/inner/000000-0000.tokens.npy",
+        ],
     ],
 )
 def test_extra_files_are_found(copy, name):

@@ -160,7 +160,7 @@ COUNT_IN_LITTLE = """
 import sys
 import numpy as np
 from piecemill._core import WordCounter
-from piecemill.training.stages import memory_now, memory_peak
+from piecemill.machine import memory_now, memory_peak
 
 memory = 64 << 20
 letters = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", np.uint8)

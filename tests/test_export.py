@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from piecemill.errors import PlanError, ShardError
-from piecemill.shards import RECORD, ShardWriter, export_megatron, write_stats
+from piecemill.shards import RECORD, export_megatron
 from piecemill.shards.export import ExportPlan, export, predict, rows_of
 from piecemill.shards.reader import open_shards
 from piecemill.shards.windows import Cut, gather
-from prepared import prepare_folder
+from prepared import SplitWriter, complete, prepare_folder
 from vocabularies import NASTY, library_texts, tokenizer
 
 TEXTS = [text for text in NASTY if text]
@@ -38,11 +38,11 @@ def plain_windows(row, window, overlap, tail):
 def made_up_folder(folder, split_lengths, *, shard_tokens=30, block=3):
     """A folder of documents of the given lengths, whose ids count up through the split."""
     folder.mkdir()
-    plan = {"format": 1, "vocab_size": 60_000, "splits": dict.fromkeys(split_lengths, 1), "bos": None, "eos": 7}
+    plan = {"format": 2, "vocab_size": 60_000, "splits": dict.fromkeys(split_lengths, 1), "bos": None, "eos": 7}
     (folder / "plan.json").write_text(json.dumps(plan))
     (folder / "files.jsonl").write_text("{}\n")
     for split, lengths in split_lengths.items():
-        writer = ShardWriter(folder / split, dtype=np.dtype("u2"), shard_tokens=shard_tokens)
+        writer = SplitWriter(folder / split, dtype=np.dtype("u2"), shard_tokens=shard_tokens)
         at = zlib.crc32(split.encode()) % 100 * 500
         for first in range(0, len(lengths), block):
             mine = np.array(lengths[first : first + block], np.int64)
@@ -50,7 +50,7 @@ def made_up_folder(folder, split_lengths, *, shard_tokens=30, block=3):
             writer.append(np.arange(at, at + total).astype("u2"), np.cumsum(mine), np.zeros(len(mine), RECORD))
             at += total
         writer.finish()
-    write_stats(folder, {})
+    complete(folder, {})
     return folder
 
 
@@ -312,14 +312,14 @@ def test_megatron_files_hold_every_document(folder, tmp_path):
 def test_megatron_gets_int32_for_a_vocabulary_beyond_16_bits(tmp_path):
     folder = tmp_path / "s"
     folder.mkdir()
-    plan = {"format": 1, "vocab_size": 100_000, "splits": {"all": 1}, "bos": None, "eos": None}
+    plan = {"format": 2, "vocab_size": 100_000, "splits": {"all": 1}, "bos": None, "eos": None}
     (folder / "plan.json").write_text(json.dumps(plan))
     (folder / "files.jsonl").write_text("{}\n")
-    writer = ShardWriter(folder / "all", dtype=np.dtype("u4"), shard_tokens=4)
+    writer = SplitWriter(folder / "all", dtype=np.dtype("u4"), shard_tokens=4)
     for _ in range(3):
         writer.append(np.array([99_999, 1, 70_000], "u4"), np.array([0, 2, 3]), np.zeros(3, RECORD))
     writer.finish()
-    write_stats(folder, {})
+    complete(folder, {})
     export(folder, tmp_path / "out", ExportPlan(to="megatron"))
     assert read_megatron(tmp_path / "out" / "all.idx") == [[], [99_999, 1], [70_000]] * 3
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from loadable import some_documents, write_rows
 from piecemill.errors import LoadError, PlanError
-from piecemill.loading import Local, Windows, batches
+from piecemill.loading import Blocks, Local, Windows, batches
+from piecemill.reference.order import local_permutation
 
 WINDOW = 8
 
@@ -72,7 +73,7 @@ def test_a_batch_has_inputs_and_the_tokens_after_them(rows):
     world_size=st.integers(1, 16),
     batch_size=st.integers(1, 5),
     epochs=st.integers(1, 3),
-    order=st.sampled_from(["shuffled", Local(4, 3), "sequential"]),
+    order=st.sampled_from(["shuffled", Local(3), Blocks(4, 3), "sequential"]),
     drop_last=st.booleans(),
 )
 def test_every_sample_comes_once_in_an_epoch_over_all_ranks(windows, world_size, batch_size, epochs, order, drop_last):
@@ -343,6 +344,37 @@ def test_an_error_in_a_feeder_reaches_the_loop_with_its_cause(rows, monkeypatch,
 def test_options_that_cannot_work_are_refused(rows, wrong):
     with pytest.raises(PlanError, match=next(iter(wrong))):
         asked(rows, **wrong)
+
+
+@pytest.mark.parametrize("options", [{}, {"pack": False}, {"overlap": 2}, {"boundaries": True}])
+def test_a_local_order_reads_a_few_shards_at_a_time(tmp_path, options):
+    rows = write_rows(tmp_path / "rows", some_documents(300, seed=3), shard_tokens=100)
+    windows = Windows(rows, window=8, **options)
+    # The shard of a window is the file of its first piece, and the windows of a shard follow each other.
+    numbers = np.arange(len(windows))
+    pieces = windows.pieces(numbers)
+    first = pieces.file[np.searchsorted(pieces.row, numbers)]
+    assert windows.files(numbers).tolist() == first.tolist()
+    assert np.searchsorted(windows.shard_ends, numbers, side="right").tolist() == first.tolist()
+    want = local_permutation(np.diff(windows.shard_ends, prepend=0).tolist(), 4, 0, 2, 0, 0)
+    with batches(rows, window=8, batch_size=1, order=Local(4), epochs=1, threads=0, **options) as fed:
+        found = np.concatenate([batch["input_ids"] for batch in fed])
+    np.testing.assert_array_equal(found, [windows[number]["input_ids"] for number in want])
+
+
+def test_windows_of_a_group_know_their_shards(tmp_path):
+    documents = some_documents(200, seed=5)
+    groups = [number // 7 % 3 for number in range(200)]
+    rows = write_rows(tmp_path / "rows", documents, shard_tokens=60, groups=groups, weights=(1, 2, 0.5))
+    for group in range(3):
+        for pack in (True, False):
+            windows = Windows(rows, group=group, window=8, pack=pack)
+            numbers = np.arange(len(windows))
+            pieces = windows.pieces(numbers)
+            first = pieces.file[np.searchsorted(pieces.row, numbers)]
+            assert windows.files(numbers).tolist() == first.tolist()
+            assert np.searchsorted(windows.shard_ends, numbers, side="right").tolist() == first.tolist()
+            assert windows.shard_ends[-1] == len(windows)
 
 
 def test_a_local_order_draws_every_window_too(rows):

@@ -1,6 +1,6 @@
 """Order: a permutation, the one that is defined, and one that looks like any other."""
 
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from piecemill.errors import PlanError
 from piecemill.loading import order as orders
-from piecemill.loading.order import Local, LocalPermutation, Permutation, order_of
-from piecemill.reference.order import permutation
+from piecemill.loading.order import BlockPermutation, Blocks, Local, LocalPermutation, Permutation, order_of
+from piecemill.reference.order import local_permutation, permutation
 
 LARGE = 100_003
 
@@ -43,9 +43,32 @@ def test_a_large_permutation_is_the_one_of_the_definition():
 @given(st.integers(1, 3000), st.integers(0, 2**63), st.integers(1, 40), st.integers(1, 9))
 def test_every_order_has_every_number_once(size, key, block, blocks):
     want = list(range(size))
-    for order in (Permutation(size, key), LocalPermutation(size, Local(block, blocks), key)):
+    for order in (Permutation(size, key), BlockPermutation(size, Blocks(block, blocks), key)):
         assert sorted(all_of(order, size).tolist()) == want
     assert all_of(order_of("sequential", size), size).tolist() == want
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.integers(0, 60), max_size=30), st.integers(1, 9), st.integers(0, 2**63))
+def test_a_local_order_is_that_of_the_definition(sizes, shards, key):
+    order = LocalPermutation(np.cumsum(sizes, dtype=np.int64), Local(shards), key, 7)
+    found = all_of(order, sum(sizes)).tolist()
+    assert found == local_permutation(sizes, shards, key, 7)
+    assert sorted(found) == list(range(sum(sizes)))
+
+
+def test_a_local_order_by_rounds_is_that_of_the_definition(no_tables):
+    sizes = [100, 0, 1, 300, 7, 80, 200]
+    found = all_of(LocalPermutation(np.cumsum(sizes), Local(3), 5), sum(sizes)).tolist()
+    assert found == local_permutation(sizes, 3, 5, table=0)
+
+
+def test_places_of_a_local_order_may_be_asked_for_in_any_order_and_number():
+    ends = np.cumsum(np.random.default_rng(1).integers(0, 200_000, 300))
+    order = LocalPermutation(ends, Local(), 1)
+    places = np.random.default_rng(0).integers(0, ends[-1], 1000)
+    found = order(places)
+    assert np.concatenate([order(places[n : n + 7]) for n in range(0, 1000, 7)]).tolist() == found.tolist()
 
 
 def test_places_may_be_asked_for_in_any_order_and_number():
@@ -117,9 +140,9 @@ def test_two_epochs_have_nothing_in_common():
     assert abs(chi_square(cells, LARGE / 1024) - 31**2) < 6 * (2 * 31**2) ** 0.5
 
 
-def test_a_local_order_reads_few_blocks_at_a_time_and_all_of_them_in_another_order():
-    local = Local(block=16, blocks=32)
-    order = all_of(LocalPermutation(10_000, local, 1), 10_000)
+def test_an_order_of_blocks_reads_few_at_a_time_and_all_of_them_in_another_order():
+    plan = Blocks(block=16, blocks=32)
+    order = all_of(BlockPermutation(10_000, plan, 1), 10_000)
     for first in range(0, 10_000 - 512, 512):
         assert len(set((order[first : first + 512] // 16).tolist())) == 32
     # buffers are neither in order nor near each other
@@ -128,8 +151,29 @@ def test_a_local_order_reads_few_blocks_at_a_time_and_all_of_them_in_another_ord
     assert len(set((np.diff(order) == 1).nonzero()[0].tolist())) < 100
 
 
+def test_a_local_order_visits_the_shards_in_another_order_and_a_few_at_a_time():
+    order = all_of(LocalPermutation(np.arange(100, 10_001, 100), Local(8), 1), 10_000)
+    shards = order // 100
+    bounds = [buffer * 100 // 13 * 100 for buffer in range(14)]  # 13 buffers of 7 or 8 shards
+    buffers = [set(shards[a:b].tolist()) for a, b in pairwise(bounds)]
+    assert {len(buffer) for buffer in buffers} == {7, 8}
+    assert set.union(*buffers) == set(range(100))
+    # shards of a buffer are not neighbours, and windows of a shard do not come together
+    assert all(max(buffer) - min(buffer) > 30 for buffer in buffers)
+    assert (np.diff(order) == 1).sum() < 100
+    assert (np.diff(shards) == 0).sum() < 10_000 / 7 + 6 * (10_000 / 7) ** 0.5
+
+
+def test_each_epoch_visits_the_shards_in_another_order():
+    ends = np.arange(100, 10_001, 100)
+    first, second = (all_of(order_of("local", 10_000, 0, epoch, shard_ends=ends), 10_000) for epoch in (0, 1))
+    assert set((first[:800] // 100).tolist()) != set((second[:800] // 100).tolist())
+
+
 def test_orders_that_are_none_are_refused():
     with pytest.raises(PlanError, match="order='random': expected shuffled, local, sequential"):
         order_of("random", 5)
-    with pytest.raises(PlanError, match=r"Local\(block=0"):
-        Local(block=0)
+    with pytest.raises(PlanError, match=r"Local\(shards=0"):
+        Local(shards=0)
+    with pytest.raises(PlanError, match=r"Blocks\(block=0"):
+        Blocks(block=0)

@@ -115,13 +115,13 @@ def test_windows_larger_than_the_data_say_so(tmp_path):
 
 def test_a_shard_that_is_missing_or_changed_reaches_the_loop_with_its_name(tmp_path):
     rows = write_rows(tmp_path / "a", some_documents(20))
-    path = rows.folder / "all" / "00001.tokens.npy"
+    path = rows.folder / "all" / "000000-0001.tokens.npy"
     whole = path.read_bytes()
     for content, says in [(None, "is missing, but the manifest lists it"), (whole + b"\0", "the manifest says")]:
         path.unlink() if content is None else path.write_bytes(content)
         for threads in (0, 2):
             fed = batches(pm.open_shards(rows.folder), window=8, order="sequential", batch_size=4, threads=threads)
-            with pytest.raises(ShardError, match=f"00001.tokens.npy .*{says}.*piecemill check") as raised:
+            with pytest.raises(ShardError, match=f"000000-0001.tokens.npy .*{says}.*piecemill check") as raised:
                 list(fed)
             assert "While making batch" in raised.value.__notes__[0]
             with pytest.raises(ShardError, match=says):  # and does not turn into an end
@@ -131,11 +131,13 @@ def test_a_shard_that_is_missing_or_changed_reaches_the_loop_with_its_name(tmp_p
 def test_opening_ten_thousand_shards_maps_nothing_and_holds_no_descriptor(tmp_path):
     rows = write_rows(tmp_path / "a", [[1, 2, 3]])
     line = (rows.folder / "all" / "manifest.jsonl").read_text()
-    many = [line.replace("00000.", f"{n:05}.").replace('"shard": 0', f'"shard": {n}') for n in range(10_000)]
+    many = [line.replace("000000-0000.", f"{n:06}-0000.").replace('"shard": 0', f'"shard": {n}') for n in range(10_000)]
     (rows.folder / "all" / "manifest.jsonl").write_text("".join(many))
     for kind in ("tokens", "ends"):
         for n in range(1, 2000):
-            (rows.folder / "all" / f"{n:05}.{kind}.npy").hardlink_to(rows.folder / "all" / f"00000.{kind}.npy")
+            (rows.folder / "all" / f"{n:06}-0000.{kind}.npy").hardlink_to(
+                rows.folder / "all" / f"000000-0000.{kind}.npy"
+            )
     rows = pm.open_shards(rows.folder)
     assert (len(rows), rows.tokens, len(rows._open)) == (10_000, 30_000, 0)
     before = len(list(Path("/proc/self/fd").iterdir()))

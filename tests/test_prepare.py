@@ -15,7 +15,8 @@ import pytest
 from corpora import (
     change_keeping_time,
     content,
-    journal,
+    entries,
+    failing_after,
     small_tokenizer,
     split_documents,
     split_texts,
@@ -25,12 +26,12 @@ from corpora import (
 from piecemill import prepare
 from piecemill._core import gather_tokens
 from piecemill.errors import PlanError, ShardError, SourceError, Stopped
+from piecemill.machine import memory_now
 from piecemill.preparing import PreparePlan
-from piecemill.preparing.splits import Splits
+from piecemill.preparing.selection import Splits
 from piecemill.tokenizers import Tokenizer
-from piecemill.training.stages import memory_now
 
-SMALL = {"block_bytes": "4KiB", "shard_tokens": 3_000}
+SMALL = {"block_bytes": "4KiB", "piece_bytes": "8KiB"}
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,7 @@ def test_the_folder_is_the_same_for_any_workers_and_memory(tok, corpus, tmp_path
 def test_nothing_but_the_result_is_left_in_the_folder(tok, corpus, tmp_path):
     prepare(corpus, tok, out=tmp_path / "out", dedup="exact", **SMALL)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        ".sources.npy", "all", "files.jsonl", "plan.json", "stats.json", "timing.json", "tokenizer",
+        ".sources.npy", "all", "entries", "files.jsonl", "plan.json", "stats.json", "timing.json", "tokenizer",
     ]  # fmt: skip
 
 
@@ -102,7 +103,7 @@ def test_a_special_token_in_a_document_is_text_unless_parsed(tok, tmp_path):
 
 def test_ids_are_as_wide_as_the_vocabulary_asks_for(tok, tmp_path):
     prepare(["a"], tok, out=tmp_path / "out")
-    assert np.load(tmp_path / "out/all/00000.tokens.npy").dtype == np.uint16
+    assert np.load(tmp_path / "out/all/000000-0000.tokens.npy").dtype == np.uint16
     ids, ends = np.array([70_000], np.uint32), np.array([1])
     wide, _ = gather_tokens(ids, ends, np.array([0]), bos=None, eos=None, narrow=False)
     assert wide.dtype == np.uint32
@@ -246,25 +247,13 @@ def stopped(tok, corpus, tmp_path) -> Path:
     return stop_halfway(corpus, tok, tmp_path / "out", **SMALL)
 
 
-def stop_halfway(source, tok, out: Path, **options) -> Path:
-    from piecemill.preparing.commit import Commits
-
-    real, count = Commits.commit, 0
-
-    def commit(self, item):
-        nonlocal count
-        count += 1
-        if count == 20:
-            raise KeyboardInterrupt
-        real(self, item)
-
-    Commits.commit = commit
-    try:
-        with pytest.raises(Stopped, match="run the same command again to go on"):
-            prepare(source, tok, out=out, **options)
-    finally:
-        Commits.commit = real
-    assert (out / ".journal.jsonl").stat().st_size > 0
+def stop_halfway(source, tok, out: Path, pieces: int = 5, **options) -> Path:
+    with (
+        failing_after(pieces, KeyboardInterrupt()),
+        pytest.raises(Stopped, match="run the same command again to go on"),
+    ):
+        prepare(source, tok, out=out, **{"workers": 1, **options})
+    assert len(entries(out)) == pieces
     assert not (out / "stats.json").exists()
     return out
 
@@ -276,21 +265,63 @@ def test_a_stopped_run_goes_on_and_the_result_is_the_same(tok, corpus, stopped, 
     assert content(stopped) == content(tmp_path / "whole")
 
 
-def test_finished_tasks_are_not_read_again(tok, corpus, stopped, monkeypatch):
-    from piecemill.sources import source
+def test_finished_tasks_are_not_read_again_and_finished_pieces_not_encoded(tok, corpus, stopped, monkeypatch):
+    from piecemill.preparing import task
 
-    ended = max(record.get("end", -1) for record in journal(stopped))
-    assert ended >= 1
-    read, real = [], source.read_task
-    monkeypatch.setattr(source, "read_task", lambda task, *rest: (read.append(task.index), real(task, *rest))[1])
+    done = entries(stopped)
+    ended = [entry["task"] for entry in done if entry["last"]]
+    assert ended == [0, 1]
+    assert [(entry["task"], entry["piece"]) for entry in done[-1:]] == [(2, 0)]
+    read, real = [], task.read_task
+    monkeypatch.setattr(task, "read_task", lambda one, *rest: (read.append(one.index), real(one, *rest))[1])
+    files = [file["name"] for entry in done for file in entry["shards"]["all"]["files"].values()]
+    times = {path: path.stat().st_mtime_ns for name in files if (path := stopped / "all" / name).exists()}
+    assert len(times) == 15
     prepare(corpus, tok, out=stopped, **SMALL)
-    assert read == list(range(ended + 1, 6))
+    assert sorted(read) == [2, 3, 4, 5]
+    assert times == {path: path.stat().st_mtime_ns for path in times}
+
+
+def test_a_task_is_a_function_that_can_be_sent_elsewhere_and_done_twice(tok, corpus, tmp_path):
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    options = {**SMALL, "splits": "a=3,b=1", "split_by": "directory", "weight": ["*3*=2"]}
+    prepare(corpus, tok, out=tmp_path / "here", **options)
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        prepare(corpus, tok, out=tmp_path / "there", executor=pool, **options)
+    assert content(tmp_path / "here") == content(tmp_path / "there")
+    times = {path: path.read_bytes() for path in (tmp_path / "here" / "a").iterdir()}
+    (tmp_path / "here/stats.json").unlink()
+    for path in (tmp_path / "here/entries").iterdir():
+        path.unlink()
+    prepare(corpus, tok, out=tmp_path / "here", **options)
+    assert times == {path: path.read_bytes() for path in times}
+    assert content(tmp_path / "here") == content(tmp_path / "there")
+
+
+def test_parts_make_the_same_folder_when_they_are_joined(tok, corpus, tmp_path):
+    options = {**SMALL, "splits": "a=3,b=1"}
+    prepare(corpus, tok, out=tmp_path / "whole", **options)
+    for number in (3, 1, 2):
+        with pytest.raises(ShardError, match="tasks are not done"):
+            prepare(corpus, tok, out=tmp_path / "parts", join=True, **options)
+        assert prepare(corpus, tok, out=tmp_path / "parts", part=f"{number}/3", **options).part == f"{number}/3"
+        assert not (tmp_path / "parts/stats.json").exists()
+    assert prepare(corpus, tok, out=tmp_path / "parts", join=True, **options).documents == 360
+    assert content(tmp_path / "parts") == content(tmp_path / "whole")
+
+
+def test_a_source_in_memory_stays_in_its_process(tok, tmp_path):
+    for elsewhere in ({"part": "1/2"}, {"executor": "ray"}):
+        with pytest.raises(PlanError, match="a source in memory"):
+            prepare(["a"], tok, out=tmp_path / "out", **elsewhere)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"shard_tokens": 4_000}, r"shard_tokens=3000, asked for shard_tokens=4000.*same --shard-tokens"),
+        ({"piece_bytes": "9KiB"}, r"piece_bytes=8192, asked for piece_bytes=9216.*same --piece-bytes"),
         ({"dedup": "exact"}, r"dedup='none', asked for dedup='exact'"),
         ({"eos": "none"}, r"eos='auto', asked for eos='none'"),
         ({"splits": "a=1,b=1"}, r"splits=None, asked for splits='a=1,b=1'"),
@@ -303,7 +334,7 @@ def test_another_plan_is_refused_with_what_differs(tok, corpus, stopped, change,
 
 def test_another_tokenizer_is_refused(corpus, stopped):
     other = Tokenizer.from_merges(np.array([[66, 67]]), split="gpt2", special_tokens=["<|endoftext|>"])
-    with pytest.raises(ShardError, match=r"made with another tokenizer .*vocab_size was 300|another tokenizer"):
+    with pytest.raises(ShardError, match=r"made with another tokenizer \(identity was .*--tokenizer"):
         prepare(corpus, other, out=stopped, **SMALL)
 
 
@@ -321,17 +352,17 @@ def test_a_changed_source_is_refused_by_name(tok, corpus, stopped, tmp_path):
 
 
 def test_a_change_that_hides_its_time_is_seen_in_the_task_that_goes_on(tok, corpus, stopped):
-    lines = journal(stopped)
-    assert "block" in lines[-1], "the run must have stopped inside a task"
-    path = corpus / f"part{lines[-1]['block'][0]}.jsonl"
+    last = entries(stopped)[-1]
+    assert not last["last"], "the run must have stopped inside a task"
+    path = corpus / f"part{last['task']}.jsonl"
     change_keeping_time(path, path.read_bytes().replace(b"the", b"THE"))
-    with pytest.raises(SourceError, match="is not what it was when it was prepared"):
+    with pytest.raises(SourceError, match="the source is not what it was when it was prepared"):
         prepare(corpus, tok, out=stopped, **SMALL)
 
 
 def test_files_that_come_or_go_are_refused(tok, corpus, stopped):
     write_jsonl(corpus / "part0b.jsonl", ["new"])
-    with pytest.raises((ShardError, PlanError), match=r"source\.(bytes|files)|source file"):
+    with pytest.raises(SourceError, match=r"its source file 2 was .*part1\.jsonl, and is .*part0b\.jsonl now"):
         prepare(corpus, tok, out=stopped, **SMALL)
 
 
@@ -353,6 +384,7 @@ def test_a_second_run_is_refused_while_the_first_lives_and_a_dead_lock_holds_nob
     def in_the_middle(_):
         if not inside:
             inside.append(True)
+            assert (out / ".lock").exists()
             with pytest.raises(ShardError, match=rf"another run is writing to it \(process {os.getpid()}\)"):
                 prepare(corpus, tok, out=out, **SMALL)
 
@@ -381,11 +413,11 @@ def test_tiny_documents_and_one_large_one_pass(tok, tmp_path):
     assert split_texts(tmp_path / "out", "all", tok) == documents
 
 
-def test_progress_tells_files_tokens_and_what_is_in_flight(tok, corpus, tmp_path):
+def test_progress_has_files_bytes_documents_and_tokens(tok, corpus, tmp_path):
     moments = []
     prepare(corpus, tok, out=tmp_path / "out", on_progress=moments.append, **SMALL)
     last = moments[-1]
-    assert (last.files, last.files_total, last.documents, last.in_flight) == (6, 6, 360, 0)
+    assert (last.files, last.files_total, last.documents) == (6, 6, 360)
     assert last.bytes_read == last.bytes_total
     assert "6/6 files" in last.columns()
 

@@ -268,7 +268,7 @@ def test_a_folder_that_is_not_ours_or_in_use_is_refused(shards, tmp_path):
         pretrain(shards, out=tmp_path / "mine", **SMALL)
 
     def again(_):
-        with pytest.raises(PretrainError, match="another run is training there"):
+        with pytest.raises(PretrainError, match="another run is writing to it"):
             pretrain(shards, out=tmp_path / "run", steps=2, **SMALL)
 
     assert pretrain(shards, out=tmp_path / "run", steps=2, on_progress=again, **SMALL).complete

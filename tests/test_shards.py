@@ -1,12 +1,10 @@
-"""Shards: what is written is read back, and a run that stops anywhere goes on to the same bytes."""
+"""Shards: what is written is read back, in this format and the one before it."""
 
-import itertools
 import json
-import os
 import pickle
-import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,11 +12,25 @@ import pytest
 import piecemill as pm
 from piecemill._core import Xxh3
 from piecemill.errors import ShardError
-from piecemill.shards import RECORD, ShardWriter, manifest, token_dtype
-from piecemill.shards.format import HEADER_BYTES, KINDS, file_name, header, part_name
+from piecemill.files import LocalPlace, hash_file
+from piecemill.loading import batches
+from piecemill.shards import RECORD, ShardWriter, token_dtype
+from piecemill.shards.check import check_shards
+from piecemill.shards.export import ExportPlan, export
+from piecemill.shards.folder import listed
+from piecemill.shards.format import HEADER_BYTES, KINDS, file_name, header
+from piecemill.shards.manifest import (
+    Entry,
+    FileEntry,
+    ShardEntry,
+    newest_entries,
+    parse_entry,
+    piece_name,
+    whole_entries,
+)
 from piecemill.shards.reader import open_shards
-from piecemill.shards.writer import _Part
-from prepared import block, prepare_folder
+from piecemill.shards.show import describe
+from prepared import TALLY, block, prepare_folder
 from vocabularies import NASTY, library_texts, tokenizer
 
 U2 = np.dtype("uint16")
@@ -33,14 +45,6 @@ def made_up_block(number, documents=3):
     records["hash_low"] = rng.integers(0, 1 << 60, documents)
     records["bytes"] = lengths * 3
     return rng.integers(0, 999, lengths.sum()).astype(U2), np.cumsum(lengths), records
-
-
-def options(**more):
-    return {"dtype": U2, "shard_tokens": 25, **more}
-
-
-def snapshot(folder):
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 # The format
@@ -76,56 +80,43 @@ def test_ids_are_narrow_where_the_vocabulary_fits():
 # Writing
 
 
+def stem_files(folder, stem):
+    return [np.load(folder / file_name(stem, kind)) for kind in KINDS]
+
+
+def writer(folder, stem="000000-0000", split="all"):
+    return ShardWriter(LocalPlace(folder), split, stem, dtype=U2)
+
+
 def test_numpy_reads_what_was_appended(tmp_path):
-    writer = ShardWriter(tmp_path, **options(shard_tokens=10**6))
     blocks = [made_up_block(i) for i in range(4)]
-    for each in blocks:
-        writer.append(*each)
-    writer.finish()
-    tokens, ends, documents = (np.load(tmp_path / file_name(0, kind)) for kind in KINDS)
+    with writer(tmp_path) as shard:
+        for each in blocks:
+            shard.append(*each)
+        assert listed(tmp_path / "all") == set()  # nothing has its name yet
+        entry = shard.finish()
+    tokens, ends, documents = stem_files(tmp_path / "all", "000000-0000")
     assert tokens.tolist() == np.concatenate([ids for ids, _, _ in blocks]).tolist()
     assert np.diff(ends, prepend=0).tolist() == [n for _, e, _ in blocks for n in np.diff(e, prepend=0)]
     assert documents.tobytes() == b"".join(records.tobytes() for _, _, records in blocks)
-    assert sorted(os.listdir(tmp_path)) == [*sorted(file_name(0, kind) for kind in KINDS), "manifest.jsonl"]
-    (entry,) = manifest.read_manifest(tmp_path)
+    assert listed(tmp_path) == {f"all/{file_name('000000-0000', kind)}" for kind in KINDS}
     assert (entry.documents, entry.tokens, entry.text_bytes) == (12, len(tokens), documents["bytes"].sum())
-
-
-def test_a_shard_ends_after_the_block_that_fills_it(tmp_path):
-    for name, limits in {
-        "tokens": {"shard_tokens": 5},
-        "documents": {"shard_tokens": 10**6, "shard_documents": 4},
-    }.items():
-        writer = ShardWriter(tmp_path / name, dtype=U2, **limits)
-        for _ in range(5):
-            writer.append(np.zeros(4, U2), np.array([1, 4]), np.zeros(2, RECORD))
-        writer.finish()
-        assert [entry.tokens for entry in manifest.read_manifest(tmp_path / name)] == [8, 8, 4]
-
-
-def test_the_files_do_not_depend_on_who_calls_rotate(tmp_path):
-    for name in ("asked", "unasked"):
-        writer = ShardWriter(tmp_path / name, **options())
-        for i in range(12):
-            writer.append(*made_up_block(i))
-            if name == "asked":
-                writer.rotate_if_full()
-        writer.finish()
-        writer.finish()  # nothing is left, so nothing happens
-    assert snapshot(tmp_path / "asked") == snapshot(tmp_path / "unasked")
-    assert len(manifest.read_manifest(tmp_path / "asked")) > 2
+    for kind, file in entry.files.items():
+        path = tmp_path / "all" / file.name
+        assert (file.bytes, file.xxh3) == (path.stat().st_size, hash_file(path, HEADER_BYTES[kind]))
 
 
 def test_blocks_without_documents_and_documents_without_tokens(tmp_path):
-    writer = ShardWriter(tmp_path, **options())
     nothing = (np.zeros(0, U2), np.zeros(0, np.int64), np.zeros(0, RECORD))
-    writer.append(*nothing)
-    writer.finish()
-    assert os.listdir(tmp_path) == []
-    writer.append(np.zeros(0, U2), np.zeros(2, np.int64), np.zeros(2, RECORD))
-    writer.append(*nothing)
-    writer.finish()
-    assert np.load(tmp_path / file_name(0, "ends")).tolist() == [0, 0]
+    with writer(tmp_path) as shard:
+        shard.append(*nothing)
+        assert shard.finish() is None
+    assert listed(tmp_path) == set()
+    with writer(tmp_path) as shard:
+        shard.append(np.zeros(0, U2), np.zeros(2, np.int64), np.zeros(2, RECORD))
+        shard.append(*nothing)
+        shard.finish()
+    assert stem_files(tmp_path / "all", "000000-0000")[1].tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -140,214 +131,74 @@ def test_blocks_without_documents_and_documents_without_tokens(tmp_path):
     ],
 )
 def test_a_block_that_does_not_fit_together_is_refused(tmp_path, ids, ends, records, says):
-    writer = ShardWriter(tmp_path, **options())
-    before = writer.state()
-    with pytest.raises(ShardError, match=says):
-        writer.append(ids, np.array(ends, np.int64), np.zeros(records, RECORD))
-    assert writer.state() == before
+    with writer(tmp_path) as shard, pytest.raises(ShardError, match=says):
+        shard.append(ids, np.array(ends, np.int64), np.zeros(records, RECORD))
+    with pytest.raises(ShardError, match="int64; expected uint16 or uint32"):
+        ShardWriter(LocalPlace(tmp_path), "all", "000000-0000", dtype=np.dtype("int64"))
 
 
-def test_a_new_writer_refuses_a_folder_with_shards(tmp_path):
-    writer = ShardWriter(tmp_path, **options())
-    writer.append(*made_up_block(0))
-    with pytest.raises(ShardError, match=r"already holds \.00000"):
-        ShardWriter(tmp_path, **options())
-    writer.finish()
-    with pytest.raises(ShardError, match=r"already holds 00000"):
-        ShardWriter(tmp_path, **options())
+def test_a_shard_that_is_not_finished_leaves_nothing(tmp_path):
+    def stopped():
+        with writer(tmp_path) as shard:
+            shard.append(*made_up_block(0))
+            raise RuntimeError("stopped")
+
+    with pytest.raises(RuntimeError, match="stopped"):
+        stopped()
+    assert listed(tmp_path) == set()
 
 
-def test_a_write_that_fails_leaves_the_state_as_it_was(tmp_path, monkeypatch):
-    plain, failing = ShardWriter(tmp_path / "plain", **options()), ShardWriter(tmp_path / "failing", **options())
-    for i in range(2):
-        plain.append(*made_up_block(i))
-    failing.append(*made_up_block(0))
-    before = failing.state()
-    # The third file fails after the first two have taken the block.
-    monkeypatch.setattr(failing._parts["documents"], "write", lambda data: (_ for _ in ()).throw(OSError(28, "full")))
-    with pytest.raises(OSError, match="full"):
-        failing.append(*made_up_block(7, documents=6))
-    assert failing.state() == before
-    monkeypatch.undo()
-    failing.append(*made_up_block(1))
-    plain.finish()
-    failing.finish()
-    assert snapshot(tmp_path / "plain") == snapshot(tmp_path / "failing")
+def test_the_same_shard_written_by_two_at_once_is_whole(tmp_path):
+    with writer(tmp_path) as one, writer(tmp_path) as other:
+        for shard in (one, other):
+            shard.append(*made_up_block(0))
+        first = one.finish()
+        before = {path.name: path.read_bytes() for path in (tmp_path / "all").iterdir()}
+        assert other.finish() == first
+    assert before == {path.name: path.read_bytes() for path in (tmp_path / "all").iterdir()}
 
 
-# Stopping and going on
+# Entries
 
 
-class Killed(BaseException):
-    """The process ends here."""
+def an_entry(task=12, piece=3, **more):
+    files = {kind: FileEntry(file_name(piece_name(task, piece), kind), 200, "0" * 16) for kind in KINDS}
+    return Entry(
+        task, piece, True, "0" * 16, "byte", TALLY, {"too_short": (2, 7)}, {"all": ShardEntry(1, 2, 3, files)}, **more
+    )
 
 
-def run(folder, blocks, journal, **limits):
-    """As `prepare` does: append, note the state, rotate; go on from the last state that the files hold."""
-    for at in range(len(journal), -1, -1):
-        if at == 0:
-            start = {**ShardWriter(folder.parent / f"{folder.name}-blank", **limits).state()}
-            writer = ShardWriter.resume(folder, start, **limits)
-            break
-        try:
-            writer = ShardWriter.resume(folder, json.loads(journal[at - 1]), **limits)
-            break
-        except ShardError:
-            continue
-    del journal[at:]
-    try:
-        for each in blocks[at:]:
-            writer.append(*each)
-            journal.append(json.dumps(writer.state()))
-            writer.rotate_if_full()
-        writer.finish()
-    finally:
-        writer.close()
+def test_an_entry_comes_back_as_it_was_written_and_any_change_is_noticed():
+    entry = an_entry(hashes={"bytes": 32}, examples=((0, 17),))
+    content = entry.to_json()
+    assert parse_entry(content, "entries/000012-0003.json") == entry
+    for at in range(len(content)):
+        changed = bytearray(content)
+        changed[at] ^= 1
+        with pytest.raises(ShardError, match="was changed or cut"):
+            parse_entry(bytes(changed), entry.name)
+    with pytest.raises(ShardError, match="was changed or cut"):
+        parse_entry(content, "entries/000012-0004.json")
 
 
-def kill_at(monkeypatch, step, *, after):
-    """Let the process end before or after its step-th change to the disk."""
-    seen = [0]
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # a step, but a slow one to do for real
-    steps = [(os, name) for name in ("rename", "replace", "fsync", "unlink")]
-    for owner, name in [*steps, (_Part, "write"), (_Part, "close")]:
-        real = getattr(owner, name)
-
-        def stepping(*arguments, real=real):
-            seen[0] += 1
-            this = seen[0] == step  # asked now: a step may be made of others
-            if this and not after:
-                raise Killed
-            real(*arguments)
-            if this:
-                raise Killed
-
-        monkeypatch.setattr(owner, name, stepping)
-
-
-@pytest.fixture(scope="module")
-def straight(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("straight")
-    blocks = [made_up_block(i) for i in range(9)]
-    run(folder, blocks, [], **options())
-    assert len(manifest.read_manifest(folder)) >= 3
-    return blocks, snapshot(folder)
-
-
-# A process that ends closes its files; one that only pretends to leaves them to the collector.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_stop_at_any_step_goes_on_to_the_same_bytes(tmp_path, monkeypatch, straight, after):
-    blocks, want = straight
-    step = 0
-    while True:
-        step += 1
-        folder, journal = tmp_path / f"{step}", []
-        with monkeypatch.context() as patch:
-            kill_at(patch, step, after=after)
-            try:
-                run(folder, blocks, journal, **options())
-            except Killed:
-                pass
-            else:
-                break
-        # and again and again, each time a little later, until a run comes through
-        for second in itertools.count(1):
-            with monkeypatch.context() as patch:
-                kill_at(patch, second, after=after)
-                try:
-                    run(folder, blocks, journal, **options())
-                    break
-                except Killed:
-                    continue
-        assert snapshot(folder) == want, f"stopped at step {step}"
-    assert step > 30
-
-
-def test_every_state_of_a_finished_run_can_be_gone_back_to(tmp_path, straight):
-    blocks, want = straight
-    folder, journal = tmp_path / "a", []
-    run(folder, blocks, journal, **options())
-    for at in range(len(journal), 0, -1):  # backwards, so each goes back from a finished run
-        kept = journal[:at]
-        state = json.loads(kept[-1])
-        writer = ShardWriter.resume(folder, state, **options())
-        assert writer.state() == state
-        assert len(manifest.read_manifest(folder)) == state["shard"]
-        writer.close()
-        run(folder, blocks, kept, **options())
-        assert snapshot(folder) == want
-
-
-def test_going_back_leaves_nothing_of_what_came_later(tmp_path, straight):
-    blocks, _ = straight
-    writer, states = ShardWriter(tmp_path / "all", **options()), []
-    for at, each in enumerate(blocks, 1):
-        writer.append(*each)
-        states.append((at, writer.state()))
-        if writer.rotate_if_full():
-            states.append((at, writer.state()))  # of a shard with nothing in it yet
-    writer.finish()
-    for number, (at, state) in enumerate(states):
-        folder = shutil.copytree(tmp_path / "all", tmp_path / f"back-{number}")
-        ShardWriter.resume(folder, state, **options()).finish()
-        run(tmp_path / f"straight-{number}", blocks[:at], [], **options())
-        assert snapshot(folder) == snapshot(tmp_path / f"straight-{number}"), state
-    assert any(state["documents"] == 0 for _, state in states)
-
-
-def test_a_manifest_line_cut_by_a_power_loss_is_written_again(tmp_path, straight):
-    blocks, want = straight
-    for cut in (1, 40, 200):
-        folder, journal = tmp_path / f"{cut}", []
-        run(folder, blocks, journal, **options())
-        content = (folder / "manifest.jsonl").read_bytes()
-        (folder / "manifest.jsonl").write_bytes(content[:-cut])
-        run(folder, blocks, journal, **options())
-        assert snapshot(folder) == want
-
-
-@pytest.mark.parametrize("damage", ["cut", "zeros", "gone"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_pages_lost_after_the_journal_line_send_the_run_back_to_an_earlier_state(tmp_path, straight, damage, kind):
-    blocks, _ = straight
-    limits = options(shard_tokens=10**6)
-    folder, journal = tmp_path / "a", []
-    writer = ShardWriter(folder, **limits)
-    for each in blocks[:6]:
-        writer.append(*each)
-        journal.append(json.dumps(writer.state()))
-    writer.close()
-    part = folder / part_name(0, kind)
-    data = part.read_bytes()
-    third = json.loads(journal[2])["files"][kind]["bytes"]
-    if damage == "cut":
-        part.write_bytes(data[: third + 1])
-    elif damage == "zeros":
-        part.write_bytes(data[: third + 1] + bytes(len(data) - third - 1))
-    else:
-        part.unlink()
-    before = snapshot(folder)
-    with pytest.raises(ShardError):
-        ShardWriter.resume(folder, json.loads(journal[-1]), **limits)
-    assert snapshot(folder) == before  # refused, and nothing changed
-    run(folder, blocks, journal, **limits)
-    straightforward = tmp_path / "b"
-    run(straightforward, blocks, [], **limits)
-    assert snapshot(folder) == snapshot(straightforward)
-
-
-def test_resume_refuses_where_an_earlier_shard_is_missing_or_cut(tmp_path, straight):
-    blocks, _ = straight
-    folder, journal = tmp_path / "a", []
-    run(folder, blocks, journal, **options())
-    path = folder / file_name(0, "ends")
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ShardError, match=r"00000\.ends\.npy has .* bytes; the manifest says"):
-        ShardWriter.resume(folder, json.loads(journal[-1]), **options())
-    path.unlink()
-    with pytest.raises(ShardError, match=r"00000\.ends\.npy is missing"):
-        ShardWriter.resume(folder, json.loads(journal[-1]), **options())
+def test_the_newest_entries_come_in_corpus_order(tmp_path):
+    place = LocalPlace(tmp_path)
+    for entry in (
+        an_entry(1_000_000, 0),
+        an_entry(2, 10_000),
+        an_entry(2, 9),
+        an_entry(2, 9, unique=True),
+        an_entry(0, 0),
+    ):
+        place.write(entry.name, entry.to_json())
+    place.write("entries/000002-0009.hashes", b"not an entry")
+    found = [(entry.task, entry.piece, entry.unique) for entry in newest_entries(place)]
+    assert found == [(0, 0, False), (2, 9, True), (2, 10_000, False), (1_000_000, 0, False)]
+    place.write("entries/000002-0009.unique.json", b"{}")
+    with pytest.raises(ShardError, match=r"000002-0009\.unique\.json: was changed or cut"):
+        list(newest_entries(place))
+    assert list(whole_entries(place)) == []  # there are no shards
+    assert listed(tmp_path) == {"entries/000002-0009.hashes"}
 
 
 # Reading
@@ -413,20 +264,20 @@ def test_opening_says_what_is_wrong_with_the_folder(folder, tmp_path):
         open_shards(copy)
     assert len(open_shards(copy, unfinished=True)) == len(TEXTS)
     plan = json.loads((copy / "plan.json").read_text())
-    (copy / "plan.json").write_text(json.dumps({**plan, "format": 2}))
-    with pytest.raises(ShardError, match="format 2; this version of Piecemill reads format 1"):
+    (copy / "plan.json").write_text(json.dumps({**plan, "format": 3}))
+    with pytest.raises(ShardError, match="format 3; this version of Piecemill reads formats 1 and 2"):
         open_shards(copy, unfinished=True)
 
 
 def test_a_shard_that_changed_is_refused_when_it_is_first_used(tmp_path):
     copy = prepare_folder(tmp_path / "copy", {"all": TEXTS}, tokenizer("gpt2"))
-    path = copy / "all" / file_name(1, "tokens")
+    path = copy / "all" / file_name("000000-0001", "tokens")
     data = path.read_bytes()
     path.write_bytes(data + b"\0")
     shards = open_shards(copy)
     shards.document(0)
     last = len(shards) - 1
-    with pytest.raises(ShardError, match=r"00001\.tokens\.npy has .* the manifest says .*piecemill check"):
+    with pytest.raises(ShardError, match=r"000000-0001\.tokens\.npy has .* the manifest says .*piecemill check"):
         shards.document(int(shards.document_ends[0]))
     path.write_bytes(data.replace(b"<u2", b"<i2"))
     with pytest.raises(ShardError, match="int16; expected"):
@@ -457,3 +308,35 @@ def test_blocks_of_a_prepared_folder_hold_bos_and_eos():
     assert ids.tolist() == [0, *tok.encode("a"), 0, 0, *tok.encode("bc"), 0]
     assert ends[-1] == len(ids)
     assert records["bytes"].tolist() == [1, 2]
+
+
+# Format 1: a folder that an earlier version wrote
+
+
+FORMAT_1 = Path(__file__).with_name("format1")
+DOCUMENTS = [f"document {n} abc " + "abc öäü " * (n % 7) for n in range(40)]
+
+
+def test_a_folder_of_format_1_opens_shows_checks_exports_and_loads(tmp_path):
+    train, val = (open_shards(FORMAT_1, split) for split in ("train", "val"))
+    tok = train.tokenizer()
+    texts = [tok.decode(row[:-1]) for rows in (train, val) for row in rows]
+    assert sorted(texts) == sorted(DOCUMENTS)
+    assert len(train.entries) == 2
+    found = describe(FORMAT_1)
+    assert (found["documents"], found["complete"]) == (40, True)
+    checked = check_shards(FORMAT_1)
+    assert checked.problems == []
+    assert checked.decoded == 40
+    assert export(FORMAT_1, tmp_path / "rows", ExportPlan(to="jsonl", window=16)).tokens == train.tokens + val.tokens
+    batch = next(iter(batches(train, window=8, batch_size=4, seed=1)))
+    assert batch["input_ids"].shape == (4, 8)
+
+
+def test_a_folder_of_format_1_is_not_written_to():
+    before = {path: path.stat().st_mtime_ns for path in FORMAT_1.rglob("*")}
+    tok = open_shards(FORMAT_1, "train").tokenizer()
+    options = {"splits": "train=80,val=20", "block_bytes": "1KiB"}
+    with pytest.raises(ShardError, match="in format 1, of another version of Piecemill"):
+        pm.prepare(DOCUMENTS, tok, out=FORMAT_1, **options)
+    assert before == {path: path.stat().st_mtime_ns for path in FORMAT_1.rglob("*")}

@@ -38,12 +38,12 @@ def test_show_prints_a_page_or_json(piecemill, folder):
 def test_check_exits_0_when_sound_and_1_with_the_place_when_not(piecemill, folder):
     code, out, _ = piecemill("check", folder)
     assert (code, "is sound" in out) == (0, True)
-    path = folder / "val" / "00000.tokens.npy"
+    path = folder / "val" / "000001-0000.tokens.npy"
     path.write_bytes(path.read_bytes()[:-1] + b"\x01")
     code, out, _ = piecemill("check", folder)
     assert (code, f"{path}: was changed" in out) == (1, True)
     code, out, _ = piecemill("check", folder, "--json")
-    assert (code, json.loads(out)["problems"][0]["file"]) == (1, "val/00000.tokens.npy")
+    assert (code, json.loads(out)["problems"][0]["file"]) == (1, "val/000001-0000.tokens.npy")
 
 
 def test_export_says_how_many_rows_there_are(piecemill, folder, tmp_path):

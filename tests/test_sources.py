@@ -1,6 +1,7 @@
 """Sources: what is found, how it is cut into tasks and blocks, and that documents in are documents out."""
 
 import gzip
+import inspect
 import json
 import os
 import pickle
@@ -26,6 +27,7 @@ from piecemill.sizes import parse_size
 from piecemill.sources import Documents, Reading, Source, Tally, open_source, read_task
 from piecemill.sources.options import SourceOptions
 from piecemill.sources.packing import MAX_FILE_BYTES
+from piecemill.sources.tasks import ENDINGS, PACKED_ENDINGS, reader_of
 
 
 def texts(source: Source) -> list[str]:
@@ -208,13 +210,14 @@ def test_what_is_no_source_is_refused():
         open_source(["a text"], on_bad_document="ignore")
 
 
-def test_a_tree_of_text_does_not_import_pyarrow(tmp_path):
+def test_a_tree_of_text_imports_neither_pyarrow_nor_the_command_line_library(tmp_path):
     write(tmp_path, {"a.py": "1", "b.jsonl": '{"text":"2"}'})
     code = (
         "import sys; from piecemill.sources import open_source; "
-        f"print(sum(len(b) for b in open_source({str(tmp_path)!r}).blocks()), 'pyarrow' in sys.modules)"
+        f"print(sum(len(b) for b in open_source({str(tmp_path)!r}).blocks()), "
+        "'pyarrow' in sys.modules, 'cyclopts' in sys.modules)"
     )
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["2", "False"]
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["2", "False", "False"]
 
 
 # Tasks and blocks
@@ -250,6 +253,32 @@ def test_small_files_share_a_task_up_to_a_number(tmp_path, monkeypatch):
     monkeypatch.setattr(piecemill.sources.tasks, "GROUP_FILES", 3)
     write(tmp_path, {f"{n}": "x" for n in range(8)})
     assert [len(task.paths) for task in open_source(tmp_path).tasks] == [3, 3, 2]
+
+
+def test_small_files_share_a_task_up_to_a_size_and_blocks_inside_stay_small(tmp_path, monkeypatch):
+    monkeypatch.setattr(piecemill.sources.tasks, "RANGE_BYTES", 1000)
+    write(tmp_path, {f"{n}": "x" * 150 for n in range(8)} | {"8": "x" * 3000, "9": "x"})
+    source = open_source(tmp_path, block_bytes=320)
+    assert [task.nbytes for task in source.tasks] == [900, 300, 3000, 1]
+    assert [[block.nbytes for block in source.read(task)] for task in source.tasks] == [[300] * 3, [300], [3000], [1]]
+    assert open_source(tmp_path, block_bytes=7).tasks == source.tasks
+    names = [block.name(i) for block in source.blocks() for i in range(len(block))]
+    assert names == [f"{tmp_path}/{n}" for n in range(10)]
+
+
+@pytest.mark.parametrize("kind", sorted({*ENDINGS.values(), *PACKED_ENDINGS.values(), "text", "pieces"}))
+def test_every_format_in_the_table_is_a_module_with_what_a_reader_needs(kind):
+    reader = reader_of(kind)
+    assert reader.PLACE in ("file", "byte", "row")
+    assert list(inspect.signature(reader.cut).parameters) == ["file", "reading", "size"]
+    assert list(inspect.signature(reader.read).parameters) == ["task", "packer"]
+
+
+def test_a_separator_at_the_border_of_two_chunks_is_found(tmp_path, monkeypatch):
+    write(tmp_path, {"a.txt": "one<|end|>two<|end|><|end|>three"})
+    for size in range(1, 12):
+        monkeypatch.setattr(piecemill.sources.streams, "CHUNK_BYTES", size)
+        assert texts(open_source(tmp_path, separator="<|end|>")) == ["one", "two", "three"]
 
 
 def test_blocks_do_not_depend_on_how_much_is_read_at_a_time(tmp_path, monkeypatch):

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
+    "HASH_ITEM_BYTES",
+    "HASH_PREFIX_BITS",
     "ActionSegmenter",
     "Decoder",
     "Encoder",
@@ -15,7 +17,6 @@ __all__ = [
     "Learned",
     "LearnedActions",
     "Progress",
-    "SeenDocuments",
     "WordCounter",
     "WordCounts",
     "Xxh3",
@@ -29,11 +30,13 @@ __all__ = [
     "gather_windows",
     "hash_documents",
     "invalid_documents",
+    "later_copies",
     "map_file",
     "normalize",
     "python_set_order",
     "read_texts",
     "resolve_split",
+    "sort_hashes",
     "split_text",
     "split_text_reference",
     "splits",
@@ -415,16 +418,23 @@ def gather_windows(
 def first_match(patterns: Sequence[str], paths: Sequence[str]) -> NDArray[np.int32]:
     """For each path (from its folder), the number of the first pattern that matches it; -1 for none."""
 
-@final
-class SeenDocuments:
-    """The hashes of documents seen so far, at most `most` of them in memory."""
+HASH_PREFIX_BITS: int
+"""The first bits of a hash that `sort_hashes` counts by."""
 
-    def __new__(cls, most: int, folder: str | PathLike[str]) -> SeenDocuments: ...
-    def admit(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """For each row of hashes (low, high), whether it was seen neither before nor earlier in this call."""
-    @property
-    def counts(self) -> tuple[int, int]:
-        """Documents seen, and how many of their hashes are on disk."""
+HASH_ITEM_BYTES: int
+"""Bytes of one hash in a run."""
+
+def sort_hashes(
+    hashes: NDArray[np.uint64],
+) -> tuple[NDArray[np.uint32], NDArray[np.uint8], NDArray[np.uint32]]:
+    """The hashes of documents 0, 1, 2, ..., as rows of (low, high): where each prefix starts, the run, the copies.
+
+    The run has `HASH_ITEM_BYTES` for each distinct hash, in their order: high, low, and the number of the first
+    document that has it. Copies are the other documents. Hashes with a prefix smaller than n are the first `starts[n]`.
+    """
+
+def later_copies(runs: Sequence[NDArray[np.uint8]]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """The documents whose hash an earlier run has too, run by run and rising; and where those of each run start."""
 
 def train_actions(
     features: NDArray[np.uint32],

@@ -7,6 +7,7 @@ Results go to stdout (`--json` for machines), progress and errors to stderr. Exi
 import io
 import sys
 import tomllib
+from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,8 +17,9 @@ from cyclopts.config import Dict
 
 from piecemill._core import __version__
 from piecemill.actions import commands as actions
-from piecemill.command import Flag, print_result
+from piecemill.command import Flag, as_flags, print_result
 from piecemill.errors import PiecemillError, PlanError, SplitError
+from piecemill.executors import ExecutorOptions, PartOptions
 from piecemill.preparing.plan import PreparePlan
 from piecemill.pretraining import commands as pretraining
 from piecemill.shards import commands as shards
@@ -39,6 +41,11 @@ app = App(
     default_parameter=Parameter(negative_iterable=(), show_default=_shown),
     suppress_keyboard_interrupt=False,
 )
+as_flags(
+    TrainPlan,
+    special_tokens=Parameter(name=("--special-token", "--special-tokens"), negative="--no-special-tokens"),
+    from_counts=Parameter(consume_multiple=True),
+)
 app.meta.suppress_keyboard_interrupt = False  # what stopped the command is for `__main__` to say
 
 
@@ -49,6 +56,7 @@ def train(
     force: Flag = False,
     quiet: Flag = False,
     json: Flag = False,
+    where: Annotated[ExecutorOptions, Parameter(name="*")] = ExecutorOptions(),  # noqa: B008 - as plan
     plan: Annotated[TrainPlan, Parameter(name="*")] = TrainPlan(),  # noqa: B008 - frozen, and cyclopts reads it
 ) -> None:
     """Learn a BPE vocabulary from SOURCES and save the tokenizer under OUT.
@@ -56,7 +64,7 @@ def train(
     Parameters
     ----------
     sources
-        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow.
+        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather.
     out
         Folder for the tokenizer. Without it, and with --save-counts, words are only counted.
     force
@@ -83,11 +91,11 @@ def train(
         sys.stderr.write(f"note: {note}\n")
     if out is None:
         with Display(quiet=quiet) as display:
-            counted = count_words(source, plan=plan, on_progress=display, force=force)
+            counted = count_words(source, plan=plan, on_progress=display, force=force, **asdict(where))
         print_result(counted.as_json() if json else counted.as_text())
         return
     with Display(quiet=quiet) as display:
-        tokenizer = train_bpe(source, plan=plan, on_progress=display, force=force)
+        tokenizer = train_bpe(source, plan=plan, on_progress=display, force=force, **asdict(where))
         tokenizer.save(out, force=force)
     print_result(as_json(tokenizer, out) if json else as_text(tokenizer, out))
 
@@ -96,11 +104,12 @@ def train(
 def prepare(
     *sources: str,
     tokenizer: str,
-    out: Path,
+    out: str,
     engine: str | None = None,
     tokenizer_split: str | None = None,
     quiet: Flag = False,
     json: Flag = False,
+    where: Annotated[PartOptions, Parameter(name="*")] = PartOptions(),  # noqa: B008 - as plan
     plan: Annotated[PreparePlan, Parameter(name="*")] = PreparePlan(),  # noqa: B008 - frozen, and cyclopts reads it
 ) -> None:
     """Encode SOURCES into token shards under OUT. Run the same command again to resume.
@@ -108,7 +117,7 @@ def prepare(
     Parameters
     ----------
     sources
-        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow.
+        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather.
     tokenizer
         A folder saved by `piecemill train`, a tokenizer.json, .model or .tiktoken file, or a Hugging Face hub id.
     engine
@@ -116,7 +125,7 @@ def prepare(
     tokenizer_split
         Split of a .tiktoken file, which does not carry one: a name that `piecemill train --help` lists, or a regex.
     out
-        Folder for the shards: new, empty, or of an earlier run of the same command.
+        Folder for the shards, or its URL (s3://, gs://, az://): new, empty, or of an earlier run of the same command.
     quiet
         No progress on stderr.
     json
@@ -130,7 +139,7 @@ def prepare(
         raise PlanError("no source was given: name folders, files or globs.")
     loaded = load_tokenizer(tokenizer, engine=engine, split=tokenizer_split)
     with Display(quiet=quiet) as display:
-        summary = run(paths(sources), loaded, out=out, plan=plan, on_progress=display)
+        summary = run(paths(sources), loaded, out=out, plan=plan, on_progress=display, **asdict(where))
     print_result(summary.as_json() if json else summary.as_text())
 
 

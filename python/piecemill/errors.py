@@ -29,6 +29,10 @@ class ShardError(PiecemillError):
     """A prepared folder, or a file in it, that is not what it should be."""
 
 
+class StoreError(PiecemillError):
+    """An object store that refused a request, or could not be reached."""
+
+
 class LoadError(PiecemillError):
     """Batches that cannot be made: of this data, with this plan, or from this state."""
 
@@ -39,6 +43,10 @@ class PretrainError(PiecemillError):
 
 class Diverged(PretrainError):
     """A pretraining run whose loss left the road; says at which step and how it was seen."""
+
+
+class ExecutorError(PiecemillError):
+    """Tasks that could not be run: no cluster, or workers that were lost again and again."""
 
 
 class Stopped(KeyboardInterrupt):

@@ -1,15 +1,14 @@
-//! The loops of `piecemill.preparing`: choosing documents, laying out tokens, knowing what was seen before.
+//! The loops of `piecemill.preparing`: choosing documents, laying out tokens, finding copies.
 
 use super::arrays::documents;
 use super::to_py;
 use crate::arrays;
-use crate::dedup::Seen;
+use crate::dedup::{self, PieceHashes};
 use crate::sources::walk;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 
 /// `chosen`, once every number in it is known to be a document's.
 fn numbers<'a>(chosen: &'a PyReadonlyArray1<'_, i64>, count: usize) -> PyResult<&'a [i64]> {
@@ -75,34 +74,42 @@ fn first_match<'py>(
     Ok(found.into_pyarray(py))
 }
 
-/// The hashes of documents seen so far.
-#[pyclass(name = "SeenDocuments", frozen, module = "piecemill._core")]
-pub struct PySeen(Mutex<Seen>);
-
-#[pymethods]
-impl PySeen {
-    #[new]
-    fn new(most: usize, folder: PathBuf) -> Self {
-        PySeen(Mutex::new(Seen::new(most, folder)))
+/// The hashes of a piece's documents as they are kept: where each range starts, the run, and copies within the piece.
+#[pyfunction]
+#[allow(clippy::type_complexity)]
+fn sort_hashes<'py>(
+    py: Python<'py>,
+    hashes: PyReadonlyArray2<'py, u64>,
+) -> PyResult<(Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<u32>>)> {
+    let (rows, width) = hashes.as_array().dim();
+    if width != 2 || rows > u32::MAX as usize {
+        return Err(PyValueError::new_err(format!(
+            "hashes: {rows} rows of {width}; expected rows of 2 (low, high), fewer than 2^32 of them"
+        )));
     }
+    let halves = hashes.as_slice()?;
+    let piece = py.detach(|| PieceHashes::sort(halves));
+    Ok((piece.starts.into_pyarray(py), piece.run.into_pyarray(py), piece.copies.into_pyarray(py)))
+}
 
-    /// For each row of hashes (low, high), whether it was seen neither before nor earlier in this call.
-    fn admit<'py>(&self, py: Python<'py>, hashes: PyReadonlyArray2<'py, u64>) -> PyResult<Bound<'py, PyArray1<bool>>> {
-        let halves = hashes.as_slice()?;
-        let new = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).admit(halves))?;
-        Ok(new.into_pyarray(py))
-    }
-
-    /// Documents seen, and how many of their hashes are on disk.
-    #[getter]
-    fn counts(&self) -> (u64, u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
+/// For each run, the documents whose hash an earlier run holds: end to end, and where those of each start.
+#[pyfunction]
+#[allow(clippy::type_complexity)]
+fn later_copies<'py>(
+    py: Python<'py>,
+    runs: Vec<PyReadonlyArray1<'py, u8>>,
+) -> PyResult<(Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<i64>>)> {
+    let runs = runs.iter().map(|run| Ok(run.as_slice()?)).collect::<PyResult<Vec<&[u8]>>>()?;
+    let (documents, starts) = py.detach(|| dedup::later_copies(&runs))?;
+    Ok((documents.into_pyarray(py), starts.into_pyarray(py)))
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(gather_documents, module)?)?;
     module.add_function(wrap_pyfunction!(gather_tokens, module)?)?;
     module.add_function(wrap_pyfunction!(first_match, module)?)?;
-    module.add_class::<PySeen>()
+    module.add_function(wrap_pyfunction!(sort_hashes, module)?)?;
+    module.add_function(wrap_pyfunction!(later_copies, module)?)?;
+    module.add("HASH_PREFIX_BITS", dedup::PREFIX_BITS)?;
+    module.add("HASH_ITEM_BYTES", dedup::ITEM_BYTES)
 }

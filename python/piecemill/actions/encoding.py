@@ -2,11 +2,10 @@
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +16,8 @@ from piecemill.actions.histories import Histories
 from piecemill.actions.shards import write_action_shards
 from piecemill.actions.tokenizer import ActionTokenizer, Ids, Ints
 from piecemill.errors import TokenizerError
+from piecemill.files import new_file, new_folder
 from piecemill.shards.format import token_dtype
-from piecemill.shards.manifest import sync_folder
 
 # Histories encoded at a time: bounded memory, and Ctrl-C is heard in between.
 _CHUNK = 20_000
@@ -64,22 +63,18 @@ def encode_histories(
         counts = {"histories": len(shards), "actions": len(shards.items), "tokens": None}
         return {"out": str(target), **counts, "report": shards.manifest["report"], "plan": asdict(plan)}
     over = Histories.of(histories).over(tokenizer.known_items, unknown=plan.unknown)
-    temporary = target.with_name(f".{target.name}.part-{os.getpid()}")
+    tell = on_progress or (lambda moment: None)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write = _write_lines if plan.to == "jsonl" else _write_arrays
-        tokens = write(over, tokenizer, temporary, plan, on_progress or (lambda moment: None))
-        os.rename(temporary, target)
-        sync_folder(target.parent)
+        if plan.to == "jsonl":
+            with new_file(target) as file:
+                tokens = _write_lines(over, tokenizer, file, plan, tell)
+        else:
+            with new_folder(target) as folder:
+                tokens = _write_arrays(over, tokenizer, folder, plan, tell)
     except OSError as error:
         raise TokenizerError(
             f"{target}: could not be written ({error}). Make room, or choose another place."
         ) from error
-    finally:
-        if temporary.is_dir():
-            shutil.rmtree(temporary, ignore_errors=True)
-        else:
-            temporary.unlink(missing_ok=True)
     counts = {"histories": len(over), "actions": len(over.items), "tokens": tokens}
     return {"out": str(target), **counts, "report": over.report, "plan": asdict(plan)}
 
@@ -111,20 +106,17 @@ def _encoded(
 def _write_lines(
     histories: Histories,
     tokenizer: ActionTokenizer,
-    path: Path,
+    file: BinaryIO,
     plan: EncodePlan,
     tell: Callable[[EncodeProgress], None],
 ) -> int:
     """A JSON object per history: its user and its ids."""
     tokens = 0
-    with open(path, "x", encoding="utf-8") as file:
-        for first, ids, cut in _encoded(histories, tokenizer, plan, tell):
-            tokens += len(ids)
-            users = histories.users[first : first + len(cut)].to_pylist()
-            for user, row in zip(users, np.split(ids, cut[:-1]), strict=True):
-                file.write(json.dumps({"user": user, "ids": row.tolist()}, ensure_ascii=False) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    for first, ids, cut in _encoded(histories, tokenizer, plan, tell):
+        tokens += len(ids)
+        users = histories.users[first : first + len(cut)].to_pylist()
+        for user, row in zip(users, np.split(ids, cut[:-1]), strict=True):
+            file.write((json.dumps({"user": user, "ids": row.tolist()}, ensure_ascii=False) + "\n").encode())
     return tokens
 
 
@@ -144,11 +136,6 @@ def _write_arrays(
         parts.append(ids.astype(dtype))
         ends.append(cut + tokens)
         tokens += len(ids)
-    path.mkdir()
     for name, arrays in (("ids.npy", parts), ("ends.npy", ends)):
-        with open(path / name, "xb") as file:
-            np.save(file, np.concatenate(arrays))
-            file.flush()
-            os.fsync(file.fileno())
-    sync_folder(path)
+        np.save(path / name, np.concatenate(arrays))
     return tokens

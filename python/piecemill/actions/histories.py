@@ -7,7 +7,6 @@ Start with `Histories.of`, `k_core` and `leave_out`.
 """
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from piecemill.actions.items import Items, as_keys
 from piecemill.errors import PlanError, SourceError
+from piecemill.files import new_file
 
 META = b"piecemill.histories"
 Report = Mapping[str, Mapping[str, int]]
@@ -168,14 +168,8 @@ class Histories:
     def save(self, path: str | Path) -> None:
         """Writes a Parquet file with a row per user, which `read_interactions` and any other tool can read."""
         table = self.table().replace_schema_metadata({META: json.dumps({"report": self.report}).encode()})
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            pq.write_table(table, fresh)
-            os.replace(fresh, path)
-        finally:
-            fresh.unlink(missing_ok=True)
+        with new_file(Path(path)) as file:
+            pq.write_table(table, file)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,6 @@ Start with `Items.of`.
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +32,7 @@ from piecemill.actions.tables import (
     read_table,
 )
 from piecemill.errors import SourceError
+from piecemill.files import new_file
 
 KEY_NAMES = ("item", "item_id", "itemid", "key", "asin", "parent_asin", "product_id", "movieid", "id")
 "What the column of keys is called where nobody says."
@@ -145,14 +145,8 @@ class Items:
         """Writes a Parquet file that any tool can read; `load` gives back the same codes."""
         meta = {"labels": self.labels, "made": dict(self.made)}
         table = self.table().replace_schema_metadata({_META: json.dumps(meta).encode()})
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            pq.write_table(table, fresh)
-            os.replace(fresh, path)
-        finally:
-            fresh.unlink(missing_ok=True)
+        with new_file(Path(path)) as file:
+            pq.write_table(table, file)
 
     @classmethod
     def load(cls, path: str | Path) -> "Items":

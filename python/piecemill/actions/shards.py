@@ -9,8 +9,6 @@ Start with `write_action_shards` and `open_action_shards`; `piecemill.actions.ba
 
 import json
 import os
-import secrets
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +21,7 @@ from piecemill.actions.histories import Histories
 from piecemill.actions.tokenizer import ActionTokenizer
 from piecemill.actions.vocabulary import NAME
 from piecemill.errors import ShardError
-from piecemill.shards.folder import hash_bytes, hash_file
-from piecemill.shards.manifest import read_json, sync_folder
+from piecemill.files import hash_bytes, hash_file, new_folder, read_json
 
 FORMAT = 1
 MANIFEST, ITEMS, ENDS, TABLE, TOKENIZER = "manifest.json", "items.npy", "ends.npy", "table.npy", "tokenizer"
@@ -72,39 +69,33 @@ def write_action_shards(
     target = Path(out).resolve()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ShardError(f"{target}: something is there already. Choose another folder, or remove it first.")
-    temporary = target.parent / f".{target.name}.writing-{os.getpid()}-{secrets.token_hex(4)}"
     try:
-        temporary.mkdir(parents=True)
-        # The narrowest type that holds every number; a training set is mostly this file.
-        narrow = np.min_scalar_type(len(tokenizer.known_items) - 1)
-        np.save(temporary / ITEMS, over.items.astype(narrow))
-        np.save(temporary / ENDS, over.ends)
-        np.save(temporary / TABLE, tokenizer.table)
-        tokenizer.save(temporary / TOKENIZER)
-        names = sorted(path.relative_to(temporary).as_posix() for path in temporary.rglob("*") if path.is_file())
-        manifest = {
-            "format": FORMAT,
-            "kind": "actions",
-            "histories": len(over.ends),
-            "actions": len(over.items),
-            "items": len(tokenizer.known_items),
-            "vocab_size": tokenizer.vocabulary.size,
-            "report": over.report,
-            "files": {
-                name: {"bytes": (temporary / name).stat().st_size, "xxh3": hash_file(temporary / name)}
-                for name in names
-            },
-        }
-        (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
-        for path in (*temporary.rglob("*"), temporary):
-            sync_folder(path)  # files too: what is opened to read can be synced
-        os.rename(temporary, target)
-        sync_folder(target.parent)
+        with new_folder(target) as folder:
+            _write(folder, over, tokenizer)
     except OSError as error:
         raise ShardError(f"{target}: could not be written ({error}). Make room, or choose another folder.") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return open_action_shards(target)
+
+
+def _write(folder: Path, over: Histories, tokenizer: ActionTokenizer) -> None:
+    # The narrowest type that holds every number; a training set is mostly this file.
+    narrow = np.min_scalar_type(len(tokenizer.known_items) - 1)
+    np.save(folder / ITEMS, over.items.astype(narrow))
+    np.save(folder / ENDS, over.ends)
+    np.save(folder / TABLE, tokenizer.table)
+    tokenizer.save(folder / TOKENIZER)
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    manifest = {
+        "format": FORMAT,
+        "kind": "actions",
+        "histories": len(over.ends),
+        "actions": len(over.items),
+        "items": len(tokenizer.known_items),
+        "vocab_size": tokenizer.vocabulary.size,
+        "report": over.report,
+        "files": {name: {"bytes": (folder / name).stat().st_size, "xxh3": hash_file(folder / name)} for name in names},
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
 
 
 def open_action_shards(folder: str | os.PathLike[str]) -> ActionShards:

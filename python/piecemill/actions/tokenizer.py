@@ -22,7 +22,8 @@ from piecemill._core import ActionSegmenter
 from piecemill.actions.items import Items
 from piecemill.actions.vocabulary import ActionVocabulary, file_at, sealed
 from piecemill.errors import PlanError, TokenizerError
-from piecemill.shards.folder import hash_file
+from piecemill.files import hash_file
+from piecemill.machine import cores
 
 Ids = NDArray[np.uint32]
 Ints = NDArray[np.int64]
@@ -180,7 +181,7 @@ class ActionTokenizer:
         threads: int | None = None,
     ) -> tuple[Ids, Ints]:
         """As `encode_batch`, of the sequences `items[start:stop]`, which may overlap; items are rows of `table`."""
-        threads = _cores() if threads is None else threads
+        threads = cores() if threads is None else threads
         if seed is None:
             return self._segmenter.weighed(table, items, starts, stops, threads=threads)
         if permutation == "numpy-legacy":
@@ -376,7 +377,3 @@ def aggregate(rankings: Iterable[Sequence[Ranked | None]]) -> list[tuple[Ranked,
             if item is not None:
                 scores[item] = scores.get(item, 0.0) + 1 / math.log2(rank + 2)
     return sorted(scores.items(), key=lambda entry: -entry[1])
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import TokenizerError
-from piecemill.shards.folder import hash_bytes
-from piecemill.shards.manifest import replace_file
+from piecemill.files import hash_bytes, replace_file
 
 NAME = "actionpiece.json"
 "The file in a folder that is named instead of a file."

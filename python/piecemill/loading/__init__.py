@@ -8,7 +8,7 @@ Start with `batches`; for torch, with `piecemill.loading.torch.batches`.
 
 from piecemill.loading.batching import Batches, Stats, batches
 from piecemill.loading.mixing import Mixture, mix
-from piecemill.loading.order import Local
+from piecemill.loading.order import Blocks, Local
 from piecemill.loading.windows import Windows
 
-__all__ = ["Batches", "Local", "Mixture", "Stats", "Windows", "batches", "mix"]
+__all__ = ["Batches", "Blocks", "Local", "Mixture", "Stats", "Windows", "batches", "mix"]

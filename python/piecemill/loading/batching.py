@@ -12,7 +12,7 @@ numpy, torch or a device, is told by a `Place`. Start with `batches`.
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from types import TracebackType
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -20,12 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import PlanError
+from piecemill.files import hash_bytes
+from piecemill.loading.ahead import look_ahead
 from piecemill.loading.feeding import Feeder
 from piecemill.loading.mixing import Draws, Mixture, Parts, Weights, parts_of
-from piecemill.loading.order import Ints, Local, Named
+from piecemill.loading.order import Ints, Local, OrderPlan
 from piecemill.loading.state import FORMAT, samples_of
 from piecemill.loading.windows import Gathered, Rows, gather
-from piecemill.shards.folder import hash_bytes
 
 # A chunk has about so many tokens: enough that handing one over costs nothing beside gathering it, and small enough
 # that its inputs and labels (4 MiB) stay in the cache until they are used.
@@ -59,7 +60,7 @@ class BatchPlan:
     epochs: int | None = None
     rank: int = 0
     world_size: int = 1
-    order: Named | Local = "shuffled"
+    order: OrderPlan = "shuffled"
     drop_last: bool = False
     threads: int = 1
     dtype: Literal["int64", "int32"] = "int64"
@@ -261,11 +262,11 @@ class Batches(Generic[Sent, Batch]):
         return {"format": FORMAT, "samples": self.samples, **self._identity()}
 
     def _identity(self) -> dict[str, Any]:
-        cut, order = self.parts.windows[0].cut, self.plan.order
+        cut, order = self.parts.windows[0].cut, Local() if self.plan.order == "local" else self.plan.order
         return {
             "global_batch": self.plan.global_batch,
             "seed": self.plan.seed,
-            "order": f"local {order.block} {order.blocks}" if isinstance(order, Local) else order,
+            "order": order if isinstance(order, str) else f"local {' '.join(map(str, astuple(order)))}",
             "window": cut.window,
             "overlap": cut.overlap,
             "pack": int(cut.pack),
@@ -331,7 +332,10 @@ class _Job(Generic[Sent]):
 
     def __init__(self, parts: Parts, plan: BatchPlan, place: Place[Sent, Any]) -> None:
         self._parts, self._plan, self._place = parts.windows, plan, place
-        self._draws = Draws([len(windows) for windows in parts.windows], parts.shares, plan.order, plan.seed)
+        local = plan.order == "local" or isinstance(plan.order, Local)
+        ends = [windows.shard_ends for windows in parts.windows] if local else None
+        self._draws = Draws([len(windows) for windows in parts.windows], parts.shares, plan.order, plan.seed, ends)
+        self._ahead = look_ahead(parts, self._draws, plan.order)
         self.window = parts.windows[0].cut.window
         self.chunk = 1 if place.single else max(1, CHUNK_TOKENS // (plan.batch_size * self.window))
         self.samples = None if plan.epochs is None else plan.epochs * parts.epoch
@@ -378,6 +382,8 @@ class _Job(Generic[Sent]):
         part, numbers = np.zeros(len(wanted), np.int64), np.full(len(wanted), -1)
         real = slice(None) if wanted[-1] >= 0 else slice(-1)
         part[real], numbers[real] = self._draws(wanted[real])
+        if self._ahead is not None:
+            self._ahead(first * self._plan.global_batch, self.samples)
         into = self._place.room(len(wanted), self.window, self._plan.dtype)
         return self._place.send(Chunk(gather(self._parts, part, numbers, into=into), tuple(ends)))
 
@@ -396,7 +402,7 @@ def batches(
     epochs: int | None = None,
     rank: int = 0,
     world_size: int = 1,
-    order: Named | Local = "shuffled",
+    order: OrderPlan = "shuffled",
     weights: Weights = "stored",
     drop_last: bool = False,
     threads: int = 1,
@@ -411,7 +417,8 @@ def batches(
     seed: together with the epoch it gives the order.
     epochs: after so many the batches end; None goes on for ever, each epoch in a new order.
     rank, world_size: each sample goes to one rank. All ranks have the same number of batches.
-    order: "shuffled"; "local" (or `Local(...)`), which reads close together, for slow disks; "sequential".
+    order: "shuffled"; "local" (or `Local(shards=...)`), which reads a few shards at a time, for object stores;
+        `Blocks(...)`, which reads close together, for slow disks; "sequential".
     weights: "stored" draws each group by the weight that prepare stored; or a number for each group; None: all alike.
     drop_last: leave out the last batch of the last epoch if it is short, rather than give fewer rows.
     threads: feeder threads; 0 gathers when a batch is asked for. The batches are the same.

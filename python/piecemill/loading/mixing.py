@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import LoadError, PlanError
-from piecemill.loading.order import Ints, Local, Named, Order, Permutation, mix_key, mixed, order_of
+from piecemill.files import hash_bytes
+from piecemill.loading.order import Ints, Order, OrderPlan, Permutation, mix_key, mixed, order_of
 from piecemill.loading.windows import Rows, Windows
-from piecemill.shards.folder import hash_bytes
 
 Weights = Literal["stored"] | Sequence[float] | None
 
@@ -133,8 +133,17 @@ def _group_weights(rows: Rows, weights: Weights) -> Sequence[float] | None:
 class Draws:
     """Sample number -> part, and window of that part."""
 
-    def __init__(self, sizes: Sequence[int], shares: Sequence[float], order: Named | Local, seed: int) -> None:
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        shares: Sequence[float],
+        order: OrderPlan,
+        seed: int,
+        shard_ends: Sequence[Ints] | None = None,
+    ) -> None:
+        """`shard_ends`: of each part, how many windows begin in the shards up to each one; for a local order."""
         self._sizes, self._seed = list(sizes), seed
+        ends = [None] * len(sizes) if shard_ends is None else shard_ends
         left, self._rates = float(sum(shares)), []
         for share in shares:
             # Of what the parts before it leave, a part takes so many in 2**32.
@@ -144,7 +153,7 @@ class Draws:
         self._stretch: Ints = Permutation(_STRETCH, seed, 1)(np.arange(_STRETCH))
         # A few parts, each in this epoch or the next.
         self._order = lru_cache(maxsize=4 * len(sizes))(
-            lambda part, epoch: order_of(order, self._sizes[part], self._seed, 2, part, epoch)
+            lambda part, epoch: order_of(order, self._sizes[part], seed, 2, part, epoch, shard_ends=ends[part])
         )
         order_of(order, 1)  # an order that is none is refused here, and not in a thread
 

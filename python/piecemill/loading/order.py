@@ -1,7 +1,7 @@
 """Order: which window comes when, computed and not stored.
 
 An order is a permutation of the numbers below `size`, given by a key, and asked for any places at once. What it holds
-does not grow with `size`. Nothing here knows what is numbered.
+does not grow with `size`; a local order holds three numbers per shard. The plain version: `piecemill.reference.order`.
 
 Start with `order_of`.
 """
@@ -30,29 +30,52 @@ _ROUNDS = 4
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """An order that reads close together: blocks of neighbours are shuffled, then what is in a buffer of blocks."""
+    """An order that reads a few shards at a time: shards in a random order, and windows shuffled among those few."""
+
+    shards: int = 8
+    "Shards whose windows are shuffled together: this many are read at the same time."
+
+    def __post_init__(self) -> None:
+        if self.shards < 1:
+            raise PlanError(f"Local(shards={self.shards}): expected 1 or more.")
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """An order that reads close together, for disks that are slow to jump: blocks of neighbours are shuffled.
+
+    Then the windows in a buffer of blocks are. The blocks of a buffer are from all over the data: better mixed than
+    `Local`, but not for an object store.
+    """
 
     block: int = 64
     "Neighbouring windows that stay together."
     blocks: int = 256
-    "Blocks in a buffer: so many places of the files are read at a time."
+    "Blocks in a buffer: this many places of the files are read at a time."
 
     def __post_init__(self) -> None:
         if self.block < 1 or self.blocks < 1:
-            raise PlanError(f"Local(block={self.block}, blocks={self.blocks}): expected 1 or more of both.")
+            raise PlanError(f"Blocks(block={self.block}, blocks={self.blocks}): expected 1 or more of both.")
 
 
-def order_of(name: Named | Local, size: int, *key: int) -> Order:
-    """The order of `size` things; the same key gives the same order."""
+OrderPlan = Named | Local | Blocks
+
+
+def order_of(name: OrderPlan, size: int, *key: int, shard_ends: Ints | None = None) -> Order:
+    """The order of `size` things; the same key gives the same order.
+
+    shard_ends: how many of the things are in the shards up to each one; needed for a local order.
+    """
     if name == "sequential":
         return lambda places: places
     if name == "shuffled":
         return Permutation(size, *key)
-    if name == "local":
-        return LocalPermutation(size, Local(), *key)
-    if isinstance(name, Local):
-        return LocalPermutation(size, name, *key)
-    raise PlanError(f"order={name!r}: expected shuffled, local, sequential, or Local(block=..., blocks=...).")
+    if name == "local" or isinstance(name, Local):
+        ends = np.array([size]) if shard_ends is None else shard_ends
+        return LocalPermutation(ends, Local() if name == "local" else name, *key)
+    if isinstance(name, Blocks):
+        return BlockPermutation(size, name, *key)
+    raise PlanError(f"order={name!r}: expected shuffled, local, sequential, Local(shards=...) or Blocks(...).")
 
 
 class Permutation:
@@ -101,17 +124,56 @@ class Permutation:
 
 
 class LocalPermutation:
+    """A permutation that puts shards in a random order, and then shuffles the windows of each few shards.
+
+    The shards in their new order are dealt to buffers of `local.shards` at most and of nearly equal number.
+    """
+
+    def __init__(self, shard_ends: Ints, local: Local, *key: int) -> None:
+        count = len(shard_ends)
+        starts = np.concatenate([np.zeros(1, np.int64), shard_ends])[:count]
+        visited = Permutation(count, *key, 0)(np.arange(count))
+        # By place in the new order: where a shard's windows begin there, and which windows they are.
+        self._ends = np.cumsum((shard_ends - starts)[visited], dtype=np.int64)
+        self._begins = np.concatenate([np.zeros(1, np.int64), self._ends])[:count]
+        self._first = starts[visited]
+        buffers = max(1, -(-count // local.shards))
+        last_shards = np.arange(1, buffers + 1) * count // buffers - 1
+        self._buffer_ends = self._ends[last_shards] if count else np.zeros(0, np.int64)
+        # Feeder threads are in neighbouring buffers.
+        self._inside = lru_cache(maxsize=8)(lambda buffer: Permutation(self._held(buffer), *key, 1, buffer))
+
+    def _begin(self, buffer: int) -> int:
+        return int(self._buffer_ends[buffer - 1]) if buffer else 0
+
+    def _held(self, buffer: int) -> int:
+        return int(self._buffer_ends[buffer]) - self._begin(buffer)
+
+    def __call__(self, places: Ints) -> Ints:
+        """What stands at each place."""
+        buffers = np.searchsorted(self._buffer_ends, places, side="right")
+        numbers = np.empty_like(places)
+        for buffer in np.unique(buffers).tolist():
+            mine, first = buffers == buffer, self._begin(buffer)
+            numbers[mine] = first + self._inside(buffer)(places[mine] - first)
+        # `numbers` counts windows in the new order of the shards.
+        shard = np.searchsorted(self._ends, numbers, side="right")
+        found: Ints = self._first[shard] + numbers - self._begins[shard]
+        return found
+
+
+class BlockPermutation:
     """A permutation that moves whole blocks, and then windows within a buffer of blocks.
 
     What does not fill a block stands behind the last one, in the last buffer.
     """
 
-    def __init__(self, size: int, local: Local, *key: int) -> None:
-        self.size, self._local = size, local
-        self._full = size // local.block
+    def __init__(self, size: int, plan: Blocks, *key: int) -> None:
+        self.size, self._plan = size, plan
+        self._full = size // plan.block
         self._blocks = Permutation(self._full, *key, 0)
-        self._buffer_windows = local.block * local.blocks
-        self._buffers = max(1, -(-self._full // local.blocks))
+        self._buffer_windows = plan.block * plan.blocks
+        self._buffers = max(1, -(-self._full // plan.blocks))
         # Feeder threads are in neighbouring buffers.
         self._inside = lru_cache(maxsize=8)(lambda buffer: Permutation(self._held(buffer), *key, 1, buffer))
 
@@ -129,9 +191,9 @@ class LocalPermutation:
             first = buffer * self._buffer_windows
             numbers[mine] = first + self._inside(buffer)(places[mine] - first)
         # `numbers` counts windows in the order of the blocks.
-        whole = numbers < self._full * self._local.block
-        blocks, inside = np.divmod(numbers[whole], self._local.block)
-        numbers[whole] = self._blocks(blocks) * self._local.block + inside
+        whole = numbers < self._full * self._plan.block
+        blocks, inside = np.divmod(numbers[whole], self._plan.block)
+        numbers[whole] = self._blocks(blocks) * self._plan.block + inside
         return numbers
 
 

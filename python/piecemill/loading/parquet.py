@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from piecemill.errors import LoadError
-from piecemill.shards.folder import hash_bytes
+from piecemill.files import hash_bytes
 from piecemill.shards.format import ENDS, RECORD
 
 _OPEN_FILES = 8

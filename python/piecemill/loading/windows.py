@@ -9,9 +9,9 @@ A window is a list of pieces of files, and `gather` fetches the pieces of many w
 `piecemill.reference.windows`. Start with `Windows`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from piecemill._core import gather_windows
 from piecemill.errors import LoadError, PlanError
 from piecemill.loading.order import Ints
+from piecemill.shards.format import Kind
 
 IGNORED = -100
 "The label of a place that is not trained on; torch's cross entropy passes over it."
@@ -38,10 +39,22 @@ class Rows(Protocol):
     def eos(self) -> int | None: ...
     @property
     def identity(self) -> str: ...
-    def array(self, number: int, kind: Literal["tokens", "ends", "documents"], /) -> NDArray[Any]: ...
+    def array(self, number: int, kind: Kind, /) -> NDArray[Any]: ...
     def __len__(self) -> int: ...
     @property
     def tokens(self) -> int: ...
+
+
+@runtime_checkable
+class FetchedRows(Protocol):
+    """Rows whose files must be downloaded before they can be read. `RemoteShards` is one."""
+
+    @property
+    def ahead_bytes(self) -> int:
+        """How many bytes of files may be asked for before they are needed."""
+
+    def prefetch(self, numbers: Iterable[int], kinds: Sequence[Kind], /) -> None:
+        """Begin to download these files, in this order, and return at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +149,20 @@ class Windows:
         """Where the tokens of these windows are, and of each the one after."""
         return self._view.pieces(numbers)
 
+    def files(self, numbers: Ints) -> Ints:
+        """The file in which each of these windows begins; opens no file."""
+        return self._view.files(numbers)
+
+    @property
+    def shard_ends(self) -> Ints:
+        """How many windows begin in the files up to each one."""
+        return self._view.shard_ends()
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The files of a shard that gathering reads."""
+        return ("tokens", "ends") if self.cut.boundaries or not self.cut.pack else ("tokens",)
+
     def __getitem__(self, number: int) -> dict[str, NDArray[Any]]:
         """One window: `input_ids` and `labels`, with boundaries also `position_ids` and `document_ids`."""
         if not 0 <= number < len(self):
@@ -152,7 +179,7 @@ class _Packed:
     """All documents (of a group) as one stream: runs of tokens that lie next to each other in a file."""
 
     def __init__(self, rows: Rows, cut: Cut, group: int | None) -> None:
-        self.cut = cut
+        self.cut, self.file_count = cut, len(rows.token_ends)
         if group is None:
             self.file = np.arange(len(rows.token_ends))
             self.start = np.zeros(len(rows.token_ends), np.int64)
@@ -167,6 +194,19 @@ class _Packed:
 
     def __len__(self) -> int:
         return self.windows
+
+    def files(self, numbers: Ints) -> Ints:
+        runs = np.searchsorted(self.ends, numbers * (self.cut.window - self.cut.overlap), side="right")
+        found: Ints = self.file[runs]
+        return found
+
+    def shard_ends(self) -> Ints:
+        # The last run of each file; a file without one ends where the file before it does.
+        runs = np.searchsorted(self.file, np.arange(self.file_count), side="right")
+        tokens = np.concatenate([np.zeros(1, np.int64), self.ends])[runs]
+        step = self.cut.window - self.cut.overlap
+        found: Ints = np.minimum(-(-tokens // step), self.windows)
+        return found
 
     def pieces(self, numbers: Ints) -> Pieces:
         cut = self.cut
@@ -190,6 +230,7 @@ class _Single:
     def __init__(self, rows: Rows, cut: Cut, group: int | None) -> None:
         self.rows, self.cut = rows, cut
         self.documents = None if group is None else _members(rows, group)
+        _fetch_all(rows, "ends")
         lengths = [np.diff(rows.array(number, "ends"), prepend=0) for number in range(len(rows.document_ends))]
         all_lengths = np.concatenate(lengths) if lengths else np.zeros(0, np.int64)
         if self.documents is not None:
@@ -199,6 +240,19 @@ class _Single:
 
     def __len__(self) -> int:
         return int(self.counted[-1]) if len(self.counted) else 0
+
+    def files(self, numbers: Ints) -> Ints:
+        which = np.searchsorted(self.counted, numbers, side="right")
+        documents = which if self.documents is None else self.documents[which]
+        found: Ints = np.searchsorted(self.rows.document_ends, documents, side="right")
+        return found
+
+    def shard_ends(self) -> Ints:
+        ends = self.rows.document_ends
+        if self.documents is not None:
+            ends = np.searchsorted(self.documents, ends, side="left")
+        found: Ints = np.concatenate([np.zeros(1, np.int64), self.counted])[ends]
+        return found
 
     def pieces(self, numbers: Ints) -> Pieces:
         cut = self.cut
@@ -210,6 +264,12 @@ class _Single:
         masked = np.where((inside > 0) & (not cut.overlap_labels), cut.overlap, 0)
         row = np.arange(len(numbers))
         return Pieces(row, file, first + begin, np.minimum(cut.window + 1, length - begin), masked)
+
+
+def _fetch_all(rows: Rows, kind: Kind) -> None:
+    """Download the files of one kind side by side, where they must be: they are read one after another then."""
+    if isinstance(rows, FetchedRows):
+        rows.prefetch(range(len(rows.document_ends)), (kind,))
 
 
 def _spans(rows: Rows, documents: Ints) -> tuple[Ints, Ints, Ints]:
@@ -227,6 +287,7 @@ def _spans(rows: Rows, documents: Ints) -> tuple[Ints, Ints, Ints]:
 def _members(rows: Rows, group: int) -> Ints:
     """The numbers of the documents of a group."""
     found, before = [np.zeros(0, np.int64)], 0
+    _fetch_all(rows, "documents")
     for number, end in enumerate(rows.document_ends.tolist()):
         found.append(before + np.flatnonzero(rows.array(number, "documents")["group"] == group))
         before = end
@@ -236,6 +297,8 @@ def _members(rows: Rows, group: int) -> Ints:
 def _runs(rows: Rows, group: int) -> tuple[Ints, Ints, Ints]:
     """Tokens of a group that lie next to each other: file, start and length of each run."""
     files, starts, lengths = ([np.zeros(0, np.int64)] for _ in range(3))
+    _fetch_all(rows, "documents")
+    _fetch_all(rows, "ends")
     for number in range(len(rows.document_ends)):
         inside = np.concatenate([[False], rows.array(number, "documents")["group"] == group, [False]])
         first, last = np.flatnonzero(inside[1:] & ~inside[:-1]), np.flatnonzero(inside[:-1] & ~inside[1:])
@@ -289,6 +352,8 @@ def gather(
         row = pieces.row if mine is None else mine[pieces.row]
         masked[slice(None) if mine is None else mine] = pieces.masked
         files, file = np.unique(pieces.file, return_inverse=True)
+        if isinstance(windows.rows, FetchedRows):
+            windows.rows.prefetch(files.tolist(), windows.kinds)
         found.append(np.stack([row, file + len(arrays), pieces.start, pieces.length], axis=1))
         arrays += [windows.rows.array(number, "tokens") for number in files.tolist()]
         if cut.boundaries:

@@ -1,13 +1,11 @@
 """Preparing: documents -> token shards, resumable at any point.
 
 ```
-sources: blocks ─▶ selection: hash, drop, split ─▶ encoding: ids ─▶ commit: shards + journal
+run: tasks without entries ─▶ executor ─▶ task: read, select, encode, write shards, then the entry ─▶ dedup ─▶ finish
 ```
 
-One thread reads and decides, several encode, one writes, all in the order of the corpus; a budget bounds what is
-between them. What is on disk is always what the journal says, so a run can be ended anywhere and go on from there.
-
-Start with `prepare` and `PreparePlan`.
+`prepare_task` is the unit of work; everything else decides where and when it runs. An entry means that its shards are
+whole, so a run can end anywhere and go on from there. Start with task.py, then run.py.
 """
 
 from piecemill.preparing.plan import PreparePlan

@@ -1,25 +1,23 @@
 """What to prepare and how: one flat record that gives flags, TOML keys and help.
 
-Options of the output are stored in plan.json, and a resumed run must have the same; `workers` and `memory` only
-say how to get there, and may change between runs.
+Options that the output depends on are stored in plan.json, and a resumed run must have the same; `workers` and `memory`
+may change between runs.
 """
 
-import os
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from piecemill.errors import PlanError
-from piecemill.preparing.groups import parse_weights
-from piecemill.preparing.splits import Splits
+from piecemill.preparing.selection import Splits, parse_weights
 from piecemill.sizes import parse_size
 from piecemill.sources.options import NOT_STORED, SourceOptions
 
 LEAST_MEMORY = 512 * 2**20
 HOW = ("workers", "memory", *NOT_STORED)
 "Options that the output does not depend on."
-_SIZES = ("min_bytes", "max_bytes", "max_file_bytes", "block_bytes")
+_SIZES = ("min_bytes", "max_bytes", "max_file_bytes", "block_bytes", "piece_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,17 +54,17 @@ class PreparePlan(SourceOptions):
     special_in_text: Literal["plain", "parse", "stop"] = "plain"
     "Special tokens inside documents: text like any other (plain), the tokens (parse), or an error (stop)."
 
-    shard_tokens: int = 1 << 27
-    "A shard ends after the block in which it reaches so many tokens."
+    piece_bytes: str = "256MiB"
+    "Text in one piece of a task, which becomes one shard per split; part of the result. A stop costs at most a piece."
 
     workers: int | None = None
-    "Threads that encode; default: what cores and memory allow. The result does not depend on it."
+    "Cores to use; default: all, as far as the memory allows. The result does not depend on it."
 
     memory: str = "2GiB"
-    "Memory of the whole process. The result does not depend on it."
+    "Memory of the whole process, to which large documents come. The result does not depend on it."
 
     block_bytes: str = "8MiB"
-    "Text in one unit of work. Shards end where a block ends, so this is part of the result."
+    "Text that is read and encoded at a time. Pieces end where a block ends, so this is part of the result."
 
     def __post_init__(self) -> None:
         SourceOptions.__post_init__(self)  # not super(): a class with slots is made twice
@@ -75,16 +73,11 @@ class PreparePlan(SourceOptions):
         for name in (*_SIZES, "memory"):
             if getattr(self, name) is not None:
                 parse_size(getattr(self, name), name)
-        if self.memory_bytes < LEAST_MEMORY:
-            raise PlanError(
-                f"memory={self.memory!r}: the interpreter and the tokenizer alone need 512MiB with a block."
-            )
-        if self.workers is not None and self.workers < 1:
-            raise PlanError(f"workers={self.workers}: expected 1 or more; leave it out for what the machine allows.")
-        if self.shard_tokens < 1:
-            raise PlanError(f"shard_tokens={self.shard_tokens}: expected 1 or more.")
-        if self.size("block_bytes") < 1:
-            raise PlanError(f"block_bytes={self.block_bytes!r}: a block needs room for at least 1 byte.")
+        if self.size("memory") < LEAST_MEMORY:
+            raise PlanError(f"memory={self.memory!r}: the interpreter, the tokenizer and a block need 512MiB.")
+        for name, value in {"workers": self.workers, **{size: self.size(size) for size in _SIZES[-2:]}}.items():
+            if value is not None and value < 1:
+                raise PlanError(f"{name}={getattr(self, name)!r}: expected 1 or more.")
         if self.max_bytes is not None and self.size("max_bytes") < self.size("min_bytes"):
             raise PlanError(f"min_bytes={self.min_bytes!r}, max_bytes={self.max_bytes!r}: no document is both.")
         if self.split_by is not None and self.splits is None:
@@ -96,11 +89,6 @@ class PreparePlan(SourceOptions):
     def size(self, name: str) -> int:
         """An option that is a size, as a number of bytes."""
         return parse_size(getattr(self, name), name)
-
-    @property
-    def memory_bytes(self) -> int:
-        """`memory` as a number."""
-        return parse_size(self.memory, "memory")
 
     @property
     def directory_levels(self) -> int | None:
@@ -116,11 +104,6 @@ class PreparePlan(SourceOptions):
     def group_field(self) -> str | None:
         """The field that keeps its documents together; None if `split_by` is not a field."""
         return None if self.directory_levels else self.split_by
-
-    @property
-    def cores(self) -> int:
-        """Cores this process may use."""
-        return len(os.sched_getaffinity(0))
 
     def output(self) -> dict[str, Any]:
         """The options that the output depends on, sizes as numbers, ready for JSON."""

@@ -1,25 +1,86 @@
-"""The result of a run of `prepare`, for people and for programs."""
+"""What a run of `prepare` reports: numbers of its tasks, progress while it goes on, and the result."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from piecemill.sizes import show_bytes, show_count, show_seconds
 from piecemill.sources import show_left_out
 
+STAGES = ("read", "select", "encode", "write")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """What was done: by a task so far, or by all tasks of a run. Adds up."""
+
+    pieces: int = 0
+    documents: int = 0
+    tokens: int = 0
+    source_bytes: int = 0
+    read: float = 0.0
+    "Seconds spent in each stage, over all threads."
+    select: float = 0.0
+    encode: float = 0.0
+    write: float = 0.0
+
+    def __add__(self, other: "Numbers") -> "Numbers":
+        return Numbers(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(Numbers)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareProgress:
+    """One moment of a run."""
+
+    stage: str = "prepare"
+    "`start` once, with what was chosen for the run; then `prepare`, and `dedup` if there is that."
+    workers: str = ""
+    "At the start: how many tasks run at once, on how many cores, and why."
+    files: int = 0
+    "Source files that are done."
+    files_total: int = 0
+    bytes_read: int = 0
+    "Bytes of the source that are done, as they lie on disk."
+    bytes_total: int | None = None
+    documents: int = 0
+    tokens: int = 0
+    bytes_per_second: float = 0.0
+    "Of this run alone."
+    seconds_left: float | None = None
+
+    @property
+    def fraction(self) -> float | None:
+        """How much is done; None if the whole is not known."""
+        return min(1.0, self.bytes_read / self.bytes_total) if self.bytes_total else None
+
+    def columns(self) -> tuple[str, ...]:
+        """The same columns in every line."""
+        if self.stage != "prepare":
+            return (self.workers, "")
+        return (
+            f"{self.files:,}/{self.files_total:,} files" if self.files_total else "",
+            f"{show_bytes(self.bytes_read)} read",
+            f"{show_count(self.documents)} documents",
+            f"{show_count(self.tokens)} tokens",
+            f"{self.bytes_per_second / 1e6:.0f} MB/s",
+            "" if self.seconds_left is None else f"{show_seconds(self.seconds_left)} left",
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """What is in a prepared folder, and what it took."""
 
-    out: Path
+    out: Path | str
+    "The folder, or its URL in an object store."
     documents: int
     tokens: int
-    text_bytes: int
-    splits: Mapping[str, Mapping[str, Any]]
+    text_bytes: int = 0
+    shards: int = 0
+    splits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     "Of each split: share asked for, documents, tokens, text_bytes, and the shares achieved in documents and tokens."
-    dropped: Mapping[str, Mapping[str, int]]
+    dropped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     "Documents and bytes dropped by the plan, by rule: too_short, too_long, duplicate."
     duplicate_examples: tuple[str, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
@@ -27,32 +88,28 @@ class Summary:
     skipped: int = 0
     "Bad documents that were skipped."
     skipped_documents: tuple[tuple[str, str], ...] = ()
-    shards: int = 0
     timing: Mapping[str, Any] = field(default_factory=dict)
     "Seconds by stage, memory, workers: of this run alone, and no part of the deterministic output."
     resumed: bool = False
     "Whether an earlier run had begun it."
     complete_before: bool = False
     "Whether there was nothing left to do."
+    part: str | None = None
+    "The part of the run that was done, such as 3/64: the folder is complete after `join`."
+
+    @classmethod
+    def from_stats(cls, out: Path | str, stats: Mapping[str, Any], **more: Any) -> "Summary":
+        """The summary of a complete folder, from its stats.json."""
+        known = {each.name: stats[each.name] for each in fields(cls) if each.name in stats}
+        known["duplicate_examples"] = tuple(stats["duplicate_examples"])
+        known["skipped_documents"] = tuple((name, reason) for name, reason in stats["skipped_documents"])
+        return cls(out=out, **known, **more)
 
     def as_json(self) -> dict[str, Any]:
         """What `--json` prints."""
-        return {
-            "out": str(self.out),
-            "documents": self.documents,
-            "tokens": self.tokens,
-            "text_bytes": self.text_bytes,
-            "shards": self.shards,
-            "splits": {name: dict(split) for name, split in self.splits.items()},
-            "dropped": {rule: dict(counts) for rule, counts in self.dropped.items()},
-            "duplicate_examples": list(self.duplicate_examples),
-            "left_out": dict(self.left_out),
-            "skipped": self.skipped,
-            "skipped_documents": [list(one) for one in self.skipped_documents],
-            "timing": dict(self.timing),
-            "resumed": self.resumed,
-            "complete_before": self.complete_before,
-        }
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        listed = {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
+        return {**values, **listed, "out": str(self.out)}
 
     def as_text(self) -> str:
         """The result in a line, and one more for each thing there is to say about it."""
@@ -60,19 +117,20 @@ class Summary:
         if self.complete_before:
             return f"{self.out} is complete: {what}, {self.shards:,} shards; nothing was done"
         timing = self.timing
+        if self.part is not None:
+            what = f"{show_count(self.tokens)} tokens of {self.documents:,} documents"
+            return f"part {self.part} is done: {what}, in {show_seconds(timing['seconds'])}; join when all parts are"
         lines = [
             f"{what}, in {show_seconds(timing['seconds'])} with {timing['peak_memory_bytes'] / 2**30:.2f} GiB: "
             f"{self.shards:,} shards in {self.out}"
         ]
-        if len(self.splits) > 1:
-            for name, split in self.splits.items():
-                lines.append(
-                    f"  {name}: {split['documents']:,} documents ({split['documents_share']:.2%}), "
-                    f"{show_count(split['tokens'])} tokens ({split['tokens_share']:.2%}), "
-                    f"asked for {split['share']:.2%}"
-                )
+        for name, split in self.splits.items() if len(self.splits) > 1 else ():
+            lines.append(
+                f"  {name}: {split['documents']:,} documents ({split['documents_share']:.2%}), "
+                f"{show_count(split['tokens'])} tokens ({split['tokens_share']:.2%}), asked for {split['share']:.2%}"
+            )
         stages = ", ".join(f"{stage} {show_seconds(seconds)}" for stage, seconds in timing["stages"].items())
-        lines.append(f"  work by stage: {stages}; {timing['workers']} encoding, the others beside it")
+        lines.append(f"  work by stage, over all threads: {stages}")
         if self.dropped:
             rules = ", ".join(
                 f"{counts['documents']:,} {rule.replace('_', ' ')} ({show_bytes(counts['bytes'])})"
@@ -86,21 +144,3 @@ class Summary:
             name, reason = self.skipped_documents[0]
             lines.append(f"note: skipped {self.skipped:,} bad documents; the first: {name}: {reason}")
         return "\n".join(lines)
-
-
-def from_stats(out: Path, stats: Mapping[str, Any], **more: Any) -> Summary:
-    """A summary from what stats.json holds."""
-    return Summary(
-        out=out,
-        documents=stats["documents"],
-        tokens=stats["tokens"],
-        text_bytes=stats["text_bytes"],
-        shards=stats["shards"],
-        splits=stats["splits"],
-        dropped=stats["dropped"],
-        duplicate_examples=tuple(stats["duplicate_examples"]),
-        left_out=stats["left_out"],
-        skipped=stats["skipped"],
-        skipped_documents=tuple((name, reason) for name, reason in stats["skipped_documents"]),
-        **more,
-    )

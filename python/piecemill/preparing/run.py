@@ -1,56 +1,52 @@
-"""`prepare`: a source and a tokenizer -> a prepared folder, in one go or in several.
+"""`prepare`: a source and a tokenizer become a prepared folder, in one go or in several.
 
-Here is the order of things: what is checked before anything is written, where a run takes up an earlier one, and
-what is told while it goes on. The work itself is in `pipeline`.
+The driver only decides: what is checked before anything is written, which tasks are left, how many run at once, and
+what is written at the end. The work is `prepare_task`, wherever the executor runs it.
 """
 
-import difflib
+import concurrent.futures
 import json
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from piecemill import _core
+from piecemill import _core, machine
 from piecemill.errors import PlanError, ShardError, Stopped
-from piecemill.preparing.budget import Budget, Room
-from piecemill.preparing.commit import Commits, Totals, kept_hashes
-from piecemill.preparing.encoding import USUAL, Encoder
-from piecemill.preparing.folder import Folder, Unchanged
-from piecemill.preparing.groups import parse_weights
-from piecemill.preparing.pipeline import Clock, Encoded, Part, Pipeline, TaskEnd
+from piecemill.executors import Executor, open_executor
+from piecemill.files import Place, clear_scratch, locked, open_place
+from piecemill.machine import memory_now, memory_peak
+from piecemill.plans import with_options
+from piecemill.preparing.dedup import drop_later_copies
+from piecemill.preparing.finish import Totals, finish
+from piecemill.preparing.folder import begin, begun_times
+from piecemill.preparing.job import Job
 from piecemill.preparing.plan import PreparePlan
-from piecemill.preparing.progress import PrepareProgress
-from piecemill.preparing.reading import Reader
-from piecemill.preparing.result import Summary, from_stats
-from piecemill.preparing.selection import Selected, Selection
-from piecemill.preparing.splits import Splits
-from piecemill.shards.folder import TIMING, read_stats, write_stats
-from piecemill.shards.format import ENDS, RECORD, VERSION, token_dtype
-from piecemill.shards.manifest import read_manifest, replace_file
-from piecemill.sizes import show_bytes
-from piecemill.sources import Source
-from piecemill.tokenizers import Tokenizer, load_tokenizer
-from piecemill.training.stages import Stages, memory_now
+from piecemill.preparing.result import STAGES, Numbers, PrepareProgress, Summary
+from piecemill.preparing.selection import Splits, directory_keys, parse_weights, weight_groups
+from piecemill.preparing.task import prepare_task
+from piecemill.shards.folder import STATS, TIMING, saved_tokenizer
+from piecemill.shards.format import VERSION, token_dtype
+from piecemill.shards.manifest import delete_leftovers, newest_entries, whole_entries
+from piecemill.sources import Source, Task
+from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve_eos
+from piecemill.tokenizers.describing import engine_record
 
 OnProgress = Callable[[PrepareProgress], None]
 
+MIB = 2**20
 # The interpreter with all that preparing imports. What a process holds beyond that when it calls `prepare` is its own.
-_INTERPRETER = 256 * 2**20
-# Beyond blocks in flight: the block being read, pages of files, and what the allocator keeps.
-_RESERVE = 96 * 2**20
-# What an encoder can need: its block as text, ids and narrowed ids, and the one that waits for it.
-_BLOCKS = 96 * 2**20
-# What each needs besides: the encoder's caches, of fixed size, and its batch arrays.
-_ENGINE = 40 * 2**20
-# What reading Parquet and Arrow takes besides: pages, columns, and what their own allocator keeps.
-_TABLES = 128 * 2**20
-
-_NO_DATA, _NO_ENDS, _NO_RECORDS = np.empty(0, np.uint8), np.empty(0, ENDS), np.empty(0, RECORD)
+_INTERPRETER = 256 * MIB
+# What a running task holds, besides blocks: pages of files, columns of tables, and what allocators keep.
+_TASK, _TABLES = 48 * MIB, 96 * MIB
+# Blocks of a running task: one being read, with what it is read from; one being encoded, with its ids.
+_BLOCKS = 8
+# Caches of the encoder, of fixed size, for each thread.
+_THREAD = 24 * MIB
 
 
 def prepare(
@@ -58,16 +54,20 @@ def prepare(
     tokenizer: Tokenizer | str | PathLike[str],
     *,
     out: str | PathLike[str],
+    executor: str | Executor | concurrent.futures.Executor = "local",
+    ray_address: str | None = None,
+    part: str | None = None,
+    join: bool = False,
     plan: PreparePlan | None = None,
     on_progress: OnProgress | None = None,
     **options: Any,
 ) -> Summary:
     """Encode `source` into token shards under `out`; called again after a stop, it goes on where it was.
 
-    `source` is whatever `piecemill.sources` can open, `tokenizer` a Tokenizer or where to load one. Options are the
-    fields of `PreparePlan` (`splits`, `dedup`, `workers`, `memory`, ...). The files are the same, byte by byte, for any
-    number of workers and interruptions. The whole process stays within `memory`, except that a single document
-    that needs more is worked on alone. `docs/prepare.md` has the rules.
+    `source` is whatever `piecemill.sources` can open, `tokenizer` a Tokenizer or where to load one, `out` a folder or
+    the URL of one in an object store. Options are the fields of `PreparePlan` (`splits`, `dedup`, `workers`, `memory`,
+    ...). The files are the same, byte by byte, for any executor, number of workers and interruptions. With `part`,
+    such as "3/64", only that share of the tasks is done; `join` finishes when all are. `docs/prepare.md` has the rules.
 
     >>> import tempfile
     >>> tok = Tokenizer.from_merges([], split="gpt2", special_tokens=["<|endoftext|>"])
@@ -75,261 +75,189 @@ def prepare(
     ...     prepare(["one two", "three"], tok, out=out).tokens
     14
     """
-    plan = _with_options(plan or PreparePlan(), options)
+    plan = with_options(plan or PreparePlan(), options)
     callers_own = max(0, memory_now() - _INTERPRETER)
     tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer)
-    folder = Folder(Path(out))
+    run = _Run(plan, tokenizer, open_place(out), on_progress or (lambda _: None), callers_own)
     try:
-        return _Run(plan, tokenizer, folder, on_progress or (lambda _: None), callers_own).prepare(source)
+        with locked(run.place, shared=part is not None):
+            return run.prepare(source, executor, ray_address=ray_address, part=part, join=join)
     except KeyboardInterrupt as stop:
         raise Stopped(f"stopped; run the same command again to go on with {out}", *stop.args) from None
     except OSError as error:
         raise ShardError(
             f"{error.filename or out}: {error.strerror or error}. What was written so far counts: "
-            "make room or mend the cause, and run the same command again to go on."
+            "free some space or fix the cause, and run the same command again to go on."
         ) from error
-    finally:
-        folder.release()
-
-
-def _with_options(plan: PreparePlan, options: dict[str, Any]) -> PreparePlan:
-    known = [field.name for field in fields(PreparePlan)]
-    for name, value in options.items():
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {known}."
-            raise PlanError(f"unknown option {name!r}; {hint}")
-        if isinstance(value, list):
-            options[name] = tuple(value)
-    return replace(plan, **options)
 
 
 class _Run:
-    """One run."""
+    """One run of the driver."""
 
     def __init__(
-        self, plan: PreparePlan, tokenizer: Tokenizer, folder: Folder, on_progress: OnProgress, callers_own: int
+        self, plan: PreparePlan, tokenizer: Tokenizer, place: Place, on_progress: OnProgress, callers_own: int
     ) -> None:
-        self.plan, self.folder, self.on_progress = plan, folder, on_progress
-        self.memory = plan.memory_bytes + callers_own
-        self.tokenizer = tokenizer
-        self.started = time.perf_counter()
-        self.splits = Splits.parse(plan.splits)
-        self.groups = parse_weights(plan.weight)
+        self.plan, self.tokenizer, self.place, self.on_progress = plan, tokenizer, place, on_progress
+        self.where, self.callers_own = place.local() or place.url, callers_own
+        self.started, self.peak_before, self.memory_seen = time.perf_counter(), memory_peak(), 0
+        self.splits, self.groups = Splits.parse(plan.splits), parse_weights(plan.weight)
+        self.bos, self.eos = resolve_bos(tokenizer, plan.bos), resolve_eos(tokenizer, plan.eos)
         self.dtype = token_dtype(tokenizer.vocab_size)
-        self.encoder = Encoder(tokenizer, eos=plan.eos, bos=plan.bos, special=plan.special_in_text, dtype=self.dtype)
-        self.progress = _core.Progress()
-        self.clock = Clock()
-        self.stages = Stages()
 
-    def prepare(self, source: object) -> Summary:
+    def prepare(
+        self, source: object, executor: Any, *, ray_address: str | None, part: str | None, join: bool
+    ) -> Summary:
         opened = self.plan.open_source(source, block_bytes=self.plan.size("block_bytes"), group=self.plan.group_field)
-        resolved = self._resolved(opened)
-        state = self.folder.state()
-        if state == "new":
-            self.folder.begin(resolved, opened, self.tokenizer)
-        else:
-            self.folder.check_same(resolved, opened)
+        local = getattr(executor, "name", executor) == "local"
+        if not opened.files and (part is not None or not local):
+            raise PlanError("a source in memory can only be prepared by executor='local', without part: pass files.")
+        state = begin(self.place, self._resolved(opened), opened, self.tokenizer)
         if state == "complete":
-            stats = read_stats(self.folder.path) or {}
-            self.folder.finish()  # a crash may have come between the last two steps
-            return from_stats(self.folder.path, stats, complete_before=True)
-        self.encoder.warm_up()
-        budget, workers, most_seen = self._share_memory(opened)
-        selection = Selection(self.plan, self.splits, self.groups, opened, most_seen=most_seen, spill=self.folder.path)
-        commits = Commits.open(
-            self.folder.path,
-            self.splits.names,
-            dtype=self.dtype,
-            shard_tokens=self.plan.shard_tokens,
-            clock=self.clock,
-        )
-        resumed = commits.totals.blocks > 0
-        with self.stages.stage("prepare"):
-            tick = self._ticker(opened, commits, budget)
-            self.stages.watch(lambda: self._work(opened, selection, commits, budget, workers), self.progress, tick)
-            tick()
-        return self._finish(opened, commits.totals, workers, resumed)
+            delete_leftovers(self.place)  # a crash may have come between the last two steps
+            return Summary.from_stats(self.where, json.loads(self.place.read(STATS)), complete_before=True)
+        if part is None:
+            clear_scratch(self.place)
+        before, left = self._left(opened)
+        if join and left:
+            raise ShardError(
+                f"{self.place.url}: {len(left):,} of {len(opened.tasks):,} tasks are not done; the first is number "
+                f"{left[0].index:,}. Run all parts to their end, then join."
+            )
+        self.tokenizer.encode("loads the engine")  # so that its memory is known
+        workers, cores = self._share_memory(opened, len(left)) if local else (1, 1)
+        runner = open_executor(executor, workers=workers, ray_address=ray_address, part=part)
+        job = self._job(opened, cores)
+        saved_tokenizer(job.out, job.identity, job.engine, self.tokenizer)  # tasks in this process need not load it
+        made = self._run_tasks(opened, left, job, runner, before)
+        resumed = state == "begun" and before.pieces > 0
+        if part is not None:
+            more: dict[str, Any] = {"timing": self._timing(made, workers, runner, resumed), "resumed": resumed}
+            return Summary(out=self.where, part=part, documents=made.documents, tokens=made.tokens, **more)
+        if self.plan.dedup == "exact":
+            self.on_progress(PrepareProgress(stage="dedup", workers="finding copies of earlier documents"))
+            memory = max((self.plan.size("memory") - memory_now() + self.callers_own) // workers, 64 * MIB)
+            entries, names = newest_entries(self.place), self.splits.names
+            drop_later_copies(self.place, entries, names, runner, memory, dtype=job.dtype)
+        timing = self._timing(made, workers, runner, resumed)
+        self.place.write(TIMING, (json.dumps(timing, indent=2) + "\n").encode())
+        stats = finish(self.place, opened, self.splits, engine_record(self.tokenizer))
+        delete_leftovers(self.place)
+        return Summary.from_stats(self.where, stats, timing=timing, resumed=resumed)
 
     def _resolved(self, source: Source) -> dict[str, Any]:
         """plan.json: everything the output depends on, and nothing else."""
         return {
             "format": VERSION,
             "piecemill": _core.__version__,
-            "vocab_size": self.encoder.vocab_size,
+            "vocab_size": self.tokenizer.vocab_size,
             "dtype": self.dtype.name,
             "splits": {name: float(share) for name, share in zip(self.splits.names, self.splits.shares, strict=True)},
-            "bos": self.encoder.bos,
-            "eos": self.encoder.eos,
+            "bos": self.bos,
+            "eos": self.eos,
             "groups": [{"pattern": group.pattern, "weight": group.weight} for group in self.groups],
-            "tokenizer": self.encoder.identity(),
+            "tokenizer": {
+                "vocab_size": self.tokenizer.vocab_size,
+                "eos": self.eos,
+                "bos": self.bos,
+                "kind": self.tokenizer.kind,
+                "identity": self.tokenizer.identity,
+            },
             "source": {"files": len(source.files), "bytes": source.total_bytes},
             "options": self.plan.output(),
         }
 
-    def _share_memory(self, source: Source) -> tuple[Budget, int, int]:
-        """What may be in flight, how many encoders, and how many hashes of documents in memory."""
-        left = self.memory - memory_now() - _RESERVE - _ENGINE
-        if any(task.kind in ("parquet", "arrow") for task in source.tasks):
-            left -= _TABLES
-        # A table of hashes doubles as it grows, with the old one beside it: 17 bytes x 3/2 at 7/8 full.
-        most_seen = 0
-        if self.plan.dedup == "exact":
-            share = max(left // 4, 1 << 20)
-            most_seen = (1 << ((share * 2 // 3 // 17).bit_length() - 1)) * 7 // 8
-            left -= share
-        if left < self.plan.size("block_bytes") * 4:
+    def _left(self, source: Source) -> tuple[Totals, list[Task]]:
+        """What earlier runs have done, and the tasks that are not at their end."""
+        before = Totals()
+        pieces: dict[int, int] = {}
+        ends: dict[int, int] = {}
+        for entry in whole_entries(self.place):
+            before.add(entry)
+            pieces[entry.task] = pieces.get(entry.task, 0) + 1
+            if entry.last:
+                ends[entry.task] = entry.piece + 1
+        return before, [task for task in source.tasks if pieces.get(task.index) != ends.get(task.index, -1)]
+
+    def _share_memory(self, source: Source, tasks: int) -> tuple[int, int]:
+        """How many tasks run at once in this process, and on how many cores: the formula of docs/prepare.md."""
+        plan, held = self.plan, memory_now() - self.callers_own
+        tables = _TABLES if any(task.kind in ("parquet", "arrow", "memory") for task in source.tasks) else 0
+        each = _BLOCKS * plan.size("block_bytes") + _TASK + tables + _THREAD
+        room = (plan.size("memory") - held) // each
+        if room < 1:
             raise PlanError(
-                f"memory={self.plan.memory!r}: the interpreter, the tokenizer and what they grow to leave "
-                f"{left / 2**20:.0f} MiB for blocks; four of them take {self.plan.size('block_bytes') / 2**18:.0f}. "
-                "Allow more."
+                f"memory={plan.memory!r}: the interpreter and the tokenizer hold {held / MIB:.0f} MiB, and a task "
+                f"takes {each / MIB:.0f}. Allow more, or a smaller block_bytes."
             )
-        workers, why = _workers(self.plan, room=max(1, 1 + (left - _BLOCKS) // (_BLOCKS + _ENGINE)))
-        left -= (workers - 1) * _ENGINE
-        # Half for what is in flight; the rest is what the allocator keeps and what estimates are off by.
-        in_flight = left // 2
-        self.on_progress(PrepareProgress(stage="start", workers=why, in_flight_most=in_flight))
-        return Budget(in_flight, 2 * workers + 2, self.dtype.itemsize, self.progress), workers, most_seen
+        wanted = plan.workers or machine.cores()
+        workers = max(1, min(wanted, room, tasks))
+        cores = min(wanted, workers + (plan.size("memory") - held - workers * each) // _THREAD)
+        why = f"{wanted:,} asked for" if plan.workers else f"{wanted:,} cores"
+        limit = f", {plan.memory} memory has room for {room:,}" if room < min(wanted, tasks) else ""
+        said = f"{workers:,} task{'s' * (workers > 1)} at once on {cores:,} core{'s' * (cores > 1)}: {why}{limit}"
+        self.on_progress(PrepareProgress(stage="start", workers=said))
+        return workers, cores
 
-    def _work(self, source: Source, selection: Selection, commits: Commits, budget: Budget, workers: int) -> None:
-        totals = commits.totals
-        done = False
-        try:
-            if totals.blocks:
-                selection.named(len(totals.examples))
-                if self.plan.dedup == "exact":
-                    for hashes in kept_hashes(self.folder.path, self.splits.names, commits):
-                        selection.saw(hashes)
-            unchanged = Unchanged(source.files, self.folder.changed_times())
-            room = Room(budget, self.memory)
-            reading = replace(source.reading, make_room=room.make, spool=str(self.folder.path))
-            source = replace(source, reading=reading)
-            reader = Reader(source, selection, totals, self.clock, unchanged)
-            Pipeline(
-                lambda: self._with_room(reader.items(), room),
-                self._encode,
-                commits.commit,
-                workers=workers,
-                budget=budget,
-                progress=self.progress,
-                clock=self.clock,
-            ).run()
-            source.refuse_empty(totals.tally)
-            commits.finish()
-            done = True
-        finally:
-            if not done:
-                commits.close()
+    def _job(self, source: Source, cores: int) -> Job:
+        levels = self.plan.directory_levels
+        if not source.files and (len(self.groups) > 1 or levels):
+            raise PlanError("weight and split_by directory go by the paths of files, and this source has none.")
+        return Job(
+            plan=self.plan,
+            out=self.place,
+            reading=source.reading,
+            splits=self.splits,
+            identity=self.tokenizer.identity,
+            engine=self.tokenizer.engine.name,
+            dtype=self.dtype.name,
+            bos=self.bos,
+            eos=self.eos,
+            cores=cores,
+            groups=weight_groups(self.groups, source.files),
+            keys=directory_keys(source.files, levels) if levels else None,
+            changed=begun_times(self.place),
+            memory=source.memory,
+        )
 
-    def _with_room(self, items: Iterator[Selected | TaskEnd], room: Room) -> Iterator[Selected | TaskEnd]:
-        """The items; before one with an unusually large document, waits until there is memory to encode it."""
-        while (item := next(items, None)) is not None:
-            if isinstance(item, Selected):
-                heavy = self.encoder.heavy(item.data, item.ends)
-                if heavy >= USUAL:
-                    largest = int(np.diff(item.ends, prepend=0).max())
-                    room.make(item.name, f"a document of {show_bytes(largest)}", heavy)
-                item = replace(item, heavy=heavy)
-            yield item
-            del item  # its text must not stay while the next block is read
+    def _run_tasks(self, source: Source, tasks: list[Task], job: Job, executor: Executor, before: Totals) -> Numbers:
+        done, started = Numbers(), time.perf_counter()
+        # Tasks of each file that are left: a file is done when it has none.
+        waiting = np.zeros(len(source.files), np.int32)
+        for task in tasks:
+            waiting[task.first_file : task.first_file + len(task.paths)] += 1
 
-    def _encode(self, selected: Selected) -> Encoded:
-        parts = [Part(np.empty(0, self.dtype), _NO_ENDS, _NO_RECORDS) for _ in selected.sides]
-        data, ends, records, sides = selected.data, selected.ends, selected.records, selected.sides
-        whole = next((side for side, chosen in enumerate(sides) if 0 < len(ends) == len(chosen)), None)
-        if whole is not None:
-            parts[whole] = Part(*self.encoder.encode(data, ends), records)
-        elif len(ends):
-            ids, id_ends = self.encoder.encode_bare(data, ends)
-            marks = {"bos": self.encoder.bos, "eos": self.encoder.eos}
-            for side, chosen in enumerate(sides):
-                own = _core.gather_tokens(ids, id_ends, chosen, **marks, narrow=self.dtype.itemsize == 2)
-                parts[side] = Part(*own, records[chosen])
-        return Encoded(replace(selected, data=_NO_DATA, ends=_NO_ENDS, records=_NO_RECORDS, sides=()), tuple(parts))
-
-    def _ticker(self, source: Source, commits: Commits, budget: Budget) -> Callable[[], None]:
-        totals, before = commits.totals, commits.totals.tally.source_bytes
-        started = time.perf_counter()
-
-        def tick() -> None:
-            read, seconds = totals.tally.source_bytes, time.perf_counter() - started
-            speed = (read - before) / seconds if seconds > 0 else 0.0
-            total = source.total_bytes
-            self.on_progress(
-                PrepareProgress(
-                    files=_files_done(source, totals.ended),
-                    files_total=len(source.files),
-                    bytes_read=read,
-                    bytes_total=total,
-                    documents=totals.documents,
-                    tokens=totals.tokens,
-                    bytes_per_second=speed,
-                    in_flight=budget.held,
-                    in_flight_most=budget.most_bytes,
-                    seconds_left=(total - read) / speed if total and speed and seconds > 0.5 else None,
-                )
+        def tick(running: Sequence[Numbers]) -> None:
+            self.memory_seen = max(self.memory_seen, memory_now())
+            now, seconds, total = sum(running, done), time.perf_counter() - started, source.total_bytes
+            read, speed = before.tally.source_bytes + now.source_bytes, now.source_bytes / max(seconds, 1e-9)
+            event = PrepareProgress(
+                files=int((waiting == 0).sum()),
+                files_total=len(source.files),
+                bytes_read=read,
+                bytes_total=total,
+                documents=before.sum(0) + now.documents,
+                tokens=before.sum(1) + now.tokens,
+                bytes_per_second=speed,
+                seconds_left=(total - read) / speed if total and speed and seconds > 0.5 else None,
             )
+            self.on_progress(event)
 
-        return tick
+        with closing(executor.map(partial(prepare_task, job=job), tasks, tick)) as results:
+            for task, numbers in results:
+                done += numbers
+                waiting[task.first_file : task.first_file + len(task.paths)] -= 1
+        tick(())
+        return done
 
-    def _finish(self, source: Source, totals: Totals, workers: int, resumed: bool) -> Summary:
-        out = self.folder.path
-        tally = source.found + totals.tally
-        documents, tokens = totals.documents, totals.tokens
-        splits = {
-            name: {
-                "share": float(share),
-                "documents": totals.splits[name][0],
-                "tokens": totals.splits[name][1],
-                "text_bytes": totals.splits[name][2],
-                "documents_share": totals.splits[name][0] / max(documents, 1),
-                "tokens_share": totals.splits[name][1] / max(tokens, 1),
-            }
-            for name, share in zip(self.splits.names, self.splits.shares, strict=True)
-        }
-        stats = {
-            "documents": documents,
-            "tokens": tokens,
-            "text_bytes": sum(counts[2] for counts in totals.splits.values()),
-            "shards": sum(len(read_manifest(out / name)) for name in self.splits.names),
-            "splits": splits,
-            "dropped": {
-                rule: {"documents": count, "bytes": size} for rule, (count, size) in sorted(totals.dropped.items())
-            },
-            "duplicate_examples": totals.examples,
-            "verified": self.encoder.verified,
-            "left_out": {rule: count for rule, count in sorted(tally.left_out.items()) if count},
-            "skipped": tally.skipped_count,
-            "skipped_documents": [list(one) for one in tally.skipped],
-            "source_bytes": tally.source_bytes,
-        }
-        timing = {
+    def _timing(self, made: Numbers, workers: int, executor: Executor, resumed: bool) -> dict[str, Any]:
+        # The peak of the process is that of the run only if the run raised it.
+        peak = memory_peak()
+        return {
             "seconds": round(time.perf_counter() - self.started, 4),
-            "stages": {stage: round(seconds, 4) for stage, seconds in self.clock.seconds.items()},
-            "peak_memory_bytes": self.stages.done[-1]["peak_memory_bytes"],
+            "stages": {stage: round(getattr(made, stage), 4) for stage in STAGES},
+            "peak_memory_bytes": peak if peak > self.peak_before else max(self.memory_seen, memory_now()),
+            "executor": executor.name,
             "workers": workers,
             "memory": self.plan.memory,
             "resumed": resumed,
         }
-        replace_file(out / TIMING, (json.dumps(timing, indent=2) + "\n").encode())
-        write_stats(out, stats)
-        self.folder.finish()
-        return from_stats(out, stats, timing=timing, resumed=resumed)
-
-
-def _workers(plan: PreparePlan, room: int) -> tuple[int, str]:
-    """How many encoders, and why, in words; the memory holds whatever was asked for."""
-    wanted = plan.workers or plan.cores
-    count = min(wanted, room)
-    encode = f"{count:,} threads encode" if count > 1 else "1 thread encodes"
-    asked = f"{wanted:,} asked for" if plan.workers else f"{wanted:,} cores"
-    if count < wanted:
-        return count, f"{encode}: {asked}, {plan.memory} memory has room for {room:,}"
-    return count, f"{encode}: {asked}"
-
-
-def _files_done(source: Source, ended: int) -> int:
-    """Files of which no task is left."""
-    if ended + 1 >= len(source.tasks):
-        return len(source.files)
-    return source.tasks[ended + 1].first_file

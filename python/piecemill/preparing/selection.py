@@ -1,158 +1,160 @@
-"""Selection: which documents of a block go on, and to which split.
+"""Selection: which documents of a block are kept, in which split each belongs, and in which weight group.
 
-One thread sees the blocks in the order of the corpus: which of two copies came first must not depend on who was
-faster. It hashes, drops what the plan drops, and assigns splits and groups.
+Depends on the document, its file and the plan alone, so blocks can be selected anywhere and in any order. The split of
+a document depends on its content and the seed (with `split_by`, on its group and the seed), so that all copies of a
+text, and all documents of a group, are in one split. Copies are dropped later, by `dedup`, when all tasks are done.
 
-Start with `Selection`.
+Start with `select`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill._core import SeenDocuments, gather_documents, hash_documents
+from piecemill._core import first_match, hash_documents
 from piecemill.errors import PlanError
-from piecemill.preparing.groups import Weight, directory_keys, weight_groups
-from piecemill.preparing.plan import PreparePlan
-from piecemill.preparing.splits import Splits
-from piecemill.shards.folder import hash_bytes
 from piecemill.shards.format import RECORD
-from piecemill.sources import BlockId, Documents, Source, Tally
+from piecemill.sources import Documents, File
 
-EXAMPLES = 20
-"So many dropped duplicates are named; all are counted."
-_RULES = ("too_short", "too_long", "duplicate")
+if TYPE_CHECKING:
+    from piecemill.preparing.job import Job
+
+DROPPED = -1
+_RESERVED = frozenset({"tokenizer", "entries"})
+_WORD = 2**64
 
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The documents of one block that go on, with all that is known of them but their tokens."""
+    """The decision about each document of a block."""
 
-    id: BlockId
-    data: NDArray[np.uint8]
-    ends: NDArray[np.int64]
+    hashes: NDArray[np.uint64]
+    "xxh3-128 of each document: two words a row."
+    sides: NDArray[np.int32]
+    "The number of its split, or `DROPPED`."
     records: NDArray[np.void]
-    sides: tuple[NDArray[np.int64], ...]
-    "For each split, the numbers of its documents."
-    tally: Tally
-    content: str
-    "A hash of all documents of the block, dropped or not: tells whether the block is still the same."
-    dropped: dict[str, tuple[int, int]] = field(default_factory=dict)
+    dropped: dict[str, tuple[int, int]]
     "Documents and bytes dropped, by rule."
-    examples: tuple[str, ...] = ()
-    "Names of dropped duplicates."
-    name: str = ""
-    "Where the largest document came from."
-    heavy: int = 0
-    "Memory that encoding an unusually large document takes."
 
 
-class Selection:
-    """Decides about blocks, which must come in the order of the corpus."""
-
-    def __init__(
-        self,
-        plan: PreparePlan,
-        splits: Splits,
-        groups: Sequence[Weight],
-        source: Source,
-        *,
-        most_seen: int,
-        spill: Path,
-    ) -> None:
-        self._plan, self._splits = plan, splits
-        self._least = plan.size("min_bytes")
-        self._most = plan.size("max_bytes") if plan.max_bytes is not None else None
-        if not source.files and (len(groups) > 1 or plan.directory_levels):
-            raise PlanError("weight and split_by directory go by the paths of files, and this source has none.")
-        self._groups = weight_groups(groups, source.files)
-        self._keys = directory_keys(source.files, plan.directory_levels) if plan.directory_levels else None
-        self._seen = SeenDocuments(most_seen, spill) if plan.dedup == "exact" else None
-        self._named = 0
-
-    def saw(self, hashes: NDArray[np.uint64]) -> None:
-        """Documents that an earlier run kept."""
-        if self._seen is not None:
-            self._seen.admit(hashes)
-
-    def named(self, count: int) -> None:
-        """So many duplicates were named by an earlier run."""
-        self._named = count
-
-    def content(self, block: Documents) -> str:
-        """The hash of a block's documents."""
-        return _content(hash_documents(block.data, block.ends))
-
-    def select(self, block: Documents) -> Selected:
-        """Decide about one block."""
-        hashes = hash_documents(block.data, block.ends)
-        sizes = np.diff(block.ends, prepend=0)
-        keep = np.ones(len(block), bool)
-        dropped: dict[str, tuple[int, int]] = {}
-        examples: list[str] = []
-
-        def drop(rule: str, which: NDArray[np.bool_]) -> None:
-            which &= keep
-            if which.any():
-                dropped[rule] = (int(which.sum()), int(sizes[which].sum()))
-                keep[which] = False
-
-        if self._least > 1:
-            drop("too_short", sizes < self._least)
-        if self._most is not None:
-            drop("too_long", sizes > self._most)
-        if self._seen is not None and keep.any():
-            left = np.flatnonzero(keep)
-            copies = np.zeros(len(block), bool)
-            copies[left] = ~self._seen.admit(hashes if len(left) == len(hashes) else hashes[left])
-            examples = [block.name(int(n)) for n in np.flatnonzero(copies)[: EXAMPLES - self._named]]
-            self._named += len(examples)
-            drop("duplicate", copies)
-        chosen = np.flatnonzero(keep)
-        data, ends = block.data, block.ends
-        if len(chosen) < len(block):
-            data, ends = gather_documents(data, ends, chosen)
-        files = block.files[chosen]
-        records = np.empty(len(chosen), RECORD)
-        records["hash_low"], records["hash_high"] = hashes[chosen, 0], hashes[chosen, 1]
-        records["bytes"], records["file"], records["place"] = sizes[chosen], files, block.places[chosen]
-        records["group"] = self._groups[files]
-        return Selected(
-            block.id,
-            data,
-            ends,
-            records,
-            self._sides(records, files, None if block.keys is None else block.keys[chosen]),
-            block.tally,
-            _content(hashes),
-            dropped,
-            tuple(examples),
-            block.name(int(chosen[sizes[chosen].argmax()])) if len(chosen) else "",
-        )
-
-    def _sides(
-        self, records: NDArray[np.void], files: NDArray[np.int32], keys: NDArray[np.uint64] | None
-    ) -> tuple[NDArray[np.int64], ...]:
-        if self._keys is not None:
-            keys = self._keys[files]
-        low, high = (keys, None) if keys is not None else (records["hash_low"], records["hash_high"])
-        side = self._splits.assign(low, high, self._plan.seed)
-        return tuple(np.flatnonzero(side == number) for number in range(len(self._splits.names)))
+def select(block: Documents, job: "Job") -> Selected:
+    """Hash the documents of a block, drop those that the plan drops, and assign the others to splits."""
+    hashes = hash_documents(block.data, block.ends)
+    sizes = np.diff(block.ends, prepend=0)
+    records = np.empty(len(block), RECORD)
+    records["hash_low"], records["hash_high"] = hashes[:, 0], hashes[:, 1]
+    records["bytes"], records["file"], records["place"] = sizes, block.files, block.places
+    records["group"] = 0 if job.groups is None else job.groups[block.files]
+    keys = block.keys if job.keys is None else job.keys[block.files]
+    low, high = (keys, None) if keys is not None else (hashes[:, 0], hashes[:, 1])
+    sides = job.splits.assign(low, high, job.plan.seed).astype(np.int32)
+    dropped: dict[str, tuple[int, int]] = {}
+    least, most = job.plan.size("min_bytes"), job.plan.size("max_bytes") if job.plan.max_bytes else _WORD
+    for rule, which in (("too_short", sizes < least), ("too_long", sizes > most)):
+        if which.any():
+            dropped[rule] = (int(which.sum()), int(sizes[which].sum()))
+            sides[which] = DROPPED
+    return Selected(hashes, sides, records, dropped)
 
 
-def _content(hashes: NDArray[np.uint64]) -> str:
-    return hash_bytes(hashes.tobytes())
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """Names and shares of the splits, in the order given."""
+
+    names: tuple[str, ...]
+    shares: tuple[Fraction, ...]
+
+    @classmethod
+    def parse(cls, text: str | None) -> "Splits":
+        """From "train=85,val=10,test=5"; the numbers are relative to their sum. None is one split, `all`.
+
+        >>> Splits.parse("train=9,val=1").shares
+        (Fraction(9, 10), Fraction(1, 10))
+        """
+        names, numbers = [], []
+        for part in (text if text is not None else "all=1").split(","):
+            name, _, number = (word.strip() for word in part.partition("="))
+            try:
+                share = Fraction(number)
+            except (ValueError, ZeroDivisionError):
+                share = Fraction(-1)
+            if share <= 0:
+                raise PlanError(
+                    f"splits={text!r}: {part.strip()!r} is not a name and a number above 0. "
+                    "Expected something like train=85,val=10,test=5."
+                )
+            plain = name.isascii() and name.replace("-", "").replace("_", "").isalnum() and name[0] not in "-_"
+            if not plain or name in _RESERVED or name in names:
+                raise PlanError(
+                    f"splits={text!r}: {name!r} cannot be the name of a split. Expected different names of letters, "
+                    f"digits, '-' and '_', other than {', '.join(sorted(_RESERVED))}: each becomes a folder."
+                )
+            names.append(name)
+            numbers.append(share)
+        whole = sum(numbers, Fraction(0))
+        return cls(tuple(names), tuple(number / whole for number in numbers))
+
+    def assign(self, low: NDArray[np.uint64], high: NDArray[np.uint64] | None, seed: int) -> NDArray[np.int64]:
+        """The number of each document's split, from a hash of its content or group (one or two words)."""
+        if len(self.names) == 1:
+            return np.zeros(len(low), np.int64)
+        mixed = _mixed(low ^ _mixed(np.array([seed % _WORD], np.uint64)))
+        if high is not None:
+            mixed = _mixed(mixed ^ high)
+        borders = [int(sum(self.shares[:number]) * _WORD) for number in range(1, len(self.shares))]
+        return np.searchsorted(np.array(borders, np.uint64), mixed, side="right").astype(np.int64)
 
 
-def total_dropped(parts: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
-    """Documents and bytes dropped by each rule, over all blocks."""
-    total = {rule: [0, 0] for rule in _RULES}
-    for part in parts:
-        for rule, (count, size) in part.items():
-            total[rule][0] += count
-            total[rule][1] += size
-    return {rule: counts for rule, counts in total.items() if counts[0]}
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Each word mixed so that every bit depends on all (the finalizer of splitmix64)."""
+    words = words + np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: NDArray[np.uint64] = words ^ (words >> np.uint64(31))
+    return mixed
+
+
+class Weight(NamedTuple):
+    """A sampling weight for the files that match a pattern; group 0, without one, is all that match no other."""
+
+    pattern: str | None
+    weight: float
+
+
+def parse_weights(texts: Sequence[str]) -> tuple[Weight, ...]:
+    """The groups from texts such as "src/**=2".
+
+    >>> parse_weights(["src/**=2"])[1]
+    Weight(pattern='src/**', weight=2.0)
+    """
+    groups = [Weight(None, 1.0)]
+    for text in texts:
+        pattern, _, number = text.rpartition("=")
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = -1.0
+        if not pattern or not 0 <= weight < float("inf"):
+            raise PlanError(f"weight={text!r}: expected a pattern and a number of 0 or more, such as 'src/**=2'.")
+        groups.append(Weight(pattern, weight))
+    return tuple(groups)
+
+
+def weight_groups(groups: Sequence[Weight], files: Sequence[File]) -> NDArray[np.int32] | None:
+    """The group of each file: the first pattern that matches it, or 0; None if there are no patterns."""
+    patterns = [group.pattern for group in groups if group.pattern is not None]
+    return first_match(patterns, [file.inside for file in files]) + np.int32(1) if patterns else None
+
+
+def directory_keys(files: Sequence[File], levels: int) -> NDArray[np.uint64]:
+    """A hash of each file's first `levels` folders under its source; a file that is in no folder stands for itself."""
+    keys = []
+    for file in files:
+        folders = file.inside.split("/")[:-1]
+        keys.append(("/".join(folders[:levels]) + "/" if folders else file.inside).encode("utf-8", "surrogateescape"))
+    ends = np.cumsum(np.fromiter(map(len, keys), np.int64, len(keys)), dtype=np.int64)
+    return np.ascontiguousarray(hash_documents(np.frombuffer(b"".join(keys), np.uint8), ends)[:, 0])

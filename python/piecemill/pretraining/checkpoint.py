@@ -6,7 +6,6 @@ folder gets its name, and older folders go only after that.
 """
 
 import json
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +17,9 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from piecemill.errors import PretrainError
+from piecemill.files import new_folder
 from piecemill.pretraining.folder import CHECKPOINTS, checkpoints
 from piecemill.pretraining.optimizer import load_optimizer, optimizer_tensors
-from piecemill.shards.manifest import sync_folder
 
 MODEL, OPTIMIZER, STATE, CONFIG = "model.safetensors", "optimizer.safetensors", "state.json", "config.json"
 KEEP = 2
@@ -31,22 +30,16 @@ def save(out: Path, step: int, model: LlamaForCausalLM, optimizer: torch.optim.A
     """Write the checkpoint after `step` steps under `out`, and drop all but the last two."""
     folder = out / CHECKPOINTS
     folder.mkdir(exist_ok=True)
-    part = folder / f".step-{step:08}.part"
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir()
-    save_file(weights(model), part / MODEL, {"format": "pt"})
-    save_file(optimizer_tensors(model, optimizer), part / OPTIMIZER)
-    (part / STATE).write_text(json.dumps({"step": step, **state}) + "\n", encoding="utf-8")
-    model.config.architectures = [type(model).__name__]
-    model.config.save_pretrained(part)
-    for path in part.iterdir():
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())
-    sync_folder(part)
+    for left in folder.glob(".step-*.part"):  # of a run that was killed while it saved
+        shutil.rmtree(left, ignore_errors=True)
     target = folder / f"step-{step:08}"
-    shutil.rmtree(target, ignore_errors=True)
-    os.rename(part, target)
-    sync_folder(folder)
+    with new_folder(target) as part:
+        save_file(weights(model), part / MODEL, {"format": "pt"})
+        save_file(optimizer_tensors(model, optimizer), part / OPTIMIZER)
+        (part / STATE).write_text(json.dumps({"step": step, **state}) + "\n", encoding="utf-8")
+        model.config.architectures = [type(model).__name__]
+        model.config.save_pretrained(part)
+        shutil.rmtree(target, ignore_errors=True)
     for old in checkpoints(out)[:-KEEP]:
         shutil.rmtree(old)
     return target

@@ -7,7 +7,6 @@ plan.json  metrics.jsonl  result.json  sample.txt  curve.png  curve.svg  checkpo
 Start with `RunFolder`; nothing here imports torch.
 """
 
-import fcntl
 import json
 import math
 from collections.abc import Iterator
@@ -15,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.errors import PlanError, PretrainError
-from piecemill.shards.manifest import replace_file
+from piecemill.files import LOCK, FolderLock, replace_file
 
 PLAN, METRICS, RESULT, SAMPLE, CHECKPOINTS = "plan.json", "metrics.jsonl", "result.json", "sample.txt", "checkpoints"
-LOCK = ".lock"
 FORMAT = 1
 
 
@@ -35,12 +33,7 @@ class RunFolder:
                 f"{path} holds other things ({min(there)}, ...) and no run. Name a new or empty folder as --out."
             )
         path.mkdir(parents=True, exist_ok=True)
-        self._lock = open(path / LOCK, "ab")  # noqa: SIM115 - held until `release`
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.close()
-            raise PretrainError(f"{path}: another run is training there. Wait for it, or name another --out.") from None
+        self._lock = FolderLock(path, error=PretrainError)
         self._metrics: Any = None
 
     def begin(self, plan: dict[str, Any]) -> bool:
@@ -93,7 +86,7 @@ class RunFolder:
         """Close what is open, and let others in."""
         if self._metrics is not None:
             self._metrics.close()
-        self._lock.close()
+        self._lock.release()
 
 
 def checkpoints(run: Path) -> list[Path]:

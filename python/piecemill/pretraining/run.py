@@ -4,16 +4,16 @@ Here is the order of things: what is checked before anything is written, where a
 is made at the end. The work itself is in `trainer`.
 """
 
-import difflib
 import math
 from collections.abc import Callable
-from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from piecemill._core import __version__
 from piecemill.errors import Diverged, PlanError, PretrainError
+from piecemill.files import replace_file
+from piecemill.plans import with_options
 from piecemill.pretraining.curve import draw, require_matplotlib
 from piecemill.pretraining.entropy import unigram_entropy
 from piecemill.pretraining.folder import SAMPLE, RunFolder, read_metrics
@@ -21,7 +21,6 @@ from piecemill.pretraining.plan import PretrainPlan, Resolved
 from piecemill.pretraining.progress import PretrainProgress
 from piecemill.pretraining.result import PretrainSummary
 from piecemill.shards import Shards, open_shards
-from piecemill.shards.manifest import replace_file
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +45,7 @@ def pretrain(
     Options are the fields of `PretrainPlan` (`size`, `tokens`, `lr`, `device`, ...). Raises `Diverged` when the loss
     leaves the road, with the curve drawn and the last good checkpoint kept. `docs/pretraining.md` has the rules.
     """
-    plan = _with_options(plan or PretrainPlan(), options)
+    plan = with_options(plan or PretrainPlan(), options)
     _require_libraries(plan)
     resolved = plan.resolved()
     rows, validation_rows = _open(Path(shards), resolved)
@@ -219,13 +218,3 @@ def _device(name: str) -> "torch.device":
         if not torch.cuda.is_bf16_supported():
             raise PlanError(f"device={name!r}: this GPU has no bf16, which training on a GPU uses. Pass --device cpu.")
     return device
-
-
-def _with_options(plan: PretrainPlan, options: dict[str, Any]) -> PretrainPlan:
-    known = [field.name for field in fields(PretrainPlan)]
-    for name in options:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {known}."
-            raise PlanError(f"unknown option {name!r}; {hint}")
-    return replace(plan, **options)

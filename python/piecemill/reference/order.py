@@ -34,6 +34,26 @@ def permutation(size: int, *key: int, table: int = 1 << 16) -> list[int]:
     return found
 
 
+def local_permutation(shard_sizes: list[int], shards: int, *key: int, table: int = 1 << 16) -> list[int]:
+    """All windows, where shard i has the next `shard_sizes[i]` of them: a few shards at a time.
+
+    The shards are permuted and cut into the fewest buffers of at most `shards` each, of nearly equal number. Then the
+    windows of each buffer are permuted.
+    """
+    windows, before = [], 0
+    for size in shard_sizes:
+        windows.append(list(range(before, before + size)))
+        before += size
+    visited = permutation(len(windows), *key, 0, table=table)
+    buffers = max(1, -(-len(windows) // shards))
+    found = []
+    for buffer in range(buffers):
+        inside = visited[buffer * len(windows) // buffers : (buffer + 1) * len(windows) // buffers]
+        held = [window for shard in inside for window in windows[shard]]
+        found += [held[place] for place in permutation(len(held), *key, 1, buffer, table=table)]
+    return found
+
+
 def mixed(number: int) -> int:
     """A hash of a number: the finalizer of splitmix64."""
     number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & _MASK

@@ -1,8 +1,8 @@
 """Shards: the files a training loop reads.
 
-A shard holds every token id one after another, where each document ends, and a record of each document; the
-manifest has one line per finished shard. Nothing here knows how the ids were made: text and actions write the
-same files. The contract is docs/shards.md.
+A shard holds every token id one after another, where each document ends, and a record of each document. An entry
+says that the shards of a piece of the corpus are whole; the manifest of a split lists its shards in corpus order.
+Nothing here knows how the ids were made. The contract is docs/shards.md.
 
 Start with `ShardWriter` and `open_shards`.
 """

@@ -1,9 +1,9 @@
 """Is a prepared folder still what was written? Every byte is compared with something, and a problem has its place.
 
-The data of shards is vouched for by the manifests, headers by what they must say, manifests and all other files by
-stats.json, and stats.json by itself. Beyond the bytes, the meaning: ends rise, ids are below the vocabulary size,
-counts agree, and a sample of documents is decoded and compared with the hash of its text. Where a shard's checksum
-is wrong, all its documents are decoded, to say which one.
+The data of shards is covered by the manifests, headers by what they must say, manifests and most other files by
+stats.json, and entries and stats.json by their own checksums. Beyond the bytes, the meaning: ends rise, ids are below
+the vocabulary size, counts agree, and a sample of documents is decoded and compared with the hash of its text. Where a
+shard's checksum is wrong, all its documents are decoded, to say which one.
 """
 
 from collections.abc import Iterator
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import Xxh3, hash_documents
 from piecemill.errors import PiecemillError, ShardError
+from piecemill.files import SCRATCH, hash_file
 from piecemill.shards import folder as prepared
 from piecemill.shards import manifest
 from piecemill.shards.format import HEADER_BYTES, KINDS, Kind, dtype_of, header, token_dtype
@@ -73,19 +74,50 @@ def check_shards(folder: str | Path, *, sample: int = SAMPLE) -> Findings:
         return found
     for name, want in sorted(checksums.items()):
         _check_sealed(path, name, want, found)
-    expected = {prepared.STATS, prepared.LOCK, prepared.TIMING, prepared.CHANGED, *checksums}
+    expected = {*prepared.UNCHECKED, *checksums}
     try:
         plan = prepared.read_plan(path)
         sources = prepared.source_files(path)
     except (ShardError, OSError):
         return found  # said above: both are sealed
+    manifests: dict[str, list[ShardEntry]] = {}
     for split in plan["splits"]:
-        _Split(path, split, plan, sources, found).check(expected, sample)
+        manifests[split] = _Split(path, split, plan, sources, found).check(expected, sample)
+    if plan["format"] > 1:
+        _check_entries(path, sorted(present), manifests, expected, found)
     for name in sorted(present - expected):
         found.add(
-            name, "should not be here. Delete it if it is yours; if it is a .part or .journal, run prepare again."
+            name, f"should not be here. Delete it if it is yours; if it is in {SCRATCH} or old, run prepare again."
         )
     return found
+
+
+def _check_entries(
+    path: Path, present: list[str], manifests: dict[str, list[ShardEntry]], expected: set[str], found: Findings
+) -> None:
+    """Entries have their own checksums; the newest ones must list the shards of the manifests."""
+    names = [name.removeprefix(f"{manifest.ENTRIES}/") for name in present if name.startswith(f"{manifest.ENTRIES}/")]
+    newest: dict[tuple[int, int], manifest.Entry] = {}
+    damaged = False
+    for task, piece, _, file in manifest.entry_files(names):
+        name = f"{manifest.ENTRIES}/{file}"
+        content = (path / name).read_bytes()
+        expected.add(name)
+        found.files += 1
+        found.bytes += len(content)
+        try:
+            newest[task, piece] = manifest.parse_entry(content, name)
+        except ShardError as error:
+            found.add(name, str(error).removeprefix(f"{name}: "))
+            damaged = True
+    there = {entry.stem for entry in newest.values()}
+    listed = {shard.files["tokens"].name.partition(".tokens.")[0] for shards in manifests.values() for shard in shards}
+    for stem in sorted(listed - there if not damaged else ()):
+        found.add(f"{manifest.ENTRIES}/{stem}.json", "is missing, but a manifest lists its shards.")
+    for split, shards in manifests.items():
+        own = [entry.shards[split] for entry in newest.values() if split in entry.shards]
+        if not damaged and listed <= there and shards != own:
+            found.add(f"{split}/{manifest.NAME}", f"lists other shards than the files in {manifest.ENTRIES}.")
 
 
 def _check_stats(path: Path, found: Findings) -> dict[str, str] | None:
@@ -111,7 +143,7 @@ def _check_stats(path: Path, found: Findings) -> dict[str, str] | None:
 
 def _check_sealed(path: Path, name: str, want: str, found: Findings) -> None:
     try:
-        size, have = (path / name).stat().st_size, prepared.hash_file(path / name)
+        size, have = (path / name).stat().st_size, hash_file(path / name)
     except OSError as error:
         found.add(name, f"is listed in {prepared.STATS} and cannot be read: {error.strerror}.")
         return
@@ -129,12 +161,13 @@ class _Split:
         self.dtype = token_dtype(plan["vocab_size"])
         self._tokenizer: Any = None
 
-    def check(self, expected: set[str], sample: int) -> None:
+    def check(self, expected: set[str], sample: int) -> list[ShardEntry]:
+        """Check the split; gives the shards that its manifest lists, whose names are added to `expected`."""
         try:
             entries = manifest.read_manifest(self.folder / self.split)
         except ShardError as error:
             self.found.add(f"{self.split}/{manifest.NAME}", str(error))
-            return
+            return []
         total = sum(entry.documents for entry in entries)
         chosen = np.unique(np.linspace(0, total - 1, min(sample, total)).astype(np.int64)) if total else np.zeros(0)
         first = 0
@@ -143,6 +176,7 @@ class _Split:
             mine = chosen[(chosen >= first) & (chosen < first + entry.documents)] - first
             self._check_shard(entry, mine.astype(np.int64))
             first += entry.documents
+        return entries
 
     def _check_shard(self, entry: ShardEntry, sample: NDArray[np.int64]) -> None:
         self.found.documents += entry.documents

@@ -6,7 +6,6 @@ after a stop makes the missing ones. How many windows there will be is known bef
 """
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import PlanError, ShardError, Stopped
+from piecemill.files import new_file, read_json, replace_file
 from piecemill.shards import folder as prepared
-from piecemill.shards.manifest import read_json, replace_file, sync_folder
 from piecemill.shards.reader import Shards, open_shards
 from piecemill.shards.windows import Cut, Ints, Tail, gather
 
@@ -195,6 +194,8 @@ def _claim(source: Path, out: Path, plan: ExportPlan, parts: list[Part]) -> None
     if (out / CLAIM).exists():
         before = read_json(out / CLAIM, "Choose another --out.")
         if before == record:
+            for left in out.rglob(".*.part"):  # of an export that was killed
+                left.unlink()
             return
         for key, new in asdict(plan).items():
             old = before.get("plan", {}).get(key)
@@ -215,24 +216,13 @@ def _claim(source: Path, out: Path, plan: ExportPlan, parts: list[Part]) -> None
 def _write_part(out: Path, shards: Shards, plan: ExportPlan, part: Part) -> None:
     """Write a part under a temporary name, compare it with the prediction, sync it and give it its name."""
     target = out / part.name
-    target.parent.mkdir(exist_ok=True)
-    names = [target, target.with_suffix(".bin")] if plan.to == "megatron" else [target]
-    try:
-        _write_whole(target, shards, plan, part)
-    finally:
-        for name in names:
-            _temporary(name).unlink(missing_ok=True)
-
-
-def _write_whole(target: Path, shards: Shards, plan: ExportPlan, part: Part) -> None:
     if plan.to == "megatron":
         from piecemill.shards.export_megatron import write
 
         write(target, shards)
         return
-    temporary = _temporary(target)
     rows = rows_of(shards, plan, part.shard)
-    with open(temporary, "wb") as file:
+    with new_file(target) as file:
         if plan.to == "parquet":
             from piecemill.shards.export_parquet import write_parquet
 
@@ -241,19 +231,11 @@ def _write_whole(target: Path, shards: Shards, plan: ExportPlan, part: Part) -> 
             from piecemill.shards.export_jsonl import write_jsonl
 
             written = write_jsonl(file, rows, shards.vocab_size, compress=plan.zst)
-        file.flush()
-        os.fsync(file.fileno())
-    if written != part.windows:
-        raise ShardError(
-            f"{target}: {written:,} windows were written and {part.windows:,} predicted. The shards were "
-            f"changed meanwhile, or this is a fault of Piecemill: run `piecemill check {shards.folder}`."
-        )
-    os.replace(temporary, target)
-    sync_folder(target.parent)
-
-
-def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.part")
+        if written != part.windows:
+            raise ShardError(
+                f"{target}: {written:,} windows were written and {part.windows:,} predicted. The shards were "
+                f"changed meanwhile, or this is a fault of Piecemill: run `piecemill check {shards.folder}`."
+            )
 
 
 def rows_of(shards: Shards, plan: ExportPlan, shard: int) -> Iterator[Rows]:

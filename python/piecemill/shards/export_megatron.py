@@ -6,7 +6,6 @@ indices (u64), then the length of each sequence (i32), where it begins in the `.
 with which each document begins, with one more for the end (i64). One of our documents is one sequence.
 """
 
-import os
 import struct
 from pathlib import Path
 from typing import IO
@@ -14,8 +13,8 @@ from typing import IO
 import numpy as np
 
 from piecemill.errors import ShardError
+from piecemill.files import new_file
 from piecemill.shards.format import HEADER_BYTES
-from piecemill.shards.manifest import sync_folder
 from piecemill.shards.reader import Shards
 
 _CHUNK = 1 << 22
@@ -26,26 +25,19 @@ _TYPE_CODES = {np.dtype("<u2"): 8, np.dtype("<u4"): 4}
 def write(index: Path, shards: Shards) -> None:
     """Write a split as `index` and the `.bin` beside it. The index gets its name last: where it is, both are whole."""
     data = index.with_suffix(".bin")
-    parts = {path: path.with_name(f".{path.name}.part") for path in (data, index)}
-    with open(parts[data], "wb") as file:
+    with new_file(data) as file:
         for entry in shards.entries:
-            with open(shards.folder / shards.split / entry.files["tokens"].name, "rb") as source:
+            with open(shards.path(entry, "tokens"), "rb") as source:
                 source.seek(HEADER_BYTES["tokens"])
                 while chunk := source.read(_CHUNK):
                     file.write(chunk)
-        _sync(file)
-        size = file.tell()
-    if size != shards.tokens * shards.dtype.itemsize:
-        raise ShardError(
-            f"{data}: {size:,} bytes for {shards.tokens:,} tokens of {shards.dtype}. The shards are not what "
-            f"the manifest says: run `piecemill check {shards.folder}`."
-        )
-    with open(parts[index], "wb") as file:
+        if file.tell() != shards.tokens * shards.dtype.itemsize:
+            raise ShardError(
+                f"{data}: {file.tell():,} bytes for {shards.tokens:,} tokens of {shards.dtype}. The shards are not "
+                f"what the manifest says: run `piecemill check {shards.folder}`."
+            )
+    with new_file(index) as file:
         _write_index(file, shards)
-        _sync(file)
-    os.replace(parts[data], data)
-    os.replace(parts[index], index)
-    sync_folder(index.parent)
 
 
 def _write_index(file: IO[bytes], shards: Shards) -> None:
@@ -66,8 +58,3 @@ def _write_index(file: IO[bytes], shards: Shards) -> None:
         file.write((starts * shards.dtype.itemsize).astype("<i8").tobytes())
     for first in range(0, count + 1, _CHUNK):
         file.write(np.arange(first, min(first + _CHUNK, count + 1), dtype="<i8").tobytes())
-
-
-def _sync(file: IO[bytes]) -> None:
-    file.flush()
-    os.fsync(file.fileno())

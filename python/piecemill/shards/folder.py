@@ -1,61 +1,70 @@
 """The files beside the shards: plan.json, files.jsonl, stats.json and the tokenizer.
 
-stats.json is written last and makes the folder complete: it holds the checksum of every file that no manifest
-speaks of, and its own. It is stored in one form only, byte for byte, so that even a changed space in it shows.
+stats.json is written last and makes the folder complete: it holds the checksum of every file that neither a manifest
+nor an entry covers, and its own. It is stored in one form only, so that even a changed space in it shows.
 """
 
 import json
 import os
+import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from piecemill._core import Xxh3
 from piecemill.errors import ShardError
+from piecemill.files import LOCK, Place, hash_bytes, parse_json, read_json
 from piecemill.shards import manifest
-from piecemill.shards.format import VERSION
-from piecemill.shards.manifest import read_json, replace_file
+from piecemill.shards.format import READABLE
+
+if TYPE_CHECKING:
+    from piecemill.tokenizers import Tokenizer
 
 PLAN, FILES, STATS, TOKENIZER = "plan.json", "files.jsonl", "stats.json", "tokenizer"
-JOURNAL, LOCK = ".journal.jsonl", ".lock"
 # Of the run, not of the data: not checked, and not part of what is promised to be the same.
 TIMING, CHANGED = "timing.json", ".sources.npy"
-
-_CHUNK = 1 << 22
+UNCHECKED = frozenset({STATS, LOCK, TIMING, CHANGED})
 
 
 def read_plan(folder: Path) -> dict[str, Any]:
     """plan.json, once what every reader needs is known to be in it.
 
-    `format` (1), `vocab_size`, `splits` (name -> share, in order), and `bos` and `eos`: the ids that stand before and
-    after each document, or null.
+    `format` (1 or 2), `vocab_size`, `splits` (name -> share, in order), and `bos` and `eos`: the ids before and after
+    each document, or null.
     """
-    plan = read_json(folder / PLAN, "Expected a folder written by `piecemill prepare`: name that one, or prepare it.")
-    if plan.get("format") != VERSION:
+    hint = "Expected a folder written by `piecemill prepare`: name that one, or prepare it."
+    return checked_plan(read_json(folder / PLAN, hint), str(folder / PLAN))
+
+
+def checked_plan(plan: dict[str, Any], where: str) -> dict[str, Any]:
+    """`plan` as `read_plan` gives it; ShardError, beginning with `where`, if something in it is not as expected."""
+    if plan.get("format") not in READABLE:
+        formats = " and ".join(map(str, READABLE))
         raise ShardError(
-            f"{folder / PLAN}: format {plan.get('format')!r}; this version of Piecemill reads format {VERSION}. "
+            f"{where}: format {plan.get('format')!r}; this version of Piecemill reads formats {formats}. "
             "Use the version that wrote it, or prepare the folder again."
         )
     kinds = {"vocab_size": int, "splits": dict, "bos": int | None, "eos": int | None}
     for key, kind in kinds.items():
         if key not in plan or not isinstance(plan[key], kind):
             raise ShardError(
-                f"{folder / PLAN}: {key} is {plan.get(key, 'missing')!r}; expected {getattr(kind, '__name__', kind)}. "
+                f"{where}: {key} is {plan.get(key, 'missing')!r}; expected {getattr(kind, '__name__', kind)}. "
                 "The file was changed: restore it, or prepare the folder again."
             )
     return plan
 
 
-def write_stats(folder: Path, stats: Mapping[str, Any]) -> None:
+def write_stats(place: Place, stats: Mapping[str, Any]) -> None:
     """Write stats.json: the folder is complete from here on.
 
-    Call it when every split is finished and plan.json, files.jsonl and the tokenizer are there. `stats` is anything
-    that JSON can hold; the keys `checksums` and `xxh3` are added.
+    Call it when every manifest, plan.json, files.jsonl and the tokenizer are there. `stats` is anything that JSON can
+    hold; the keys `checksums` and `xxh3` are added.
     """
-    checksums = {name: hash_file(folder / name) for name in sealed_files(folder)}
-    replace_file(folder / STATS, render_stats({**stats, "checksums": checksums}))
+    splits = checked_plan(parse_json(place.read(PLAN), PLAN, "Prepare the folder again."), PLAN)["splits"]
+    names = [PLAN, FILES, *(f"{TOKENIZER}/{name}" for name in place.sizes(TOKENIZER))]
+    names += [f"{split}/{manifest.NAME}" for split in splits if manifest.NAME in place.sizes(split)]
+    checksums = {name: hash_bytes(place.read(name)) for name in sorted(names)}
+    place.write(STATS, render_stats({**stats, "checksums": checksums}))
 
 
 def read_stats(folder: Path) -> dict[str, Any] | None:
@@ -76,35 +85,36 @@ def _render(record: Mapping[str, Any]) -> bytes:
     return (json.dumps(record, sort_keys=True, indent=2, allow_nan=False) + "\n").encode()
 
 
-def sealed_files(folder: Path) -> list[str]:
-    """What stats.json vouches for, by relative name: all that no manifest does."""
-    tokenizer = folder / TOKENIZER
-    names = [PLAN, FILES]
-    if tokenizer.is_dir():
-        names += [
-            f"{TOKENIZER}/{path.relative_to(tokenizer).as_posix()}" for path in tokenizer.rglob("*") if path.is_file()
-        ]
-    for split in read_plan(folder)["splits"]:
-        if (folder / split / manifest.NAME).exists():
-            names.append(f"{split}/{manifest.NAME}")
-    return sorted(names)
+_loaded: dict[tuple[str, str, str], "Tokenizer"] = {}
+"The tokenizer of this process by place, identity and engine."
+_loading = threading.Lock()
 
 
-def hash_file(path: Path, skip: int = 0) -> str:
-    """The xxh3-64 of a file behind its first `skip` bytes, as 16 hexadecimal digits."""
-    hash = Xxh3()
-    with open(path, "rb", buffering=0) as file:
-        file.seek(skip)
-        while chunk := file.read(_CHUNK):
-            hash.update(np.frombuffer(chunk, np.uint8))
-    return hash.hexdigest()
+def saved_tokenizer(
+    place: Place, identity: str, engine: str, given: "Tokenizer | None" = None
+) -> "Tokenizer":  # fmt: skip
+    """The tokenizer in a prepared folder, loaded once per process; `given` is it, where it was loaded before.
 
+    ShardError if its identity is another.
+    """
+    from piecemill.tokenizers import load_tokenizer
 
-def hash_bytes(data: bytes) -> str:
-    """The xxh3-64 of some bytes, as 16 hexadecimal digits."""
-    hash = Xxh3()
-    hash.update(np.frombuffer(data, np.uint8))
-    return hash.hexdigest()
+    with _loading:
+        if (place.url, identity, engine) in _loaded:
+            return _loaded[place.url, identity, engine]
+        with tempfile.TemporaryDirectory(prefix="piecemill-") as folder:
+            local = place.local()
+            for name in place.sizes(TOKENIZER) if given is None and local is None else ():
+                (Path(folder) / name).write_bytes(place.read(f"{TOKENIZER}/{name}"))
+            tokenizer = given or load_tokenizer(folder if local is None else local / TOKENIZER, engine=engine)
+        if tokenizer.identity != identity:
+            raise ShardError(
+                f"{place.url}/{TOKENIZER}: not the tokenizer of this run ({tokenizer.identity}, expected {identity}). "
+                "Restore it, or choose another --out."
+            )
+        _loaded.clear()  # a worker serves one run after another
+        _loaded[place.url, identity, engine] = tokenizer
+        return tokenizer
 
 
 def source_files(folder: Path) -> int:

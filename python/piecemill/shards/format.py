@@ -1,15 +1,17 @@
 """The bytes on disk: names, types and headers of the three files of a shard. Nothing here opens a file.
 
-A header has one length for its kind of file, whatever the count in it, so that data can be appended behind a
-blank one and the header be filled in when the count is known.
+A header has one length for its kind of file, whatever the count in it, so that data can be written behind room for it
+and the header be filled in when the count is known.
 """
 
 from typing import Any, Literal
 
 import numpy as np
 
-VERSION = 1
-"Of the format; plan.json names the one it was written in."
+VERSION = 2
+"Of the format that is written; plan.json names the one of its folder."
+READABLE = (1, 2)
+"Format 1 had shards numbered by split and no entries; everything else is the same."
 
 Kind = Literal["tokens", "ends", "documents"]
 KINDS: tuple[Kind, ...] = ("tokens", "ends", "documents")
@@ -38,18 +40,13 @@ def dtype_of(kind: Kind, tokens: np.dtype[Any]) -> np.dtype[Any]:
     return {"tokens": tokens, "ends": ENDS, "documents": RECORD}[kind]
 
 
-def file_name(shard: int, kind: Kind) -> str:
-    """The name of a finished file.
+def file_name(stem: str, kind: Kind) -> str:
+    """The name of a file of a shard.
 
-    >>> file_name(7, "ends")
-    '00007.ends.npy'
+    >>> file_name("000012-0003", "ends")
+    '000012-0003.ends.npy'
     """
-    return f"{shard:05}.{kind}.npy"
-
-
-def part_name(shard: int, kind: Kind) -> str:
-    """The name while the file is being written."""
-    return f".{file_name(shard, kind)}.part"
+    return f"{stem}.{kind}.npy"
 
 
 def header(kind: Kind, dtype: np.dtype[Any], count: int) -> bytes:

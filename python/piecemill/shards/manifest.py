@@ -1,19 +1,33 @@
-"""The manifest of a split: one line per finished shard, in order.
+"""Entries and manifests: which shards are whole, and what is in them.
 
-A line means that the three files of its shard are whole and under their final names.
+An entry is a small file about one piece of a task: `entries/000012-0003.json` is piece 3 of task 12. It is written
+after its shards, so an entry means that they are whole. The manifest of a split, written when all pieces are done, has
+a line per shard in corpus order. Removing duplicates replaces an entry by `entries/000012-0003.unique.json`.
+
+Start with `Entry`, `newest_entries` and `read_manifest`.
 """
 
 import json
-import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 from piecemill.errors import ShardError
-from piecemill.shards.format import KINDS, Kind, file_name
+from piecemill.files import Place, clear_scratch, hash_bytes, unique
+from piecemill.shards.format import KINDS, Kind
 
 NAME = "manifest.jsonl"
+ENTRIES = "entries"
+
+_ENTRY = re.compile(r"(\d{6,})-(\d{4,})(\.unique)?\.json")
+_STEM = re.compile(r"\d{5,}|\d{6,}-\d{4,}(\.unique)?")  # a number in format 1
+_AT_ONCE = 256
+"Entries are read with so many requests underway: an object store answers each after tens of milliseconds."
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,33 +41,203 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class ShardEntry:
-    """One finished shard."""
+    """One shard: what is in it, and its three files."""
 
-    shard: int
     documents: int
     tokens: int
     text_bytes: int
     files: Mapping[Kind, FileEntry]
 
-    def line(self) -> str:
-        """The entry as it stands in the manifest, with its line end."""
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
         files = {kind: {"name": file.name, "bytes": file.bytes, "xxh3": file.xxh3} for kind, file in self.files.items()}
-        counts = {"shard": self.shard, "documents": self.documents, "tokens": self.tokens}
-        return json.dumps({**counts, "text_bytes": self.text_bytes, "files": files}) + "\n"
+        return {"documents": self.documents, "tokens": self.tokens, "text_bytes": self.text_bytes, "files": files}
+
+    def line(self, number: int) -> str:
+        """The line of a manifest for the shard with this number."""
+        return json.dumps({"shard": number, **self.to_dict()}) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One finished piece of a task."""
+
+    task: int
+    piece: int
+    last: bool
+    "Whether it is the last piece of its task."
+    content: str
+    "xxh3-64 of the hashes of all documents that were read, dropped or not: is the source still the same?"
+    place: str
+    "What places of documents are: `file`, `byte` or `row`."
+    tally: Mapping[str, Any]
+    "The fields of `sources.Tally`: what was read, left out and skipped."
+    dropped: Mapping[str, tuple[int, int]]
+    "Documents and bytes dropped, by rule."
+    shards: Mapping[str, ShardEntry]
+    "By split, for those that have documents in this piece."
+    hashes: Mapping[str, Any] | None = None
+    "What `dedup.save_hashes` returned; None without deduplication."
+    examples: tuple[tuple[int, int], ...] = field(default=())
+    "File number and place of the first documents that were dropped as copies."
+    unique: bool = False
+    "Whether later copies were dropped: then it replaces the entry without."
+
+    @property
+    def stem(self) -> str:
+        """What the names of its shards begin with: "000012-0003", or "000012-0003.unique"."""
+        return piece_name(self.task, self.piece) + (".unique" if self.unique else "")
+
+    @property
+    def name(self) -> str:
+        """Its file, relative to the prepared folder."""
+        return f"{ENTRIES}/{self.stem}.json"
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Entries in corpus order are in the order of this."""
+        return self.task, self.piece
+
+    def to_json(self) -> bytes:
+        """The one form of an entry, with a checksum of the rest as `xxh3`."""
+        record: dict[str, Any] = {
+            "task": self.task,
+            "piece": self.piece,
+            "last": self.last,
+            "content": self.content,
+            "place": self.place,
+            "tally": dict(self.tally),
+            "dropped": {rule: list(counts) for rule, counts in self.dropped.items()},
+            "shards": {split: shard.to_dict() for split, shard in self.shards.items()},
+            "hashes": self.hashes,
+            "examples": [list(one) for one in self.examples],
+            "unique": self.unique,
+        }
+        record["xxh3"] = hash_bytes(json.dumps(record).encode())
+        return (json.dumps(record) + "\n").encode()
+
+
+def piece_name(task: int, piece: int) -> str:
+    """The name of a piece: what its files begin with.
+
+    >>> piece_name(12, 3)
+    '000012-0003'
+    """
+    return f"{task:06}-{piece:04}"
+
+
+def entry_name(task: int, piece: int) -> str:
+    """The file of an entry that says a piece is done."""
+    return f"{ENTRIES}/{piece_name(task, piece)}.json"
+
+
+def parse_entry(content: bytes, name: str) -> Entry:
+    """The entry in the file `name`; ShardError if it is not exactly as it was written."""
+    try:
+        record = json.loads(content)
+        shards = {split: _shard_entry(shard) for split, shard in record["shards"].items()}
+        dropped = {rule: (count, size) for rule, (count, size) in record["dropped"].items()}
+        examples = tuple((file, place) for file, place in record["examples"])
+        rest = {key: record[key] for key in ("task", "piece", "last", "content", "place", "tally", "hashes", "unique")}
+        entry = Entry(**rest, dropped=dropped, shards=shards, examples=examples)
+        if entry.name != name or entry.to_json() != content:
+            raise ValueError("its checksum or name is another")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ShardError(
+            f"{name}: was changed or cut after it was written ({error}). "
+            "Delete it and run the same `piecemill prepare` again to make its piece again."
+        ) from None
+    return entry
+
+
+def entry_files(names: Iterable[str]) -> Iterator[tuple[int, int, bool, str]]:
+    """Task, piece, whether it is a `.unique` one, and the file of each entry among the names in `entries/`; sorted."""
+    found = (
+        (int(match[1]), int(match[2]), bool(match[3]), name) for name in names if (match := _ENTRY.fullmatch(name))
+    )
+    return iter(sorted(found))
+
+
+def newest_entries(place: Place) -> Iterator[Entry]:
+    """The entry of each finished piece in corpus order, and of two the one that replaces the other."""
+    for name, content in _newest(place):
+        yield parse_entry(content, name)
+
+
+def whole_entries(place: Place) -> Iterator[Entry]:
+    """As `newest_entries`, but those that are damaged, or of which a shard is missing or has another size, are deleted.
+
+    Their pieces are then not finished and will be made again.
+    """
+    sizes: dict[str, dict[str, int]] = {}
+    for name, content in _newest(place):
+        try:
+            entry = parse_entry(content, name)
+        except ShardError:
+            delete_entry(place, name)
+            continue
+        # Listed after the entries, so that no shard of an entry is missing because it is newer than the list.
+        sizes |= {split: place.sizes(split) for split in entry.shards if split not in sizes}
+        files = [(split, file) for split, shard in entry.shards.items() for file in shard.files.values()]
+        if all(sizes[split].get(file.name) == file.bytes for split, file in files):
+            yield entry
+        else:
+            delete_entry(place, name)
+
+
+def _newest(place: Place) -> Iterator[tuple[str, bytes]]:
+    files = entry_files(place.sizes(ENTRIES))
+    names = iter([f"{ENTRIES}/{list(both)[-1][3]}" for _, both in groupby(files, key=lambda file: file[:2])])
+    with ThreadPoolExecutor(min(32, _AT_ONCE)) as pool:
+        while some := list(islice(names, _AT_ONCE)):
+            yield from zip(some, pool.map(place.read, some), strict=True)
+
+
+def delete_entry(place: Place, name: str) -> None:
+    """Delete the entry of a piece, and with it the one it replaced: the piece must be made again."""
+    base = name.removesuffix(".json").removesuffix(".unique")
+    place.delete(f"{base}.unique.json")
+    place.delete(f"{base}.json")
+
+
+def write_manifests(place: Place, splits: Sequence[str]) -> Iterator[Entry]:
+    """Write the manifest of each split once all entries, which are given on in corpus order, were taken."""
+    paths = {split: place.scratch() / unique(f"{split}.{NAME}") for split in splits}
+    counts = dict.fromkeys(splits, 0)
+    with ExitStack() as stack:
+        files = {split: stack.enter_context(open(path, "x", encoding="ascii")) for split, path in paths.items()}
+        for entry in newest_entries(place):
+            for split, shard in entry.shards.items():
+                files[split].write(shard.line(counts[split]))
+                counts[split] += 1
+            yield entry
+    for split, path in paths.items():
+        place.publish(path, f"{split}/{NAME}")
+
+
+def delete_leftovers(place: Place) -> None:
+    """Delete what a complete folder does not need: replaced shards, hashes of documents, unfinished files."""
+    names = place.sizes(ENTRIES)
+    for task, piece, replaces, _ in entry_files(names):
+        if replaces:
+            base = entry_name(task, piece)
+            for split, shard in parse_entry(place.read(base), base).shards.items():
+                for file in shard.files.values():
+                    place.delete(f"{split}/{file.name}")
+    for name in names:
+        if not name.endswith(".json"):
+            place.delete(f"{ENTRIES}/{name}")
+    clear_scratch(place)
 
 
 def parse_line(line: bytes, number: int, where: str) -> ShardEntry:
     """The entry in a line that should describe shard `number`."""
     try:
         record = json.loads(line)
-        files = {kind: FileEntry(**record["files"][kind]) for kind in KINDS}
-        entry = ShardEntry(record["shard"], record["documents"], record["tokens"], record["text_bytes"], files)
-        sizes = (entry.documents, entry.tokens, entry.text_bytes, *(file.bytes for file in files.values()))
-        names = [file.name for file in files.values()]
-        sound = all(type(size) is int and size >= 0 for size in sizes)
-        if entry.shard != number or not sound or names != [file_name(number, kind) for kind in KINDS]:
-            raise ValueError("other numbers or names")
-    except (ValueError, KeyError, TypeError) as error:
+        entry = _shard_entry(record)
+        if record["shard"] != number:
+            raise ValueError(f"it has the number {record['shard']}")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ShardError(
             f"{where}, line {number + 1}: {line[:80]!r} does not describe shard {number} ({error}). "
             "The file was changed or cut after it was written: prepare the folder again, or restore it from a copy."
@@ -62,82 +246,26 @@ def parse_line(line: bytes, number: int, where: str) -> ShardEntry:
 
 
 def read_manifest(folder: Path) -> list[ShardEntry]:
-    """The finished shards of a split, in order; none if there is no manifest yet."""
-    return [parse_line(line, number, str(folder / NAME)) for number, line in enumerate(_lines(folder))]
-
-
-def first_lines(folder: Path, count: int) -> list[ShardEntry]:
-    """The first `count` shards, without a look at what follows; an error if there are fewer."""
-    lines = _lines(folder)
-    if len(lines) < count:
-        raise ShardError(
-            f"{folder / NAME} has {len(lines)} whole lines; expected at least {count}, one per finished shard."
-        )
-    return [parse_line(line, number, str(folder / NAME)) for number, line in enumerate(lines[:count])]
-
-
-def _lines(folder: Path) -> list[bytes]:
+    """The shards of a split, in order; none if there is no manifest."""
     try:
-        content = (folder / NAME).read_bytes()
+        return parse_manifest((folder / NAME).read_bytes(), str(folder / NAME))
     except FileNotFoundError:
         return []
-    return content.split(b"\n")[:-1]  # a line counts only with its end: a crash can cut the last one
 
 
-def append_line(folder: Path, entry: ShardEntry) -> None:
-    """Add a line and sync it: from here on, the shard counts."""
-    path = folder / NAME
-    new = not path.exists()
-    with open(path, "ab") as file:
-        file.write(entry.line().encode())
-        file.flush()
-        os.fsync(file.fileno())
-    if new:
-        sync_folder(folder)
+def parse_manifest(content: bytes, where: str) -> list[ShardEntry]:
+    """The shards in the content of a manifest, in order."""
+    lines = content.split(b"\n")[:-1]  # in format 1 a crash can cut the last line, which then does not count
+    return [parse_line(line, number, where) for number, line in enumerate(lines)]
 
 
-def keep_lines(folder: Path, count: int) -> None:
-    """Cut the manifest back to its first `count` lines, whatever follows them; in one step, and synced."""
-    path = folder / NAME
-    if not path.exists():
-        return
-    if count == 0:
-        path.unlink()  # as in a folder that never had a shard
-        sync_folder(folder)
-        return
-    content = b"".join(line + b"\n" for line in _lines(folder)[:count])
-    if path.stat().st_size != len(content):
-        replace_file(path, content)
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write `content` at `path`, whole or not at all, and sync it."""
-    temporary = path.with_name(f".{path.name}.part")
-    with open(temporary, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make names in `folder` last: new, renamed and deleted ones."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def read_json(path: Path, what: str) -> dict[str, Any]:
-    """A JSON object from a file of a prepared folder."""
-    try:
-        record = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise ShardError(f"{path} is missing. {what}") from None
-    except ValueError as error:
-        raise ShardError(f"{path}: not JSON ({error}). {what}") from None
-    if not isinstance(record, dict):
-        raise ShardError(f"{path}: expected a JSON object, found {type(record).__name__}. {what}")
-    return record
+def _shard_entry(record: Mapping[str, Any]) -> ShardEntry:
+    files = {kind: FileEntry(**record["files"][kind]) for kind in KINDS}
+    entry = ShardEntry(record["documents"], record["tokens"], record["text_bytes"], files)
+    sizes = (entry.documents, entry.tokens, entry.text_bytes, *(file.bytes for file in files.values()))
+    if not all(type(size) is int and size >= 0 for size in sizes):
+        raise ValueError("a count is not a number of 0 or more")
+    stems = {file.name.removesuffix(f".{kind}.npy") for kind, file in files.items()}
+    if len(stems) != 1 or not _STEM.fullmatch(stems.pop()):
+        raise ValueError("its files have other names")
+    return entry

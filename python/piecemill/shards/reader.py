@@ -6,7 +6,7 @@ imported but numpy: a training loop pays for neither pyarrow nor a tokenizer.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 
 from piecemill._core import map_file
 from piecemill.errors import ShardError
+from piecemill.files import Place, hash_bytes, open_place, parse_json
+from piecemill.objects import is_object_url
 from piecemill.shards import folder as prepared
 from piecemill.shards.format import HEADER_BYTES, KINDS, Kind, dtype_of, header, token_dtype
-from piecemill.shards.manifest import ShardEntry, read_manifest
+from piecemill.shards.manifest import NAME, ShardEntry, newest_entries, parse_manifest
 
 if TYPE_CHECKING:
     from piecemill.tokenizers import Tokenizer
@@ -37,27 +39,66 @@ class Shard:
     documents: NDArray[np.void]
 
 
-def open_shards(folder: str | PathLike[str], split: str | None = None, *, unfinished: bool = False) -> "Shards":
+def open_shards(
+    folder: str | PathLike[str],
+    split: str | None = None,
+    *,
+    unfinished: bool = False,
+    cache: str | PathLike[str] | None = None,
+    cache_bytes: int | str = "50GiB",
+    storage: Mapping[str, Any] | None = None,
+) -> "Shards":
     """The documents of one split of a prepared folder; `split` may be left out where there is only one.
 
     A folder that `prepare` has not completed is refused, as its documents are not all there; with `unfinished` the
-    shards that are finished are opened.
+    shards of the pieces that are done are opened, duplicates and all.
+
+    The last three are for folders in an object store (`s3://bucket/run`, also gs://, az://, memory://).
+
+    cache: a folder on a local disk. Shards are downloaded there when first needed; processes of a machine can share it.
+    cache_bytes: what the files in `cache` may take; the least recently used ones are deleted.
+    storage: options of the store as obstore names them; without, they come from the environment. Docs: docs/objects.md.
     """
-    path = Path(folder)
-    plan = prepared.read_plan(path)
+    if isinstance(folder, str) and is_object_url(folder):
+        from piecemill.shards.remote import open_remote
+
+        return open_remote(folder, split, unfinished, cache, cache_bytes, storage)
+    place = open_place(folder)
+    path = place.local()
+    if path is None:
+        raise ShardError(f"{folder}: expected a folder or the URL of an object store.")
+    return Shards(path, *read_split(place, split, unfinished))
+
+
+def read_split(place: Place, split: str | None, unfinished: bool) -> tuple[str, dict[str, Any], list[ShardEntry]]:
+    """The name of a split, the plan of its folder, and its shards."""
+    hint = "Expected a folder written by `piecemill prepare`: name that one, or prepare it."
+    try:
+        plan = prepared.checked_plan(
+            parse_json(place.read(prepared.PLAN), f"{place.url}/{prepared.PLAN}", hint), f"{place.url}/{prepared.PLAN}"
+        )
+    except FileNotFoundError:
+        raise ShardError(f"{place.url}/{prepared.PLAN} is missing. {hint}") from None
     names = list(plan["splits"])
     if split is None and len(names) == 1:
         split = names[0]
     if split is None or split not in names:
         raise ShardError(
-            f"{path}: split={split!r}; this folder has {', '.join(names)}. Name one of them: split={names[0]!r}."
+            f"{place.url}: split={split!r}; this folder has {', '.join(names)}. Name one of them: split={names[0]!r}."
         )
-    if not unfinished and not (path / prepared.STATS).exists():
+    complete = prepared.STATS in place.sizes()
+    if not unfinished and not complete:
         raise ShardError(
-            f"{path} is not complete: there is no {prepared.STATS}. Run the same `piecemill prepare` again, which goes "
-            "on where it stopped, or pass unfinished=True for the shards that are done."
+            f"{place.url} is not complete: there is no {prepared.STATS}. Run the same `piecemill prepare` again, which "
+            "goes on where it stopped, or pass unfinished=True for the shards that are done."
         )
-    return Shards(path, split, plan, read_manifest(path / split))
+    if plan["format"] > 1 and not complete:
+        return split, plan, [entry.shards[split] for entry in newest_entries(place) if split in entry.shards]
+    name = f"{split}/{NAME}"
+    try:
+        return split, plan, parse_manifest(place.read(name), f"{place.url}/{name}")
+    except FileNotFoundError:
+        return split, plan, []
 
 
 class Shards:
@@ -78,6 +119,11 @@ class Shards:
     def tokens(self) -> int:
         """Token ids in all documents, bos and eos included."""
         return int(self.token_ends[-1]) if self.entries else 0
+
+    @property
+    def url(self) -> str:
+        """Where the folder is, for messages."""
+        return str(self.folder)
 
     @property
     def text_bytes(self) -> int:
@@ -113,7 +159,7 @@ class Shards:
     def identity(self) -> str:
         """Which tokens these are, as 16 hexadecimal digits: a hash of all that the manifest says of them."""
         told = [f"{entry.documents} {entry.files['tokens'].xxh3} {entry.files['ends'].xxh3}" for entry in self.entries]
-        return prepared.hash_bytes("\n".join([str(self.vocab_size), *told]).encode())
+        return hash_bytes("\n".join([str(self.vocab_size), *told]).encode())
 
     def tokenizer(self) -> "Tokenizer":
         """The tokenizer that made the ids, from the folder itself."""
@@ -124,7 +170,7 @@ class Shards:
     def document(self, index: int) -> NDArray[Any]:
         """The ids of one document: a read-only view of the file."""
         if not 0 <= index < len(self):
-            raise IndexError(f"document {index} of {self.folder / self.split}, which has {len(self):,}")
+            raise IndexError(f"document {index} of {self.url}/{self.split}, which has {len(self):,}")
         number = int(np.searchsorted(self.document_ends, index, side="right"))
         at = index - int(self.document_ends[number - 1] if number else 0)
         ends = self.array(number, "ends")
@@ -158,26 +204,35 @@ class Shards:
                 self._open.move_to_end((number, kind))
             return array
 
+    def path(self, entry: ShardEntry, kind: Kind) -> Path:
+        """Where a file of a shard is on this machine."""
+        return self.folder / self.split / entry.files[kind].name
+
+    def _mapped(self, entry: ShardEntry, kind: Kind) -> NDArray[np.uint8]:
+        """The bytes of a file of a shard."""
+        return map_file(self.path(entry, kind))
+
     def _map(self, entry: ShardEntry, kind: Kind) -> NDArray[Any]:
         file = entry.files[kind]
-        path = self.folder / self.split / file.name
-        way_out = f"Run `piecemill check {self.folder}`; then restore the file, or prepare the folder again."
+        where = f"{self.url}/{self.split}/{file.name}"
+        way_out = f"Run `piecemill check {self.url}`; then restore the file, or prepare the folder again."
         try:
-            mapped = map_file(path)
+            mapped = self._mapped(entry, kind)
         except FileNotFoundError:
-            raise ShardError(f"{path} is missing, but the manifest lists it. {way_out}") from None
+            raise ShardError(f"{where} is missing, but the manifest lists it. {way_out}") from None
         if len(mapped) != file.bytes:
-            raise ShardError(f"{path} has {len(mapped):,} bytes; the manifest says {file.bytes:,}. {way_out}")
+            raise ShardError(f"{where} has {len(mapped):,} bytes; the manifest says {file.bytes:,}. {way_out}")
         count = entry.tokens if kind == "tokens" else entry.documents
         want = dtype_of(kind, self.dtype)
         head = HEADER_BYTES[kind]
         if mapped[:head].tobytes() != header(kind, want, count) or len(mapped) != head + count * want.itemsize:
-            raise ShardError(f"{path}: {_in_header(path)}; expected {count:,} of {want}. {way_out}")
+            found = _in_header(self.path(entry, kind))
+            raise ShardError(f"{where}: {found}; expected {count:,} of {want}. {way_out}")
         array: NDArray[Any] = mapped[head:].view(want)
         return array
 
     def __repr__(self) -> str:
-        return f"Shards({str(self.folder)!r}, {self.split!r}: {len(self):,} documents, {self.tokens:,} tokens)"
+        return f"Shards({self.url!r}, {self.split!r}: {len(self):,} documents, {self.tokens:,} tokens)"
 
     def __getstate__(self) -> dict[str, Any]:
         # Maps are opened anew in each process.

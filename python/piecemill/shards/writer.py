@@ -1,23 +1,11 @@
-"""Writing the shards of one split: append blocks, finish shards, and go on after a crash.
+"""Writing one shard: append blocks to three files, then give them their names.
 
-Every block goes to the ends of three part files. A state says how long they are and what they hash to; somebody
-else keeps states (the journal of `prepare`). A crash can come between any two steps, so `resume` never asks how
-far a run got. It rests on three facts:
-
-1. Data is only ever appended, so the files of a later state begin with those of an earlier one. Finishing
-   changes nothing behind the header: it fills the header in, renames, and adds a manifest line.
-2. Each file of the shard of a state is under exactly one of two names, and no step deletes what a kept state needs.
-3. `resume` looks before it touches: a state that the files do not hold is refused with nothing changed, so an earlier
-   one can be tried. Then it undoes everything after the state, the manifest first, so that no line ever speaks of
-   a file that is not whole; a crash on the way leaves a folder for which all of this still holds.
-
-A shard that was finished after the state is taken apart and finished again, with the same bytes.
+The files grow in the scratch folder of the place, behind room for a header, whose count is known at the end. Until
+`finish` nothing is visible under a final name, so a writer that is killed leaves nothing to undo.
 """
 
-import os
-import re
-from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -25,73 +13,62 @@ from numpy.typing import NDArray
 
 from piecemill._core import Xxh3
 from piecemill.errors import ShardError
-from piecemill.shards import manifest
-from piecemill.shards.format import ENDS, HEADER_BYTES, KINDS, RECORD, Kind, dtype_of, file_name, header, part_name
-from piecemill.shards.manifest import FileEntry, ShardEntry, append_line, first_lines, keep_lines, sync_folder
+from piecemill.files import Place, unique
+from piecemill.shards.format import ENDS, HEADER_BYTES, KINDS, RECORD, Kind, dtype_of, file_name, header
+from piecemill.shards.manifest import FileEntry, ShardEntry
 
-SHARD_DOCUMENTS = 1_000_000
-_CHUNK = 1 << 22
-_OURS = re.compile(r"\.?(\d{5,})\.(?:tokens|ends|documents)\.npy(?:\.part)?")
+_CHUNK_TOKENS = 1 << 22
 
 
 class ShardWriter:
-    """Writes one split folder. The files depend on the blocks alone, not on when `rotate_if_full` is called."""
+    """Writes the shard `stem` of a split. A context manager: a shard that is not finished is discarded."""
 
-    def __init__(
-        self, folder: Path, *, dtype: np.dtype[Any], shard_tokens: int, shard_documents: int = SHARD_DOCUMENTS
-    ) -> None:
-        """Begin an empty split; the folder may exist, but not with shards in it."""
-        folder.mkdir(parents=True, exist_ok=True)
-        found = sorted(name for name in os.listdir(folder) if _OURS.fullmatch(name) or name == manifest.NAME)
-        if found:
-            raise ShardError(f"{folder} already holds {found[0]}. Resume from a state, or choose another folder.")
-        self._begin(folder, 0, dtype, shard_tokens, shard_documents)
-
-    def _begin(self, folder: Path, shard: int, dtype: np.dtype[Any], shard_tokens: int, shard_documents: int) -> None:
+    def __init__(self, place: Place, split: str, stem: str, *, dtype: np.dtype[Any]) -> None:
         if dtype not in (np.dtype("<u2"), np.dtype("<u4")):
-            raise ShardError(f"{folder}: token ids of type {dtype}; expected uint16 or uint32.")
-        if shard_tokens < 1 or shard_documents < 1:
-            raise ShardError(
-                f"{folder}: shard_tokens={shard_tokens}, shard_documents={shard_documents}: expected 1 or more of both."
-            )
-        self._folder = folder
-        self._dtype = dtype
-        self._shard_tokens = shard_tokens
-        self._shard_documents = shard_documents
-        self._empty(shard)
-
-    def _empty(self, shard: int) -> None:
-        self._shard = shard
+            raise ShardError(f"{place.url}/{split}/{stem}: token ids of type {dtype}; expected uint16 or uint32.")
+        self._place, self._split, self._stem, self._dtype = place, split, stem, dtype
         self._documents = self._tokens = self._text_bytes = 0
-        self._parts: dict[Kind, _Part] = {}
+        self._files: dict[Kind, _Growing] = {}
 
     def append(self, ids: NDArray[Any], ends: NDArray[np.int64], records: NDArray[np.void]) -> None:
-        """Add one block: its ids, where each document ends among them, and a record of each document.
-
-        A full shard is finished first. If writing fails (no space left), the block counts as not appended.
-        """
-        self._check_block(ids, ends, records)
-        self.rotate_if_full()
+        """Add some documents: their ids, where each ends among them, and a record of each."""
+        self._check(ids, ends, records)
         if not len(ends):
             return
-        if not self._parts:
-            self._parts = {kind: _Part.create(self._folder / part_name(self._shard, kind), kind) for kind in KINDS}
-        data = {
-            "tokens": _bytes_of(ids, self._dtype),
-            "ends": _bytes_of(ends + self._tokens, ENDS),
-            "documents": _bytes_of(records, RECORD),
-        }
-        for kind, part in self._parts.items():
-            part.write(data[kind])
-        # Only when all three are written: until then, the block would be written again at the same place.
-        for kind, part in self._parts.items():
-            part.count(data[kind])
+        if not self._files:
+            scratch = self._place.scratch()
+            self._files = {kind: _Growing(scratch / unique(file_name(self._stem, kind)), kind) for kind in KINDS}
+        self._files["tokens"].write(ids, self._dtype)
+        self._files["ends"].write(ends + self._tokens, ENDS)
+        self._files["documents"].write(records, RECORD)
         self._documents += len(ends)
         self._tokens += len(ids)
         self._text_bytes += int(records["bytes"].sum())
 
-    def _check_block(self, ids: NDArray[Any], ends: NDArray[np.int64], records: NDArray[np.void]) -> None:
-        where = f"{self._folder}: shard {self._shard}"
+    def finish(self) -> ShardEntry | None:
+        """Publish the three files; None, and no files, if there were no documents."""
+        if not self._documents:
+            return None
+        counts = {"tokens": self._tokens, "ends": self._documents, "documents": self._documents}
+        entries: dict[Kind, FileEntry] = {}
+        for kind, file in self._files.items():
+            file.close(header(kind, dtype_of(kind, self._dtype), counts[kind]))
+            entries[kind] = FileEntry(file_name(self._stem, kind), file.bytes, file.hash.hexdigest())
+        for kind, file in self._files.items():
+            self._place.publish(file.path, f"{self._split}/{entries[kind].name}")
+        return ShardEntry(self._documents, self._tokens, self._text_bytes, entries)
+
+    def __enter__(self) -> "ShardWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in self._files.values():
+            file.discard()
+
+    def _check(self, ids: NDArray[Any], ends: NDArray[np.int64], records: NDArray[np.void]) -> None:
+        where = f"{self._place.url}/{self._split}: shard {self._stem}"
         if ids.dtype != self._dtype or ends.dtype != ENDS or records.dtype != RECORD:
             raise ShardError(
                 f"{where}: a block of types {ids.dtype}, {ends.dtype}, {records.dtype}; "
@@ -103,177 +80,68 @@ class ShardWriter:
         if last != len(ids) or (len(ends) and int(ends[0]) < 0) or bool((np.diff(ends) < 0).any()):
             raise ShardError(f"{where}: ends must rise to the number of ids, {len(ids)}; the last is {last}.")
 
-    def state(self) -> dict[str, Any]:
-        """Where the writer is: all that `resume` needs, ready for JSON."""
-        blank = Xxh3().hexdigest()
-        files = {
-            kind: {"bytes": self._parts[kind].bytes, "xxh3": self._parts[kind].hash.hexdigest()}
-            if self._parts
-            else {"bytes": HEADER_BYTES[kind], "xxh3": blank}
-            for kind in KINDS
-        }
-        counts = {"shard": self._shard, "documents": self._documents, "tokens": self._tokens}
-        return {**counts, "text_bytes": self._text_bytes, "files": files}
 
-    @classmethod
-    def resume(
-        cls,
-        folder: Path,
-        state: Mapping[str, Any],
-        *,
-        dtype: np.dtype[Any],
-        shard_tokens: int,
-        shard_documents: int = SHARD_DOCUMENTS,
-    ) -> "ShardWriter":
-        """A writer that stands exactly at `state`; everything written after it is undone.
+def rewrite_shard(
+    place: Place, split: str, old: ShardEntry, stem: str, keep: NDArray[np.bool_], dtype: str
+) -> tuple[ShardEntry | None, NDArray[np.void]]:
+    """Write the documents of a shard that are to `keep` as the shard `stem`; gives that, and the records of all.
 
-        If the files do not hold the state, a ShardError, and nothing is changed: try an earlier one.
-        """
-        folder.mkdir(parents=True, exist_ok=True)
-        writer = cls.__new__(cls)
-        shard, documents = int(state["shard"]), int(state["documents"])
-        writer._begin(folder, shard, dtype, shard_tokens, shard_documents)
-        for entry in first_lines(folder, shard):
-            _check_sizes(folder, entry)
-        hashes = {kind: _hash_of(folder, shard, kind, state["files"][kind]) for kind in KINDS} if documents else {}
-        _undo_after(folder, shard, keep=documents > 0)
-        if documents:
-            writer._documents, writer._tokens, writer._text_bytes = documents, state["tokens"], state["text_bytes"]
-            writer._parts = {
-                kind: _Part.reopen(folder / part_name(shard, kind), hashes[kind], state["files"][kind]["bytes"])
-                for kind in KINDS
-            }
-        return writer
+    Reads some documents at a time. ShardError, and no new shard, if the old one is not as its entry says.
+    """
+    hashes = {kind: Xxh3() for kind in KINDS}
 
-    def rotate_if_full(self) -> bool:
-        """Finish the shard if it has reached its size in tokens or documents; whether it had."""
-        full = self._tokens >= self._shard_tokens or self._documents >= self._shard_documents
-        if full:
-            self.finish()
-        return full
+    def read(kind: Kind, start: int, stop: int) -> NDArray[Any]:
+        item = dtype_of(kind, np.dtype(dtype))
+        first, last = (HEADER_BYTES[kind] + item.itemsize * number for number in (start, stop))
+        array = np.frombuffer(place.read(f"{split}/{old.files[kind].name}", first, last), item)
+        hashes[kind].update(array.view(np.uint8))
+        return array
 
-    def finish(self) -> None:
-        """Finish the shard as it is; nothing for an empty one. What is appended next goes to a new shard."""
-        if not self._documents:
-            return
-        counts = {"tokens": self._tokens, "ends": self._documents, "documents": self._documents}
-        for kind, part in self._parts.items():
-            part.close(header(kind, dtype_of(kind, self._dtype), counts[kind]))
-        for kind, part in self._parts.items():
-            os.rename(part.path, self._folder / file_name(self._shard, kind))
-        sync_folder(self._folder)
-        files = {
-            kind: FileEntry(file_name(self._shard, kind), part.bytes, part.hash.hexdigest())
-            for kind, part in self._parts.items()
-        }
-        append_line(self._folder, ShardEntry(self._shard, self._documents, self._tokens, self._text_bytes, files))
-        self._empty(self._shard + 1)
+    def verify(kind: Kind) -> None:
+        if hashes[kind].hexdigest() != old.files[kind].xxh3:
+            raise ShardError(
+                f"{place.url}/{split}/{old.files[kind].name}: was changed after it was written. Delete it and run the "
+                "same `piecemill prepare` again to make its piece again."
+            )
 
-    def sync(self) -> None:
-        """Make sure that a power loss does not take what was appended so far."""
-        for part in self._parts.values():
-            part.sync()
-        if self._parts:
-            sync_folder(self._folder)
-
-    def close(self) -> None:
-        """Let go of the part files without finishing them; `resume` takes them up again."""
-        for part in self._parts.values():
-            part.file.close()
+    ends, records = read("ends", 0, old.documents), read("documents", 0, old.documents)
+    verify("ends")
+    verify("documents")
+    with ShardWriter(place, split, stem, dtype=np.dtype(dtype)) as writer:
+        document = token = 0
+        while document < old.documents:
+            stop = max(document + 1, int(np.searchsorted(ends, token + _CHUNK_TOKENS, side="right")))
+            ids = read("tokens", token, int(ends[stop - 1]))
+            kept, sizes = keep[document:stop], np.diff(ends[document:stop], prepend=token)
+            if not kept.all():
+                ids = ids[np.repeat(kept, sizes)]
+            writer.append(ids, np.cumsum(sizes[kept]), records[document:stop][kept])
+            document, token = stop, int(ends[stop - 1])
+        verify("tokens")
+        return writer.finish(), records
 
 
-class _Part:
-    """A file being written: a header's room, then data, with its length and running hash."""
+class _Growing:
+    """A file being written: room for a header, then data, with its length and running hash."""
 
-    def __init__(self, path: Path, file: BinaryIO, hash: Xxh3, size: int) -> None:
-        self.path, self.file, self.hash, self.bytes = path, file, hash, size
+    def __init__(self, path: Path, kind: Kind) -> None:
+        self.path, self.hash, self.bytes = path, Xxh3(), HEADER_BYTES[kind]
+        self._file: BinaryIO = open(path, "xb", buffering=0)  # noqa: SIM115 - closed by close() or discard()
+        self._file.seek(self.bytes)
 
-    @classmethod
-    def create(cls, path: Path, kind: Kind) -> "_Part":
-        file = open(path, "w+b", buffering=0)  # noqa: SIM115 - closed by close()
-        part = cls(path, file, Xxh3(), 0)
-        part.write(np.zeros(HEADER_BYTES[kind], np.uint8))
-        part.bytes = HEADER_BYTES[kind]
-        return part
-
-    @classmethod
-    def reopen(cls, path: Path, hash: Xxh3, size: int) -> "_Part":
-        file = open(path, "r+b", buffering=0)  # noqa: SIM115 - closed by close()
-        file.truncate(size)
-        return cls(path, file, hash, size)
-
-    def write(self, data: NDArray[np.uint8]) -> None:
-        """Write behind what counts. A failed write leaves bytes there that the next one, or `close`, removes."""
-        self._write_at(self.bytes, data.data)
-
-    def _write_at(self, place: int, data: memoryview) -> None:
-        self.file.seek(place)
-        while data:
-            data = data[self.file.write(data) :]  # one call writes 2 GiB at most
-
-    def count(self, data: NDArray[np.uint8]) -> None:
+    def write(self, array: NDArray[Any], dtype: np.dtype[Any]) -> None:
+        data = np.ascontiguousarray(array, dtype=dtype).view(np.uint8)
+        left = data.data
+        while left:
+            left = left[self._file.write(left) :]  # one call writes 2 GiB at most
         self.hash.update(data)
         self.bytes += len(data)
 
-    def sync(self) -> None:
-        os.fsync(self.file.fileno())
-
     def close(self, head: bytes) -> None:
-        self.file.truncate(self.bytes)
-        self._write_at(0, memoryview(head))
-        self.sync()
-        self.file.close()
+        self._file.seek(0)
+        self._file.write(head)
+        self._file.close()
 
-
-def _bytes_of(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[np.uint8]:
-    return np.ascontiguousarray(array, dtype=dtype).view(np.uint8)
-
-
-def _check_sizes(folder: Path, entry: ShardEntry) -> None:
-    for file in entry.files.values():
-        path = folder / file.name
-        found = path.stat().st_size if path.exists() else None
-        if found != file.bytes:
-            raise ShardError(
-                f"{path} {'is missing' if found is None else f'has {found:,} bytes'}; the manifest says {file.bytes:,} "
-                "bytes. It was changed after it was finished: restore it, or prepare into an empty folder."
-            )
-
-
-def _hash_of(folder: Path, shard: int, kind: Kind, want: Mapping[str, Any]) -> Xxh3:
-    """The running hash of a file up to the state's length, under whichever of its two names it has."""
-    path = folder / part_name(shard, kind)
-    if not path.exists():
-        path = folder / file_name(shard, kind)
-    if not path.exists():
-        raise ShardError(f"{folder}: there is no {part_name(shard, kind)}, which the state speaks of.")
-    hash, left = Xxh3(), want["bytes"] - HEADER_BYTES[kind]
-    with open(path, "rb", buffering=0) as file:
-        file.seek(HEADER_BYTES[kind])
-        while left > 0:
-            chunk = np.frombuffer(file.read(min(left, _CHUNK)), np.uint8)
-            if not len(chunk):
-                break
-            hash.update(chunk)
-            left -= len(chunk)
-    if left or hash.hexdigest() != want["xxh3"]:
-        raise ShardError(
-            f"{path}: its first {want['bytes']:,} bytes {'are not all there' if left else 'hash to something else'}, "
-            "so it does not hold this state."
-        )
-    return hash
-
-
-def _undo_after(folder: Path, shard: int, *, keep: bool) -> None:
-    """Undo everything after a state in `shard`: its files become part files (or go, if it was empty); later ones go."""
-    keep_lines(folder, shard)
-    if keep:
-        for kind in KINDS:
-            if not (folder / part_name(shard, kind)).exists():
-                os.rename(folder / file_name(shard, kind), folder / part_name(shard, kind))
-    kept = {part_name(shard, kind) for kind in KINDS} if keep else set()
-    for name in os.listdir(folder):
-        match = _OURS.fullmatch(name)
-        if match and int(match[1]) >= shard and name not in kept:
-            os.unlink(folder / name)
-    sync_folder(folder)
+    def discard(self) -> None:
+        self._file.close()
+        self.path.unlink(missing_ok=True)

@@ -5,20 +5,19 @@ Finds what a corpus consists of, plans it as tasks that can be read anywhere, an
 leave out, and a bad document stops the run or is counted and listed. Nothing here knows tokens.
 
 ```
-open_source ─▶ discover: files ─▶ plan: tasks ─▶ read: text, jsonl, tables, items ─▶ Packer: blocks
+open_source ─▶ discover: files ─▶ plan: tasks ─▶ text, pieces, jsonl, parquet, arrow, items ─▶ Packer: blocks
 ```
 
-Start with `open_source`. The next filters (by size, by a field) belong between a reader and its `Packer`.
+Start with `open_source`. A new format is a module and a line in `tasks.ENDINGS`.
 """
 
 from piecemill.sources.documents import LISTED_SKIPS, BlockId, Documents, Skipped, Tally, show_left_out
-from piecemill.sources.packing import BLOCK_BYTES, LARGE, BadDocument, Reading
+from piecemill.sources.packing import BLOCK_BYTES, BadDocument, Reading
 from piecemill.sources.source import Source, open_source, read_task
 from piecemill.sources.tasks import File, Task
 
 __all__ = [
     "BLOCK_BYTES",
-    "LARGE",
     "LISTED_SKIPS",
     "BadDocument",
     "BlockId",

@@ -21,10 +21,9 @@ from piecemill._core import walk_folder
 from piecemill.errors import SourceError
 from piecemill.sources.documents import LISTED_SKIPS, Skipped, Tally
 from piecemill.sources.packing import Reading, bad_document
-from piecemill.sources.remote import canonical, find, is_url
+from piecemill.sources.remote import canonical, cut_glob, find, is_glob, is_url
 from piecemill.sources.tasks import File, kind_of
 
-_WILDCARDS = frozenset("*?[{")
 _SHORTENED_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/[^/]")
 
 
@@ -84,11 +83,6 @@ def exists(source: str) -> bool:
     return os.path.lexists(source) or (is_glob(source) and any(True for _ in iglob(source, recursive=True)))
 
 
-def is_glob(source: str) -> bool:
-    """Whether a string has a wildcard in it."""
-    return not _WILDCARDS.isdisjoint(source)
-
-
 def _discover_one(source: str, wanted: Wanted, reading: Reading, findings: _Findings) -> None:
     if is_url(source):
         return _discover_url(source, wanted, reading, findings)
@@ -100,7 +94,7 @@ def _discover_one(source: str, wanted: Wanted, reading: Reading, findings: _Find
             raise SourceError(f"{source}: cannot be read: {error.strerror}.") from None
         if not is_glob(source):
             return
-        folder, pattern = _cut_glob(source)
+        folder, pattern = cut_glob(source)
         if os.path.isdir(folder or "."):
             _walk(folder, pattern, wanted, reading, findings)
         return
@@ -149,24 +143,9 @@ def _oversized(path: str, size: int, reading: Reading) -> bool:
     return size > reading.max_file_bytes and reading.separator is None and kind_of(path)[0] == "text"
 
 
-def _cut_glob(glob: str) -> tuple[str, str]:
-    """The folder before the first wildcard, and the pattern from there."""
-    parts = glob.split("/")
-    first = next(n for n, part in enumerate(parts) if is_glob(part))
-    folder = "/".join(parts[:first])
-    return ("/" if first and not folder else folder), "/".join(parts[first:])
-
-
 def _no_file(source: str, findings: _Findings) -> SourceError:
-    kind = (
-        "a glob"
-        if is_glob(source)
-        else "a URL"
-        if is_url(source)
-        else "a folder"
-        if os.path.isdir(source)
-        else "a path"
-    )
+    kind = "a folder" if os.path.isdir(source) else "a path"
+    kind = "a glob" if is_glob(source) else "a URL" if is_url(source) else kind
     tally = Tally(left_out=findings.left_out, skipped_count=len(findings.skipped), skipped=tuple(findings.skipped[:1]))
     what = f" Left out: {tally.describe()}." if tally.describe() else ""
     options = [

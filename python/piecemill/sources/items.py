@@ -30,19 +30,22 @@ def read_items(items: Iterable[object], name: str, packer: Packer) -> Iterator[D
         if not text:
             packer.left_out("empty")
             continue
+        if held_bytes + len(text) > _GATHER_BYTES:
+            _add(held, places, packer)
+            held_bytes = 0
+            yield from packer.full()
         held.append(text)
         places.append(place)
         held_bytes += len(text)
-        if held_bytes >= _GATHER_BYTES:
-            yield from _packed(held, places, packer)
-            held, places, held_bytes = [], [], 0
-    yield from _packed(held, places, packer)
+    _add(held, places, packer)
 
 
-def _packed(held: list[bytes], places: list[int], packer: Packer) -> Iterator[Documents]:
-    data = np.frombuffer(b"".join(held), np.uint8)
+def _add(held: list[bytes], places: list[int], packer: Packer) -> None:
+    data = np.frombuffer(b"".join(held), np.uint8)  # one alone is not copied
     ends = np.cumsum(np.fromiter(map(len, held), np.int64, len(held)))
-    return packer.add(data, ends, 0, np.array(places, np.int64))
+    packer.add(data, ends, 0, np.array(places, np.int64))
+    held.clear()
+    places.clear()
 
 
 def _encoded(item: object, name: str, packer: Packer) -> bytes | None:

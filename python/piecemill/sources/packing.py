@@ -3,11 +3,15 @@
 How a block is cut depends only on the documents of its task and the block size, not on how many bytes a reader
 happened to get at a time. Here also lives the policy for bad documents: stop with an error, or count and list.
 
-Start with `Packer`; each reader has one per task.
+A reader pushes documents into its `Packer` and then yields `packer.full()`. It calls a function that adds what was
+read and returns, so that no variable of a suspended generator keeps a large document alive.
+
+Start with `Packer`; each task has one.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -15,26 +19,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import PlanError, SourceError
-from piecemill.sizes import show_bytes
 from piecemill.sources.documents import LISTED_SKIPS, BlockId, Documents, Place, Skipped, Tally
 
 BadDocument = Literal["stop", "skip"]
-MakeRoom = Callable[[str, str, int], None]
 
 BLOCK_BYTES = 8 * 1024 * 1024
 BLOCK_DOCUMENTS = 128 * 1024
-"""At most so many documents in a block: tiny ones would weigh more by their columns than by their text."""
+"""Most documents in a block: the columns of tiny documents would take more memory than their text."""
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
-"""A larger text file that is found in a folder is left out, if no other size is asked for: it would be one document."""
-
-LARGE = 16 * 1024 * 1024
-"""From so many bytes on a document is asked room for, as it may not fit."""
+"""Default limit for a text file found in a folder, which would be one document: larger ones are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How files become documents: all that a reader needs besides its task. Small, and can be pickled."""
+    """How files become documents: all that a reader needs besides its task. Plain values only: it can be pickled."""
 
     field: str = "text"
     "Field of a JSON line or column of a table that holds the text; a dot goes into nested ones."
@@ -50,10 +49,6 @@ class Reading:
     "Field or column that says which documents belong together; a hash of it comes with each document."
     storage: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     "Options for the file systems of URLs, as fsspec takes them. Not shown: there may be a key in it."
-    make_room: MakeRoom | None = dataclasses.field(default=None, repr=False, compare=False)
-    "Called before a large document is read or grows on: where it is, what it is, and the bytes needed besides."
-    spool: str | None = dataclasses.field(default=None, repr=False, compare=False)
-    "Folder for what is put down on disk to make room; the system's for such, if there is none."
 
     def __post_init__(self) -> None:
         if self.block_bytes < 1:
@@ -68,38 +63,6 @@ class Reading:
             raise PlanError("group='': expected the name of a field or column, or None")
         if not self.field:
             raise PlanError("field='': expected the name of a field or column, such as 'text'")
-
-
-class Growing:
-    """A document that is held until its end has come: asks for room whenever it has doubled.
-
-    `besides` is how many times its size is needed once more to hand it over.
-    """
-
-    def __init__(self, reading: Reading, besides: int) -> None:
-        self._make_room, self._besides = reading.make_room, besides
-        self._next = LARGE
-        self.size = 0
-
-    def grow(self, size: int, name: str) -> None:
-        """So many bytes have come, and more may."""
-        self.size += size
-        if self.size >= self._next:
-            self._next = 2 * self.size
-            self._ask(name)
-
-    def end(self, name: str) -> None:
-        """All of it is there; to be said again once it is joined, as the parts left memory that can be given back."""
-        if self.size >= LARGE:
-            self._ask(name)
-
-    def begin(self) -> None:
-        """Another document."""
-        self.size, self._next = 0, LARGE
-
-    def _ask(self, name: str) -> None:
-        if self._make_room is not None:
-            self._make_room(name, f"a document of {show_bytes(self.size)} or more", self._besides * self.size)
 
 
 def bad_document(name: str, reason: str) -> SourceError:
@@ -117,21 +80,22 @@ class _Piece:
 
 
 class Packer:
-    """Collects the documents of one task and hands them on in blocks."""
+    """Collects the documents of one task and cuts them into blocks."""
 
     def __init__(
         self, reading: Reading, *, task: int, place: Place, paths: tuple[str, ...], first_file: int, source_bytes: int
     ) -> None:
         self.reading = reading
         self._task, self._place, self._paths, self._first_file = task, place, paths, first_file
+        self._full: deque[Documents] = deque()
         self._held: list[_Piece] = []
         self._held_bytes = self._held_documents = 0
         self._blocks = 0
         self._source_bytes = source_bytes
         self._progress = self._reported_bytes = 0
-        self._forget()
+        self._reset_counts()
 
-    def _forget(self) -> None:
+    def _reset_counts(self) -> None:
         self._left_out: dict[str, int] = {}
         self._skipped: list[Skipped] = []
         self._skipped_count = 0
@@ -155,7 +119,7 @@ class Packer:
         self._skipped += [Skipped(*one) for one in listed[: LISTED_SKIPS - len(self._skipped)]]
 
     def progress(self, source_bytes: int) -> None:
-        """So many bytes of the task's source are done with."""
+        """Report how many bytes of the task's source have been read."""
         self._progress = min(source_bytes, self._source_bytes)
 
     def add(
@@ -165,30 +129,42 @@ class Packer:
         files: NDArray[np.int32] | int,
         places: NDArray[np.int64],
         keys: NDArray[np.uint64] | None = None,
-    ) -> Iterator[Documents]:
-        """Take documents (none of them empty); gives the blocks that are full."""
+    ) -> None:
+        """Add documents, none of them empty. `data` is not copied where its documents fill a block by themselves."""
         if isinstance(files, int):
             files = np.full(len(ends), files, np.int32)
-        start, count = 0, len(ends)
-        while start < count:
+        most, start = self.reading.block_bytes, 0
+        while start < len(ends):
             base = int(ends[start - 1]) if start else 0
-            stop = int(np.searchsorted(ends, base + self.reading.block_bytes - self._held_bytes, side="right"))
+            stop = int(np.searchsorted(ends, base + most - self._held_bytes, side="right"))
             stop = min(stop, start + BLOCK_DOCUMENTS - self._held_documents)
             if stop <= start:
                 if self._held:
-                    yield self._block()
+                    self._full.append(self._block())
                     continue
                 stop = start + 1  # larger than a block: alone
             end = int(ends[stop - 1])
             own = None if keys is None else keys[start:stop]
-            piece = _Piece(data[base:end], ends[start:stop] - base, files[start:stop], places[start:stop], own)
-            self._held.append(piece)
+            self._held.append(
+                _Piece(data[base:end], ends[start:stop] - base, files[start:stop], places[start:stop], own)
+            )
             self._held_bytes += end - base
             self._held_documents += stop - start
             start = stop
+            if self._held_bytes >= most:
+                self._full.append(self._block())
+        if self._held and len(data) > most:
+            # What waits for more documents must not keep a large buffer alive.
+            self._held[-1] = dataclasses.replace(self._held[-1], data=self._held[-1].data.copy())
+
+    def full(self) -> Iterator[Documents]:
+        """The blocks that are complete; each is forgotten as it is given out."""
+        while self._full:
+            yield self._full.popleft()
 
     def finish(self) -> Iterator[Documents]:
-        """The last block; one without documents if all there is left is something to tell."""
+        """The last block; one without documents if only its tally has something to report."""
+        yield from self.full()
         self._progress = self._source_bytes
         if self._held or self._left_out or self._skipped_count or self._progress > self._reported_bytes:
             yield self._block()
@@ -231,7 +207,7 @@ class Packer:
         self._blocks += 1
         self._reported_bytes = self._progress
         self._held, self._held_bytes, self._held_documents = [], 0, 0
-        self._forget()
+        self._reset_counts()
         return block
 
 

@@ -3,7 +3,7 @@
 A string with a scheme (`s3://`, `gs://`, `hf://`, `https://`, `memory://`, also chained as in
 `zip://*.txt::s3://bucket/a.zip`) names files that lie elsewhere. A file is known by its URL and nothing else, so a
 task can be sent anywhere: the file system is made again where it is read, and fsspec keeps it for the next task.
-Retries, caches and credentials are fsspec's business; whatever it raises comes out of here as an `OSError`.
+Retries, caches and credentials are fsspec's business; whatever it raises is translated to an `OSError`.
 
 This is the only file that imports fsspec, and only where a URL is met. Start with `open_bytes`, `find`.
 """
@@ -12,7 +12,8 @@ import errno
 import io
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from piecemill._core import walk_listing
@@ -22,7 +23,7 @@ from piecemill.errors import SourceError
 _URL = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]+::)*[A-Za-z][A-Za-z0-9+.-]+://)(.*?)((?:::.*)?)", re.DOTALL)
 _PASSED_BYTES = 1024 * 1024
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
-_WILDCARD = re.compile(r"[*?\[{]")
+_WILDCARDS = frozenset("*?[{")
 
 Storage = Mapping[str, Any]
 """Options for the file systems, as fsspec takes them: `{"anon": True}`, or `{"s3": {...}}` for a chained URL."""
@@ -81,6 +82,19 @@ def file_name(path: str) -> str:
     return inside.partition("?")[0] if _is_web(head) else inside
 
 
+def is_glob(path: str) -> bool:
+    """Whether a path has a wildcard in it."""
+    return not _WILDCARDS.isdisjoint(path)
+
+
+def cut_glob(glob: str) -> tuple[str, str]:
+    """The folder before the first wildcard, and the pattern from there."""
+    parts = glob.split("/")
+    first = next(number for number, part in enumerate(parts) if is_glob(part))
+    folder = "/".join(parts[:first])
+    return ("/" if first and not folder else folder), "/".join(parts[first:])
+
+
 def open_bytes(path: str, storage: Storage) -> BinaryIO:
     """A local file or a URL, opened for reading bytes."""
     return cast(BinaryIO, RemoteFile(path, storage)) if is_url(path) else open(path, "rb")
@@ -94,41 +108,33 @@ class RemoteFile(io.RawIOBase):
         # Kept, because the file system of an archive closes the archive when it goes.
         self._fs, self._path = file_system(url, storage)
         self._may_stream = _is_web(url_parts(url).head)
-        try:
+        with _translated():
             file = self._fs.open(self._path, "rb")
-        except Exception as error:
-            raise os_error(error) from error
         # fsspec's memory file system gives everybody the same object, with one position for all.
         self._file = io.BytesIO(file.getvalue()) if isinstance(file, io.BytesIO) else file
 
     def read(self, size: int = -1) -> bytes:
-        try:
+        with _translated():
+            try:
+                return bytes(self._file.read(size))
+            except ValueError:
+                # A web server that does not answer with ranges.
+                if not self._may_stream:
+                    raise
+            self._stream()
             return bytes(self._file.read(size))
-        except ValueError as error:
-            # The words of fsspec's web file system for a server that does not answer with ranges.
-            if not (self._may_stream and "support range requests" in str(error)):
-                raise os_error(error) from error
-        except Exception as error:
-            raise os_error(error) from error
-        self._stream()
-        return self.read(size)
 
     def _stream(self) -> None:
-        """From here on in one answer from the start: dear for a range far behind, but the bytes are right."""
+        """From here on in one answer from the start: slow for a range far behind, but the bytes are right."""
         self._may_stream, left = False, self.tell()
         self._file.close()
-        try:
-            self._file = self._fs.open(self._path, "rb", block_size=0)
-            while left and (passed := self._file.read(min(left, _PASSED_BYTES))):
-                left -= len(passed)
-        except Exception as error:
-            raise os_error(error) from error
+        self._file = self._fs.open(self._path, "rb", block_size=0)
+        while left and (passed := self._file.read(min(left, _PASSED_BYTES))):
+            left -= len(passed)
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        try:
+        with _translated():
             return int(self._file.seek(offset, whence))
-        except Exception as error:
-            raise os_error(error) from error
 
     def tell(self) -> int:
         return int(self._file.tell())
@@ -147,19 +153,20 @@ class RemoteFile(io.RawIOBase):
 
 def fetch(urls: Sequence[str], storage: Storage) -> list[bytes | OSError]:
     """The content of small files of one file system, at the same time where it can."""
+    from fsspec.core import strip_protocol
+
     fs, _ = file_system(urls[0], storage)
-    paths = [fs._strip_protocol(url_parts(url).head + url_parts(url).path) for url in urls]
+    # The last scheme before the path has it; those before take the path of the next.
+    paths = [str(strip_protocol(head.rpartition("::")[2] + path)) for head, path, _ in map(url_parts, urls)]
     # `cat` takes a wildcard in a name for a pattern, so such names are asked for one by one.
-    plain = [path for path in paths if not _WILDCARD.search(path)]
-    try:
+    plain = [path for path in paths if not is_glob(path)]
+    with _translated():
         contents = dict(fs.cat(plain, on_error="return")) if plain else {}
-    except Exception as error:
-        raise os_error(error) from error
     for path in paths:
         if path not in contents:
             try:
                 contents[path] = fs.cat_file(path)
-            except Exception as error:  # noqa: BLE001 - kept, and told with the name of its file
+            except Exception as error:  # noqa: BLE001 - reported with the name of its file
                 contents[path] = error
     return [os_error(found) if isinstance(found := contents[path], Exception) else bytes(found) for path in paths]
 
@@ -177,10 +184,11 @@ def find(url: str, storage: Storage, **rules: Any) -> Found | None:
         if info is not None:
             return _chosen(url, fs, path, None, rules)
         head, inside, tail = url_parts(url)
-        if not _WILDCARD.search(inside):
+        if not is_glob(inside):
             return None
-        folder, pattern = _cut_glob(inside)
-        return _chosen(f"{head}{folder}{tail}", fs, str(fs._strip_protocol(head + folder)), pattern, rules)
+        folder, pattern = cut_glob(inside)
+        above = f"{head}{folder}{tail}"
+        return _chosen(above, *file_system(above, storage), pattern, rules)
     except SourceError:
         raise
     except Exception as error:
@@ -204,7 +212,7 @@ def file_system(url: str, storage: Storage) -> tuple[Any, str]:
     try:
         fs, path = fsspec.core.url_to_fs(url, **storage)
     except ImportError as error:
-        raise SourceError(f"{url}: a package for this kind of URL is missing: {error}. {_way_in(url)}") from None
+        raise SourceError(f"{url}: a package for this kind of URL is missing: {error}.") from None
     except ValueError as error:
         # An unknown scheme, or options that do not fit it.
         raise SourceError(
@@ -230,16 +238,12 @@ def os_error(error: Exception) -> OSError:
     return OSError(f"{type(error).__name__}: {words}" if words else type(error).__name__)
 
 
-def _way_in(url: str) -> str:
-    from fsspec.registry import known_implementations
-
-    schemes = re.findall(r"([A-Za-z][A-Za-z0-9+.-]+)(?=::|://)", url)
-    modules = [known_implementations.get(scheme, {}).get("class", "fsspec").partition(".")[0] for scheme in schemes]
-    packages = [
-        "aiohttp" if _is_web(f"{scheme}://") else module for scheme, module in zip(schemes, modules, strict=True)
-    ]
-    wanted = [package.replace("_", "-") for package in packages if package != "fsspec"]
-    return f"Install it: pip install {' '.join(wanted)}." if wanted else "Install what it names."
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise os_error(error) from error
 
 
 def _info(fs: Any, path: str) -> dict[str, Any] | None:
@@ -270,13 +274,6 @@ def _size(fs: Any, info: Mapping[str, Any]) -> int:
     return int(size or 0)
 
 
-def _cut_glob(path: str) -> tuple[str, str]:
-    """The folder before the first wildcard, and the pattern from there."""
-    parts = path.split("/")
-    first = next(number for number, part in enumerate(parts) if _WILDCARD.search(part))
-    return "/".join(parts[:first]), "/".join(parts[first:])
-
-
 def spelled_out(pattern: str) -> list[str]:
     """A pattern without braces for each alternative, since fsspec does not know braces."""
     found = _BRACES.search(pattern)
@@ -298,7 +295,7 @@ def _chosen(folder: str, fs: Any, root: str, pattern: str | None, rules: Mapping
     if rules["gitignore"]:
         wanted = [name for name in names if name.rpartition("/")[2] == ".gitignore"]
         ignores = [(name.rpartition("/")[0], fs.cat_file(f"{root}/{name}")) for name in wanted]
-    known = [int(info["size"]) if info.get("size") is not None else 0 for info in inside.values()]
+    known = [int(info.get("size") or 0) for info in inside.values()]
     paths, sizes, left_out, _ = walk_listing(names, known, ignores, only=pattern, **rules)
     head, start, tail = url_parts(folder)
     start = start.rstrip("/")

@@ -10,14 +10,12 @@ from pathlib import PurePath
 from typing import Any
 
 from piecemill.errors import SourceError
-from piecemill.sources.discover import Wanted, discover, exists, is_glob
+from piecemill.sources.discover import Wanted, discover, exists
 from piecemill.sources.documents import Documents, Skipped, Tally
 from piecemill.sources.items import read_items
-from piecemill.sources.jsonl import read_jsonl
 from piecemill.sources.packing import BLOCK_BYTES, MAX_FILE_BYTES, BadDocument, Packer, Reading
-from piecemill.sources.remote import Storage, is_url, is_web
-from piecemill.sources.tasks import File, Task, kind_of, plan
-from piecemill.sources.text import read_text
+from piecemill.sources.remote import Storage, is_glob, is_url, is_web
+from piecemill.sources.tasks import File, Task, kind_of, plan, reader_of
 
 _LOOKED_AT = 64
 """Of a list of strings, so many are looked at to tell paths from texts."""
@@ -134,30 +132,16 @@ def read_task(task: Task, reading: Reading, memory: Any = None) -> Iterator[Docu
     packer = Packer(
         reading,
         task=task.index,
-        place=_place(task, reading),
+        place="row" if task.kind == "memory" else reader_of(task.kind).PLACE,
         paths=task.paths,
         first_file=task.first_file,
         source_bytes=task.nbytes,
     )
-    match task.kind:
-        case "text":
-            yield from read_text(task, packer)
-        case "jsonl":
-            yield from read_jsonl(task, packer)
-        case "parquet" | "arrow":
-            # Only here, so that a tree of text files does not load pyarrow.
-            from piecemill.sources.tables import read_table
-
-            yield from read_table(task, packer)
-        case "memory":
-            yield from _read_memory(memory, task, packer)
+    if task.kind == "memory":
+        yield from _read_memory(memory, task, packer)
+    else:
+        yield from reader_of(task.kind).read(task, packer)
     yield from packer.finish()
-
-
-def _place(task: Task, reading: Reading) -> Any:
-    if task.kind == "text":
-        return "file" if reading.separator is None else "byte"
-    return "byte" if task.kind == "jsonl" else "row"
 
 
 def _in_memory(source: object, reading: Reading) -> Source:
@@ -184,7 +168,7 @@ def _read_memory(memory: Any, task: Task, packer: Packer) -> Iterator[Documents]
     if isinstance(memory, _Once):
         memory = memory.take(name)
     if _is_table(memory):
-        from piecemill.sources.tables import read_capsule
+        from piecemill.sources.arrow import read_capsule
 
         return read_capsule(memory, name, packer)
     if packer.reading.group is not None:

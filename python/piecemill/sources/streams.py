@@ -18,6 +18,8 @@ _GZIP_BYTES = 1024 * 1024
 # zstd cannot be told how much to unpack at a time, so it gets little: 64 KiB of usual text give under 1 MiB.
 _ZSTD_BYTES = 64 * 1024
 
+BOM = b"\xef\xbb\xbf"
+
 PACKINGS = {".gz": "gzip", ".zst": "zstd"}
 
 

@@ -1,34 +1,46 @@
-"""Tasks: files -> small units of independent reading.
+"""Tasks: files -> units of independent reading; and the table of formats.
 
-What a task covers depends on the files, their sizes and the block size; not on who reads it. A task can be
-pickled and sent to a worker; reading it needs nothing else but a `Reading`.
+What a task covers depends on the files, their sizes and the options; not on the executor, nor on the block size. A
+task can be pickled and sent to a worker; reading it needs nothing else but a `Reading`.
+
+A format is a module of this room and a line in `ENDINGS`. The module has what `Reader` asks for, and is imported when
+the first file of its kind is planned or read: a tree of text files does not load pyarrow.
 
 Start with `plan`.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import import_module
 from itertools import groupby
-from typing import Literal, NamedTuple
+from typing import NamedTuple, Protocol, cast
 
-from piecemill.sources.documents import Skipped
-from piecemill.sources.packing import Reading, bad_document
+from piecemill.sources.documents import Documents, Place, Skipped
+from piecemill.sources.packing import Packer, Reading, bad_document
 from piecemill.sources.remote import file_name, is_url, url_parts
 from piecemill.sources.streams import PACKINGS
 
-Kind = Literal["text", "jsonl", "parquet", "arrow", "memory"]
+ENDINGS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+}
+"""The module that reads a file, by the ending of its name; `text` (or `pieces`, with a separator) reads all others."""
+
+PACKED_ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
+"""The same for names that go on with `.gz` or `.zst`. `.json` alone is a text: in a code tree it is a settings file."""
 
 RANGE_BYTES = 64 * 1024 * 1024
-"""A JSON lines file that is not packed is cut into ranges of this size, and row groups are gathered up to it."""
+"""About how much of the source one task reads."""
 
 GROUP_FILES = 4_096
-"""At most so many small files in one task, however small they are."""
-
-_LINES = (".jsonl", ".ndjson")
+"""Most files in one task, however small they are."""
 
 
 class File(NamedTuple):
-    """A file that was found: `named` by the user himself, or found in a folder."""
+    """A file that was found: `named` by the user, or found in a folder."""
 
     path: str
     size: int
@@ -46,103 +58,92 @@ class Task:
     """
 
     index: int
-    kind: Kind
+    kind: str
+    "The module that reads it, or `memory`."
     packing: str | None
     first_file: int
     paths: tuple[str, ...]
     sizes: tuple[int, ...]
     named: bool
     nbytes: int
-    "Bytes of source this task stands for; over all tasks they come to `Source.total_bytes`."
+    "Bytes of the source that this task covers; the sum over all tasks is `Source.total_bytes`."
     start: int = 0
     stop: int | None = None
     first_row: int = 0
     rows: int = 0
 
 
-def kind_of(path: str) -> tuple[Kind, str | None]:
-    """How a file is read, from its name alone: its kind and packing.
+class Reader(Protocol):
+    """What the module of a format offers."""
 
-    `.json` is a text (in a code tree it is a settings file), but `.json.gz` and `.json.zst` are JSON lines,
-    as published corpora name them.
-    """
+    PLACE: Place
+    "What `Documents.places` holds."
+
+    def cut(self, file: Task, reading: Reading, size: int) -> Sequence[Task]:
+        """One file in tasks of about `size` bytes; raises `Unreadable`. The indices are set later."""
+
+    def read(self, task: Task, packer: Packer) -> Iterator[Documents]:
+        """The blocks of a task but the last, which `Packer.finish` gives."""
+
+
+class Unreadable(Exception):
+    """The file cannot be planned; the message is the reason."""
+
+
+def reader_of(kind: str) -> Reader:
+    """The module that reads files of this kind."""
+    return cast(Reader, import_module(f"piecemill.sources.{kind}"))
+
+
+def kind_of(path: str) -> tuple[str, str | None]:
+    """How a file is read, from its name alone: its kind and packing."""
     name = file_name(path).lower()
-    packing = None
-    for suffix, packed_by in PACKINGS.items():
-        if name.endswith(suffix):
-            name, packing = name.removesuffix(suffix), packed_by
-    if name.endswith(_LINES) or (packing and name.endswith(".json")):
-        return "jsonl", packing
-    if packing is None and name.endswith(".parquet"):
-        return "parquet", None
-    if packing is None and name.endswith(".arrow"):
-        return "arrow", None
-    return "text", packing
+    packing = next((packing for ending, packing in PACKINGS.items() if name.endswith(ending)), None)
+    if packing is not None:
+        name = name.rpartition(".")[0]
+    ending = f".{name.rpartition('.')[2]}"
+    return (PACKED_ENDINGS if packing else ENDINGS).get(ending, "text"), packing
 
 
 def plan(files: Sequence[File], reading: Reading) -> tuple[list[Task], list[Skipped]]:
     """The tasks in the order of the files, and the files that had to be skipped while planning."""
     tasks: list[Task] = []
     skipped: list[Skipped] = []
-    numbered = enumerate(files)
-    # Neighbours of one kind that can share a task stay together; a task never mixes named and found files, nor
-    # files of two file systems.
-    for (kind, packing, named, _), run in groupby(numbered, key=lambda item: _alike(item[1])):
+    # Neighbours that can share a task stay together: of one kind and one file system, all named or all found.
+    for (kind, packing, named, _), run in groupby(enumerate(files), key=lambda item: _alike(item[1])):
         if kind == "text" and packing is None and reading.separator is None:
-            for group in _grouped(list(run), reading.block_bytes):
-                paths = tuple(file.path for _, file in group)
-                sizes = tuple(file.size for _, file in group)
-                tasks.append(Task(len(tasks), kind, None, group[0][0], paths, sizes, named, sum(sizes)))
+            alike = list(run)
+            for chosen in grouped([file.size for _, file in alike], RANGE_BYTES, GROUP_FILES):
+                paths = tuple(alike[number][1].path for number in chosen)
+                sizes = tuple(alike[number][1].size for number in chosen)
+                tasks.append(Task(len(tasks), kind, None, alike[chosen[0]][0], paths, sizes, named, sum(sizes)))
             continue
+        kind = "pieces" if kind == "text" and reading.separator is not None else kind
         for number, file in run:
-            one = Task(len(tasks), kind, packing, number, (file.path,), (file.size,), named, file.size)
-            if kind == "jsonl" and packing is None:
-                tasks += _ranges(one)
-            elif kind == "parquet":
-                from piecemill.sources.tables import row_groups
-
-                cut, problem = row_groups(one, reading, RANGE_BYTES)
-                tasks += cut
-                if problem is not None:
-                    if reading.on_bad_document == "stop":
-                        raise bad_document(*problem)
-                    skipped.append(problem)
+            whole = Task(0, kind, packing, number, (file.path,), (file.size,), named, file.size)
+            try:
+                parts = reader_of(kind).cut(whole, reading, RANGE_BYTES)
+            except Unreadable as error:
+                if reading.on_bad_document == "stop":
+                    raise bad_document(file.path, str(error)) from None
+                skipped.append(Skipped(file.path, str(error)))
             else:
-                tasks.append(one)
+                tasks += [replace(part, index=len(tasks) + count) for count, part in enumerate(parts)]
     return tasks, skipped
 
 
-def _alike(file: File) -> tuple[Kind, str | None, bool, tuple[str, str] | None]:
-    elsewhere = url_parts(file.path) if is_url(file.path) else None
-    return *kind_of(file.path), file.named, (elsewhere.head, elsewhere.tail) if elsewhere else None
+def grouped(sizes: Sequence[int], most_bytes: int, most_files: int) -> Iterator[range]:
+    """Neighbours that come to at most `most_bytes`, or one that is larger by itself: ranges of their numbers."""
+    start = size = 0
+    for number, more in enumerate(sizes):
+        if number > start and (size + more > most_bytes or number - start == most_files):
+            yield range(start, number)
+            start, size = number, 0
+        size += more
+    if start < len(sizes):
+        yield range(start, len(sizes))
 
 
-def _grouped(files: list[tuple[int, File]], block_bytes: int) -> Iterator[list[tuple[int, File]]]:
-    group: list[tuple[int, File]] = []
-    size = 0
-    for item in files:
-        if group and (size + item[1].size > block_bytes or len(group) == GROUP_FILES):
-            yield group
-            group, size = [], 0
-        group.append(item)
-        size += item[1].size
-    if group:
-        yield group
-
-
-def _ranges(whole: Task) -> Iterator[Task]:
-    size = whole.nbytes
-    starts = list(range(0, size, RANGE_BYTES)) or [0]
-    for number, start in enumerate(starts):
-        # The last range runs to the end of the file, wherever that is by then.
-        stop = None if start == starts[-1] else start + RANGE_BYTES
-        yield cut(whole, number, nbytes=(size if stop is None else stop) - start, start=start, stop=stop)
-
-
-def cut(
-    whole: Task, number: int, *, nbytes: int, start: int, stop: int | None, first_row: int = 0, rows: int = 0
-) -> Task:
-    """The part `number` of a task over one file."""
-    index = whole.index + number
-    file = (whole.kind, whole.packing, whole.first_file, whole.paths, whole.sizes, whole.named)
-    return Task(index, *file, nbytes, start, stop, first_row, rows)
+def _alike(file: File) -> tuple[str, str | None, bool, tuple[str, str] | None]:
+    remote = url_parts(file.path) if is_url(file.path) else None
+    return *kind_of(file.path), file.named, (remote.head, remote.tail) if remote else None

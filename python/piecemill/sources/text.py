@@ -1,178 +1,111 @@
-"""Text files -> documents: a document per file, or one per piece between separators.
+"""Text files -> documents: a document per file.
 
 Text is UTF-8. A byte order mark at the start of a file is dropped. A file found in a folder is left out if it
 is binary (a NUL byte in the first 8 KiB, as git has it); a file that was named is a bad document then.
-Empty files and pieces are left out and counted.
+Empty files are left out and counted.
 
-Start with `read_text`.
+Memory: files up to a block, or one larger file. A file that is larger than a block is held once.
+
+Start with `read`.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from piecemill._core import cut_text, invalid_documents, read_texts
-from piecemill.sizes import show_bytes
-from piecemill.sources.documents import LISTED_SKIPS, Documents
-from piecemill.sources.packing import LARGE, Growing, Packer
+from piecemill._core import invalid_documents, read_texts
+from piecemill.sources.documents import Documents, Place
+from piecemill.sources.packing import Packer, Reading
 from piecemill.sources.remote import fetch, is_url, open_bytes
-from piecemill.sources.streams import BrokenStream, ByteStream
-from piecemill.sources.tasks import Task
+from piecemill.sources.streams import BOM, BrokenStream, ByteStream
+from piecemill.sources.tasks import Task, grouped
 
-BOM = b"\xef\xbb\xbf"
+PLACE: Place = "file"
+
 _BINARY_WINDOW = 8 * 1024
-_BINARY = "binary file (a NUL byte near its start), expected text"
-
-_Documents = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], int, tuple[list[tuple[int, str]], int]]
 
 
-def read_text(task: Task, packer: Packer) -> Iterator[Documents]:
-    """The documents of a task of text files."""
-    if packer.reading.separator is not None:
-        return _read_pieces(task, packer, packer.reading.separator.encode())
+def cut(file: Task, reading: Reading, size: int) -> list[Task]:
+    """A packed file is one task; `plan` groups the others."""
+    return [file]
+
+
+def read(task: Task, packer: Packer) -> Iterator[Documents]:
+    """The documents of a group of files, or of a packed file."""
     if task.packing is not None:
-        return _read_packed(task, packer)
-    return _read_group(task, packer)
+        _add_packed(task, packer)
+        yield from packer.full()
+        return
+    for numbers in grouped(task.sizes, packer.reading.block_bytes, len(task.sizes)):
+        packer.progress(sum(task.sizes[: numbers.stop]))
+        _add_files(task, numbers, packer)
+        yield from packer.full()
 
 
-def _read_group(task: Task, packer: Packer) -> Iterator[Documents]:
-    if task.nbytes >= LARGE and packer.reading.make_room is not None:
-        # Before it is read: of a file its size is known. What was fetched is joined, so it is there twice.
-        besides = task.nbytes * (2 if is_url(task.paths[0]) else 1)
-        packer.reading.make_room(task.paths[0], f"a document of {show_bytes(task.nbytes)}", besides)
-    if is_url(task.paths[0]):
-        contents = fetch(task.paths, packer.reading.storage)
-        (data, ends, numbers, empty, (listed, count)), binary = _take_texts(contents, task.named)
-    else:
-        (data, ends, numbers, empty, (listed, count)), binary = read_texts(task.paths, task.sizes, task.named)
-    packer.bad_many([(task.paths[number], reason) for number, reason in listed], count)
+def _add_files(task: Task, numbers: range, packer: Packer) -> None:
+    paths = task.paths[numbers.start : numbers.stop]
+    if is_url(paths[0]):
+        for number, content in zip(numbers, fetch(paths, packer.reading.storage), strict=True):
+            if isinstance(content, OSError):
+                packer.bad(task.paths[number], failure(content))
+            else:
+                _add_text(task, number, content, packer)
+        return
+    sizes = task.sizes[numbers.start : numbers.stop]
+    (data, ends, origins, empty, (listed, count)), binary = read_texts(paths, sizes, task.named)
+    packer.bad_many([(paths[number], reason) for number, reason in listed], count)
     packer.left_out("empty", empty)
     packer.left_out("binary", binary)
-    packer.progress(task.nbytes)
-    files = (numbers + task.first_file).astype(np.int32)
-    yield from packer.add(data, ends, files, np.zeros(len(ends), np.int64))
+    files = (origins + task.first_file + numbers.start).astype(np.int32)
+    packer.add(data, ends, files, np.zeros(len(ends), np.int64))
 
 
-def _take_texts(contents: Sequence[bytes | OSError], named: bool) -> tuple[_Documents, int]:
-    """What `read_texts` does, for files that somebody else has fetched."""
-    taken: list[tuple[int, bytes]] = []
-    problems: list[tuple[int, str]] = []
-    empty = binary = 0
-    for number, content in enumerate(contents):
-        if isinstance(content, OSError):
-            problems.append((number, _reason(content)))
-            continue
-        text = content.removeprefix(BOM)
-        if _is_binary(text):
-            if named:
-                problems.append((number, _BINARY))
-            else:
-                binary += 1
-        elif reason := _invalid(text, len(content) - len(text)):
-            problems.append((number, reason))
-        elif not text:
-            empty += 1
-        else:
-            taken.append((number, text))
-    data = np.frombuffer(b"".join(text for _, text in taken), np.uint8)
-    ends = np.cumsum([len(text) for _, text in taken], dtype=np.int64)
-    numbers = np.array([number for number, _ in taken], np.int64)
-    return (data, ends, numbers, empty, (problems[:LISTED_SKIPS], len(problems))), binary
-
-
-def _invalid(text: bytes, marked: int) -> str:
-    """Where a text is not UTF-8, counted from the start of its file; empty if it is."""
-    found = invalid_documents(np.frombuffer(text, np.uint8), np.array([len(text)], np.int64)) if text else []
-    return f"invalid UTF-8 at byte {found[0][1] + marked} (found 0x{text[found[0][1]]:02x})" if found else ""
-
-
-def _read_packed(task: Task, packer: Packer) -> Iterator[Documents]:
+def _add_packed(task: Task, packer: Packer) -> None:
     """A packed file is one document, so a break anywhere spoils all of it."""
-    path, parts = task.paths[0], []
-    whole = Growing(packer.reading, besides=1)
+    path, whole = task.paths[0], bytearray()  # it grows in place
     try:
         with open_bytes(path, packer.reading.storage) as file:
-            stream = ByteStream(file, task.packing)
-            for chunk in stream:
-                parts.append(chunk)
-                whole.grow(len(chunk), path)
-                if len(parts) == 1 and _is_binary(chunk):
-                    return _refuse_binary(task, packer)
+            for chunk in ByteStream(file, task.packing):
+                if not whole and is_binary(chunk):
+                    return refuse_binary(path, task, packer)
+                whole += chunk
                 # The size on disk passed the rule; the unpacked text must pass it too.
-                if not task.named and whole.size > packer.reading.max_file_bytes:
+                if not task.named and len(whole) > packer.reading.max_file_bytes:
                     return packer.left_out("oversized")
     except (OSError, BrokenStream) as error:
-        return packer.bad(path, _reason(error))
-    whole.end(path)
-    joined = b"".join(parts)
-    del parts
-    text = joined.removeprefix(BOM)
-    if reason := _invalid(text, len(joined) - len(text)):
-        packer.bad(path, reason)
-    elif not text:
+        return packer.bad(path, failure(error))
+    _add_text(task, 0, whole, packer)
+
+
+def _add_text(task: Task, number: int, whole: bytes | bytearray, packer: Packer) -> None:
+    """Add one file of the task: what `read_texts` does for files on disk."""
+    path, marked = task.paths[number], len(BOM) if whole.startswith(BOM) else 0
+    text = np.frombuffer(whole, np.uint8)[marked:]
+    ends = np.array([len(text)], np.int64)
+    if is_binary(whole[marked : marked + _BINARY_WINDOW]):
+        refuse_binary(path, task, packer)
+    elif not len(text):
         packer.left_out("empty")
+    elif invalid := invalid_documents(text, ends):
+        at = invalid[0][1]
+        packer.bad(path, f"invalid UTF-8 at byte {at + marked} (found 0x{text[at]:02x})")
     else:
-        ends = np.array([len(text)], np.int64)
-        yield from packer.add(np.frombuffer(text, np.uint8), ends, task.first_file, np.zeros(1, np.int64))
+        packer.add(text, ends, task.first_file + number, np.zeros(1, np.int64))
 
 
-def _read_pieces(task: Task, packer: Packer, separator: bytes) -> Iterator[Documents]:
-    """One file after another piece; memory holds a chunk and the piece that is being read."""
-    path, base = task.paths[0], 0
-    held: list[bytes] = []
-    edge = b""  # the end of what is held, where a separator may have begun
-    piece = Growing(packer.reading, besides=2)
-    try:
-        with open_bytes(path, packer.reading.storage) as file:
-            stream = ByteStream(file, task.packing)
-            for number, chunk in enumerate(stream):
-                if number == 0:
-                    unmarked = chunk.removeprefix(BOM)
-                    base, chunk = len(chunk) - len(unmarked), unmarked
-                    if _is_binary(chunk):
-                        return _refuse_binary(task, packer)
-                held.append(chunk)
-                piece.grow(len(chunk), f"{path}@{base}")
-                # Joining only when there is something to cut: a piece of many chunks is joined once.
-                window = edge + chunk
-                edge = window[len(window) - len(separator) + 1 :] if len(separator) <= len(window) else window
-                if separator in window:
-                    piece.end(f"{path}@{base}")
-                    text = b"".join(held)
-                    done = yield from _take_pieces(task, packer, text, separator, base, last=False)
-                    packer.progress(stream.consumed)
-                    base, held = base + done, [text[done:]]
-                    piece.begin()
-                    piece.grow(len(held[0]), f"{path}@{base}")
-                    del text
-    except (OSError, BrokenStream) as error:
-        # Whole pieces before the break were handed over; the piece that is broken goes with it.
-        return packer.bad(f"{path}@{base}", _reason(error))
-    piece.end(f"{path}@{base}")
-    yield from _take_pieces(task, packer, b"".join(held), separator, base, last=True)
+def is_binary(start: bytes | bytearray) -> bool:
+    """Whether git would call a file that starts with this binary."""
+    return start.find(b"\0", 0, _BINARY_WINDOW) >= 0
 
 
-def _take_pieces(
-    task: Task, packer: Packer, text: bytes, separator: bytes, base: int, *, last: bool
-) -> Generator[Documents, None, int]:
-    (data, ends, starts, empty, (listed, count)), done = cut_text(text, separator, base, last)
-    packer.bad_many([(task.paths[0], reason) for _, reason in listed], count)
-    packer.left_out("empty", empty)
-    yield from packer.add(data, ends, task.first_file, starts)
-    return done
-
-
-def _is_binary(chunk: bytes) -> bool:
-    return chunk.find(b"\0", 0, _BINARY_WINDOW) >= 0
-
-
-def _refuse_binary(task: Task, packer: Packer) -> None:
+def refuse_binary(path: str, task: Task, packer: Packer) -> None:
+    """A binary file is a bad document if it was named, and left out if it was found."""
     if task.named:
-        packer.bad(task.paths[0], _BINARY)
+        packer.bad(path, "binary file (a NUL byte near its start), expected text")
     else:
         packer.left_out("binary")
 
 
-def _reason(error: OSError | BrokenStream) -> str:
+def failure(error: OSError | BrokenStream) -> str:
+    """Why a file cannot be read."""
     return str(error) if isinstance(error, BrokenStream) else f"cannot be read: {error.strerror or error}"

@@ -1,5 +1,6 @@
 """A tokenizer in a few lines: what it is, which engine encodes and why, and what is put around documents."""
 
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from piecemill.errors import PlanError
@@ -27,6 +28,17 @@ def describe(tokenizer: Tokenizer) -> dict[str, Any]:
         "home": tokenizer.model.home,
         "identity": tokenizer.identity,
     }
+
+
+def engine_record(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Which engine encodes, and the home library whose ids it gives, with their versions."""
+    engine, home = tokenizer.engine, tokenizer.model.home
+    try:
+        home_version: str | None = version(home)
+    except PackageNotFoundError:
+        home_version = None
+    used = {"engine": engine.name, "engine_version": engine.version}
+    return {**used, "home": home, "home_version": home_version}
 
 
 def as_text(found: dict[str, Any]) -> str:

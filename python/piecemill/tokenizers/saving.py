@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from piecemill.errors import TokenizerError
+from piecemill.files import sync_folder
 
 if TYPE_CHECKING:
     from piecemill.tokenizers.tokenizer import Tokenizer
@@ -39,13 +40,13 @@ def save(tokenizer: "Tokenizer", path: str | os.PathLike[str], *, force: bool) -
         temporary.mkdir()
         for name, content in contents.items():
             _write(temporary / name, content)
-        _sync_folder(temporary)
+        sync_folder(temporary)
         if replace:
             _replace(target, temporary, target.parent / f".{beside.format('old')}")
         else:
             # Replaces an empty folder, but fails on one that somebody filled since the check.
             os.rename(temporary, target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except OSError as error:
         raise TokenizerError(
             f"{target}: could not be saved ({error}). Nothing there is half written: it is as before, or new and whole "
@@ -96,16 +97,6 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "nt":  # pragma: no cover
-        return  # Windows cannot open a folder to sync it.
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _replace(target: Path, temporary: Path, aside: Path) -> None:

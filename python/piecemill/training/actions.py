@@ -5,11 +5,10 @@ Weighing and merging happen in `_core`; here is the order of things, what is tol
 how they went. The definition of what is learned is `reference/actions.py`.
 """
 
-import difflib
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,10 +21,12 @@ from piecemill.actions.items import Items
 from piecemill.actions.tokenizer import ActionTokenizer
 from piecemill.actions.vocabulary import ActionVocabulary
 from piecemill.errors import PlanError, SourceError, TrainingError
+from piecemill.machine import memory_now
+from piecemill.plans import with_options
 from piecemill.sizes import show_count, show_seconds
 from piecemill.training.actions_plan import ActionsPlan
 from piecemill.training.remaining import Moment, Remaining
-from piecemill.training.stages import Stages, memory_now
+from piecemill.training.stages import Stages
 
 # Work is counted in sequences that are looked at. What a merge costs beside them, and what one that changes costs;
 # from recorded runs (`benchmarks/actions.py --traces`).
@@ -137,18 +138,6 @@ def train_actions(
         plan=_record(plan, items, histories, learned, stages),
     )
     return ActionTokenizer(vocabulary, items)
-
-
-def with_options(plan: ActionsPlan, options: dict[str, Any]) -> ActionsPlan:
-    """`plan` with `options` in place of its fields; an unknown one is an error that names the nearest."""
-    known = [field.name for field in fields(ActionsPlan)]
-    for name in options:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            raise PlanError(
-                f"unknown option {name!r}; {f'did you mean {near[0]!r}?' if near else f'known are {known}.'}"
-            )
-    return replace(plan, **options)
 
 
 def histories_of(sequences: Any) -> Histories:

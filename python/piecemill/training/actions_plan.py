@@ -1,11 +1,11 @@
 """What to learn from sequences of actions: one flat record that gives flags, TOML keys and help."""
 
 import math
-import os
 from dataclasses import dataclass
 from typing import Literal
 
 from piecemill.errors import PlanError
+from piecemill.machine import cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,4 +49,4 @@ class ActionsPlan:
     @property
     def workers(self) -> int:
         """`threads`, or as many as there are cores this process may use."""
-        return self.threads or len(os.sched_getaffinity(0))
+        return self.threads or cores()

@@ -5,14 +5,14 @@
 and the record of how they went.
 """
 
-import difflib
 import platform
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, fields, replace
+from concurrent import futures
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,11 @@ from typing import Any
 import numpy as np
 
 from piecemill import _core
-from piecemill.errors import PlanError, SplitError, TokenizerError
+from piecemill.errors import PlanError, TokenizerError
+from piecemill.executors import Executor, open_executor
+from piecemill.files import new_file
+from piecemill.machine import memory_now
+from piecemill.plans import with_options
 from piecemill.sources import Documents, Source, Tally
 from piecemill.sources.options import NOT_STORED
 from piecemill.sources.tasks import kind_of
@@ -28,13 +32,13 @@ from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.engines.tokenizers import cuts_otherwise
 from piecemill.tokenizers.models.byte_level import bytes_of
 from piecemill.tokenizers.models.vocabulary import check_special_tokens
+from piecemill.training.counting import CountJob, count_block, count_on
 from piecemill.training.counts import (
     NOTHING,
     Corpus,
     check_files,
     check_not_a_source,
     load_counts,
-    new_file,
     not_read,
     write_counts,
 )
@@ -43,7 +47,7 @@ from piecemill.training.plan import TrainPlan
 from piecemill.training.progress import Stage, TrainProgress
 from piecemill.training.remaining import Remaining, moment
 from piecemill.training.result import Counted
-from piecemill.training.stages import Stages, memory_now
+from piecemill.training.stages import Stages
 
 OnProgress = Callable[[TrainProgress], None]
 
@@ -57,6 +61,8 @@ def train_bpe(
     plan: TrainPlan | None = None,
     on_progress: OnProgress | None = None,
     force: bool = False,
+    executor: str | Executor | futures.Executor = "local",
+    ray_address: str | None = None,
     **options: Any,
 ) -> Tokenizer:
     """Learn a byte-level BPE vocabulary from `source`; exact, and the same for any number of threads.
@@ -65,14 +71,17 @@ def train_bpe(
     strings. A string alone is a path, never a text. Options are the fields of `TrainPlan`: `vocab_size`, `split`,
     `special_tokens`, `min_frequency`, `max_token_bytes`, ...; `piecemill train --help` says what each one means.
     If no pair is left before the vocabulary is full, the tokenizer is smaller, and its `training` record says so.
-    `force` replaces a file at `save_counts`, which otherwise is an error.
+    `force` replaces a file at `save_counts`, which otherwise is an error. Words are counted on `executor`: threads here
+    ("local"), "ray" (the cluster at `ray_address`), or any `concurrent.futures.Executor`; the vocabulary is the same.
 
     >>> tok = train_bpe(["low lower lowest"] * 10, vocab_size=262, split="gpt2")
     >>> tok.decode(tok.encode("lower"))
     'lower'
     """
     plan = with_options(plan or TrainPlan(), options)
-    run = _Run(plan, on_progress or (lambda _: None), force=force)
+    run = _Run(
+        plan, on_progress or (lambda _: None), force=force, executor=open_executor(executor, ray_address=ray_address)
+    )
     return run.train(source)
 
 
@@ -82,38 +91,28 @@ def count_words(
     plan: TrainPlan | None = None,
     on_progress: OnProgress | None = None,
     force: bool = False,
+    executor: str | Executor | futures.Executor = "local",
+    ray_address: str | None = None,
     **options: Any,
 ) -> Counted:
     """Count the words of `source` into `plan.save_counts` without learning merges; says what was counted.
 
-    A file that is there already is an error, unless `force` replaces it.
+    A file that is there already is an error, unless `force` replaces it. `executor` is as in `train_bpe`.
     """
     plan = with_options(plan or TrainPlan(), options)
     if plan.save_counts is None:
         raise PlanError("save_counts is not set: say which file the counts go to.")
-    run = _Run(plan, on_progress or (lambda _: None), force=force)
+    run = _Run(
+        plan, on_progress or (lambda _: None), force=force, executor=open_executor(executor, ray_address=ray_address)
+    )
     run.count(source)
     return Counted(counts=Path(plan.save_counts), distinct_words=run.distinct_words, **run.read())
-
-
-def with_options(plan: TrainPlan, options: dict[str, Any]) -> TrainPlan:
-    """`plan` with `options` in place of its fields; an unknown one is an error that names the nearest."""
-    known = [field.name for field in fields(TrainPlan)]
-    for name, value in options.items():
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            raise PlanError(
-                f"unknown option {name!r}; {f'did you mean {near[0]!r}?' if near else f'known are {known}.'}"
-            )
-        if isinstance(value, list):
-            options[name] = tuple(value)
-    return replace(plan, **options)
 
 
 class _Run:
     """One training run: the stages, what was read, and what is told about it."""
 
-    def __init__(self, plan: TrainPlan, on_progress: OnProgress, *, force: bool) -> None:
+    def __init__(self, plan: TrainPlan, on_progress: OnProgress, *, force: bool, executor: Executor) -> None:
         try:
             check_special_tokens(plan.special_tokens)  # before the work, not after it
         except TokenizerError as error:
@@ -121,6 +120,7 @@ class _Run:
         self.save_counts = None if plan.save_counts is None else Path(plan.save_counts)
         check_files(self.save_counts, plan.from_counts, force=force)
         self.plan = plan
+        self.executor = executor
         self.on_progress = on_progress
         self.stages = Stages()
         self.progress = _core.Progress()
@@ -139,7 +139,8 @@ class _Run:
         # As the vocabulary compares them: a special token that no bytes are written as is never learned.
         specials = [bytes_of(token) or b"" for token in plan.special_tokens]
         limits = (plan.vocab_size, plan.min_frequency, plan.max_token_bytes, specials)
-        if plan.split == "none" and not plan.from_counts and plan.save_counts is None:
+        here = self.executor.name == "local"
+        if plan.split == "none" and not plan.from_counts and plan.save_counts is None and here:
             flat = _core.FlatCorpus(*limits, threads=plan.workers)
             with self.stages.stage("read"):
                 self._read(source, flat.add, lambda: 0, "read")
@@ -164,8 +165,10 @@ class _Run:
                 work = partial(load_counts, plan.from_counts, counter, split=plan.split)
                 tick = partial(self._tell_reading, "count", lambda: counter.distinct, None)
                 self.corpus, self.tally = self.stages.watch(work, self.progress, tick)
-            else:
+            elif self.executor.name == "local":
                 self._read(source, counter.add, lambda: counter.distinct, "count")
+            else:
+                self._read_elsewhere(source, counter)
             counts: _core.WordCounts = self.stages.watch(counter.finish, self.progress, lambda: None)
             self.spills = counter.spills
             self.distinct_words = len(counts)
@@ -178,23 +181,12 @@ class _Run:
 
     def _read(self, source: object, add: Callable[..., None], distinct: Callable[[], int], stage: Stage) -> None:
         plan = self.plan
-        if source is None:
-            raise PlanError("no source was given: pass a path, a glob, a table or an iterable of strings.")
-        # Finding the files of a large tree takes a while too.
-        find = partial(plan.open_source, source)
-        opened = self.stages.watch(find, self.progress, partial(self._tell_reading, stage, distinct, None))
-        if self.save_counts is not None:
-            check_not_a_source(self.save_counts, opened)
+        opened = self._open(source, stage)
         tallies: dict[tuple[int, int], Tally] = {}
         lock = threading.Lock()
 
         def consume(block: Documents) -> None:
-            try:
-                add(block.data, block.ends)
-            except SplitError as error:
-                raise SplitError(f"{_failing(block, plan.split)}: {error}") from None
-            hashes = _core.hash_documents(block.data, block.ends).sum(axis=0, dtype=np.uint64)
-            here = Corpus(len(block), block.nbytes, (int(hashes[0]), int(hashes[1])))
+            here = count_block(block, add, plan.split)
             with lock:
                 self.corpus += here
                 tallies[block.id] = block.tally
@@ -208,9 +200,34 @@ class _Run:
         self.tally = opened.found
         for block_id in sorted(tallies):
             self.tally += tallies[block_id]
+        self._check_read(opened)
+
+    def _read_elsewhere(self, source: object, counter: _core.WordCounter) -> None:
+        """Count on another executor. In this thread, as it waits most of the time and must hear Ctrl-C."""
+        opened = self._open(source, "count")
+
+        def on_read(corpus: Corpus, bytes_read: int) -> None:
+            self.corpus, self._bytes_read = corpus, bytes_read
+            self._tell_reading("count", lambda: counter.distinct, opened)
+
+        job = CountJob(opened.reading, self.plan.split, self.plan.memory_bytes)
+        self.corpus, self.tally = count_on(self.executor, opened, counter, job, on_read)
+        self._check_read(opened)
+
+    def _open(self, source: object, stage: Stage) -> Source:
+        if source is None:
+            raise PlanError("no source was given: pass a path, a glob, a table or an iterable of strings.")
+        # Finding the files of a large tree takes a while too.
+        find = partial(self.plan.open_source, source)
+        opened: Source = self.stages.watch(find, self.progress, partial(self._tell_reading, stage, lambda: 0, None))
+        if self.save_counts is not None:
+            check_not_a_source(self.save_counts, opened)
+        return opened
+
+    def _check_read(self, opened: Source) -> None:
         opened.refuse_empty(self.tally)
-        if plan.separator is not None and _never_cut(opened, self.tally):
-            self.unused_separator = plan.separator
+        if self.plan.separator is not None and _never_cut(opened, self.tally):
+            self.unused_separator = self.plan.separator
 
     def _tell_reading(self, stage: Stage, distinct: Callable[[], int], source: Source | None) -> None:
         read, total = self._bytes_read, source.total_bytes if source else None
@@ -286,16 +303,6 @@ class _Run:
             "merging": learned.stats,
             "stages": self.stages.done,
         }
-
-
-def _failing(block: Documents, split: str) -> str:
-    """The name of the first document that `split` gives up on."""
-    for i in range(len(block)):
-        try:
-            _core.split_text(block.text(i), split)
-        except SplitError:
-            return block.name(i)
-    return block.name(0)
 
 
 def _never_cut(source: Source, tally: Tally) -> bool:

@@ -7,7 +7,6 @@ metadata what the counts were made with. Counts made with different splits canno
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -83,19 +82,6 @@ def check_not_a_source(save: Path, source: Source) -> None:
             raise PlanError(f"save_counts={str(save)!r}: is {path} of the source, and is never replaced.")
 
 
-@contextmanager
-def new_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that is at `path` once everything was written to it, and nowhere if that was stopped."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "wb") as file:
-            yield file
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
 def not_read(tally: Tally) -> dict[str, Any]:
     """What was left out and skipped, ready for JSON; the same for any number of threads."""
     return {
@@ -122,8 +108,6 @@ def write_counts(counts: WordCounts, file: BinaryIO, *, split: str, corpus: Corp
     with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
         for start, end in _groups(offsets):
             writer.write_table(table.slice(start, end - start), row_group_size=_ROWS)
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _batches(file: "pq.ParquetFile") -> Iterator["pa.RecordBatch"]:
@@ -143,26 +127,9 @@ def _groups(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 def load_counts(paths: Sequence[Path], counter: WordCounter, *, split: str) -> tuple[Corpus, Tally]:
     """Adds the counts in all `paths` to `counter`, a part at a time; says what they were counted from, and what not."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     corpus, tally = NOTHING, Tally()
     for path in paths:
-        try:
-            with pq.ParquetFile(path, page_checksum_verification=True) as file:
-                about = _about(path, file.schema_arrow.metadata, split)
-                for batch in _batches(file):
-                    words = batch.column(0).cast(pa.large_binary())
-                    _, offsets, data = (memoryview(buffer or b"") for buffer in words.buffers())
-                    bounds = np.frombuffer(offsets, np.int64)[words.offset : words.offset + len(words) + 1]
-                    bytes_ = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
-                    counts = np.ascontiguousarray(batch.column(1).to_numpy())
-                    counter.add_counts(bytes_, bounds[1:] - bounds[0], counts)
-        except (OSError, pa.ArrowException) as error:
-            raise SourceError(
-                f"{path}: cannot be read as Parquet: {error}. Expected a whole file of --save-counts; "
-                "copy it again, or count again."
-            ) from error
+        about = add_counts(path, str(path), counter, split=split)
         stored = about["corpus"]
         corpus += Corpus(stored["documents"], stored["bytes"], tuple(stored["fingerprint"]))
         if missing := about.get("not_read"):  # older files do not tell
@@ -171,16 +138,39 @@ def load_counts(paths: Sequence[Path], counter: WordCounter, *, split: str) -> t
     return corpus, tally
 
 
-def _about(path: Path, metadata: Mapping[bytes, bytes] | None, split: str) -> dict[str, Any]:
+def add_counts(file: Path | BinaryIO, name: str, counter: WordCounter, *, split: str) -> dict[str, Any]:
+    """Adds the counts in one file to `counter`, a part at a time; what the file says of itself."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(file, page_checksum_verification=True) as opened:
+            about = _about(name, opened.schema_arrow.metadata, split)
+            for batch in _batches(opened):
+                words = batch.column(0).cast(pa.large_binary())
+                _, offsets, data = (memoryview(buffer or b"") for buffer in words.buffers())
+                bounds = np.frombuffer(offsets, np.int64)[words.offset : words.offset + len(words) + 1]
+                bytes_ = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+                counts = np.ascontiguousarray(batch.column(1).to_numpy())
+                counter.add_counts(bytes_, bounds[1:] - bounds[0], counts)
+    except (OSError, pa.ArrowException) as error:
+        raise SourceError(
+            f"{name}: cannot be read as Parquet: {error}. Expected a whole file of --save-counts; "
+            "copy it again, or count again."
+        ) from error
+    return about
+
+
+def _about(name: str, metadata: Mapping[bytes, bytes] | None, split: str) -> dict[str, Any]:
     """What a counts file says of itself, if it is one and fits."""
     about: dict[str, Any] = json.loads((metadata or {}).get(_KEY, b"{}"))
     if about.get("version") != 1:
         raise SourceError(
-            f"{path}: not a counts file: no piecemill counts in its metadata. Make one with --save-counts."
+            f"{name}: not a counts file: no piecemill counts in its metadata. Make one with --save-counts."
         )
     if about["split"] != split:
         raise SourceError(
-            f"{path}: counted with split={about['split']!r}, asked for split={split!r}. "
+            f"{name}: counted with split={about['split']!r}, asked for split={split!r}. "
             f"Counts fit one split only: pass --split {about['split']!r}, or count again."
         )
     return about

@@ -1,14 +1,11 @@
 """What to learn, from what, within which limits: one flat record that gives flags, TOML keys and help."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from piecemill._core import resolve_split
 from piecemill.errors import PlanError
+from piecemill.machine import cores
 from piecemill.sizes import parse_size
 from piecemill.sources.options import SourceOptions
 
@@ -28,9 +25,7 @@ class TrainPlan(SourceOptions):
         "none (a document is one word), or a regex in fancy-regex syntax."
     )
 
-    special_tokens: Annotated[
-        tuple[str, ...], Parameter(name=("--special-token", "--special-tokens"), negative="--no-special-tokens")
-    ] = ("<|endoftext|>",)
+    special_tokens: tuple[str, ...] = ("<|endoftext|>",)
     "A token with an id of its own that training never makes or cuts; repeat the flag for more. They get the first ids."
 
     min_frequency: int = 0
@@ -48,7 +43,7 @@ class TrainPlan(SourceOptions):
     save_counts: Path | None = None
     "Also write the words and their counts to this Parquet file, to merge and train from later."
 
-    from_counts: Annotated[tuple[Path, ...], Parameter(consume_multiple=True)] = ()
+    from_counts: tuple[Path, ...] = ()
     "Train from counts saved earlier, on this machine or others, instead of documents."
 
     def __post_init__(self) -> None:
@@ -89,4 +84,4 @@ class TrainPlan(SourceOptions):
     @property
     def workers(self) -> int:
         """`threads`, or as many as there are cores this process may use."""
-        return self.threads or len(os.sched_getaffinity(0))
+        return self.threads or cores()

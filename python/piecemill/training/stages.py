@@ -4,8 +4,6 @@ A stage runs in a thread of its own while the caller's thread watches: it reads 
 hears Ctrl-C at once, whatever the stage is doing.
 """
 
-import ctypes
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,41 +11,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from piecemill._core import Progress
+from piecemill.machine import memory_now, memory_peak
 
 POLL_SECONDS = 0.05
 # How long a stage may take to notice that it should stop. Its thread is a daemon: it never holds up the exit.
 STOP_SECONDS = 0.25
-
-
-def memory_now() -> int:
-    """Bytes of memory this process holds now."""
-    return _status("VmRSS")
-
-
-def memory_peak() -> int:
-    """The most bytes of memory this process has held so far."""
-    return _status("VmHWM")
-
-
-def give_back_memory() -> None:
-    """Hand memory that is free back to the system: that of the C library (glibc) and that of Arrow, if it is loaded.
-
-    Both keep it for later: 380 MiB after HF `tokenizers` had encoded 4 MiB of text, 1.1 GiB after pyarrow had read a
-    string of 500 MB.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
-    if "pyarrow" in sys.modules:
-        sys.modules["pyarrow"].default_memory_pool().release_unused()
-
-
-def _status(key: str) -> int:
-    with open("/proc/self/status", encoding="ascii") as status:
-        for line in status:
-            if line.startswith(key):
-                return int(line.split()[1]) * 1024
-    return 0
 
 
 class Stages:

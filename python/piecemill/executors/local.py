@@ -1,0 +1,114 @@
+"""Threads on this machine, the default; and any `concurrent.futures.Executor`: processes, Dask, loky, mpi4py.
+
+The function spends its time in Rust or in reading files, where Python's lock is released, so threads use all cores.
+The driver's thread only submits and waits: it gets Ctrl-C at once.
+"""
+
+import threading
+from collections.abc import Callable, Generator, Sequence
+from concurrent import futures
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from piecemill.errors import ExecutorError, PlanError, Stopped
+from piecemill.executors import TICK_SECONDS, OnTick, R, T, run_with_checkpoint
+from piecemill.machine import cores
+
+IN_FLIGHT = 256
+"""Tasks submitted and not finished: bounded, so that memory does not grow with their number; no fewer than workers."""
+
+
+class LocalExecutor:
+    """Runs tasks in `workers` threads; default: one per core."""
+
+    name = "local"
+
+    def __init__(self, workers: int | None = None) -> None:
+        if workers is not None and workers < 1:
+            raise PlanError(f"workers={workers}: expected at least 1.")
+        self.workers = workers or cores()
+
+    def map(
+        self, function: Callable[[T], R], tasks: Sequence[T], on_tick: OnTick | None = None
+    ) -> Generator[tuple[T, R], None, None]:
+        """(task, result) as they finish; the first error cancels the other tasks and is raised when they ended."""
+        with futures.ThreadPoolExecutor(self.workers, "piecemill") as threads:
+            yield from FuturesExecutor(threads).map(function, tasks, on_tick)
+
+
+class FuturesExecutor:
+    """Submits tasks to `executor`, which stays the caller's: it is never shut down here."""
+
+    name = "futures"
+
+    def __init__(self, executor: futures.Executor, in_flight: int = IN_FLIGHT) -> None:
+        self._executor, self._in_flight = executor, in_flight
+
+    def map(
+        self, function: Callable[[T], R], tasks: Sequence[T], on_tick: OnTick | None = None
+    ) -> Generator[tuple[T, R], None, None]:
+        """(task, result) as they finish; the first error cancels the other tasks and is raised when they ended."""
+        run, state = next(_numbers), _Run()
+        _runs[run] = state
+        done: SimpleQueue[futures.Future[R]] = SimpleQueue()
+        pending: dict[futures.Future[R], int] = {}
+        waiting = iter(range(len(tasks)))
+        try:
+            while True:
+                while len(pending) < self._in_flight and (number := next(waiting, None)) is not None:
+                    future = self._executor.submit(_call, run, number, function, tasks[number])
+                    pending[future] = number
+                    future.add_done_callback(done.put)
+                if not pending:
+                    return
+                try:
+                    future = done.get(timeout=TICK_SECONDS if on_tick else None)
+                except Empty:
+                    pass
+                else:
+                    number = pending.pop(future)
+                    state.progress.pop(number, None)
+                    yield tasks[number], future.result()
+                if on_tick is not None:
+                    on_tick(list(state.progress.copy().values()))
+        except futures.BrokenExecutor as error:
+            raise ExecutorError(f"a worker process was lost: {error} Run it again to go on.") from error
+        finally:
+            state.cancelled.set()
+            for future in list(pending):
+                if future.cancel():
+                    del pending[future]
+            while pending:  # those that run: threads end at their next `check`, others with their task
+                pending.pop(done.get(), None)
+            del _runs[run]
+
+
+class _Run:
+    """What the threads of one `map` share with its driver."""
+
+    def __init__(self) -> None:
+        self.cancelled = threading.Event()
+        self.progress: dict[int, Any] = {}
+
+
+_runs: dict[int, _Run] = {}
+"""By number, as a task may run in another process, where its run is not found."""
+_numbers = count()
+
+
+def _call(run: int, number: int, function: Callable[[T], R], task: T) -> R:
+    state = _runs.get(run) or _Run()
+
+    def checkpoint(progress: Any) -> None:
+        if state.cancelled.is_set():
+            raise Stopped("cancelled")
+        if progress is not None:
+            state.progress[number] = progress
+
+    try:
+        checkpoint(None)  # a thread takes its next task before the driver hears of an error
+        return run_with_checkpoint(checkpoint, function, task)
+    except BaseException:
+        state.cancelled.set()
+        raise

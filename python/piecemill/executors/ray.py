@@ -1,0 +1,174 @@
+"""A Ray cluster (extra `piecemill[ray]`, Ray core only).
+
+Each task is a Ray task of one CPU. Ray keeps its worker processes, and a worker keeps the function it ran last: what
+the function has loaded, such as a tokenizer, is loaded once per worker. Only results travel to the driver. Ray runs a
+task again if its worker or node was lost; an error that the function itself raised ends the run.
+"""
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+from piecemill.errors import ExecutorError, PlanError
+from piecemill.executors import TICK_SECONDS, OnTick, R, T, run_with_checkpoint
+
+try:
+    import ray
+    from ray import exceptions
+except ImportError as error:
+    raise PlanError(f"executor='ray': ray cannot be imported ({error}). Install piecemill[ray].") from error
+
+RETRIES = 16
+"""How often a task is run again after its worker or node was lost. Bounded, as the task itself may be the cause."""
+
+REPORT_SECONDS = 2.0
+"""A task that runs longer than this reports its progress, and again as often. Of others the result is enough."""
+
+STOP_SECONDS = 10.0
+"""How long a cancelled run waits for its tasks to end. One that is inside a long native call ends after it."""
+
+
+class RayExecutor:
+    """Runs tasks on the cluster at `address`: None for $RAY_ADDRESS, the cluster of this machine, or a new one."""
+
+    name = "ray"
+
+    def __init__(self, address: str | None = None, in_flight: int | None = None) -> None:
+        self._address, self._in_flight = address, in_flight
+
+    def map(
+        self, function: Callable[[T], R], tasks: Sequence[T], on_tick: OnTick | None = None
+    ) -> Generator[tuple[T, R], None, None]:
+        """(task, result) as they finish; the first error cancels the other tasks and is raised."""
+        self._connect()
+        run, shared = uuid.uuid4().hex, [ray.put((function, os.getcwd()))]  # in a list, a reference stays one
+        remote = ray.remote(num_cpus=1, max_retries=RETRIES, retry_exceptions=False)(_run)
+        reports = _Reports(run)
+        pending: dict[Any, int] = {}
+        waiting = iter(range(len(tasks)))
+        most = 0
+        try:
+            while True:
+                if len(pending) <= most // 2:  # then every worker still has one waiting; the cluster may have grown
+                    most = self._in_flight or max(64, 4 * int(ray.cluster_resources().get("CPU", 1)))
+                    for number in islice(waiting, most - len(pending)):
+                        pending[remote.remote(run, shared, tasks[number], number)] = number
+                if not pending:
+                    return
+                ready, _ = ray.wait(list(pending), num_returns=1, timeout=TICK_SECONDS if on_tick else None)
+                if ready:  # and those that finished meanwhile: one wait for each would look at all that are pending
+                    ready, _ = ray.wait(list(pending), num_returns=len(pending), timeout=0)
+                for reference in ready:
+                    number = pending.pop(reference)
+                    yield tasks[number], _result(reference, tasks[number])
+                if on_tick is not None:
+                    on_tick(reports.latest(pending.values(), finished=bool(ready)))
+        finally:
+            for reference in pending:
+                ray.cancel(reference)
+            if pending:
+                ray.wait(list(pending), num_returns=len(pending), timeout=STOP_SECONDS)
+            reports.close()
+
+    def _connect(self) -> None:
+        if ray.is_initialized():
+            return
+        try:
+            host, _, port = (self._address or "").rpartition(":")
+            if host and port.isdigit() and "//" not in host:  # Ray itself tries for minutes
+                socket.create_connection((host, int(port)), timeout=10).close()
+            ray.init(address=self._address, include_dashboard=False, log_to_driver=False, logging_level="error")
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ExecutorError(
+                f"Ray at {self._address or 'the default address'}: cannot connect: {error} "
+                "Start a cluster with `ray start --head`, or leave --ray-address out for one on this machine."
+            ) from error
+
+
+def _result(reference: Any, task: object) -> Any:
+    try:
+        return ray.get(reference)
+    except exceptions.RayTaskError as error:
+        if isinstance(error.cause, Exception):
+            raise error.cause from error
+        raise
+    except exceptions.RayError as error:
+        index = getattr(task, "index", task)
+        name = f"task {index if isinstance(index, int) else task}"
+        raise ExecutorError(
+            f"{name}: Ray gave up on it after {RETRIES + 1} attempts: {str(error).strip() or type(error).__name__} "
+            "If it is always the same task, its worker may lack memory. Run it again to go on."
+        ) from error
+
+
+_functions: dict[str, Callable[[Any], Any]] = {}
+"""In a worker: the function of the run it works for."""
+
+
+def _run(run: str, shared: list[Any], task: Any, number: int) -> Any:
+    if run not in _functions:
+        _functions.clear()  # of a run before this one
+        function, folder = ray.get(shared[0])
+        with suppress(OSError):  # relative paths are those of the driver; a node without that folder needs whole ones
+            os.chdir(folder)
+        _functions[run] = function
+    reported = time.monotonic()
+
+    def checkpoint(progress: Any) -> None:
+        nonlocal reported
+        if progress is not None and time.monotonic() - reported > REPORT_SECONDS:
+            reported = time.monotonic()
+            with suppress(ValueError):  # the driver did not open a mailbox: results come often enough
+                ray.get_actor(run).put.remote(number, progress)
+
+    return run_with_checkpoint(checkpoint, _functions[run], task)
+
+
+class _Mailbox:
+    """An actor that holds the latest progress of each task until the driver asks for it."""
+
+    def __init__(self) -> None:
+        self._new: dict[int, Any] = {}
+
+    def put(self, number: int, progress: Any) -> None:
+        self._new[number] = progress
+
+    def take(self) -> dict[int, Any]:
+        new, self._new = self._new, {}
+        return new
+
+
+class _Reports:
+    """The driver's side of the mailbox, which is opened when no task has finished for a while: it is one more process.
+
+    It never waits: progress that does not come is not shown.
+    """
+
+    _mailbox: Any = None
+
+    def __init__(self, run: str) -> None:
+        self._run, self._finished = run, time.monotonic()
+        self._latest: dict[int, Any] = {}
+
+    def latest(self, running: Iterable[int], *, finished: bool) -> list[Any]:
+        """The latest progress of the tasks with these numbers."""
+        self._finished = time.monotonic() if finished else self._finished
+        if self._mailbox is None and time.monotonic() - self._finished > REPORT_SECONDS:
+            self._mailbox = ray.remote(num_cpus=0, max_restarts=-1)(_Mailbox).options(name=self._run).remote()
+            self._asked = self._mailbox.take.remote()
+        if self._mailbox is not None and ray.wait([self._asked], timeout=0)[0]:
+            with suppress(exceptions.RayError):  # the node of the actor was lost: Ray starts it again elsewhere
+                self._latest.update(ray.get(self._asked))
+            self._asked = self._mailbox.take.remote()
+        self._latest = {number: self._latest[number] for number in running if number in self._latest}
+        return list(self._latest.values())
+
+    def close(self) -> None:
+        """End the actor."""
+        if self._mailbox is not None:
+            ray.kill(self._mailbox)

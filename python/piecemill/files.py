@@ -1,0 +1,345 @@
+"""Files that are whole or not there: atomic writes, locks, JSON, checksums, and places.
+
+A `Place` is one folder of files, on a file system (`LocalPlace`, here) or in an object store (`piecemill.objects`).
+Whoever writes through it needs no lock for correctness: a name appears with all of its content or not at all.
+
+Start with `open_place`, `replace_file` and `new_file`.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+
+from piecemill._core import Xxh3
+from piecemill.errors import PiecemillError, ShardError
+
+LOCK = ".lock"
+SCRATCH = ".scratch"
+"Folder of a local place for files that do not have their names yet. What a killed process leaves there is not read."
+
+_CHUNK = 1 << 22
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
+
+
+# Places
+
+
+class Place(Protocol):
+    """One folder of files. Can be pickled: workers on other machines open the same one."""
+
+    @property
+    def url(self) -> str:
+        """Where it is, as a user would write it."""
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
+        """The content of a file, or its bytes from `start` to before `stop`; FileNotFoundError if there is none."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, whole or not at all, and durably; replaces one that is there."""
+
+    def create(self, name: str, content: bytes) -> bool:
+        """As `write`, but False and nothing done if the file exists."""
+
+    def scratch(self) -> Path:
+        """A local folder for files that are being written. Names in it must be unique: use `unique`."""
+
+    def publish(self, path: Path, name: str) -> None:
+        """Give a finished file in `scratch()` its name, whole or not at all, and durably; replaces one that is there.
+
+        The file in `scratch()` is gone afterwards.
+        """
+
+    def sizes(self, folder: str = "") -> dict[str, int]:
+        """Names and sizes of the files directly in `folder`; none if there is no such folder."""
+
+    def delete(self, name: str) -> None:
+        """Delete a file; no error if there is none."""
+
+    def local(self) -> Path | None:
+        """The folder on this machine; None for an object store."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPlace:
+    """A folder of a file system."""
+
+    path: Path
+
+    @property
+    def url(self) -> str:
+        return str(self.path)
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
+        with open(self.path / name, "rb") as file:
+            file.seek(start)
+            return file.read() if stop is None else file.read(stop - start)
+
+    def write(self, name: str, content: bytes) -> None:
+        self.publish(self._written(name, content), name)
+
+    def create(self, name: str, content: bytes) -> bool:
+        target = self._target(name)
+        part = self._written(name, content)
+        try:
+            sync_file(part)
+            os.link(part, target)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            # A file system without hard links cannot refuse the second writer at the same instant.
+            if target.exists():
+                return False
+            os.replace(part, target)
+        finally:
+            part.unlink(missing_ok=True)
+        sync_folder(target.parent)
+        return True
+
+    def scratch(self) -> Path:
+        folder = self.path / SCRATCH
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def publish(self, path: Path, name: str) -> None:
+        target = self._target(name)
+        sync_file(path)
+        os.replace(path, target)
+        sync_folder(target.parent)
+
+    def sizes(self, folder: str = "") -> dict[str, int]:
+        try:
+            with os.scandir(self.path / folder) as found:
+                return {entry.name: entry.stat().st_size for entry in found if entry.is_file()}
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+
+    def delete(self, name: str) -> None:
+        (self.path / name).unlink(missing_ok=True)
+
+    def local(self) -> Path | None:
+        return self.path
+
+    def _target(self, name: str) -> Path:
+        target = self.path / name
+        if not target.parent.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            sync_folder(target.parent.parent)
+        return target
+
+    def _written(self, name: str, content: bytes) -> Path:
+        part = self.scratch() / unique(Path(name).name)
+        try:
+            part.write_bytes(content)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        return part
+
+
+def open_place(where: str | PathLike[str] | Place) -> Place:
+    """The place at a path or URL: `file://` and paths are local; `s3://`, `gs://`, `az://`, `memory://` are not."""
+    if not isinstance(where, str | PathLike):
+        return where
+    text = os.fspath(where)
+    scheme = urlsplit(text).scheme if isinstance(where, str) and "://" in text else ""
+    if not scheme:
+        return LocalPlace(Path(text))
+    if scheme == "file":
+        return LocalPlace(Path(unquote(urlsplit(text).path)))
+    from piecemill.objects import ObjectPlace  # type: ignore[import-not-found, unused-ignore] # needs an extra
+
+    place: Place = ObjectPlace(text)
+    return place
+
+
+def unique(name: str) -> str:
+    """`name` with an ending that no other process, here or on another machine, uses."""
+    return f"{name}.{os.getpid()}-{secrets.token_hex(6)}"
+
+
+# Files
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write `content` at `path`, whole or not at all, and durably."""
+    with new_file(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that is at `path` once all of it was written and synced, and nowhere if that failed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(part, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+        sync_folder(path.parent)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """A folder to fill that is at `target` once all of it was written and synced, and nowhere if that failed.
+
+    There must be nothing at `target`, or an empty folder.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    try:
+        part.mkdir()
+        yield part
+        for path in part.rglob("*"):
+            sync_file(path)  # folders too: what can be opened to read can be synced
+        sync_file(part)
+        os.rename(part, target)
+        sync_folder(target.parent)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of a file last, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make new, renamed and deleted names in `folder` last."""
+    if os.name != "nt":  # Windows cannot open a folder
+        sync_file(folder)
+
+
+def read_json(path: Path, hint: str) -> dict[str, Any]:
+    """The JSON object in a file; ShardError, ending in `hint`, if there is none."""
+    try:
+        return parse_json(path.read_bytes(), str(path), hint)
+    except FileNotFoundError:
+        raise ShardError(f"{path} is missing. {hint}") from None
+
+
+def parse_json(content: bytes, where: str, hint: str) -> dict[str, Any]:
+    """The JSON object in `content`; ShardError, beginning with `where` and ending in `hint`, if there is none."""
+    try:
+        record = json.loads(content)
+    except ValueError as error:
+        raise ShardError(f"{where}: not JSON ({error}). {hint}") from None
+    if not isinstance(record, dict):
+        raise ShardError(f"{where}: expected a JSON object, found {type(record).__name__}. {hint}")
+    return record
+
+
+# Checksums
+
+
+def hash_file(path: Path, skip: int = 0) -> str:
+    """The xxh3-64 of a file behind its first `skip` bytes, as 16 hexadecimal digits."""
+    hash = Xxh3()
+    with open(path, "rb", buffering=0) as file:
+        file.seek(skip)
+        while chunk := file.read(_CHUNK):
+            hash.update(np.frombuffer(chunk, np.uint8))
+    return hash.hexdigest()
+
+
+def hash_bytes(data: bytes) -> str:
+    """The xxh3-64 of some bytes, as 16 hexadecimal digits."""
+    hash = Xxh3()
+    hash.update(np.frombuffer(data, np.uint8))
+    return hash.hexdigest()
+
+
+# Locks
+
+
+class FolderLock:
+    """An flock on `.lock` in a folder, which the system releases when the process ends, however it ends.
+
+    `shared` locks exclude an exclusive one, but not each other. Where the file system has no locks, nothing is locked.
+    """
+
+    def __init__(self, folder: Path, *, shared: bool = False, error: type[PiecemillError] = ShardError) -> None:
+        self._path = folder / LOCK
+        self._descriptor = -1
+        while self._descriptor < 0:
+            self._descriptor = self._try(fcntl.LOCK_SH if shared else fcntl.LOCK_EX, error)
+
+    def _try(self, how: int, refused: type[PiecemillError]) -> int:
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                return descriptor
+            owner = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(descriptor)
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise
+            raise refused(
+                f"{self._path.parent}: another run is writing to it (process {owner}). "
+                "Wait for it or stop it; the lock of a run that died is free."
+            ) from None
+        # A run that ended deletes the name, perhaps after it was opened here: a lock on that file excludes nobody.
+        try:
+            same = os.path.samestat(os.fstat(descriptor), os.stat(self._path))
+        except FileNotFoundError:
+            same = False
+        if not same:
+            os.close(descriptor)
+            return -1
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        return descriptor
+
+    def release(self) -> None:
+        """Let the next run in. The name goes first, unless others share the lock."""
+        if self._descriptor >= 0:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._path.unlink(missing_ok=True)
+            except OSError:
+                pass
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+@contextmanager
+def locked(place: Place, *, shared: bool = False) -> Iterator[None]:
+    """Holds the lock of a local place, whose folder is made if need be; an object store has none."""
+    if (folder := place.local()) is None:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FolderLock(folder, shared=shared)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def clear_scratch(place: Place) -> None:
+    """Delete what killed processes left in the scratch folder of a local place; nobody else may be writing there."""
+    if (folder := place.local()) is not None:
+        shutil.rmtree(folder / SCRATCH, ignore_errors=True)

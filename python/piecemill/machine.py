@@ -1,0 +1,79 @@
+"""The machine and this process: cores and memory.
+
+Memory is read from `/proc`, which Linux has; elsewhere every figure is 0.
+"""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def using_cores() -> Iterator[None]:
+    """Counts whoever is inside as one of those that share the cores of this process."""
+    global _users
+    with _counting:
+        _users += 1
+    try:
+        yield
+    finally:
+        with _counting:
+            _users -= 1
+
+
+def core_share(cores: int) -> int:
+    """How many of `cores` each one inside `using_cores` has now, at least 1: the last one left has all."""
+    return max(1, cores // max(1, _users))
+
+
+_users = 0
+_counting = threading.Lock()
+
+
+def memory_now() -> int:
+    """Bytes of memory this process holds now."""
+    return _status("VmRSS")
+
+
+def memory_peak() -> int:
+    """The most bytes of memory this process has held so far."""
+    return _status("VmHWM")
+
+
+def tree_memory() -> int:
+    """Bytes of memory that this process and all processes below it hold now; pages they share count in each."""
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else []:
+        with suppress(OSError):  # it has ended
+            if name.isdigit():
+                with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as stat:
+                    # The second field is the program's name in brackets, which may hold spaces and brackets.
+                    parents[int(name)] = int(stat.read().rpartition(")")[2].split()[1])
+    tree = {os.getpid()}
+    while found := {pid for pid, parent in parents.items() if parent in tree and pid not in tree}:
+        tree |= found
+    return sum(map(_resident, tree))
+
+
+def _resident(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as sizes:
+            return int(sizes.read().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return 0
+
+
+def _status(key: str) -> int:
+    try:
+        with open("/proc/self/status", encoding="ascii") as status:
+            return next((int(line.split()[1]) * 1024 for line in status if line.startswith(key)), 0)
+    except FileNotFoundError:
+        return 0

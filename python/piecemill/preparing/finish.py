@@ -1,0 +1,83 @@
+"""The end of a run: what entries say, added up, becomes stats.json, and the folder is complete."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from piecemill.files import Place
+from piecemill.preparing.selection import Splits
+from piecemill.shards.folder import write_stats
+from piecemill.shards.manifest import Entry, write_manifests
+from piecemill.sources import Skipped, Source, Tally
+from piecemill.sources.unchanged import numbered_files
+
+EXAMPLES = 20
+"So many dropped duplicates are named; all are counted."
+
+
+@dataclass(slots=True)
+class Totals:
+    """The sum of entries."""
+
+    tally: Tally = field(default_factory=Tally)
+    splits: dict[str, list[int]] = field(default_factory=dict)
+    "Documents, tokens, bytes of text and shards of each split."
+    dropped: dict[str, list[int]] = field(default_factory=dict)
+    "Documents and bytes dropped, by rule."
+    examples: list[tuple[int, int, str]] = field(default_factory=list)
+    "File number, place and kind of place of the first dropped duplicates."
+    pieces: int = 0
+
+    def add(self, entry: Entry) -> None:
+        """Take an entry into account; in corpus order."""
+        self.pieces += 1
+        self.tally += Tally(**{**entry.tally, "skipped": tuple(Skipped(*one) for one in entry.tally["skipped"])})
+        for split, shard in entry.shards.items():
+            _add(self.splits, split, [shard.documents, shard.tokens, shard.text_bytes, 1])
+        for rule, counts in entry.dropped.items():
+            _add(self.dropped, rule, list(counts))
+        self.examples += [(*one, entry.place) for one in entry.examples[: EXAMPLES - len(self.examples)]]
+
+    def sum(self, which: int) -> int:
+        """Over all splits: documents (0), tokens (1), bytes of text (2) or shards (3)."""
+        return sum(counts[which] for counts in self.splits.values())
+
+
+def _add(sums: dict[str, list[int]], key: str, counts: list[int]) -> None:
+    sums[key] = [a + b for a, b in zip(sums.get(key, [0] * len(counts)), counts, strict=True)]
+
+
+def finish(place: Place, source: Source, splits: Splits, verified: dict[str, Any]) -> dict[str, Any]:
+    """Write the manifest of each split and stats.json, which makes the folder complete; gives what is in it."""
+    totals = Totals()
+    for entry in write_manifests(place, splits.names):
+        totals.add(entry)
+    tally = source.found + totals.tally
+    source.refuse_empty(tally)
+    by_split = {}
+    for name, share in zip(splits.names, splits.shares, strict=True):
+        documents, tokens, text_bytes, _ = totals.splits.get(name, [0] * 4)
+        by_split[name] = {
+            "share": float(share),
+            "documents": documents,
+            "tokens": tokens,
+            "text_bytes": text_bytes,
+            "documents_share": documents / max(totals.sum(0), 1),
+            "tokens_share": tokens / max(totals.sum(1), 1),
+        }
+    files, shown = numbered_files(source), {"file": "{0}", "byte": "{0}@{1}", "row": "{0}[{1}]"}
+    stats = {
+        "documents": totals.sum(0),
+        "tokens": totals.sum(1),
+        "text_bytes": totals.sum(2),
+        "shards": totals.sum(3),
+        "splits": by_split,
+        "dropped": {rule: {"documents": n, "bytes": size} for rule, (n, size) in sorted(totals.dropped.items())},
+        "duplicate_examples": [shown[kind].format(files[file].path, place) for file, place, kind in totals.examples],
+        "verified": verified,
+        "left_out": {rule: count for rule, count in sorted(tally.left_out.items()) if count},
+        "skipped": tally.skipped_count,
+        "skipped_documents": [list(one) for one in tally.skipped],
+        "source_bytes": tally.source_bytes,
+    }
+    write_stats(place, stats)
+    return stats

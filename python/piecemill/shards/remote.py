@@ -1,0 +1,309 @@
+"""Shards in an object store: downloaded into a cache folder when first needed, then memory-mapped as local ones are.
+
+The cache is a folder on a local disk that several processes can share. A file appears in it whole and verified (size
+and xxh3 of the manifest), is downloaded by one process at a time, and is deleted when it is the least recently used
+one and space is needed. A process that has it mapped can go on reading: on Linux a deleted file lives as long as a map.
+
+Start with `open_remote` and `Cache`.
+"""
+
+import fcntl
+import os
+import re
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from piecemill._core import map_file
+from piecemill.errors import PlanError, ShardError
+from piecemill.files import hash_bytes, hash_file, sync_file
+from piecemill.objects import ObjectPlace
+from piecemill.shards import folder as prepared
+from piecemill.shards.format import HEADER_BYTES, Kind
+from piecemill.shards.manifest import FileEntry, ShardEntry
+from piecemill.shards.reader import Shards, read_split
+from piecemill.sizes import parse_size
+
+if TYPE_CHECKING:
+    from piecemill.tokenizers import Tokenizer
+
+# Only files with such names are counted and deleted: the folder may hold others.
+_OWN = re.compile(r"[0-9a-f]{16}\..+\.[0-9a-f]{16}\..+\.npy(\.part)?")
+_LOCKS = ".piecemill-locks"
+# Files share this many locks, so that locks need no cleaning up. Two files with one lock only wait for each other.
+_LOCK_COUNT = 1024
+_WAIT_SECONDS = 0.05
+_DOWNLOADS_AT_ONCE = 8
+
+
+def open_remote(
+    url: str,
+    split: str | None,
+    unfinished: bool,
+    cache: str | PathLike[str] | None,
+    cache_bytes: int | str,
+    storage: Mapping[str, Any] | None,
+) -> "RemoteShards":
+    """What `open_shards` does for the URL of an object store."""
+    if cache is None:
+        raise PlanError(
+            f"{url}: pass cache=FOLDER, a folder on a local disk that shards are downloaded to, and cache_bytes, the "
+            "most that it may hold."
+        )
+    place = ObjectPlace(url, storage)
+    found = read_split(place, split, unfinished)
+    return RemoteShards(place, Cache(Path(cache), parse_size(cache_bytes, "cache_bytes")), *found)
+
+
+class RemoteShards(Shards):
+    """The shards of one split in an object store, behind a cache. Can be pickled to processes of the same machine."""
+
+    def __init__(
+        self, place: ObjectPlace, cache: "Cache", split: str, plan: dict[str, Any], entries: list[ShardEntry]
+    ) -> None:
+        super().__init__(cache.folder, split, plan, entries)
+        self.place, self.cache = place, cache
+        self._pool: ThreadPoolExecutor | None = None
+        self._asked: set[CachedObject] = set()
+
+    @property
+    def url(self) -> str:
+        """Where the folder is, for messages."""
+        return self.place.url
+
+    @property
+    def ahead_bytes(self) -> int:
+        """How many bytes of shards a loader may ask for, those in use included, so that these stay in the cache."""
+        return self.cache.limit * 3 // 4
+
+    def tokenizer(self) -> "Tokenizer":
+        """The tokenizer that made the ids, from the folder itself."""
+        from piecemill.tokenizers import load_tokenizer
+
+        with tempfile.TemporaryDirectory(prefix="piecemill-") as folder:
+            for name in self.place.sizes(prepared.TOKENIZER):
+                self.place.fetch(f"{prepared.TOKENIZER}/{name}", Path(folder) / name)
+            return load_tokenizer(folder)
+
+    def array(self, number: int, kind: Kind) -> NDArray[Any]:
+        """One array of one shard, downloaded and mapped when first asked for; from any thread."""
+        entry = self.entries[number]
+        with self._lock:
+            array = self._open.get((number, kind))
+            if array is not None:
+                self._open.move_to_end((number, kind))
+        if array is not None:
+            self.cache.touch(self._object(entry.files[kind], kind))
+            return array
+        array = self._map(entry, kind)
+        with self._lock:
+            self._open[number, kind] = array
+            # A map of a deleted file keeps its space on the disk.
+            for key in [key for key in self._open if not self.path(self.entries[key[0]], key[1]).exists()]:
+                if key != (number, kind):
+                    del self._open[key]
+        return array
+
+    def prefetch(self, numbers: Iterable[int], kinds: Sequence[Kind] = ("tokens",)) -> None:
+        """Download files that are not in the cache, in the background and in this order.
+
+        Errors are not reported here: whoever then needs the file gets them.
+        """
+        wanted = [(self.entries[number], kind) for number in numbers for kind in kinds]
+        missing = [(entry, kind) for entry, kind in wanted if not self.path(entry, kind).exists()]
+        with self._lock:
+            for one in [self._object(entry.files[kind], kind) for entry, kind in missing]:
+                if self._pool is None:
+                    self._pool = ThreadPoolExecutor(_DOWNLOADS_AT_ONCE, thread_name_prefix="piecemill-download")
+                    weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
+                if one not in self._asked:  # else threads would wait for each other's download of one file
+                    self._asked.add(one)
+                    self._pool.submit(_download, self.cache, one, self._asked)
+
+    def close(self) -> None:
+        """Stop downloading ahead, and wait for downloads that have begun. Reading goes on to work."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=True, cancel_futures=True)
+        self._asked.clear()
+
+    def path(self, entry: ShardEntry, kind: Kind) -> Path:
+        """Where a file of a shard is in the cache, or would be."""
+        return self.cache.path(self._object(entry.files[kind], kind))
+
+    def _object(self, file: FileEntry, kind: Kind) -> "CachedObject":
+        return CachedObject(self.place, self.split, file, HEADER_BYTES[kind])
+
+    def _mapped(self, entry: ShardEntry, kind: Kind) -> NDArray[np.uint8]:
+        return self.cache.map(self._object(entry.files[kind], kind))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name not in ("_pool", "_asked")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({**state, "_pool": None, "_asked": set()})
+
+
+def _download(cache: "Cache", one: "CachedObject", asked: "set[CachedObject]") -> None:
+    try:
+        # At the end of the program, what is still waiting is not begun.
+        if threading.main_thread().is_alive():
+            cache.map(one)
+    finally:
+        asked.discard(one)
+
+
+@dataclass(frozen=True, slots=True)
+class CachedObject:
+    """A file of a shard in an object store, and what the manifest says of it."""
+
+    place: ObjectPlace
+    split: str
+    file: FileEntry
+    skip: int
+    "Bytes before the part that the checksum covers."
+
+    @property
+    def name(self) -> str:
+        """Its name in a cache. A folder that was prepared again has other checksums, so its files have other names."""
+        return f"{hash_bytes(self.place.url.encode())}.{self.split}.{self.file.xxh3}.{self.file.name}"
+
+
+class Cache:
+    """Files on a local disk, at most `limit` bytes together, least recently used first out."""
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self.folder, self.limit = folder, limit
+        try:
+            (folder / _LOCKS).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PlanError(f"cache={str(folder)!r}: {error.strerror}. Name a folder that can be written to.") from None
+
+    def path(self, one: CachedObject) -> Path:
+        """Where an object is in the cache, or would be."""
+        return self.folder / one.name
+
+    def touch(self, one: CachedObject) -> None:
+        """Note that a file is in use; nothing if it was deleted meanwhile."""
+        now = time.time_ns()
+        try:
+            os.utime(self.path(one), ns=(now, now))
+        except FileNotFoundError:
+            return
+
+    def map(self, one: CachedObject) -> NDArray[np.uint8]:
+        """The bytes of an object, downloaded if they are not here; FileNotFoundError if there is no such object."""
+        path = self.path(one)
+        with self._locked(one.name):
+            self.touch(one)
+            try:
+                return map_file(path)
+            except FileNotFoundError:
+                part = self._reserve(one)
+            try:
+                one.place.fetch(f"{one.split}/{one.file.name}", part)
+                self._verify(one, part)
+                sync_file(part)
+                # Mapped before it has its name: from then on, another process may delete it at any time.
+                mapped = map_file(part)
+                with self._locked("all"):  # who counts the files sees one of the two names
+                    os.replace(part, path)
+            except OSError as error:
+                part.unlink(missing_ok=True)
+                if isinstance(error, FileNotFoundError):
+                    raise
+                raise self._full(one, error) from None
+            except BaseException:
+                part.unlink(missing_ok=True)
+                raise
+            return mapped
+
+    def _verify(self, one: CachedObject, part: Path) -> None:
+        size, where = part.stat().st_size, f"{one.place.url}/{one.split}/{one.file.name}"
+        way_out = "The object was changed or damaged: restore it from a copy, or prepare the folder again."
+        if size != one.file.bytes:
+            raise ShardError(f"{where} has {size:,} bytes; the manifest says {one.file.bytes:,}. {way_out}")
+        if (found := hash_file(part, one.skip)) != one.file.xxh3:
+            raise ShardError(f"{where} has the xxh3 {found}; the manifest says {one.file.xxh3}. {way_out}")
+
+    def _reserve(self, one: CachedObject) -> Path:
+        """An empty file of the object's size, after the least recently used ones were deleted to make space for it."""
+        size = one.file.bytes
+        if size > self.limit:
+            raise ShardError(
+                f"{one.place.url}/{one.split}/{one.file.name} has {size:,} bytes, and cache_bytes={self.limit:,}. "
+                "Pass a larger cache_bytes."
+            )
+        part = self.folder / f"{one.name}.part"
+        while True:
+            with self._locked("all"):
+                part.unlink(missing_ok=True)  # of a process that was killed: this one has the lock of the file
+                if self._make_space(size):
+                    try:
+                        with open(part, "wb") as file:
+                            os.posix_fallocate(file.fileno(), 0, max(1, size))
+                    except OSError as error:
+                        part.unlink(missing_ok=True)
+                        raise self._full(one, error) from None
+                    return part
+            time.sleep(_WAIT_SECONDS)  # other downloads fill the cache; each can be deleted once it is complete
+
+    def _make_space(self, size: int) -> bool:
+        """Delete files until `size` bytes fit, oldest use first; False if downloads of others take the space."""
+        found: list[tuple[int, int, str]] = []
+        total = size
+        with os.scandir(self.folder) as listed:
+            for entry in listed:
+                if not _OWN.fullmatch(entry.name):
+                    continue
+                try:
+                    status = entry.stat()
+                except FileNotFoundError:
+                    continue
+                total += status.st_size
+                found.append((status.st_mtime_ns, status.st_size, entry.name))
+        for _, nbytes, name in sorted(found):
+            if total <= self.limit:
+                break
+            if name.endswith(".part"):
+                with self._locked(name.removesuffix(".part"), wait=False) as mine:
+                    if not mine:
+                        continue
+                    (self.folder / name).unlink(missing_ok=True)
+            else:
+                (self.folder / name).unlink(missing_ok=True)
+            total -= nbytes
+        return total <= self.limit
+
+    @contextmanager
+    def _locked(self, name: str, *, wait: bool = True) -> Iterator[bool]:
+        """Hold a lock against other threads and processes; without `wait`, False if another one has it."""
+        number = "all" if name == "all" else f"{int(hash_bytes(name.encode()), 16) % _LOCK_COUNT:04}"
+        descriptor = os.open(self.folder / _LOCKS / number, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+        finally:
+            os.close(descriptor)
+
+    def _full(self, one: CachedObject, error: OSError) -> ShardError:
+        return ShardError(
+            f"{self.folder}: {error.strerror} while {one.place.url}/{one.split}/{one.file.name} was downloaded. Free "
+            "some space, pass a smaller cache_bytes, or choose another cache folder."
+        )

@@ -1,0 +1,78 @@
+"""Reading ahead: a thread reads the next block of a task while this one is worked on."""
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from queue import Empty, SimpleQueue
+
+from piecemill.sources.documents import Documents
+
+_WAIT_SECONDS = 0.1
+
+
+class ReadAhead:
+    """The blocks of a task, one read ahead; behind a block of more than `usual_bytes` none, to hold one large document.
+
+    `on_wait` is called some times a second while a block is waited for. A context manager: leaving it ends the thread.
+    """
+
+    def __init__(self, blocks: Iterator[Documents], usual_bytes: int, on_wait: Callable[[], None]) -> None:
+        self._blocks, self._usual_bytes, self._on_wait = blocks, usual_bytes, on_wait
+        self._wanted: SimpleQueue[bool] = SimpleQueue()
+        self._read: SimpleQueue[Documents | BaseException | None] = SimpleQueue()
+        self._next: Documents | None = None
+        self._ended = self._waiting = False
+        self.seconds = 0.0
+        "Spent reading."
+        # A daemon, so that a source that never answers cannot keep the process from ending.
+        threading.Thread(target=self._work, daemon=True, name="piecemill-read").start()
+        self._want()
+
+    def more(self) -> bool:
+        """Whether there is another block; waits for it."""
+        if self._next is None and not self._ended:
+            if not self._waiting:
+                self._want()
+            block = self._get()
+            self._waiting, self._ended = False, not isinstance(block, Documents)
+            if isinstance(block, BaseException):
+                raise block
+            self._next = block
+        return self._next is not None
+
+    def take(self) -> Documents:
+        """The next block. Nothing here refers to it afterwards: its text is freed when the caller is done with it."""
+        if not self.more() or self._next is None:
+            raise ValueError("no block is left")
+        block, self._next = self._next, None
+        if block.nbytes <= self._usual_bytes:
+            self._want()
+        return block
+
+    def _want(self) -> None:
+        self._waiting = True
+        self._wanted.put(True)
+
+    def _get(self) -> Documents | BaseException | None:
+        while True:
+            try:
+                return self._read.get(timeout=_WAIT_SECONDS)
+            except Empty:
+                self._on_wait()
+
+    def _work(self) -> None:
+        while self._wanted.get():
+            started = time.perf_counter()
+            try:
+                self._read.put(next(self._blocks, None))
+            except BaseException as error:  # noqa: BLE001 - raised where the block is waited for
+                self._read.put(error)
+            self.seconds += time.perf_counter() - started
+        if isinstance(self._blocks, Generator):
+            self._blocks.close()  # and with it the files it reads
+
+    def __enter__(self) -> "ReadAhead":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._wanted.put(False)

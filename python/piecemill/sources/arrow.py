@@ -1,0 +1,97 @@
+"""Arrow -> documents: files and streams (`.arrow`, `.feather`), and anything in memory with the PyCapsule interface.
+
+Memory: one record batch, of the columns that are needed where the file is not a stream; where batches are packed,
+once more while one is unpacked.
+
+Start with `read` and `read_capsule`.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+
+from piecemill.errors import SourceError
+from piecemill.sources.columns import Column, NoColumn, find_column, first_line
+from piecemill.sources.documents import Documents, Place
+from piecemill.sources.packing import Packer, Reading
+from piecemill.sources.remote import RemoteFile, is_url
+from piecemill.sources.tasks import Task
+
+PLACE: Place = "row"
+
+_HUGGING_FACE_ROWS = 1_000
+
+
+def cut(file: Task, reading: Reading, size: int) -> list[Task]:
+    """The file is one task."""
+    return [file]
+
+
+def read(task: Task, packer: Packer) -> Iterator[Documents]:
+    """The documents of an Arrow file or stream."""
+    path, column = task.paths[0], Column(packer, task.paths[0], task.first_file)
+    try:
+        # Not a loop over batches: its variable would keep a batch while the next one is read.
+        for _ in chain.from_iterable(map(column.add, _batches(path, packer.reading))):
+            yield from packer.full()
+    except NoColumn as error:
+        packer.bad(path, str(error))
+    except (pa.ArrowException, OSError) as error:
+        packer.bad(f"{path}[{column.row}]", f"cannot be read from this row on: {first_line(error)}")
+
+
+def _batches(path: str, reading: Reading) -> Iterator[pa.RecordBatch]:
+    """Batches of an Arrow file, or of a stream (which Hugging Face datasets save under the same ending)."""
+    # Not a memory map: what was read of it would count as this process's memory until all of it was read.
+    with pa.PythonFile(RemoteFile(path, reading.storage)) if is_url(path) else pa.OSFile(path, "rb") as file:
+        try:
+            schema = pa.ipc.open_file(file).schema
+        except pa.ArrowInvalid:
+            file.seek(0)
+            yield from pa.ipc.open_stream(file)
+            return
+        fields = [find_column(schema, name)[0] for name in (reading.field, reading.group) if name is not None]
+        reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=sorted(set(fields))))
+        for number in range(reader.num_record_batches):
+            yield reader.get_batch(number)
+
+
+def read_capsule(source: Any, name: str, packer: Packer) -> Iterator[Documents]:
+    """The documents of an object with `__arrow_c_stream__` or `__arrow_c_array__`, or a Hugging Face dataset."""
+    column, done = Column(packer, name), 0
+    try:
+        for batch in _hugging_face(source) if hasattr(source, "with_format") else _capsule_batches(source):
+            for _ in column.add(batch):
+                yield from packer.full()
+            done += batch.nbytes
+            packer.progress(done)
+    except NoColumn as error:
+        raise SourceError(f"{name}: {error}. Name the column that holds the text with --field.") from None
+    except pa.ArrowException as error:
+        raise SourceError(f"{name}[{column.row}]: cannot be read from this row on: {first_line(error)}.") from None
+
+
+def _hugging_face(dataset: Any) -> Iterator[pa.RecordBatch]:
+    """Batches of a `datasets.Dataset` or `IterableDataset`, which iterate in Arrow but have no capsule (5.2)."""
+    for table in dataset.with_format("arrow").iter(batch_size=_HUGGING_FACE_ROWS):
+        yield from table.to_batches()
+
+
+def _capsule_batches(source: Any) -> Iterable[pa.RecordBatch]:
+    """The batches of anything that speaks Arrow; a lone array or column becomes a table with one nameless column."""
+    if hasattr(source, "__arrow_c_stream__"):
+        try:
+            return pa.RecordBatchReader.from_stream(source)
+        except (pa.ArrowInvalid, TypeError):
+            # Not a stream of structs: a column, such as a Series or a ChunkedArray.
+            return [_lone(chunk) for chunk in pa.chunked_array(source).chunks]
+    with suppress(pa.ArrowInvalid, TypeError, ValueError):
+        return [pa.record_batch(source)]
+    return [_lone(pa.array(source))]
+
+
+def _lone(array: Any) -> pa.RecordBatch:
+    return pa.record_batch([array], names=[""])

@@ -1,0 +1,182 @@
+"""Arrow record batches -> documents: one column of text.
+
+The column may be string, large_string, string_view, their binary kinds, or a dictionary of those; its bytes
+must be UTF-8, which is checked: Parquet and Arrow promise it for strings, writers do not always keep it.
+Nulls are bad documents, empty strings are left out and counted. Rows are numbered from 0.
+
+Text is not copied: blocks are views of the Arrow buffers. Only a dictionary and string views are turned into plain
+strings, about a block at a time.
+
+Start with `Column`; `parquet` and `arrow` give it batches.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from piecemill._core import hash_documents, invalid_documents
+from piecemill.sources.documents import LISTED_SKIPS
+from piecemill.sources.packing import Packer
+
+LARGE = 16 * 1024 * 1024
+"""After this much at once, freed memory is returned to the system."""
+
+_NO_BYTES = np.empty(0, np.uint8)
+
+
+class NoColumn(Exception):
+    """The table has no such text column; the message has the columns it has."""
+
+
+class Column:
+    """Adds the text column of batches to a packer, and counts the rows."""
+
+    def __init__(self, packer: Packer, path: str, file: int = 0, first_row: int = 0) -> None:
+        self._packer, self._path, self._file = packer, path, file
+        self.row = first_row
+        "The row after the last one that was added."
+        self._was_large = False
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[None]:
+        """Add the documents of a batch, and stop after each part of it: about a block, or all that is not copied."""
+        reading = self._packer.reading
+        large = batch.nbytes > LARGE
+        if large or self._was_large:
+            release_memory()
+        self._was_large = large
+        check_column(batch.schema, reading.field)
+        text = _column(batch, reading.field)
+        keys, lost = _keys(batch, reading.group) if reading.group is not None else (None, np.zeros(len(text), bool))
+        for start, array in _plain(text, reading.block_bytes):
+            chosen = slice(start, start + len(array))
+            self._add_rows(array, lost[chosen], None if keys is None else keys[chosen])
+            self.row += len(array)
+            yield
+
+    def _add_rows(self, array: Any, lost: NDArray[np.bool_], keys: NDArray[np.uint64] | None) -> None:
+        data, ends = _buffers(array)
+        packer, group = self._packer, self._packer.reading.group
+        problems = [(row, f"no {group!r} to split by") for row in np.flatnonzero(lost)[:LISTED_SKIPS].tolist()]
+        if array.null_count:
+            missing = np.asarray(array.is_null()) & ~lost
+            problems += [(row, "null, expected text") for row in np.flatnonzero(missing)[:LISTED_SKIPS].tolist()]
+            lost = lost | missing
+        starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
+        invalid = [(row, at) for row, at in invalid_documents(data, ends) if not lost[row]]
+        for row, at in invalid[:LISTED_SKIPS]:
+            found = data[starts[row] + at]
+            problems.append((row, f"invalid UTF-8 at byte {at} of the text (found 0x{found:02x})"))
+        lost = lost.copy()
+        lost[[row for row, _ in invalid]] = True
+        problems.sort()
+        lengths = ends - starts[: len(ends)]
+        keep = ~lost & (lengths > 0)
+        if lengths[lost].any():
+            # Rare, so it may copy.
+            data = np.concatenate([_NO_BYTES, *(data[starts[row] : ends[row]] for row in np.flatnonzero(keep))])
+            ends = np.cumsum(np.where(keep, lengths, 0))
+        rows = np.flatnonzero(keep)
+        named = [(f"{self._path}[{self.row + row}]", reason) for row, reason in problems[:LISTED_SKIPS]]
+        packer.bad_many(named, int(lost.sum()))
+        packer.left_out("empty", len(array) - len(rows) - int(lost.sum()))
+        packer.add(data, ends[keep], self._file, rows + self.row, None if keys is None else keys[rows])
+
+
+def release_memory() -> None:
+    """Return what Arrow has freed to the system: its allocator keeps 600 MB of pages after a string of 200 MB."""
+    pa.default_memory_pool().release_unused()
+
+
+def check_column(schema: pa.Schema, field: str) -> None:
+    """Raises `NoColumn` if the field is not a column of text."""
+    index, way = find_column(schema, field)
+    kind: Any = schema.field(index).type
+    for step in way:
+        if not pa.types.is_struct(kind) or kind.get_field_index(step) < 0:
+            raise NoColumn(f"no column {field!r}: {schema.field(index).name!r} is {kind} without {step!r}")
+        kind = kind.field(step).type
+    values = kind.value_type if pa.types.is_dictionary(kind) else kind
+    tests = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
+    if not any(getattr(pa.types, f"is_{test}")(values) for test in tests):
+        raise NoColumn(f"the column {field!r} is {kind}, expected strings")
+
+
+def first_line(error: Exception) -> str:
+    """What an error of Arrow says, without the places in its source code that follow."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def find_column(schema: pa.Schema, field: str) -> tuple[int, list[str]]:
+    """The column of a field's name, or the outermost struct of a dotted one and the way inside."""
+    if schema.names == [""]:
+        return 0, []
+    column, inside = field, ""
+    while True:
+        if (index := schema.get_field_index(column)) >= 0:
+            return index, inside.split(".") if inside else []
+        column, dot, rest = column.rpartition(".")
+        if not dot:
+            known = ", ".join(schema.names) or "none"
+            raise NoColumn(f"no column {field!r}; its columns are {known}")
+        inside = f"{rest}.{inside}" if inside else rest
+
+
+def _column(batch: pa.RecordBatch, field: str) -> Any:
+    index, way = find_column(batch.schema, field)
+    column: Any = batch.column(index)
+    return pc.struct_field(column, way) if way else column
+
+
+def _plain(array: Any, size: int) -> Iterator[tuple[int, Any]]:
+    """The same strings in arrays with one buffer and offsets, and the row at which each starts.
+
+    What has to be turned into such an array is, in parts of about `size` bytes: a dictionary of a few megabytes may
+    stand for gigabytes.
+    """
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        values = array.dictionary.cast(_large(kind.value_type))
+        lengths = pc.fill_null(pc.take(pc.binary_length(values), array.indices), 0)
+        ends = np.cumsum(np.asarray(lengths, np.int64))
+        start = 0
+        while start < len(array) or start == 0:
+            base = int(ends[start - 1]) if start else 0
+            stop = max(start + 1, int(np.searchsorted(ends, base + size, side="right")))
+            yield start, values.take(array.indices[start:stop])
+            start = stop
+    elif pa.types.is_string_view(kind) or pa.types.is_binary_view(kind) or pa.types.is_null(kind):
+        rows = max(1, len(array) * size // max(array.nbytes, 1))
+        for start in range(0, len(array), rows):
+            yield start, array[start : start + rows].cast(_large(kind))
+    else:
+        yield 0, array
+
+
+def _large(kind: Any) -> Any:
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return pa.large_string() if text else pa.large_binary()
+
+
+def _keys(batch: pa.RecordBatch, group: str) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """The hash of every row's group, written as text; and which rows have none."""
+    column = _column(batch, group)
+    try:
+        text = column.cast(pa.large_string())
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        raise NoColumn(f"the column {group!r} is {column.type}, expected text or numbers to split by") from None
+    return hash_documents(*_buffers(text.fill_null("")))[:, 0], np.asarray(text.is_null())
+
+
+def _buffers(array: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The bytes of a string array, and where each string ends; the bytes are not copied."""
+    _, offsets, values = array.buffers()
+    if not len(array):
+        return _NO_BYTES, np.empty(0, np.int64)
+    large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    borders = np.frombuffer(offsets, np.int64 if large else np.int32)[array.offset : array.offset + len(array) + 1]
+    data = np.frombuffer(values, np.uint8) if values is not None else _NO_BYTES
+    return data[borders[0] : borders[-1]], borders[1:].astype(np.int64) - int(borders[0])

@@ -1,0 +1,77 @@
+"""Text files with a separator -> documents: one per piece between separators.
+
+The rules of `text` for UTF-8, byte order marks and binary files apply. Empty pieces are left out and counted.
+
+Memory: a chunk and the piece being read; the piece once more while it is cut off.
+
+Start with `read`.
+"""
+
+from collections.abc import Iterator
+
+from piecemill._core import cut_text
+from piecemill.sources.documents import Documents, Place
+from piecemill.sources.packing import Packer, Reading
+from piecemill.sources.remote import open_bytes
+from piecemill.sources.streams import BOM, BrokenStream, ByteStream
+from piecemill.sources.tasks import Task
+from piecemill.sources.text import failure, is_binary, refuse_binary
+
+PLACE: Place = "byte"
+
+
+def cut(file: Task, reading: Reading, size: int) -> list[Task]:
+    """The file is one task: where a piece starts is only known from the start."""
+    return [file]
+
+
+def read(task: Task, packer: Packer) -> Iterator[Documents]:
+    """The documents of one file."""
+    pieces = _Pieces(task, packer)
+    try:
+        with open_bytes(task.paths[0], packer.reading.storage) as file:
+            stream = ByteStream(file, task.packing)
+            for number, chunk in enumerate(stream):
+                if number == 0 and is_binary(chunk):
+                    return refuse_binary(task.paths[0], task, packer)
+                packer.progress(stream.consumed)
+                pieces.feed(chunk)
+                yield from packer.full()
+    except (OSError, BrokenStream) as error:
+        # Whole pieces before the break were handed over; the piece that is broken goes with it.
+        return packer.bad(f"{task.paths[0]}@{pieces.position}", failure(error))
+    pieces.take(last=True)
+
+
+class _Pieces:
+    """Cuts a file into pieces, chunk by chunk."""
+
+    def __init__(self, task: Task, packer: Packer) -> None:
+        self._task, self._packer = task, packer
+        self._separator = (packer.reading.separator or "").encode()
+        self._held = bytearray()
+        self._read = 0
+        self.position = 0
+        "Byte of the unpacked file at which what is held starts."
+
+    def feed(self, chunk: bytes) -> None:
+        """Add the pieces that end in this chunk."""
+        start, self._read = self._read, self._read + len(chunk)
+        if start == 0 and chunk.startswith(BOM):
+            chunk, self.position = chunk[len(BOM) :], len(BOM)
+        # A separator may have begun at the end of what is held.
+        edge = max(0, len(self._held) - len(self._separator) + 1)
+        self._held += chunk
+        if self._held.find(self._separator, edge) >= 0:
+            self.take(last=False)
+
+    def take(self, *, last: bool) -> None:
+        """Add the pieces that are held whole; with `last`, what is held is whole."""
+        text, self._held = bytes(self._held), bytearray()
+        found = cut_text(text, self._separator, self.position, last)
+        (data, ends, starts, empty, (listed, count)), done = found
+        self._packer.bad_many([(self._task.paths[0], reason) for _, reason in listed], count)
+        self._packer.left_out("empty", empty)
+        self._packer.add(data, ends, self._task.first_file, starts)
+        self._held += memoryview(text)[done:]
+        self.position += done

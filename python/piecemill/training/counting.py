@@ -1,0 +1,104 @@
+"""Counting words on an executor: each task is counted where it runs, and its counts are added up here.
+
+The counts of a task travel as the bytes of a counts file (`counts.py`). Addition does not depend on the order, so the
+vocabulary is that of one machine.
+"""
+
+import io
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from piecemill import _core
+from piecemill.errors import PlanError, SplitError
+from piecemill.executors import Executor, check
+from piecemill.sources import Documents, Reading, Source, Tally, Task, read_task
+from piecemill.training.counts import NOTHING, Corpus, add_counts, write_counts
+
+
+@dataclass(frozen=True, slots=True)
+class CountJob:
+    """All that counting a task needs besides the task; can be pickled."""
+
+    reading: Reading
+    split: str
+    memory: int
+    "Bytes for counting, in each worker; beyond them counts go to the disk of the worker."
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCounts:
+    """The words of one task."""
+
+    corpus: Corpus
+    tally: Tally
+    counts: bytes
+    "A counts file."
+
+
+def count_block(block: Documents, add: Callable[..., None], split: str) -> Corpus:
+    """Add the documents of a block to a counter; an error of the split names the document."""
+    try:
+        add(block.data, block.ends)
+    except SplitError as error:
+        raise SplitError(f"{_failing(block, split)}: {error}") from None
+    hashes = _core.hash_documents(block.data, block.ends).sum(axis=0, dtype=np.uint64)
+    return Corpus(len(block), block.nbytes, (int(hashes[0]), int(hashes[1])))
+
+
+def count_task(task: Task, job: CountJob) -> TaskCounts:
+    """The words of one task, on whatever machine this runs."""
+    counter = _core.WordCounter(job.split, job.memory, tempfile.gettempdir())
+    corpus, tally = NOTHING, Tally()
+    for block in read_task(task, job.reading):
+        corpus += count_block(block, counter.add, job.split)
+        tally += block.tally
+        check(tally.source_bytes)
+    file = io.BytesIO()
+    write_counts(counter.finish(), file, split=job.split, corpus=corpus, tally=tally)
+    return TaskCounts(corpus, tally, file.getvalue())
+
+
+def count_on(
+    executor: Executor,
+    source: Source,
+    counter: _core.WordCounter,
+    job: CountJob,
+    on_read: Callable[[Corpus, int], None],
+) -> tuple[Corpus, Tally]:
+    """Count all tasks of `source` on `executor` into `counter`; what was counted, and what was not read.
+
+    `on_read` is called with what has been counted so far and the bytes of the source that were read.
+    """
+    if source.memory is not None:
+        raise PlanError(
+            f"executor={executor.name!r}: {source.tasks[0].paths[0]} is in the memory of this process, where other "
+            "machines cannot read it. Pass files, or executor='local'."
+        )
+    corpus, read = NOTHING, 0
+    tallies: dict[int, Tally] = {}
+    tick = lambda running: on_read(corpus, read + sum(running))  # noqa: E731
+    with closing(executor.map(partial(count_task, job=job), source.tasks, tick)) as results:
+        for task, counted in results:
+            add_counts(io.BytesIO(counted.counts), f"counts of task {task.index}", counter, split=job.split)
+            corpus += counted.corpus
+            read += counted.tally.source_bytes
+            tallies[task.index] = counted.tally
+    tally = source.found
+    for index in sorted(tallies):  # in the order of the corpus: only the first skipped documents are listed
+        tally += tallies[index]
+    return corpus, tally
+
+
+def _failing(block: Documents, split: str) -> str:
+    """The name of the first document that `split` gives up on."""
+    for i in range(len(block)):
+        try:
+            _core.split_text(block.text(i), split)
+        except SplitError:
+            return block.name(i)
+    return block.name(0)
