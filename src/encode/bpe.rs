@@ -204,6 +204,11 @@ impl Characters {
         self.symbols.ids.all().iter().copied().max().unwrap_or(0).max(unknown)
     }
 
+    /// Where a text may be cut; None where unknown characters in a row must stay together.
+    pub fn joined(&self) -> Option<&Joined> {
+        (!self.fuses).then_some(&self.joined)
+    }
+
     /// Where the word that starts at `at` ends: before the next character that no token joins to the one before it.
     #[inline(always)]
     pub fn end(&self, text: &[u8], at: usize) -> usize {

@@ -4,7 +4,7 @@ use super::added::{Added, AddedToken, Finder, Found, Special};
 use super::batch::Worker;
 use super::bpe::{Bytes, Characters};
 use super::normalize::Normalizer;
-use super::scan::{self, ByEnds, ByScanner, ByWordPiece, Drain, Stretch};
+use super::scan::{self, ByEnds, ByJoined, ByScanner, ByWordPiece, Drain, Stretch};
 use super::shared::Shared;
 use super::wordpiece::WordPiece;
 use crate::error::Result;
@@ -267,7 +267,10 @@ impl Encoder {
             Kind::Bytes { model, split } => split.visit(Bytewise { worker, model, stretch, drain }),
             Kind::Characters(model) => {
                 let cut = ByEnds(stretch.text(), |text: &[u8], at| model.end(text, at));
-                scan::encode(worker, &**model, stretch, &cut, None, drain)
+                match model.joined() {
+                    Some(joined) => scan::encode(worker, &**model, stretch, &ByJoined(joined, cut), None, drain),
+                    None => scan::encode(worker, &**model, stretch, &cut, None, drain),
+                }
             }
             Kind::WordPiece(model) => {
                 scan::encode(worker, &**model, stretch, &ByWordPiece(model, stretch.text()), None, drain)
@@ -298,7 +301,7 @@ impl Visitor for Bytewise<'_, '_> {
             let cut = ByEnds(self.stretch.text(), |text: &[u8], _| text.len());
             return scan::encode(self.worker, self.model, self.stretch, &cut, None, self.drain);
         };
-        let cut = ByEnds(self.stretch.text(), |text: &[u8], at| joined.end(text, at, text.len()));
+        let cut = ByJoined(joined, ByEnds(self.stretch.text(), |text: &[u8], at| joined.end(text, at, text.len())));
         scan::encode(self.worker, self.model, self.stretch, &cut, None, self.drain)
     }
 

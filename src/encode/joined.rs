@@ -5,6 +5,7 @@
 //! characters each. Cutting where a pair might be joined is never needed, so the table may say yes too often.
 
 use super::vocabulary::character_len;
+use crate::pretoken::block::BLOCK;
 use std::collections::HashSet;
 
 /// What SentencePiece writes for a space. It is the same as a space here.
@@ -15,6 +16,8 @@ pub struct Joined {
     /// For each byte at the end of a character the bytes that may follow it: pairs of ASCII characters, and the
     /// borders of characters inside tokens that begin or end in the middle of one of the two.
     bytes: Box<[[u64; 4]; 256]>,
+    /// For each two ASCII characters, whether a text can be cut between them: what `bytes` says of them.
+    cuts: Box<[[bool; 128]; 128]>,
     /// Pairs of whole characters of which one at least is beyond ASCII; open addressing, 0 is empty.
     wide: Vec<u64>,
 }
@@ -51,7 +54,13 @@ impl Joined {
             }
             table[at] = pair;
         }
-        Joined { bytes, wide: table }
+        let mut cuts = Box::new([[false; 128]; 128]);
+        for (left, cuts) in cuts.iter_mut().enumerate() {
+            for (right, cut) in cuts.iter_mut().enumerate() {
+                *cut = bytes[left][right / 64] >> (right % 64) & 1 == 0;
+            }
+        }
+        Joined { bytes, cuts, wide: table }
     }
 
     /// The first place after `at` and up to `most` where `text` can be cut. A character starts at `at`.
@@ -75,6 +84,25 @@ impl Joined {
             (last, end) = (next, end + len);
         }
         end
+    }
+
+    /// Bit p is set where a text that goes on with `block` can be cut before its byte p, as far as the block is ASCII.
+    /// (Each place is looked at by itself: `end` has a branch for every byte, of which the last is never foreseen.)
+    #[inline(always)]
+    pub fn starts(&self, block: &[u8; BLOCK]) -> u64 {
+        let mut starts = 0;
+        let mut beyond = 0;
+        for p in 1..BLOCK {
+            let (left, right) = (block[p - 1], block[p]);
+            starts |= u64::from(self.cuts[usize::from(left & 0x7f)][usize::from(right & 0x7f)]) << p;
+        }
+        if !block.is_ascii() {
+            for (p, &byte) in block.iter().enumerate() {
+                beyond |= u64::from(byte >> 7) << p;
+            }
+        }
+        // Up to the first byte beyond ASCII.
+        starts & (beyond ^ beyond.wrapping_sub(1)) >> u32::from(beyond != 0)
     }
 
     #[inline(always)]

@@ -140,6 +140,28 @@ impl Cut for ByWordPiece<'_> {
     }
 }
 
+/// Words between places that no token crosses; their ends a function tells, and many at once `joined` does.
+pub struct ByJoined<'t, F>(pub &'t Joined, pub ByEnds<'t, F>);
+
+impl<F: Fn(&[u8], usize) -> usize> Cut for ByJoined<'_, F> {
+    const IN_BLOCKS: bool = true;
+
+    #[inline(always)]
+    fn bytes(&self) -> &[u8] {
+        self.1.bytes()
+    }
+
+    #[inline(always)]
+    fn end(&self, at: usize) -> usize {
+        self.1.end(at)
+    }
+
+    #[inline(always)]
+    fn starts(&self, _: usize, block: &[u8; BLOCK]) -> u64 {
+        self.0.starts(block)
+    }
+}
+
 /// Words whose ends a function tells.
 pub struct ByEnds<'t, F>(pub &'t [u8], pub F);
 

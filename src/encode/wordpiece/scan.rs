@@ -82,7 +82,9 @@ impl WordPiece {
     /// go there. Gives where they end.
     #[inline(always)]
     pub fn run(&self, text: &[u8], mut at: usize, out: &mut Vec<u32>) -> usize {
-        while out.len() < FULL
+        // So that a worker drains what is here before it is much more.
+        let most = out.len() + FULL;
+        while out.len() < most
             && let Some(id) = self.alone_id(text, at)
         {
             out.push(id);
