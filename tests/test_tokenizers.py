@@ -233,6 +233,19 @@ def test_a_batch_is_decoded_as_its_rows_are():
 # The rest of the surface
 
 
+def test_the_cache_has_a_bound_that_can_be_set_and_ids_do_not_depend_on_it():
+    made = of_bytes((b"a", b"b"), (b"ab", b"c"))
+    texts = [f"abc ab {number} abcab" for number in range(5000)]
+    wanted = made.encode_batch(texts)
+    assert made.cache_bytes == 24 << 20
+    made.cache_bytes = "2KiB"
+    assert made.cache_bytes == 2048
+    assert all(np.array_equal(*pair) for pair in zip(made.encode_batch(texts), wanted, strict=True))
+    by_hf = Tokenizer(made.model, engine="tokenizers")
+    with pytest.raises(TokenizerError, match="engine tokenizers has no such bound"):
+        by_hf.cache_bytes = 1 << 20
+
+
 def test_the_engine_says_which_and_why():
     assert {tokenizer(split).engine.name for split in SPLITS} == {"piecemill"}
     assert tokenizer(CUSTOM).engine.why.startswith("the fastest that can encode it")

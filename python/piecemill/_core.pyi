@@ -160,6 +160,10 @@ class Encoder:
     ) -> Encoder:
         """WordPiece as BERT has it: HF's BertNormalizer, BertPreTokenizer and WordPiece."""
 
+    @property
+    def cache_bytes(self) -> int: ...
+    @cache_bytes.setter
+    def cache_bytes(self, value: int) -> None: ...
     def encode(self, text: str, special: str | Sequence[str]) -> NDArray[np.uint32]:
         """The ids of one text. `special` is "plain", "parse", or the special tokens to parse."""
 

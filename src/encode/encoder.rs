@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::pretoken::Split;
 use crate::pretoken::fast::Scanner;
 use crate::pretoken::split::Visitor;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// A space that is put before a text.
@@ -54,7 +55,7 @@ pub struct Encoder {
     normalizer: Option<Normalizer>,
     added: Added,
     prefix: Prefix,
-    cache_bytes: usize,
+    cache_bytes: AtomicUsize,
     portable: bool,
     largest_id: u32,
     idle: Mutex<Vec<Worker>>,
@@ -91,7 +92,7 @@ impl Encoder {
             normalizer,
             added,
             prefix,
-            cache_bytes,
+            cache_bytes: AtomicUsize::new(cache_bytes),
             portable,
             largest_id,
             idle: Mutex::default(),
@@ -114,10 +115,27 @@ impl Encoder {
     pub fn with_worker<T>(&self, work: impl FnOnce(&mut Worker) -> T) -> T {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = idle().pop();
-        let mut worker = taken.unwrap_or_else(|| Worker::new(self.cache_bytes, self.portable));
+        let bytes = self.cache_bytes();
+        let mut worker = taken.unwrap_or_else(|| Worker::new(bytes, self.portable));
         let result = work(&mut worker);
-        idle().push(worker);
+        let mut idle = idle();
+        // Unless the bound was changed meanwhile.
+        if self.cache_bytes() == bytes {
+            idle.push(worker);
+        }
         result
+    }
+
+    /// Memory that the cache of each thread may take.
+    pub fn cache_bytes(&self) -> usize {
+        self.cache_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Changes that memory, from the next call on: all caches begin anew.
+    pub fn set_cache_bytes(&self, bytes: usize) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        self.cache_bytes.store(bytes, Ordering::Relaxed);
+        idle.clear();
     }
 
     /// Takes the buffers that earlier calls left.

@@ -274,6 +274,17 @@ impl PyEncoder {
         Ok(PyEncoder { encoder: encoder.map_err(to_py)? })
     }
 
+    /// Memory that the cache of each thread may take. Setting it makes all caches begin anew.
+    #[getter]
+    fn cache_bytes(&self) -> usize {
+        self.encoder.cache_bytes()
+    }
+
+    #[setter]
+    fn set_cache_bytes(&self, bytes: usize) {
+        self.encoder.set_cache_bytes(bytes);
+    }
+
     /// The ids of one text.
     fn encode<'py>(&self, py: Python<'py>, text: &str, special: Asked) -> PyResult<Bound<'py, PyArray1<u32>>> {
         // Letting go of the interpreter costs more than a short text.

@@ -9,7 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from piecemill._core import Encoder
 from piecemill.errors import TokenizerError
+from piecemill.sizes import parse_size
 from piecemill.tokenizers.decoding import Decoding
 from piecemill.tokenizers.engines import Encoded, Engine, Parse, choose, load_engine
 from piecemill.tokenizers.models import Model
@@ -192,6 +194,24 @@ class Tokenizer:
         if self._chosen is not None:
             return load_engine(self._model, *self._chosen)
         return choose(self._model, self._asked)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Memory that words seen before may take, for each thread: 24 MiB unless set (a number, or "4MiB").
+
+        Ids do not depend on it. Only the engine `piecemill` has it; other libraries keep as much as they like.
+        """
+        return self._own_encoder().cache_bytes
+
+    @cache_bytes.setter
+    def cache_bytes(self, size: int | str) -> None:
+        self._own_encoder().cache_bytes = parse_size(size, "cache_bytes")
+
+    def _own_encoder(self) -> Encoder:
+        engine = self.engine
+        if not isinstance(encoder := getattr(engine, "encoder", None), Encoder):
+            raise TokenizerError(f"cache_bytes: the engine {engine.name} has no such bound; only piecemill has.")
+        return encoder
 
     # What only byte-level BPE has
 

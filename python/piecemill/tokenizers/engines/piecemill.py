@@ -68,6 +68,7 @@ class PiecemillEngine:
         # The encoder's own methods: a call for one short text takes about a microsecond, a wrapper would double it.
         self.encode = encoder.encode
         self.encode_flat = encoder.encode_flat
+        self.encoder = encoder
 
 
 def _read(model: AnyModel) -> Build | str:
