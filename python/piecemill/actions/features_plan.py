@@ -1,8 +1,9 @@
 """Which features the items get: one flat record that gives flags, TOML keys and help."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from piecemill.errors import PlanError
+from piecemill.plans import option
 
 FAISS_SEED = 1234
 "The seed that faiss takes by itself."
@@ -22,8 +23,8 @@ class FeaturesPlan:
     bins: tuple[str, ...] = ()
     "Numbers to put into equally full bins, such as price=8."
 
-    missing: str | None = None
-    "Value of an item that has none in a column; default: that is an error."
+    missing: tuple[str, ...] = ()
+    "Value of an item that has none in a column: one for all, or column=value; default: that is an error."
 
     semantic_ids: str | None = None
     "A .npy of whole numbers with a row per item; ids in a column of lists are taken with columns."
@@ -49,7 +50,27 @@ class FeaturesPlan:
     seed: int = FAISS_SEED
     "Another seed gives other codebooks and other hashes."
 
+    like: str | None = None
+    "A vocabulary, or a file of items: give each value the code that it has there, and make no coding anew."
+
+    unknown_value: tuple[str, ...] = ()
+    "With like, a value that is not known: error, drop (leave the item out), or a known one; or column= one of these."
+
     def __post_init__(self) -> None:
+        for name in ("missing", "unknown_value"):
+            given = getattr(self, name)
+            listed = () if given is None else (given,) if isinstance(given, str | int) else tuple(given)
+            object.__setattr__(self, name, tuple(map(str, listed)))
+        own = ("key", "embeddings", "semantic_ids", "like", "unknown_value")
+        for field in fields(self) if self.like is not None else ():
+            if field.name not in own and getattr(self, field.name) != field.default:
+                raise PlanError(
+                    f"{option(field.name)}: {option('like', self.like)} takes the coding as it is. Leave it out."
+                )
+        if self.unknown_value and self.like is None:
+            raise PlanError(
+                f"{option('unknown_value')}: every value is known where the coding is made; give it with like."
+            )
         if self.codebooks < 1 or not 1 <= self.bits <= 16:
             raise PlanError(f"codebooks={self.codebooks}, bits={self.bits}: expected 1 or more, and 1 to 16 bits.")
         if self.pca is not None and self.pca < 0:

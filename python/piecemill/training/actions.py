@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from piecemill import _core
 from piecemill.actions.histories import Histories
 from piecemill.actions.items import Items
-from piecemill.actions.tokenizer import ActionTokenizer
+from piecemill.actions.tokenizer import ActionTokenizer, named
 from piecemill.actions.vocabulary import ActionVocabulary
 from piecemill.errors import PlanError, SourceError, TrainingError
 from piecemill.machine import memory_now
@@ -112,7 +112,7 @@ def train_actions(
         merges=np.empty((0, 2), np.uint32),
         priority=[0] * (sum(len(np.unique(column)) for column in items.codes.T) + 1),
         columns=items.columns,
-        labels=tuple(None if names is None else tuple(map(str, names)) for names in items.labels),
+        labels=named(items.labels),
     )
     least = initial.n_init_feats
     if plan.vocab_size < least:
