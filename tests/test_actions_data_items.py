@@ -66,7 +66,7 @@ def test_numbers_of_0_and_more_stay_and_others_are_numbered_in_ascending_order()
 
 def test_text_in_a_csv_is_numbers_only_where_every_value_is_written_as_one(tmp_path):
     (tmp_path / "i.csv").write_text("item,a,b,c\nx,10,10,1\ny,9,09,1.5\n")
-    with pytest.raises(SourceError, match=r"column 'c': found numbers such as 1\.5, .* \(bins=c=8\), or name"):
+    with pytest.raises(SourceError, match=r"column 'c': found numbers such as 1\.5, .* \(bins='c=8'\), or name"):
         Items.of(tmp_path / "i.csv")
     items = Items.of(tmp_path / "i.csv", columns=["a", "b", "c"])
     assert items.codes.tolist() == [[10, 1, 0], [9, 0, 1]]

@@ -52,6 +52,11 @@ def option(name: str, value: Any = None) -> str:
     return name + ("" if value is None else "=..." if value is ... else f"={value!r}")
 
 
+def by_place(in_python: str, in_shell: str) -> str:
+    """What to do, said to whom reads it: someone who writes Python, or who runs commands."""
+    return in_shell if _flags.get() else in_python
+
+
 def check_same(where: str, name: str, old: Any, new: Any) -> None:
     """PlanError if a field of the plan that something was begun with is another now; says what differs in it."""
     if old == new:

@@ -5,14 +5,15 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from piecemill.actions import commands_encode, commands_features
+from piecemill import command
+from piecemill.actions import commands_encode, commands_features, folders
 from piecemill.command import Flag, print_result
 from piecemill.errors import PlanError
 from piecemill.training.actions_plan import ActionsPlan
 
 app = App(name="actions", help="Vocabularies and tokens of recommender action sequences (ActionPiece).")
 
-
+command.FOLDERS.extend(folders.FOLDERS)
 app.command(commands_features.split)
 app.command(commands_features.features)
 

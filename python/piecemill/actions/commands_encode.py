@@ -15,6 +15,7 @@ def encode(
     *,
     tokenizer: Path,
     out: Path,
+    force: Flag = False,
     items: Path | None = None,
     unknown_value: tuple[str, ...] = (),
     vocab_size: int | None = None,
@@ -32,6 +33,8 @@ def encode(
         A folder or file written by `piecemill actions train`, or a published vocabulary file.
     out
         File (jsonl) or folder (npy, shards) to write; it must not be there yet.
+    force
+        Replace what an earlier `actions encode` wrote at OUT.
     items
         The items of today, in place of those saved with the vocabulary; their values get its codes, by name.
     unknown_value
@@ -48,7 +51,7 @@ def encode(
 
     loaded = _load(tokenizer, vocab_size, items, unknown_value)
     with Display(quiet=quiet) as display:
-        done = encode_histories(histories, loaded, out, plan, on_progress=display)
+        done = encode_histories(histories, loaded, out, plan, force=force, on_progress=display)
     per_action = (
         "" if done["tokens"] is None else f", {done['tokens']:,} tokens ({done['tokens'] / done['actions']:.2f} each)"
     )

@@ -25,6 +25,8 @@ def read_embeddings(path: str) -> NDArray[Any]:
     """The array of a .npy file, not yet in memory."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror}.") from None
     except (ValueError, EOFError) as error:
         raise SourceError(f"{path}: not a .npy file of numbers: {error}.") from None
     if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiu":

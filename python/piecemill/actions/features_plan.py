@@ -72,15 +72,20 @@ class FeaturesPlan:
                 f"{option('unknown_value')}: every value is known where the coding is made; give it with like."
             )
         if self.codebooks < 1 or not 1 <= self.bits <= 16:
-            raise PlanError(f"codebooks={self.codebooks}, bits={self.bits}: expected 1 or more, and 1 to 16 bits.")
+            raise PlanError(
+                f"{option('codebooks', self.codebooks)}, {option('bits', self.bits)}: expected 1 or more, and 1 to "
+                "16 bits."
+            )
         if self.pca is not None and self.pca < 0:
-            raise PlanError(f"pca={self.pca}: expected a number of components, or 0 for none.")
+            raise PlanError(f"{option('pca', self.pca)}: expected a number of components, or 0 for none.")
         if not 0 <= self.seed < 1 << 31:
-            raise PlanError(f"seed={self.seed}: expected 0 to 2147483647.")
+            raise PlanError(f"{option('seed', self.seed)}: expected 0 to 2147483647.")
         if self.hash_buckets not in ("auto", "none") and not (
             self.hash_buckets.isdigit() and 1 <= int(self.hash_buckets) <= MAX_BUCKETS
         ):
-            raise PlanError(f"hash_buckets={self.hash_buckets!r}: expected auto, none, or 1 to {MAX_BUCKETS:,}.")
+            raise PlanError(
+                f"{option('hash_buckets', self.hash_buckets)}: expected auto, none, or 1 to {MAX_BUCKETS:,}."
+            )
         for one in self.bins:
             parse_bin(one)
 
@@ -89,5 +94,5 @@ def parse_bin(text: str) -> tuple[str, int]:
     """The column and the number of bins in `price=8`."""
     column, _, count = text.rpartition("=")
     if not column or not count.isdigit() or not 2 <= int(count) <= 1 << 16:
-        raise PlanError(f"bins={text!r}: expected a column and 2 bins or more, such as price=8.")
+        raise PlanError(f"{option('bins', text)}: expected a column and 2 bins or more, such as price=8.")
     return column, int(count)

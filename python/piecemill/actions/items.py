@@ -176,7 +176,7 @@ def items_of(table: pa.Table, origin: Origin, key: str, columns: Sequence[str] |
         if origin.kind in TEXT_FORMATS and columns is None and (part := fraction_in(taken)) is not None:
             raise SourceError(
                 f"{origin.name}, column {column!r}: found numbers such as {part}, expected text or whole numbers. Put "
-                f"them into bins (bins={column}=8), or name the columns to take."
+                f"them into bins ({option('bins', f'{column}=8')}), or name the columns to take."
             )
         numbers, meaning = _coded(taken, column, keys, origin, empty[column])
         codes.append(numbers)
@@ -249,7 +249,7 @@ def values_coding(
 
 
 def by_column(
-    given: str | int | Sequence[Any] | None, columns: Sequence[str], known: Sequence[str], option: str
+    given: str | int | Sequence[Any] | None, columns: Sequence[str], known: Sequence[str], what: str
 ) -> dict[str, Any]:
     """What `given` says of each of `columns`: a value for all, or `name=value` for one; None where nothing is said.
 
@@ -261,7 +261,7 @@ def by_column(
     alone = [one for one in listed if not isinstance(one, str) or "=" not in one]
     if len(alone) > 1:
         raise PlanError(
-            f"{option}: {alone[0]!r} and {alone[1]!r} for all columns; give one, and others as column=value."
+            f"{option(what)}: {alone[0]!r} and {alone[1]!r} for all columns; give one, and others as column=value."
         )
     said.update(dict.fromkeys(columns, alone[0]) if alone else {})
     for one in listed:
@@ -270,7 +270,9 @@ def by_column(
             continue
         own = [column for column in columns if name in (column, re.sub(r"(_\d+|\[-?\d+\])$", "", column))]
         if not own and name not in known:
-            raise PlanError(f"{option}={one!r}: no column {name!r}; the columns are {', '.join(map(repr, columns))}.")
+            raise PlanError(
+                f"{option(what, one)}: no column {name!r}; the columns are {', '.join(map(repr, columns))}."
+            )
         said.update(dict.fromkeys(own, value))
     return said
 

@@ -79,6 +79,11 @@ class ActionTokenizer:
         return self.vocabulary.size + 2
 
     @property
+    def vocab_size(self) -> int:
+        """Tokens of the vocabulary, padding counted and bos and eos not; `model_size` counts them too."""
+        return self.vocabulary.size
+
+    @property
     def known_items(self) -> Items:
         """The items; an error where there are none."""
         if self.items is None:
@@ -272,6 +277,13 @@ class ActionTokenizer:
         values, valid = self.decode_batch(np.array(list(ids), np.int64)[np.newaxis])
         return tuple(values[0].tolist()) if valid[0] else None
 
+    def names(self, features: Sequence[int] | None) -> dict[str, str] | None:
+        """What `decode` gave, by name: the value of every column; None of None, which is no item."""
+        if features is None:
+            return None
+        vocabulary = self.vocabulary
+        return {vocabulary.column_name(c): vocabulary.value_name(c, code) for c, code in enumerate(features)}
+
     def decode_batch(self, ids: NDArray[Any]) -> tuple[Ints, NDArray[np.bool_]]:
         """The feature values of many rows of ids, each up to its eos, and which of them are valid items."""
         ids = np.asarray(ids)
@@ -330,6 +342,10 @@ class ActionTokenizer:
         return self._segmenter.given(permuted, np.arange(len(permuted)), cut - (stops - starts), cut, threads=threads)
 
     def _one(self, sequence: Any) -> tuple[NDArray[Any], Ints]:
+        if isinstance(sequence, str | bytes):
+            raise TokenizerError(
+                f"sequence: found the text {sequence!r}, expected a list of item keys. Put a single key in a list."
+            )
         ids = np.asarray(sequence)
         items = ids if ids.ndim == 2 else self.known_items.index(list(sequence))
         return items, np.array([len(items)])
