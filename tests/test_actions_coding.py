@@ -175,3 +175,21 @@ def test_embeddings_get_the_codes_that_the_codebooks_gave(tmp_path):
         code_like(other, old)
     with pytest.raises(SourceError, match="codebooks cannot be read"):
         embeddings.Codebooks.from_json({"mean": {"type": "<f4", "shape": [3], "base64": "AAAA"}})
+
+
+def test_several_values_become_features_of_the_commonest_first():
+    genres = ["Action|Comedy", "Comedy", None, "War|Action|Comedy", "Drama"]
+    table = pa.table({"item": list("abcde"), "genres": genres})
+    items = make_items(table, many=("genres=2",), hash_buckets="none")
+    shown = items.table().to_pydict()
+    assert shown["genres_0"] == ["Comedy", "Comedy", "(none)", "Comedy", "Drama"]
+    assert shown["genres_1"] == ["Action", "(none)", "(none)", "Action", "(none)"]
+    assert items.made["values_left_out"] == {"genres": 1}
+    lists = pa.table({"item": list("abcde"), "genres": [(one or "").split("|") for one in genres]})
+    assert make_items(lists, many=("genres=2",), hash_buckets="none").codes.tolist() == items.codes.tolist()
+    new = code_like(pa.table({"item": ["n"], "genres": ["Comedy|Action"]}), items)
+    assert new.codes.tolist() == items.codes[:1].tolist()
+    with pytest.raises(SourceError, match="genres_0='Noir'"):
+        code_like(pa.table({"item": ["n"], "genres": ["Comedy|Noir"]}), items)
+    with pytest.raises(PlanError, match="many='genres': expected a column and 1 to 64 features"):
+        make_items(table, many=("genres",))

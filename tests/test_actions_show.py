@@ -122,7 +122,7 @@ def test_lines_and_arrays_hold_the_tokens_of_each_history(small, tmp_path):
 
 
 def test_options_that_contradict_each_other_are_refused():
-    with pytest.raises(PlanError, match="Give seed=... too"):
+    with pytest.raises(PlanError, match=r"Give seed=\.\.\. too"):
         EncodePlan(epoch=2)
     with pytest.raises(PlanError, match="Leave out seed and marks"):
         EncodePlan(to="shards", seed=1)

@@ -72,7 +72,7 @@ def code_like(
     if isinstance(found, Items):
         rows = _Coded(found, coding, origin)
     else:
-        names = [_column_in(one["from"]) for one in coding["columns"] if one["kind"] in ("values", "bins")]
+        names = [_column_in(one["from"]) for one in coding["columns"] if one["kind"] in ("values", "bins", "many")]
         if isinstance(found, Mapping) and not isinstance(found, pa.Table):
             found, key = from_mapping(found, names, origin.name), ""
         rows = _Raw(as_table(found, origin.name), coding, origin, key, names, embeddings, semantic_ids)
@@ -204,6 +204,9 @@ class _Raw:
 
     def texts(self, one: Mapping[str, Any]) -> Any:
         """The values of a column as text, null where there is none."""
+        if one["kind"] == "many":
+            lists = value_lists(self._table, one["from"], one["separator"], self.origin)
+            return pa.array(in_slots(lists, one["order"], one["slots"])[one["slot"]], pa.large_string())
         column, element = pick(self._table.column_names, one["from"])
         values = plain(self._table.column(column or one["from"]))
         if element is not None and one.get("width"):
@@ -442,6 +445,36 @@ def read_ids(path: str, count: int) -> Ints:
             f"{count:,} items in their order."
         )
     return np.array(ids, np.int64)
+
+
+def value_lists(table: pa.Table, column: str, separator: str, origin: Origin) -> list[list[str]]:
+    """The values of each item in a column of lists, or of text with `separator` between values; each once."""
+    if column not in table.column_names:
+        known = ", ".join(map(repr, table.column_names))
+        raise SourceError(f"{origin.name}: no column {column!r}; its columns are {known}.")
+    values = plain(table.column(column))
+    if pa.types.is_large_string(values.type):
+        values = pc.split_pattern(values, separator)
+    elif not pa.types.is_large_list(values.type):
+        raise SourceError(
+            f"{origin.name}, column {column!r}: found {values.type}, expected lists, or text with {separator!r} "
+            "between values."
+        )
+    rows = ([str(value).strip() for value in row or () if value is not None] for row in values.to_pylist())
+    return [list(dict.fromkeys(filter(None, row))) for row in rows]
+
+
+def in_slots(lists: list[list[str]], order: Sequence[str], slots: int) -> list[list[str]]:
+    """Values in so many columns: those of an item in the given order, (none) behind the last of them.
+
+    A value that is not in the order comes first, so that it cannot go unseen.
+
+    >>> in_slots([["b", "a"], ["c"]], ["a", "b"], 2)
+    [['a', 'c'], ['b', '(none)']]
+    """
+    rank = {value: place for place, value in enumerate(order)}
+    ordered = [sorted(values, key=lambda value: rank.get(value, -1)) for values in lists]
+    return [[values[slot] if slot < len(values) else "(none)" for values in ordered] for slot in range(slots)]
 
 
 def numbers_of(table: pa.Table, column: str, origin: Origin) -> NDArray[np.float64]:

@@ -1,11 +1,12 @@
 """Features: what is known of the items -> one code per item and column.
 
-Columns come in this order: codes of embeddings (`pq_0`, ...), semantic ids (`id_0`, ...), columns of the table, numbers
-in bins, and last `hash`, which tells apart items that are equal in all others.
+Columns come in this order: codes of embeddings (`pq_0`, ...), semantic ids (`id_0`, ...), columns of the table, columns
+of several values, numbers in bins, and last `hash`, which tells apart items that are equal in all others.
 
 Start with `make_items`.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,21 +16,32 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from piecemill.actions.coding import code_like, coding_of, collisions, hash_feature, numbers_of, read_ids, vectors_of
+from piecemill.actions.coding import (
+    code_like,
+    coding_of,
+    collisions,
+    hash_feature,
+    in_slots,
+    numbers_of,
+    read_ids,
+    value_lists,
+    vectors_of,
+)
 from piecemill.actions.embeddings import Codebooks, quantize, whiten
-from piecemill.actions.features_plan import FeaturesPlan, parse_bin
+from piecemill.actions.features_plan import FeaturesPlan, parse_bin, parse_many
 from piecemill.actions.histories import Histories
 from piecemill.actions.items import (
     KEY_NAMES,
     Items,
     as_keys,
     by_column,
+    encode,
     items_of,
     keys_alone,
     row_per_item,
     values_coding,
 )
-from piecemill.actions.tables import Origin, as_table, find_column, pick, read_table
+from piecemill.actions.tables import Origin, as_table, find_column, read_table
 from piecemill.errors import PlanError, SourceError
 from piecemill.plans import option
 
@@ -59,6 +71,7 @@ def make_items(source: Any, *, plan: FeaturesPlan | None = None, train: Any = No
     key = find_column(table.column_names, KEY_NAMES, plan.key, origin.name, "key")
     keys = as_keys(table.column(key), origin.name, key)
     wanted = [*plan.columns, *(parse_bin(one)[0] for one in plan.bins), *filter(None, [plan.embeddings])]
+    wanted += [parse_many(one)[0] for one in plan.many]
     npy = plan.semantic_ids is not None or (plan.embeddings or "").endswith(".npy")
     table, made = row_per_item(table, keys, key, wanted, origin, npy=npy)
     if made:
@@ -72,13 +85,18 @@ def make_items(source: Any, *, plan: FeaturesPlan | None = None, train: Any = No
         made["embeddings"] = told
     if plan.semantic_ids is not None:
         parts.append(_semantic_ids(plan.semantic_ids, len(keys)))
-    special = {pick(table.column_names, parse_bin(one)[0])[0] for one in plan.bins} | {key, plan.embeddings}
+    special = {key, plan.embeddings, *(parse_bin(one)[0] for one in plan.bins)}
+    special |= {parse_many(one)[0] for one in plan.many}
     others = [] if parts else [name for name in table.column_names if name not in special]
     if plan.columns or others:
         # By name a column is what it is called; all there are must be fit to be taken.
         rest = table.select([key, *others]) if not plan.columns else table
         taken = items_of(rest, origin, key, plan.columns or None, plan.missing)
         parts.append((list(taken.columns), taken.codes, list(taken.labels), (taken.coding or {})["columns"]))
+    for one in plan.many:
+        part, left_out = _several(table, one, origin)
+        parts.append(part)
+        made.setdefault("values_left_out", {})[parse_many(one)[0]] = left_out
     binned = [parse_bin(one)[0] for one in plan.bins]
     empty = by_column(plan.missing, binned, table.column_names, "missing")
     parts += [_binned(table, one, keys, empty[name], origin) for one, name in zip(plan.bins, binned, strict=True)]
@@ -114,6 +132,11 @@ def as_text(items: Items, out: Path | str) -> str:
         return "\n".join(lines)
     if made.get("repeated_rows"):
         lines.append(f"note: {made['repeated_rows']:,} rows say again what was said of an item")
+    lines += [
+        f"note: {count:,} values of {name} are left out: their items have more than there are features"
+        for name, count in made.get("values_left_out", {}).items()
+        if count
+    ]
     if told := made.get("embeddings"):
         kept = (
             f"{told['components']} components with {told['variance']:.1%} of the variance" if told["pca"] else "no PCA"
@@ -159,7 +182,7 @@ def items_at(path: str) -> Items:
 
 
 def _of_mapping(source: Any, plan: FeaturesPlan, origin: Origin) -> Items:
-    wrong = [name for name in ("bins", "semantic_ids", "embeddings") if getattr(plan, name)]
+    wrong = [name for name in ("bins", "many", "semantic_ids", "embeddings") if getattr(plan, name)]
     if wrong:
         raise PlanError(f"{origin.name}: {', '.join(wrong)} need a table with a row per item, found a mapping.")
     return Items.of(source, columns=plan.columns or None, missing=plan.missing)
@@ -240,6 +263,24 @@ def _semantic_ids(path: str, count: int) -> Part:
 def _numbered(kind: str, name: str, codes: NDArray[np.int64], **more: Any) -> dict[str, Any]:
     """The coding of a column whose codes have no names."""
     return {**values_coding(name, None, codes, **more), "kind": kind}
+
+
+def _several(table: pa.Table, text: str, origin: Origin) -> tuple[Part, int]:
+    """A column of several values as some features of one, and how many values did not find a place."""
+    column, slots, separator = parse_many(text)
+    lists = value_lists(table, column, separator, origin)
+    counts = Counter(value for values in lists for value in values)
+    order = sorted(counts, key=lambda value: (-counts[value], value))
+    names = [f"{column}_{slot}" for slot in range(slots)]
+    codes, labels, coding = [], [], []
+    for slot, (name, values) in enumerate(zip(names, in_slots(lists, order, slots), strict=True)):
+        numbers, meaning = encode(pa.array(values, pa.large_string()), name)
+        codes.append(numbers)
+        labels.append(meaning)
+        own = {"kind": "many", "slot": slot, "slots": slots, "separator": separator, "order": order}
+        coding.append({**values_coding(name, meaning, numbers, made_from=column), **own})
+    left_out = sum(max(0, len(values) - slots) for values in lists)
+    return (names, np.stack(codes, axis=1), labels, coding), left_out
 
 
 def _binned(table: pa.Table, text: str, keys: Any, missing: str | None, origin: Origin) -> Part:

@@ -1,5 +1,6 @@
 """Which features the items get: one flat record that gives flags, TOML keys and help."""
 
+import re
 from dataclasses import dataclass, fields
 
 from piecemill.errors import PlanError
@@ -22,6 +23,9 @@ class FeaturesPlan:
 
     bins: tuple[str, ...] = ()
     "Numbers to put into equally full bins, such as price=8."
+
+    many: tuple[str, ...] = ()
+    "Columns of several values, such as genres=3: that many features, of the commonest. Lists, or text with | between."
 
     missing: tuple[str, ...] = ()
     "Value of an item that has none in a column: one for all, or column=value; default: that is an error."
@@ -88,6 +92,8 @@ class FeaturesPlan:
             )
         for one in self.bins:
             parse_bin(one)
+        for one in self.many:
+            parse_many(one)
 
 
 def parse_bin(text: str) -> tuple[str, int]:
@@ -96,3 +102,15 @@ def parse_bin(text: str) -> tuple[str, int]:
     if not column or not count.isdigit() or not 2 <= int(count) <= 1 << 16:
         raise PlanError(f"{option('bins', text)}: expected a column and 2 bins or more, such as price=8.")
     return column, int(count)
+
+
+def parse_many(text: str) -> tuple[str, int, str]:
+    """The column, the number of features and what stands between values in `genres=3` or `tags=2;`.
+
+    >>> parse_many("genres=3"), parse_many("tags=2, ")
+    (('genres', 3, '|'), ('tags', 2, ', '))
+    """
+    match = re.fullmatch(r"(.+)=(\d+)(\D*)", text)
+    if match is None or not 1 <= int(match[2]) <= 64:
+        raise PlanError(f"{option('many', text)}: expected a column and 1 to 64 features, such as genres=3.")
+    return match[1], int(match[2]), match[3] or "|"
