@@ -19,12 +19,12 @@ from piecemill import _core
 from piecemill.actions.histories import Histories
 from piecemill.actions.items import Items
 from piecemill.actions.tokenizer import ActionTokenizer, named
+from piecemill.actions.training_plan import ActionsPlan
 from piecemill.actions.vocabulary import ActionVocabulary
 from piecemill.errors import PlanError, SourceError, TrainingError
 from piecemill.machine import memory_now
 from piecemill.plans import by_place, option, with_options
 from piecemill.sizes import show_count, show_seconds
-from piecemill.training.actions_plan import ActionsPlan
 from piecemill.training.remaining import Moment, Remaining
 from piecemill.training.stages import Stages
 
