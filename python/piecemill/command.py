@@ -3,9 +3,8 @@
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import fields
 from typing import Annotated, Any
 
 from cyclopts import Group, Parameter, Token
@@ -13,26 +12,6 @@ from cyclopts import Group, Parameter, Token
 from piecemill.sources.options import SourceOptions
 
 Flag = Annotated[bool, Parameter(negative=())]
-
-
-@dataclass(frozen=True, slots=True)
-class FolderKind:
-    """A kind of folder that `show` and `check` know beside prepared ones; the room that writes it tells them."""
-
-    is_at: Callable[[Path], bool]
-    describe: Callable[[Path], dict[str, Any]]
-    as_text: Callable[[dict[str, Any]], str]
-    problems: Callable[[Path], list[str]]
-    "What is not as it was written; none if all is well."
-
-
-FOLDERS: list[FolderKind] = []
-
-
-def kind_of(path: Path) -> FolderKind | None:
-    """Which of the registered kinds of folder lies at `path`, if any."""
-    return next((kind for kind in FOLDERS if path.is_dir() and kind.is_at(path)), None)
-
 
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
 

@@ -5,15 +5,13 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from piecemill import command
-from piecemill.actions import commands_encode, commands_features, folders
+from piecemill.actions import commands_encode, commands_features
 from piecemill.actions.training_plan import ActionsPlan
 from piecemill.command import Flag, print_result
 from piecemill.errors import PlanError
 
 app = App(name="actions", help="Vocabularies and tokens of recommender action sequences (ActionPiece).")
 
-command.FOLDERS.extend(folders.FOLDERS)
 app.command(commands_features.split)
 app.command(commands_features.features)
 

@@ -51,7 +51,7 @@ class ActionShards:
 
     def check(self) -> list[str]:
         """Every file that is not what was written, with what is wrong; none if all is well."""
-        return problems_in(self.folder, self.manifest, content=True)
+        return _problems(self.folder, self.manifest, content=True)
 
 
 def write_action_shards(
@@ -108,7 +108,7 @@ def open_action_shards(folder: str | os.PathLike[str]) -> ActionShards:
             f"{folder / MANIFEST}: kind {manifest.get('kind')!r}, format {manifest.get('format')!r}; this version of "
             f"Piecemill reads actions of format {FORMAT}. {expected}"
         )
-    problems = problems_in(folder, manifest, content=False)
+    problems = _problems(folder, manifest, content=False)
     if problems:
         raise ShardError(f"{folder}: {'; '.join(problems)}. Restore the folder from a copy, or write it again.")
     items, ends, table = (np.load(folder / name, mmap_mode="r") for name in (ITEMS, ENDS, TABLE))
@@ -118,8 +118,7 @@ def open_action_shards(folder: str | os.PathLike[str]) -> ActionShards:
     return ActionShards(folder, items, np.asarray(ends), np.ascontiguousarray(table), tokenizer, manifest, identity)
 
 
-def problems_in(folder: Path, manifest: Mapping[str, Any], *, content: bool) -> list[str]:
-    """Every file that is not what the manifest says, by its size, and with `content` by its bytes."""
+def _problems(folder: Path, manifest: Mapping[str, Any], *, content: bool) -> list[str]:
     found = []
     for name, entry in manifest.get("files", {}).items():
         path = folder / name

@@ -7,17 +7,17 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from piecemill.command import kind_of, print_result
+from piecemill.command import print_result
 from piecemill.shards.export import ExportPlan
 
 
 def show(what: str, *, engine: str | None = None, split: str | None = None, json: bool = False) -> None:
-    """Say what WHAT is: prepared shards, a tokenizer with the engine that encodes and why, or a folder of actions.
+    """Say what WHAT is: prepared shards, or a tokenizer, with the engine that encodes and why.
 
     Parameters
     ----------
     what
-        A folder written by `prepare`, `train`, `actions train` or `actions encode`, a tokenizer file, or a hub id.
+        A folder written by `piecemill prepare` or `piecemill train`, a tokenizer file, or a Hugging Face hub id.
     engine
         Of a tokenizer: force piecemill, tokenizers, sentencepiece or tiktoken.
     split
@@ -28,10 +28,7 @@ def show(what: str, *, engine: str | None = None, split: str | None = None, json
     from piecemill.shards.show import as_text, describe
     from piecemill.tokenizers import describing, load_tokenizer
 
-    if (kind := kind_of(Path(what))) is not None:
-        found = kind.describe(Path(what))
-        print_result(found if json else kind.as_text(found))
-    elif Path(what).is_dir() and engine is None:
+    if Path(what).is_dir() and engine is None:
         found = describe(what)
         print_result(found if json else as_text(found))
     else:
@@ -40,12 +37,12 @@ def show(what: str, *, engine: str | None = None, split: str | None = None, json
 
 
 def check(folder: Path, *, sample: int = 1000, json: bool = False) -> None:
-    """Compare every byte of FOLDER, prepared or of actions, with what was written; exit 1 and say where if it differs.
+    """Compare every byte of prepared FOLDER with what was written; exit 1 and say where if it differs.
 
     Parameters
     ----------
     folder
-        A folder written by `piecemill prepare`, `actions train` or `actions encode --to shards`.
+        A folder written by `piecemill prepare`.
     sample
         Documents of each split to decode and compare with the hash of their text.
     json
@@ -53,11 +50,6 @@ def check(folder: Path, *, sample: int = 1000, json: bool = False) -> None:
     """
     from piecemill.shards.check import as_json, as_text, check_shards
 
-    if (kind := kind_of(folder)) is not None:
-        wrong = kind.problems(folder)
-        told = "\n".join(f"{folder}: {one}" for one in wrong) or f"{folder} is sound"
-        print_result({"folder": str(folder), "sound": not wrong, "problems": wrong} if json else told)
-        sys.exit(1 if wrong else 0)
     found = check_shards(folder, sample=sample)
     print_result(as_json(found) if json else as_text(found))
     if not found.sound:
