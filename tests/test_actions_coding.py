@@ -86,9 +86,7 @@ def test_codes_made_by_another_coding_are_matched_by_name_or_refused(vocabulary)
 def test_unknown_values_are_an_error_that_names_them_or_follow_a_rule(vocabulary, tmp_path):
     like = ActionTokenizer.load(vocabulary).items
     new = shop([("x", "a", 8.0), ("y", "f", 9.0), ("z", "q", 9.0), ("w", "a", 9.0)])
-    with pytest.raises(
-        SourceError, match=r"'x' has cat='a'.*'a' \(2 items\), 'q' \(1 items\); known are 'b', 'd', 'f'"
-    ):
+    with pytest.raises(SourceError, match=r"'x' has cat='a'.*'a' \(2 items\), 'q' \(1 item\); known are 'b', 'd', 'f'"):
         code_like(new, like)
     assert code_like(new, like, unknown_value="drop").keys == ["y"]
     assert code_like(new, like, unknown_value="cat=b").codes[:, 0].tolist() == [0, 2, 0, 0]

@@ -387,21 +387,22 @@ def _unknown(rows: _Raw | _Coded, one: Mapping[str, Any], unknown: NDArray[np.bo
             f"{len(one['values']):,} values of {one['name']!r} is free to tell it apart ({int(unknown.sum()):,} such "
             f"items). Train anew with more hash buckets, or let them share one."
         )
+    instead = option("unknown_value", f"{one['name']}={_names(one)[0]}")
     taken = (shown[int(at)] for at in np.flatnonzero(unknown))
     values = [value.as_py() if isinstance(value, pa.Scalar) else int(value) for value in taken]
     if one["kind"] == "bins" or values[0] is None:
         return (
             f"{rows.origin.at(row)}: the item {item!r} has no {one['name']!r} ({int(unknown.sum()):,} items have "
-            f"none), and the items to be coded alike all had one. Fill it in; {rules}, and a value that is "
-            f"known, such as {_names(one)[0]!r}, is taken instead."
+            f"none), and the items to be coded alike all had one. Fill it in; {rules}, "
+            f"{instead} takes a known value instead."
         )
     counted = Counter(map(str, values)).most_common()
-    told = ", ".join(f"{value!r} ({count:,} items)" for value, count in counted[:_NAMED])
+    told = ", ".join(f"{value!r} ({count:,} item{'s' * (count > 1)})" for value, count in counted[:_NAMED])
     more = f" and {len(counted) - _NAMED:,} more" if len(counted) > _NAMED else ""
     return (
         f"{rows.origin.at(row)}: the item {item!r} has {one['name']}={str(values[0])!r}, which the coding does not "
         f"know. Unknown values: {told}{more}; known are {_some(_names(one))}. Train anew with these items; {rules}, "
-        f"and a value that is known is taken instead."
+        f"{instead} takes a known value instead."
     )
 
 
