@@ -22,8 +22,8 @@ from measure import machine
 from piecemill.actions import ActionTokenizer, Items, leave_out, max_items, read_interactions
 from piecemill.actions.batches import action_batches
 from piecemill.actions.shards import write_action_shards
+from piecemill.actions.training import train_actions
 from piecemill.reference import segments
-from piecemill.training.actions import train_actions
 
 RUNS = 5
 HISTORY = 20

@@ -35,7 +35,7 @@ from measure import append, machine, measure, read, record
 from piecemill import __version__
 from piecemill._core import LearnedActions, Progress, train_actions
 from piecemill.actions import ActionTokenizer, ActionVocabulary, Histories, Items
-from piecemill.training.actions import MERGE_COST, initial_tokens, moment, rows_of
+from piecemill.actions.training import MERGE_COST, initial_tokens, moment, rows_of
 from piecemill.training.remaining import Moment
 from tables_actions import DATA, QUESTIONS
 

@@ -24,7 +24,7 @@ def vectors(rows=300, width=16, seed=0):
 
 def test_whitened_components_are_uncorrelated_with_variance_1_and_come_largest_first():
     raw = vectors()
-    white, share = embeddings.whiten(raw, 5)
+    white, share, _ = embeddings.whiten(raw, 5)
     np.testing.assert_allclose(np.cov(white.T), np.eye(5), atol=1e-4)
     # The definition by another way: the singular value decomposition of the centred vectors.
     left, sizes, _ = np.linalg.svd(raw - raw.mean(axis=0, dtype=np.float64), full_matrices=False)
@@ -43,7 +43,7 @@ def test_components_are_as_many_as_the_vectors_span_and_no_more():
 
 
 def test_blocks_of_rows_do_not_change_the_components(monkeypatch):
-    whole, _ = embeddings.whiten(vectors(), 8)
+    whole, *_ = embeddings.whiten(vectors(), 8)
     monkeypatch.setattr(embeddings, "_BLOCK", 7)
     np.testing.assert_allclose(embeddings.whiten(vectors(), 8)[0], whole, atol=1e-4)
 
@@ -66,7 +66,7 @@ def test_codes_are_those_of_faiss_itself(faiss):
     index.add(white)
     inside = faiss.downcast_index(faiss.extract_index_ivf(index))
     want = faiss.rev_swig_ptr(inside.invlists.get_codes(0), 400).reshape(400, 1)
-    assert embeddings.quantize(white, learn_from, codebooks=1, bits=8).tolist() == want.tolist()
+    assert embeddings.quantize(white, learn_from, codebooks=1, bits=8)[0].tolist() == want.tolist()
 
 
 @pytest.mark.parametrize("bits", [3, 4, 5])
@@ -79,7 +79,7 @@ def test_codes_of_fewer_bits_are_unpacked_as_faiss_packs_them(faiss, bits):
     index.add(white)
     inside = faiss.downcast_index(faiss.extract_index_ivf(index))
     packed = faiss.rev_swig_ptr(inside.invlists.get_codes(0), 200 * inside.code_size).reshape(200, -1).copy()
-    found = embeddings.quantize(white, np.arange(200), codebooks=3, bits=bits)
+    found = embeddings.quantize(white, np.arange(200), codebooks=3, bits=bits)[0]
     centroids = faiss.vector_to_array(inside.pq.centroids).reshape(3, 1 << bits, 2)
     chosen = np.hstack([centroids[book][found[:, book]] for book in range(3)])
     np.testing.assert_array_equal(chosen, inside.pq.decode(packed))
@@ -87,11 +87,11 @@ def test_codes_of_fewer_bits_are_unpacked_as_faiss_packs_them(faiss, bits):
 
 def test_codes_are_the_same_every_time_by_seed_whatever_the_threads(faiss):
     white = vectors(300, 8)
-    first = embeddings.quantize(white, np.arange(300), codebooks=4, bits=4)
+    first = embeddings.quantize(white, np.arange(300), codebooks=4, bits=4)[0]
     faiss.omp_set_num_threads(2)
-    assert embeddings.quantize(white, np.arange(300), codebooks=4, bits=4).tolist() == first.tolist()
+    assert embeddings.quantize(white, np.arange(300), codebooks=4, bits=4)[0].tolist() == first.tolist()
     assert faiss.omp_get_max_threads() == 2
-    assert embeddings.quantize(white, np.arange(300), codebooks=4, bits=4, seed=5).tolist() != first.tolist()
+    assert embeddings.quantize(white, np.arange(300), codebooks=4, bits=4, seed=5)[0].tolist() != first.tolist()
 
 
 @needs_faiss

@@ -11,7 +11,7 @@ import pytest
 from piecemill.actions import features, histories, interactions, tables
 from piecemill.actions import items as items_room
 from piecemill.actions.items import Items
-from piecemill.errors import SourceError
+from piecemill.errors import PlanError, SourceError
 
 ROWS = {"0007": ["red", 12, True], "0005": ["blue", 3, False], "0009": ["red", 7, True]}
 CODES = [[1, 12, 1], [0, 3, 0], [1, 7, 1]]
@@ -66,7 +66,7 @@ def test_numbers_of_0_and_more_stay_and_others_are_numbered_in_ascending_order()
 
 def test_text_in_a_csv_is_numbers_only_where_every_value_is_written_as_one(tmp_path):
     (tmp_path / "i.csv").write_text("item,a,b,c\nx,10,10,1\ny,9,09,1.5\n")
-    with pytest.raises(SourceError, match=r"column 'c': found numbers such as 1\.5, .* \(bins=c=8\), or name"):
+    with pytest.raises(SourceError, match=r"column 'c': found numbers such as 1\.5, .* \(bins='c=8'\), or name"):
         Items.of(tmp_path / "i.csv")
     items = Items.of(tmp_path / "i.csv", columns=["a", "b", "c"])
     assert items.codes.tolist() == [[10, 1, 0], [9, 0, 1]]
@@ -141,7 +141,7 @@ def test_saved_items_come_back_and_are_readable(tmp_path):
         (pa.table({"item": [1, 2, 1], "x": [1, 1, 1]}), {}, "the key 1 of row 0 stands in row 2 again"),
         (pa.table({"item": [1, None], "x": [1, 1]}), {}, "row 1: no key"),
         (pa.table({"item": [1, 2], "x": ["a", None]}), {}, r"row 1: the item 2 has no 'x' \(1 items have none\)"),
-        (pa.table({"item": [1, 2], "x": [1, None]}), {"missing": "?"}, "missing='\\?' does not fit the column 'x'"),
+        (pa.table({"item": [1, 2], "x": [True, None]}), {"missing": "?"}, "the missing value '\\?' is no bool"),
         (pa.table({"item": [0.5], "x": [1]}), {}, "keys are double"),
         (17, {}, "found int, expected a mapping"),
     ],
@@ -161,3 +161,13 @@ def test_a_missing_value_in_a_file_has_a_line(tmp_path):
     (tmp_path / "i.csv").write_text('item,brand\n"a\nb",x\n\nc,\n')
     with pytest.raises(SourceError, match=r"i\.csv, line 5: the item 'c' has no 'brand'"):
         Items.of(tmp_path / "i.csv")
+
+
+def test_the_value_for_what_is_missing_can_differ_by_column():
+    table = pa.table({"item": ["a", "b", "c"], "year": [1990, None, 5], "genre": [None, "x", "y"]})
+    items = Items.of(table, missing=["unknown", "year=-1"])
+    assert items.labels == ([-1, 5, 1990], ["unknown", "x", "y"])
+    # A word among whole numbers: the numbers become text, in the order of numbers.
+    assert Items.of(table, missing="unknown").labels == (["5", "1990", "unknown"], ["unknown", "x", "y"])
+    with pytest.raises(PlanError, match="missing='yeer=1': no column 'yeer'"):
+        Items.of(table, missing=["yeer=1"])

@@ -48,7 +48,7 @@ def test_a_token_is_shown_as_its_features(small):
     assert [entry["where"] for entry in describe(small, tokens=[0, 1])["tokens"]] == ["padding", "feature"]
     assert "colour=red  size=small" in as_text(found)
     found["plan"]["corpus"] = {"items": 3}
-    assert "plan     counts=published   corpus.items=3\n" in as_text(found)
+    assert "plan     counts=published\n" in as_text(found)
 
 
 def test_use_counts_what_the_histories_hold(small):
@@ -116,13 +116,13 @@ def test_lines_and_arrays_hold_the_tokens_of_each_history(small, tmp_path):
     encode_histories(HISTORIES, small, tmp_path / "c.jsonl", EncodePlan(marks=True))
     first = json.loads((tmp_path / "c.jsonl").read_text().splitlines()[0])["ids"]
     assert first == [small.bos, *small.encode(HISTORIES[0]).tolist(), small.eos]
-    with pytest.raises(TokenizerError, match="something is there already"):
+    with pytest.raises(PlanError, match="something is there already"):
         encode_histories(HISTORIES, small, tmp_path / "b", EncodePlan(to="npy"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "b", "c.jsonl"]
 
 
 def test_options_that_contradict_each_other_are_refused():
-    with pytest.raises(PlanError, match="Give a seed too"):
+    with pytest.raises(PlanError, match=r"Give seed=\.\.\. too"):
         EncodePlan(epoch=2)
     with pytest.raises(PlanError, match="Leave out seed and marks"):
         EncodePlan(to="shards", seed=1)
@@ -141,7 +141,7 @@ def test_the_commands_say_what_the_verbs_do(small, saved):
     done = piecemill(*encode, "--out", "shards", "--to", "shards", cwd=saved)
     assert done.stdout == "3 histories, 6 actions in shards\n", done.stderr
     done = piecemill(*encode, "--out", "shards", "--to", "shards", cwd=saved)
-    assert (done.returncode, "something is there already" in done.stderr) == (1, True)
+    assert (done.returncode, "something is there already" in done.stderr) == (2, True)
     done = piecemill("actions", "show", "tok", "--histories", "seqs.txt", "--json", cwd=saved)
     assert json.loads(done.stdout) == json.loads(json.dumps(describe(small, HISTORIES)))
     done = piecemill("actions", "show", "tok", "5", "7", cwd=saved)

@@ -16,8 +16,8 @@ from action_cases import random_corpus
 from command import PIECEMILL, piecemill, start
 from piecemill.actions.histories import Histories
 from piecemill.actions.items import Items
+from piecemill.actions.training import ActionsProgress
 from piecemill.errors import PlanError, SourceError, TrainingError
-from piecemill.training.actions import ActionsProgress
 from piecemill.training.remaining import Moment, Remaining
 
 FEATURES = {"shirt": ["cotton", "blue"], "socks": ["cotton", "red"], "hat": ["wool", "red"]}

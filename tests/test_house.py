@@ -51,6 +51,13 @@ def test_the_map_in_the_readme_is_true(room):
     assert built(room) - named == set(), "there, but not named in the README"
 
 
+def test_training_of_actions_is_in_their_room_and_training_knows_nothing_of_it():
+    rooms = HOUSE / "python" / "piecemill"
+    assert (rooms / "actions" / "training.py").exists()
+    knows = [path.name for path in (rooms / "training").glob("*.py") if "piecemill.actions" in path.read_text()]
+    assert not knows
+
+
 def test_no_file_is_over_600_lines():
     sources = [path for path in tracked() if path.suffix in (".py", ".pyi", ".rs")]
     long = {str(path): count for path in sources if (count := path.read_bytes().count(b"\n")) > 600}

@@ -12,13 +12,13 @@ from piecemill._core import __version__
 
 if TYPE_CHECKING:
     from piecemill.actions.tokenizer import ActionTokenizer
+    from piecemill.actions.training import train_actions
+    from piecemill.actions.training_plan import ActionsPlan
     from piecemill.preparing import PreparePlan, Summary, prepare
     from piecemill.pretraining import PretrainPlan, PretrainSummary, pretrain
     from piecemill.shards import Shards, open_shards
     from piecemill.tokenizers import Tokenizer, load_tokenizer
     from piecemill.training import TrainPlan, count_words, train_bpe
-    from piecemill.training.actions import train_actions
-    from piecemill.training.actions_plan import ActionsPlan
 
 __all__ = [
     "ActionTokenizer",
@@ -43,8 +43,8 @@ __all__ = [
 # Verbs are imported when first used: `import piecemill` costs nothing, and a loader never pays for a trainer.
 _ROOMS = {
     "ActionTokenizer": "piecemill.actions.tokenizer",
-    "ActionsPlan": "piecemill.training.actions_plan",
-    "train_actions": "piecemill.training.actions",
+    "ActionsPlan": "piecemill.actions.training_plan",
+    "train_actions": "piecemill.actions.training",
     "Shards": "piecemill.shards",
     "open_shards": "piecemill.shards",
     "PreparePlan": "piecemill.preparing",

@@ -20,6 +20,7 @@ from piecemill.actions import commands as actions
 from piecemill.command import Flag, as_flags, print_result
 from piecemill.errors import PiecemillError, PlanError, SplitError
 from piecemill.executors import ExecutorOptions, PartOptions
+from piecemill.plans import speaking_flags
 from piecemill.preparing.plan import PreparePlan
 from piecemill.pretraining import commands as pretraining
 from piecemill.shards import commands as shards
@@ -244,7 +245,8 @@ def run() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr has it: a file name need not be Unicode
     try:
-        app.meta()
+        with speaking_flags():
+            app.meta()
     except (PlanError, SplitError) as error:
         _fail(error, 2)
     except (PiecemillError, OSError) as error:

@@ -1,6 +1,9 @@
 """Plans: what the records of options of all commands share."""
 
 import difflib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -21,6 +24,37 @@ def with_options(plan: P, options: dict[str, Any]) -> P:
             raise PlanError(f"unknown option {name!r}; {hint}")
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
     return replace(plan, **given)  # type: ignore[type-var]
+
+
+_flags = ContextVar("flags", default=False)
+"Whether options are flags of a command here, and not arguments of Python."
+
+
+@contextmanager
+def speaking_flags() -> Iterator[None]:
+    """Inside, messages name options as the command line does."""
+    token = _flags.set(True)
+    try:
+        yield
+    finally:
+        _flags.reset(token)
+
+
+def option(name: str, value: Any = None) -> str:
+    """An option as one would write it where the reader is: as an argument, or as a flag; `...` for any value.
+
+    >>> option("on_bad_row", "skip"), option("time", ...), option("items")
+    ("on_bad_row='skip'", 'time=...', 'items')
+    """
+    if _flags.get():
+        shown = "" if value is None else " ..." if value is ... else f" {value}"
+        return f"--{name.replace('_', '-')}{shown}"
+    return name + ("" if value is None else "=..." if value is ... else f"={value!r}")
+
+
+def by_place(in_python: str, in_shell: str) -> str:
+    """What to do, said to whom reads it: someone who writes Python, or who runs commands."""
+    return in_shell if _flags.get() else in_python
 
 
 def check_same(where: str, name: str, old: Any, new: Any) -> None:

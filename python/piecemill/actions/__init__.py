@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from piecemill.actions.batches import action_batches
+    from piecemill.actions.coding import code_like
     from piecemill.actions.features import make_items
     from piecemill.actions.features_plan import FeaturesPlan
     from piecemill.actions.histories import Histories, Split, k_core, leave_out, max_items, show_report
@@ -16,16 +17,20 @@ if TYPE_CHECKING:
     from piecemill.actions.items import Items
     from piecemill.actions.shards import open_action_shards, write_action_shards
     from piecemill.actions.tokenizer import ActionTokenizer
+    from piecemill.actions.training import train_actions
+    from piecemill.actions.training_plan import ActionsPlan
     from piecemill.actions.vocabulary import ActionVocabulary
 
 __all__ = [
     "ActionTokenizer",
     "ActionVocabulary",
+    "ActionsPlan",
     "FeaturesPlan",
     "Histories",
     "Items",
     "Split",
     "action_batches",
+    "code_like",
     "k_core",
     "leave_out",
     "make_items",
@@ -33,6 +38,7 @@ __all__ = [
     "open_action_shards",
     "read_interactions",
     "show_report",
+    "train_actions",
     "write_action_shards",
 ]
 
@@ -40,12 +46,15 @@ __all__ = [
 _FILES = {
     "ActionTokenizer": "tokenizer",
     "ActionVocabulary": "vocabulary",
+    "ActionsPlan": "training_plan",
     "FeaturesPlan": "features_plan",
     "Items": "items",
     "action_batches": "batches",
+    "code_like": "coding",
     "make_items": "features",
     "open_action_shards": "shards",
     "read_interactions": "interactions",
+    "train_actions": "training",
     "write_action_shards": "shards",
 }
 

@@ -6,12 +6,11 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from piecemill.actions import commands_encode, commands_features
+from piecemill.actions.training_plan import ActionsPlan
 from piecemill.command import Flag, print_result
 from piecemill.errors import PlanError
-from piecemill.training.actions_plan import ActionsPlan
 
 app = App(name="actions", help="Vocabularies and tokens of recommender action sequences (ActionPiece).")
-
 
 app.command(commands_features.split)
 app.command(commands_features.features)
@@ -45,9 +44,9 @@ def train(
     json
         Print the result as JSON.
     """
+    from piecemill.actions.training import as_json, as_text, train_actions
     from piecemill.actions.vocabulary import file_at
     from piecemill.progress import Display
-    from piecemill.training.actions import as_json, as_text, train_actions
 
     target = file_at(out)
     if target.exists() and not force:  # before the work, not after it

@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from piecemill.actions.encoding_plan import EncodePlan
 from piecemill.command import Flag, print_result
+from piecemill.errors import PlanError
 
 
 def encode(
@@ -14,7 +15,9 @@ def encode(
     *,
     tokenizer: Path,
     out: Path,
+    force: Flag = False,
     items: Path | None = None,
+    unknown_value: tuple[str, ...] = (),
     vocab_size: int | None = None,
     quiet: Flag = False,
     json: Flag = False,
@@ -30,8 +33,12 @@ def encode(
         A folder or file written by `piecemill actions train`, or a published vocabulary file.
     out
         File (jsonl) or folder (npy, shards) to write; it must not be there yet.
+    force
+        Replace what an earlier `actions encode` wrote at OUT.
     items
-        The items, for a vocabulary file that has none beside it.
+        The items of today, in place of those saved with the vocabulary; their values get its codes, by name.
+    unknown_value
+        A value of --items that the vocabulary does not know: error, drop (the item), or a known one; or column=one.
     vocab_size
         Use only the first so many tokens of the vocabulary.
     quiet
@@ -42,9 +49,9 @@ def encode(
     from piecemill.actions.encoding import encode_histories
     from piecemill.progress import Display
 
-    loaded = _load(tokenizer, vocab_size, items)
+    loaded = _load(tokenizer, vocab_size, items, unknown_value)
     with Display(quiet=quiet) as display:
-        done = encode_histories(histories, loaded, out, plan, on_progress=display)
+        done = encode_histories(histories, loaded, out, plan, force=force, on_progress=display)
     per_action = (
         "" if done["tokens"] is None else f", {done['tokens']:,} tokens ({done['tokens'] / done['actions']:.2f} each)"
     )
@@ -94,8 +101,9 @@ def show(
     print_result(found if json else as_text(found))
 
 
-def _load(tokenizer: Path, vocab_size: int | None, items: Path | None) -> Any:
-    from piecemill.actions.items import Items
+def _load(tokenizer: Path, vocab_size: int | None, items: Path | None, unknown_value: tuple[str, ...] = ()) -> Any:
     from piecemill.actions.tokenizer import ActionTokenizer
 
-    return ActionTokenizer.load(tokenizer, vocab_size, items=None if items is None else Items.of(items))
+    if unknown_value and items is None:
+        raise PlanError("--unknown-value: is for the values of --items, which is not given.")
+    return ActionTokenizer.load(tokenizer, vocab_size, items=items, unknown_value=unknown_value)

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from piecemill.actions.features_plan import FeaturesPlan
 from piecemill.command import Flag, print_result
 from piecemill.errors import PlanError
+from piecemill.plans import option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,15 @@ class SplitPlan:
 
     format: Literal["auto", "parquet", "arrow", "csv", "tsv", "jsonl", "recbole", "lines"] = "auto"
     "Format of the file; default: by its name. lines: user item item ..., one history a line."
+
+    delimiter: str | None = None
+    "What stands between two cells of a text file, such as ';', '::' or tab; default: by name and first line."
+
+    header: str | None = None
+    "Names of the columns, user,item,rating,time, of a file whose first line is a row. u.data, ratings.dat: not needed."
+
+    time_format: str | None = None
+    "Form of dates that are not ISO, such as %d/%m/%Y."
 
     rating: str | None = None
     "Column of the rating, for min_rating; default: rating, overall, or another usual name."
@@ -60,9 +70,9 @@ class SplitPlan:
 
     def __post_init__(self) -> None:
         if self.k_core < 0:
-            raise PlanError(f"k_core={self.k_core}: expected 1 or more, or 0 for all users and items.")
+            raise PlanError(f"{option('k_core', self.k_core)}: expected 1 or more, or 0 for all users and items.")
         if self.max_history is not None and self.max_history < 1:
-            raise PlanError(f"max_history={self.max_history}: expected 1 or more.")
+            raise PlanError(f"{option('max_history', self.max_history)}: expected 1 or more.")
 
 
 def split(
@@ -102,6 +112,9 @@ def split(
         duplicates=plan.duplicates,
         repeats=plan.repeats,
         on_bad_row=plan.on_bad_row,
+        delimiter=plan.delimiter,
+        header=plan.header,
+        time_format=plan.time_format,
     )
     if plan.items is not None:
         histories = histories.over(keys_alone(plan.items), unknown=plan.unknown)

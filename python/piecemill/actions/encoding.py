@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,8 +17,9 @@ from piecemill.actions.encoding_plan import EncodePlan
 from piecemill.actions.histories import Histories
 from piecemill.actions.shards import write_action_shards
 from piecemill.actions.tokenizer import ActionTokenizer, Ids, Ints
-from piecemill.errors import TokenizerError
-from piecemill.files import new_file, new_folder
+from piecemill.errors import PlanError, TokenizerError
+from piecemill.files import new_file, new_folder, unique
+from piecemill.plans import by_place
 from piecemill.shards.format import token_dtype
 
 # Histories encoded at a time: bounded memory, and Ctrl-C is heard in between.
@@ -48,16 +51,24 @@ def encode_histories(
     out: str | os.PathLike[str],
     plan: EncodePlan | None = None,
     *,
+    force: bool = False,
     on_progress: Callable[[EncodeProgress], None] | None = None,
 ) -> dict[str, Any]:
     """Write the tokens of `histories` (as `Histories.of` takes them) at `out`, whole or not at all; says what was done.
+
+    `force` replaces what an earlier call wrote there, and nothing else.
 
     The row of a history, which its draws depend on, is its place among the histories.
     """
     plan = plan or EncodePlan()
     target = Path(out)
+    if target.exists() and not (force and _is_ours(target)):
+        whose = " that `actions encode` did not write. Choose another name." if force else ""
+        remedy = f" already. Choose another name; {by_place('force=True', '--force')} replaces it."
+        raise PlanError(f"{target}: something is there{whose or remedy}")
     if target.exists():
-        raise TokenizerError(f"{target}: something is there already. Choose another name, or remove it first.")
+        with replaced(target) as aside:
+            return encode_histories(histories, tokenizer, aside, plan, on_progress=on_progress) | {"out": str(target)}
     if plan.to == "shards":
         shards = write_action_shards(histories, tokenizer, target, unknown=plan.unknown)
         counts = {"histories": len(shards), "actions": len(shards.items), "tokens": None}
@@ -77,6 +88,38 @@ def encode_histories(
         ) from error
     counts = {"histories": len(over), "actions": len(over.items), "tokens": tokens}
     return {"out": str(target), **counts, "report": over.report, "plan": asdict(plan)}
+
+
+def _is_ours(target: Path) -> bool:
+    """Whether `target` looks like something that encoding writes, so that replacing it loses nothing else."""
+    if target.is_file():
+        with open(target, "rb") as file:
+            return file.read(9) in (b"", b'{"user": ')
+    there = {path.name for path in target.iterdir()}
+    return there <= {"ids.npy", "ends.npy"} or there == {
+        "items.npy",
+        "ends.npy",
+        "table.npy",
+        "tokenizer",
+        "manifest.json",
+    }
+
+
+@contextmanager
+def replaced(target: Path) -> Iterator[Path]:
+    """A name to write at that takes the place of `target` once all is written."""
+    aside = target.with_name(unique(target.name))
+    try:
+        yield aside
+        old = target.with_name(unique(target.name))
+        target.rename(old)
+        aside.rename(target)
+        shutil.rmtree(old) if old.is_dir() else old.unlink()
+    finally:
+        if aside.is_dir():
+            shutil.rmtree(aside)
+        else:
+            aside.unlink(missing_ok=True)
 
 
 def chunks(histories: Histories) -> Iterator[tuple[int, Ints, Ints]]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from piecemill.errors import PlanError
+from piecemill.plans import option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +24,16 @@ class EncodePlan:
 
     def __post_init__(self) -> None:
         if self.to not in ("jsonl", "npy", "shards"):
-            raise PlanError(f"to={self.to!r}: expected jsonl, npy or shards.")
+            raise PlanError(f"{option('to', self.to)}: expected jsonl, npy or shards.")
         if self.unknown not in ("stop", "drop"):
-            raise PlanError(f"unknown={self.unknown!r}: expected stop or drop.")
+            raise PlanError(f"{option('unknown', self.unknown)}: expected stop or drop.")
         if self.seed is None and self.epoch:
-            raise PlanError(f"epoch={self.epoch}: epochs differ only where segmentation is random. Give a seed too.")
+            raise PlanError(
+                f"{option('epoch', self.epoch)}: epochs differ only where segmentation is random. Give "
+                f"{option('seed', ...)} too."
+            )
         if self.to == "shards" and (self.seed is not None or self.marks):
             raise PlanError(
-                "to=shards: shards hold items, which batches segment anew each epoch. Leave out seed and marks."
+                f"{option('to', 'shards')}: shards hold items, which batches segment anew each epoch. Leave out "
+                f"{option('seed')} and {option('marks')}."
             )

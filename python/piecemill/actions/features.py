@@ -1,31 +1,52 @@
 """Features: what is known of the items -> one code per item and column.
 
-Columns come in this order: codes of embeddings (`pq_0`, ...), semantic ids (`id_0`, ...), columns of the table, numbers
-in bins, and last `hash`, which tells apart items that are equal in all others.
+Columns come in this order: codes of embeddings (`pq_0`, ...), semantic ids (`id_0`, ...), columns of the table, columns
+of several values, numbers in bins, and last `hash`, which tells apart items that are equal in all others.
 
 Start with `make_items`.
 """
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
-from math import gcd
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from piecemill._core import hash_documents
-from piecemill.actions.embeddings import check_finite, quantize, read_embeddings, whiten
-from piecemill.actions.features_plan import FeaturesPlan, parse_bin
+from piecemill.actions.coding import (
+    code_like,
+    coding_of,
+    collisions,
+    hash_feature,
+    in_slots,
+    numbers_of,
+    read_ids,
+    value_lists,
+    vectors_of,
+)
+from piecemill.actions.embeddings import Codebooks, quantize, whiten
+from piecemill.actions.features_plan import FeaturesPlan, parse_bin, parse_many
 from piecemill.actions.histories import Histories
-from piecemill.actions.items import KEY_NAMES, Items, as_keys, items_of, keys_alone
-from piecemill.actions.tables import Origin, as_table, find_column, pick, plain, read_table
+from piecemill.actions.items import (
+    KEY_NAMES,
+    Items,
+    as_keys,
+    by_column,
+    encode,
+    items_of,
+    keys_alone,
+    row_per_item,
+    values_coding,
+)
+from piecemill.actions.tables import Origin, as_table, find_column, read_table
 from piecemill.errors import PlanError, SourceError
+from piecemill.plans import option
 
-Part = tuple[list[str], NDArray[np.int64], list[list[Any] | None]]
+Part = tuple[list[str], NDArray[np.int64], list[list[Any] | None], list[dict[str, Any]]]
+"Names of columns, codes, labels, and the coding that makes the same of other items."
 
 
 def make_items(source: Any, *, plan: FeaturesPlan | None = None, train: Any = None, **options: Any) -> Items:
@@ -41,31 +62,44 @@ def make_items(source: Any, *, plan: FeaturesPlan | None = None, train: Any = No
     if plan is not None and options:
         raise PlanError(f"plan and {', '.join(options)}: give one or the other.")
     plan = plan or FeaturesPlan(**options)
+    if plan.like is not None:
+        return _like(source, plan)
     origin = Origin.of(source, None, "items")
     if isinstance(source, Items | Mapping) or origin.kind == "json":
         return _finished(_of_mapping(source, plan, origin), plan, {})
     table = read_table(source) if origin.path is not None else as_table(source, origin.name)
     key = find_column(table.column_names, KEY_NAMES, plan.key, origin.name, "key")
     keys = as_keys(table.column(key), origin.name, key)
-    table, made = _row_per_item(table, keys, key, plan, origin)
+    wanted = [*plan.columns, *(parse_bin(one)[0] for one in plan.bins), *filter(None, [plan.embeddings])]
+    wanted += [parse_many(one)[0] for one in plan.many]
+    npy = plan.semantic_ids is not None or (plan.embeddings or "").endswith(".npy")
+    table, made = row_per_item(table, keys, key, wanted, origin, npy=npy)
     if made:
         keys = as_keys(table.column(key), origin.name, key)
         origin = Origin(origin.name, None, origin.kind)  # its rows are items now, and no longer lines
     parts: list[Part] = []
+    books: Codebooks | None = None
     if plan.embeddings is not None:
-        part, told = _embedded(table, keys, plan, origin, train)
+        part, told, books = _embedded(table, keys, plan, origin, train)
         parts.append(part)
         made["embeddings"] = told
     if plan.semantic_ids is not None:
         parts.append(_semantic_ids(plan.semantic_ids, len(keys)))
-    special = {pick(table.column_names, parse_bin(one)[0])[0] for one in plan.bins} | {key, plan.embeddings}
+    special = {key, plan.embeddings, *(parse_bin(one)[0] for one in plan.bins)}
+    special |= {parse_many(one)[0] for one in plan.many}
     others = [] if parts else [name for name in table.column_names if name not in special]
     if plan.columns or others:
         # By name a column is what it is called; all there are must be fit to be taken.
         rest = table.select([key, *others]) if not plan.columns else table
         taken = items_of(rest, origin, key, plan.columns or None, plan.missing)
-        parts.append((list(taken.columns), taken.codes, list(taken.labels)))
-    parts += [_binned(table, one, keys, plan.missing, origin) for one in plan.bins]
+        parts.append((list(taken.columns), taken.codes, list(taken.labels), (taken.coding or {})["columns"]))
+    for one in plan.many:
+        part, left_out = _several(table, one, origin)
+        parts.append(part)
+        made.setdefault("values_left_out", {})[parse_many(one)[0]] = left_out
+    binned = [parse_bin(one)[0] for one in plan.bins]
+    empty = by_column(plan.missing, binned, table.column_names, "missing")
+    parts += [_binned(table, one, keys, empty[name], origin) for one, name in zip(plan.bins, binned, strict=True)]
     if not parts:
         raise SourceError(
             f"{origin.name}: no column beside the key {key!r}; expected at least one feature of the items."
@@ -75,36 +109,11 @@ def make_items(source: Any, *, plan: FeaturesPlan | None = None, train: Any = No
         twice = next(name for name in names if names.count(name) > 1)
         raise PlanError(f"columns: {twice!r} would be there twice; name it once.")
     labels = [one for part in parts for one in part[2]]
-    items = Items(keys.to_pylist(), np.concatenate([part[1] for part in parts], axis=1), tuple(names), tuple(labels))
-    return _finished(items, plan, made)
-
-
-def collisions(codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], dict[str, int]]:
-    """How many items before each are equal to it in all columns, and counts of such items."""
-    _, group, sizes = np.unique(codes, axis=0, return_inverse=True, return_counts=True)
-    order = np.argsort(group.reshape(-1), kind="stable")
-    rank = np.empty(len(codes), np.int64)
-    rank[order] = np.arange(len(codes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    shared = sizes[sizes > 1]
-    counts = {"distinct": len(sizes), "collisions": len(shared), "colliding_items": int(shared.sum())}
-    return rank, {**counts, "largest_collision": int(sizes.max())}
-
-
-def hash_feature(codes: NDArray[np.int64], rank: NDArray[np.int64], buckets: int, seed: int) -> NDArray[np.int64]:
-    """A bucket for each item: equal items get different ones, as if drawn by lot.
-
-    Item number k of those that share their codes gets element k of a permutation of the buckets that hangs on the codes
-    and the seed alone, so an item keeps its bucket when others are added after it.
-    """
-    told = np.ascontiguousarray(np.column_stack([codes, np.full(len(codes), seed, np.int64)]).astype("<i8"))
-    width = told.shape[1] * 8
-    hashes = hash_documents(told.view(np.uint8).reshape(-1), np.arange(1, len(told) + 1, dtype=np.int64) * width)
-    # start + k * step runs through all buckets before it comes back, if the step has no divisor in common with them.
-    steps = np.array([step for step in range(1, max(buckets, 2)) if gcd(step, buckets) == 1], np.uint64)
-    start = (hashes[:, 0] % np.uint64(buckets)).astype(np.int64)
-    step = steps[hashes[:, 1] % np.uint64(len(steps))].astype(np.int64)
-    chosen: NDArray[np.int64] = (start + rank * step) % buckets
-    return chosen
+    codes = np.concatenate([part[1] for part in parts], axis=1)
+    coding: dict[str, Any] = {"columns": [one for part in parts for one in part[3]]}
+    if books is not None:
+        coding["embeddings"] = books.to_json()
+    return _finished(Items(keys.to_pylist(), codes, tuple(names), tuple(labels), {}, coding), plan, made)
 
 
 def as_text(items: Items, out: Path | str) -> str:
@@ -114,8 +123,20 @@ def as_text(items: Items, out: Path | str) -> str:
     )
     lines = [f"{len(items):,} items with {len(items.columns)} features in {out}; values: {values}"]
     made = items.made
+    if "like" in made:
+        if made["dropped"]:
+            lines.append(f"note: {made['dropped']:,} items with unknown values were left out")
+        if made["shared_hashes"]:
+            lines.append(f"note: {made['shared_hashes']:,} items share their hash with an item that is equal to them")
+        lines += [f"note: {count:,} unknown values of {name}" for name, count in made["unknown_values"].items()]
+        return "\n".join(lines)
     if made.get("repeated_rows"):
         lines.append(f"note: {made['repeated_rows']:,} rows say again what was said of an item")
+    lines += [
+        f"note: {count:,} values of {name} are left out: their items have more than there are features"
+        for name, count in made.get("values_left_out", {}).items()
+        if count
+    ]
     if told := made.get("embeddings"):
         kept = (
             f"{told['components']} components with {told['variance']:.1%} of the variance" if told["pca"] else "no PCA"
@@ -139,8 +160,29 @@ def as_text(items: Items, out: Path | str) -> str:
     return "\n".join(lines)
 
 
+def _like(source: Any, plan: FeaturesPlan) -> Items:
+    """Items with the codes of those that `plan.like` names."""
+    return code_like(
+        source,
+        items_at(str(plan.like)),
+        key=plan.key,
+        embeddings=plan.embeddings,
+        semantic_ids=plan.semantic_ids,
+        unknown_value=plan.unknown_value,
+    )
+
+
+def items_at(path: str) -> Items:
+    """The items of a vocabulary, or those of a file that `actions features` wrote."""
+    from piecemill.actions.tokenizer import ActionTokenizer
+
+    if path.endswith(".parquet") and Path(path).is_file():
+        return Items.load(path)
+    return ActionTokenizer.load(path).known_items
+
+
 def _of_mapping(source: Any, plan: FeaturesPlan, origin: Origin) -> Items:
-    wrong = [name for name in ("bins", "semantic_ids", "embeddings") if getattr(plan, name)]
+    wrong = [name for name in ("bins", "many", "semantic_ids", "embeddings") if getattr(plan, name)]
     if wrong:
         raise PlanError(f"{origin.name}: {', '.join(wrong)} need a table with a row per item, found a mapping.")
     return Items.of(source, columns=plan.columns or None, missing=plan.missing)
@@ -162,6 +204,7 @@ def _finished(items: Items, plan: FeaturesPlan, made: dict[str, Any]) -> Items:
                 f"{items.keys[row]!r}. Take {largest:,} or more, or auto."
             )
     codes, columns, labels = items.codes, items.columns, items.labels
+    coding = coding_of(items)
     if buckets:
         if "hash" in columns:
             raise PlanError(
@@ -169,65 +212,19 @@ def _finished(items: Items, plan: FeaturesPlan, made: dict[str, Any]) -> Items:
             )
         hashed = hash_feature(codes, rank, buckets, plan.seed)
         codes, columns, labels = np.column_stack([codes, hashed]), (*columns, "hash"), (*labels, None)
+        coding["columns"] = [
+            *coding["columns"],
+            {**_numbered("hash", "hash", hashed), "buckets": buckets, "seed": plan.seed},
+        ]
     options = {name: list(one) if isinstance(one, tuple) else one for name, one in asdict(plan).items()}
-    return Items(items.keys, codes, columns, labels, {"plan": options, **made, "hash": {**counts, "buckets": buckets}})
-
-
-def _row_per_item(
-    table: pa.Table, keys: Any, key: str, plan: FeaturesPlan, origin: Origin
-) -> tuple[pa.Table, dict[str, Any]]:
-    """The first row of every item, once it is sure that the other rows say the same."""
-    coded = keys.dictionary_encode()
-    number = np.asarray(coded.indices).astype(np.int64)
-    count = len(coded.dictionary)
-    if count == len(keys):
-        return table, {}
-    if plan.semantic_ids is not None or (plan.embeddings or "").endswith(".npy"):
-        again = int(np.argmax(number != np.arange(len(number))))
-        raise SourceError(f"{origin.at(again)}: the item {keys[again].as_py()!r} again; a .npy needs one row per item.")
-    first = np.empty(count, np.int64)
-    first[number[::-1]] = np.arange(len(keys))[::-1]
-    before = pa.array(first[number])
-    wanted = [*plan.columns, *(parse_bin(one)[0] for one in plan.bins), *filter(None, [plan.embeddings])]
-    names = [pick(table.column_names, one)[0] or one for one in wanted] or table.column_names
-    for name in dict.fromkeys(names):
-        if name not in table.column_names or name == key:
-            continue
-        values = plain(table.column(name))
-        if pa.types.is_nested(values.type):
-            raise SourceError(
-                f"{origin.name}: {name!r} holds lists and items stand in several rows; give one row per item."
-            )
-        same = pc.equal(values, values.take(before))
-        both = pc.and_(pc.is_null(values), pc.is_null(values.take(before)))
-        differs = ~np.asarray(pc.or_(same.fill_null(False), both))
-        if differs.any():
-            row = int(np.argmax(differs))
-            raise SourceError(
-                f"{origin.at(row)}: the item {keys[row].as_py()!r} has {name}={values[row].as_py()!r}, but it had "
-                f"{values[int(first[number[row]])].as_py()!r} before. Take columns that say one thing of an item."
-            )
-    return table.take(first), {"repeated_rows": len(keys) - count}
+    told = {"plan": options, **made, "hash": {**counts, "buckets": buckets}}
+    return Items(items.keys, codes, columns, labels, told, coding)
 
 
 def _embedded(
     table: pa.Table, keys: Any, plan: FeaturesPlan, origin: Origin, train: Any
-) -> tuple[Part, dict[str, Any]]:
-    name = str(plan.embeddings)
-    if name in table.column_names:
-        vectors, name = _list_column(plain(table.column(name)), name, origin), f"{origin.name}, column {name!r}"
-    else:
-        if not name.endswith(".npy"):
-            known = ", ".join(map(repr, table.column_names))
-            raise PlanError(
-                f"embeddings={name!r}: neither a .npy file nor a column of {origin.name}, which has {known}."
-            )
-        vectors = read_embeddings(name)
-    if len(vectors) != len(keys):
-        raise SourceError(
-            f"{name}: {len(vectors):,} rows for {len(keys):,} items; expected one per item, in their order."
-        )
-    check_finite(vectors, name)
+) -> tuple[Part, dict[str, Any], Codebooks]:
+    vectors = vectors_of(str(plan.embeddings), table, len(keys), origin)
     train = plan.train_on if train is None else train
     learn_from = np.arange(len(keys))
     if train is not None:
@@ -236,8 +233,8 @@ def _embedded(
     if plan.pca == 0:
         white, variance = np.ascontiguousarray(vectors, dtype=np.float32), 1.0
     else:
-        white, variance = whiten(vectors, plan.pca, plan.codebooks)
-    codes = quantize(white, learn_from, codebooks=plan.codebooks, bits=plan.bits, seed=plan.seed)
+        white, variance, (mean, weights) = whiten(vectors, plan.pca, plan.codebooks)
+    codes, books = quantize(white, learn_from, codebooks=plan.codebooks, bits=plan.bits, seed=plan.seed)
     told = {
         "dimensions": vectors.shape[1],
         "pca": plan.pca != 0,
@@ -248,51 +245,54 @@ def _embedded(
         "learned_from": len(learn_from),
         "train_items_only": train is not None,
     }
-    return ([f"pq_{number}" for number in range(plan.codebooks)], codes, [None] * plan.codebooks), told
-
-
-def _list_column(values: Any, name: str, origin: Origin) -> NDArray[np.float32]:
-    if not pa.types.is_large_list(values.type):
-        raise SourceError(f"{origin.name}: the column {name!r} is {values.type}, expected lists of numbers.")
-    lengths = np.asarray(pc.list_value_length(values).fill_null(0))
-    if not lengths[0] or (lengths != lengths[0]).any():
-        row = int(np.argmax(lengths != lengths[0]))
-        raise SourceError(f"{origin.at(row)}: {name!r} holds {lengths[row]} numbers, the first item {lengths[0]}.")
-    flat = values.flatten()
-    try:
-        numbers = np.asarray(flat.cast(pa.float32()).fill_null(np.nan))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SourceError(f"{origin.name}, column {name!r}: not all numbers: {error}.") from None
-    return numbers.reshape(len(values), int(lengths[0]))
+    if plan.pca != 0:
+        books = replace(books, mean=mean, weights=weights)
+    names = [f"pq_{number}" for number in range(plan.codebooks)]
+    column = plan.embeddings if plan.embeddings in table.column_names else ""
+    coding = [_numbered("embedding", name, codes[:, number], made_from=column) for number, name in enumerate(names)]
+    return (names, codes, [None] * plan.codebooks, coding), told, books
 
 
 def _semantic_ids(path: str, count: int) -> Part:
-    ids = read_embeddings(path)
-    if ids.dtype.kind not in "iu" or len(ids) != count or (ids.size and int(ids.min()) < 0):
-        raise SourceError(
-            f"{path}: {ids.dtype} of shape {ids.shape}, expected whole numbers of 0 and more, one row for each of the "
-            f"{count:,} items in their order."
-        )
-    return [f"id_{number}" for number in range(ids.shape[1])], np.array(ids, np.int64), [None] * ids.shape[1]
+    ids = read_ids(path, count)
+    names = [f"id_{number}" for number in range(ids.shape[1])]
+    coding = [_numbered("ids", name, ids[:, number]) for number, name in enumerate(names)]
+    return names, ids, [None] * len(names), coding
+
+
+def _numbered(kind: str, name: str, codes: NDArray[np.int64], **more: Any) -> dict[str, Any]:
+    """The coding of a column whose codes have no names."""
+    return {**values_coding(name, None, codes, **more), "kind": kind}
+
+
+def _several(table: pa.Table, text: str, origin: Origin) -> tuple[Part, int]:
+    """A column of several values as some features of one, and how many values did not find a place."""
+    column, slots, separator = parse_many(text)
+    lists = value_lists(table, column, separator, origin)
+    counts = Counter(value for values in lists for value in values)
+    order = sorted(counts, key=lambda value: (-counts[value], value))
+    names = [f"{column}_{slot}" for slot in range(slots)]
+    codes, labels, coding = [], [], []
+    for slot, (name, values) in enumerate(zip(names, in_slots(lists, order, slots), strict=True)):
+        numbers, meaning = encode(pa.array(values, pa.large_string()), name)
+        codes.append(numbers)
+        labels.append(meaning)
+        own = {"kind": "many", "slot": slot, "slots": slots, "separator": separator, "order": order}
+        coding.append({**values_coding(name, meaning, numbers, made_from=column), **own})
+    left_out = sum(max(0, len(values) - slots) for values in lists)
+    return (names, np.stack(codes, axis=1), labels, coding), left_out
 
 
 def _binned(table: pa.Table, text: str, keys: Any, missing: str | None, origin: Origin) -> Part:
     """A column of numbers in bins that are about equally full; equal numbers are never parted."""
     column, count = parse_bin(text)
-    if column not in table.column_names:
-        raise SourceError(
-            f"{origin.name}: no column {column!r}; its columns are {', '.join(map(repr, table.column_names))}."
-        )
-    try:
-        numbers = np.asarray(plain(table.column(column)).cast(pa.float64()).fill_null(np.nan))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SourceError(f"{origin.name}, column {column!r}: bins need numbers: {error}.") from None
+    numbers = numbers_of(table, column, origin)
     there = ~np.isnan(numbers)
     if missing is None and not there.all():
         row = int(np.argmin(there))
         raise SourceError(
             f"{origin.at(row)}: the item {keys[row].as_py()!r} has no {column!r} ({int((~there).sum()):,} items have "
-            f"none). Fill it in, or say missing=... to give them a bin of their own."
+            f"none). Fill it in, or {option('missing', ...)} gives them a bin of their own."
         )
     known = numbers[there]
     edges = np.unique(np.quantile(known, np.arange(1, count) / count, method="higher")) if len(known) else known
@@ -300,4 +300,6 @@ def _binned(table: pa.Table, text: str, keys: Any, missing: str | None, origin: 
     codes = np.searchsorted(edges, numbers, side="right").astype(np.int64)
     labels = [f"from {low!r}" for low in [float(known.min()), *edges.tolist()]] if len(known) else []
     codes[~there] = len(labels)
-    return [column], codes[:, None], [[*labels, str(missing)] if not there.all() else labels]
+    labels += [] if there.all() else [str(missing)]
+    coding = {**values_coding(column, labels, codes, missing=missing), "kind": "bins", "edges": edges.tolist()}
+    return [column], codes[:, None], [labels], [coding]

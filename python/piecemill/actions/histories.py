@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from piecemill.actions.items import Items, as_keys
 from piecemill.errors import PlanError, SourceError
 from piecemill.files import new_file
+from piecemill.plans import option
 
 META = b"piecemill.histories"
 Report = Mapping[str, Mapping[str, int]]
@@ -132,7 +133,7 @@ class Histories:
                 f"histories: user {self.users[int(np.searchsorted(self.ends, first, 'right'))].as_py()!r} has the item "
                 f"{self.keys[int(self.items[first])].as_py()!r}, which is not among the {len(items):,} items "
                 f"({int(lost.sum()):,} of {len(rows):,} actions, {int((row_of[used] < 0).sum()):,} of {len(used):,} "
-                f"items). Add the items, or say unknown='drop' to leave these actions out."
+                f"items). Add the items; {option('unknown', 'drop')} leaves these actions out."
             )
         kept = self.where(~lost)
         counts = {
@@ -206,7 +207,7 @@ def k_core(histories: Histories, k: int, *, item_k: int | None = None) -> Histor
     """
     item_k = k if item_k is None else item_k
     if k < 1 or item_k < 1:
-        raise PlanError(f"k_core={k}, item_k={item_k}: expected 1 or more.")
+        raise PlanError(f"{option('k_core', k)}, item_k={item_k}: expected 1 or more.")
     user_of, keep, rounds = histories.user_of, np.ones(len(histories.items), bool), 0
     while True:
         users = np.bincount(user_of[keep], minlength=len(histories))
@@ -218,7 +219,7 @@ def k_core(histories: Histories, k: int, *, item_k: int | None = None) -> Histor
     if not keep.any():
         raise SourceError(
             f"histories: nothing is left of {len(histories):,} users and {len(histories.items):,} actions after "
-            f"{rounds} rounds of k_core={k}. Choose a smaller k."
+            f"{rounds} rounds of {option('k_core', k)}. Choose a smaller k."
         )
     core = histories.where(keep)
     counts = {"k": k, "item_k": item_k, "rounds": rounds, **_dropped(histories, core), **core.counts}
@@ -237,9 +238,9 @@ def leave_out(histories: Histories, n: Literal[1, 2] = 2, *, max_history: int | 
     ([['a', 'b']], [['a', 'b', 'c']], [['b', 'c', 'd']])
     """
     if n not in (1, 2):
-        raise PlanError(f"leave_out={n}: expected 1 (test) or 2 (validation and test).")
+        raise PlanError(f"{option('leave_out', n)}: expected 1 (test) or 2 (validation and test).")
     if max_history is not None and max_history < 1:
-        raise PlanError(f"max_history={max_history}: expected 1 or more.")
+        raise PlanError(f"{option('max_history', max_history)}: expected 1 or more.")
     long = histories.lengths > n
     if not long.any():
         raise SourceError(f"histories: no user has more than {n} items, so that leaving out {n} leaves nothing.")

@@ -30,8 +30,9 @@ from piecemill.actions.histories import (
     show_report,
 )
 from piecemill.actions.items import as_keys
-from piecemill.actions.tables import Origin, as_table, find_column, plain, read_bytes, read_table
+from piecemill.actions.tables import Layout, Origin, as_table, find_column, plain, read_bytes, read_table
 from piecemill.errors import PlanError, SourceError
+from piecemill.plans import option
 
 __all__ = ["Histories", "Split", "k_core", "leave_out", "max_items", "read_interactions", "show_report"]
 
@@ -53,31 +54,37 @@ def read_interactions(
     duplicates: Literal["drop", "keep", "stop"] = "drop",
     repeats: Literal["keep", "first"] = "keep",
     on_bad_row: Literal["stop", "skip"] = "stop",
+    delimiter: str | None = None,
+    header: str | Sequence[str] | None = None,
+    time_format: str | None = None,
 ) -> Histories:
     """The histories in a file or table of interactions.
 
     `source` is a path (Parquet, Arrow, CSV, TSV, JSON lines, RecBole `.inter`, or `user item item ...` lines in order
     of time as .txt; packed or not), a table of Arrow, pandas or polars, or a mapping user -> items (also as .json).
     `user`, `item` and `time` name the columns where they have no usual name; `time="none"` says that the order of the
-    file is the order of time. A table with a list of items in each row holds histories already. `min_rating` leaves
-    out rows rated lower.
+    file is the order of time. `delimiter` and `header` (`user,item,rating,time`) are for text files that part cells
+    otherwise or have no line of names; MovieLens' `u.data` and `ratings.dat` need neither. `time_format` is for dates
+    that are not ISO, such as `%d/%m/%Y`. A table with a list of items in each row holds histories already.
+    `min_rating` leaves out rows rated lower.
 
     >>> table = pa.table({"user": ["u", "v", "u"], "item": [7, 8, 9], "time": [2, 1, 1]})
     >>> read_interactions(table).lists()
     [[9, 7], [8]]
     """
-    for option, value, known in (
+    for name, value, known in (
         ("duplicates", duplicates, ("drop", "keep", "stop")),
         ("repeats", repeats, ("keep", "first")),
         ("on_bad_row", on_bad_row, ("stop", "skip")),
     ):
         if value not in known:
-            raise PlanError(f"{option}={value!r}: expected {', '.join(known[:-1])} or {known[-1]}.")
-    origin = Origin.of(source, format, "interactions")
+            raise PlanError(f"{option(name, value)}: expected {', '.join(known[:-1])} or {known[-1]}.")
+    layout = Layout.of(delimiter, header)
+    origin = Origin.of(source, format, "interactions", layout)
     if origin.kind == "lines":
         return _read_lines(origin, repeats)
     found = _Columns(origin.name, user, item, time, rating, min_rating is not None)
-    table = read_table(source, format, found.choose) if origin.path is not None else source
+    table = read_table(source, format, found.choose, layout) if origin.path is not None else source
     if isinstance(table, Mapping) and not found.are_in(table):
         return _of_mapping(table, origin, repeats)
     table = as_table(table, origin.name)
@@ -90,7 +97,7 @@ def read_interactions(
     keep: NDArray[np.bool_] = np.ones(len(items), bool)
     times = None
     if time != "none":
-        times = _times(table, found.time, origin, on_bad_row)
+        times = _times(table, found.time, origin, on_bad_row, time_format)
     for name, values in ((user, users), (item, items), *([] if times is None else [times])):
         _drop_nulls(name, values, keep, origin, on_bad_row)
     counts["bad_rows"] = int((~keep).sum())
@@ -142,8 +149,8 @@ class _Columns:
         if self._time is None and not {column.lower() for column in self._all} & set(TIMES):
             known = ", ".join(map(repr, self._all))
             raise SourceError(
-                f"{self._name}: which column is the time? Its columns are {known}. Say time=..., or time='none' if the "
-                f"rows of each user are in order of time already."
+                f"{self._name}: which column is the time? Its columns are {known}. Say {option('time', ...)}, or "
+                f"{option('time', 'none')} if the rows of each user are in order of time already."
             )
         return find_column(self._all, TIMES, self._time, self._name, "time")
 
@@ -187,7 +194,7 @@ def _in_order(
             place = int(rows[order[int(np.argmax(again))]])
             raise SourceError(
                 f"{origin.at(place)}: this user, item and time stood before ({counts['duplicates']:,} such rows). "
-                f"Say duplicates='drop' to take each once, or 'keep'."
+                f"{option('duplicates', 'drop')} takes each once, {option('duplicates', 'keep')} every time."
             )
         if duplicates == "drop":
             who, what, tied = who[~again], what[~again], tied[~again]
@@ -222,10 +229,12 @@ def _repeats(built: Histories, repeats: str, counts: dict[str, int]) -> Historie
     return replace(built, report={"read": {**counts, **built.counts}})
 
 
-def _times(table: pa.Table, column: str, origin: Origin, on_bad_row: str) -> tuple[str, Any]:
+def _times(table: pa.Table, column: str, origin: Origin, on_bad_row: str, time_format: str | None) -> tuple[str, Any]:
     """The times as numbers that sort as they do; null where there is none."""
     values = plain(table.column(column))
     kind = values.type
+    if time_format is not None:
+        return column, _times_in(values.cast(pa.large_string()), column, origin, on_bad_row, time_format)
     if pa.types.is_large_string(kind):
         return column, _times_of_text(values, column, origin, on_bad_row)
     if pa.types.is_floating(kind):
@@ -253,13 +262,31 @@ def _times_of_text(values: Any, column: str, origin: Origin, on_bad_row: str) ->
     kind = next((kind for kind in _READINGS if _reads(values.drop_null()[0], kind)), pa.int64())
     bad = [row for row, value in enumerate(values) if value.is_valid and not _reads(value, kind)]
     if on_bad_row == "stop":
-        raise SourceError(
-            f"{origin.at(bad[0])}: {column!r} is {values[bad[0]].as_py()!r}, expected a number or an ISO date as in "
-            f"the other rows ({len(bad):,} rows have none)."
-        )
+        raise _no_time(values, bad, column, origin, "a number, or a date such as 2024-05-31 or 2024-05-31 12:30:00")
     there = np.ones(len(values), bool)
     there[bad] = False
     return _times_of_text(pc.if_else(pa.array(there), values, None), column, origin, on_bad_row)
+
+
+def _times_in(values: Any, column: str, origin: Origin, on_bad_row: str, form: str) -> Any:
+    """Times that are written in a form of one's own, as `strptime` knows it."""
+    read = pc.strptime(values, format=form, unit="us", error_is_null=True).cast(pa.int64())
+    bad = np.flatnonzero(np.asarray(pc.and_(read.is_null(), values.is_valid())))
+    if len(bad) and on_bad_row == "stop":
+        raise _no_time(values, bad.tolist(), column, origin, f"a time in the form {form!r}")
+    return read
+
+
+def _no_time(values: Any, bad: list[int], column: str, origin: Origin, expected: str) -> SourceError:
+    remedy = (
+        f"{option('on_bad_row', 'skip')} leaves them out"
+        if len(bad) < len(values)
+        else f"{option('time_format', '%d/%m/%Y')} reads dates in another form"
+    )
+    return SourceError(
+        f"{origin.at(bad[0])}: {column!r} is {values[bad[0]].as_py()!r}, expected {expected} ({len(bad):,} of "
+        f"{len(values):,} rows have none). Mend them; {remedy}."
+    )
 
 
 def _reads(value: Any, kind: Any) -> bool:
@@ -285,7 +312,7 @@ def _drop_nulls(column: str, values: Any, keep: NDArray[np.bool_], origin: Origi
     if on_bad_row == "stop":
         raise SourceError(
             f"{origin.at(int(np.argmax(lost)))}: no {column!r} ({int(lost.sum()):,} rows have none). Every row needs "
-            f"one: mend the file, or say on_bad_row='skip' to leave these rows out."
+            f"one: mend the file; {option('on_bad_row', 'skip')} leaves these rows out."
         )
     keep &= ~lost
 

@@ -8,6 +8,7 @@ Start with `Items.of`.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,12 +32,15 @@ from piecemill.actions.tables import (
     plain,
     read_table,
 )
-from piecemill.errors import SourceError
+from piecemill.errors import PlanError, SourceError
 from piecemill.files import new_file
+from piecemill.plans import option
 
 KEY_NAMES = ("item", "item_id", "itemid", "key", "asin", "parent_asin", "product_id", "movieid", "id")
 "What the column of keys is called where nobody says."
 _META = b"piecemill.items"
+Missing = str | int | Sequence[str] | None
+"What stands for a value that is not there: one for all columns, or also `column=value`."
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +54,8 @@ class Items:
     "Of each column: what its codes stand for; None where the code is the value."
     made: Mapping[str, Any] = field(default_factory=dict)
     "How the features came about, as saved with them."
+    coding: Mapping[str, Any] | None = None
+    "Which value has which code, for other items to be coded alike; see `piecemill.actions.coding`."
     known: Any = field(init=False, repr=False)
     "The keys as an Arrow array."
 
@@ -82,14 +88,15 @@ class Items:
         *,
         key: str | None = None,
         columns: Sequence[str] | None = None,
-        missing: str | int | None = None,
+        missing: Missing = None,
     ) -> "Items":
         """Items from a mapping, a table or a file.
 
         A mapping is item -> its values, a list of one per column, or a mapping by name; a table (Arrow, pandas,
         polars) or file (Parquet, Arrow, CSV, JSON lines, a JSON mapping, RecBole `.item`) has the column `key` and
         the `columns` to take: all others, where nobody says. A list of fixed length stands for as many columns, and
-        `name[0]` for its first element. A value that is not there is an error, or the value `missing`.
+        `name[0]` for its first element. A value that is not there is an error, or the value `missing`: one for all
+        columns, or a list of such as `["unknown", "year=-1"]`. Numbers with a missing value that is text become text.
 
         >>> items = Items.of({"a": ["red", 3], "b": ["blue", 0]}, columns=["colour", "size"])
         >>> items.codes.tolist(), items.labels
@@ -100,10 +107,10 @@ class Items:
         origin = Origin.of(source, None, "items")
         if origin.path is not None:
             source = read_table(origin.path)
-            if isinstance(source, pa.Table) and _META in (source.schema.metadata or {}) and columns is None:
+            if is_saved(source) and columns is None:
                 return _restored(source, origin.name)
         if isinstance(source, Mapping):
-            return items_of(_from_mapping(source, columns, origin.name), origin, "", None, missing)
+            return items_of(from_mapping(source, columns, origin.name), origin, "", None, missing)
         table = as_table(source, origin.name)
         return items_of(
             table, origin, find_column(table.column_names, KEY_NAMES, key, origin.name, "key"), columns, missing
@@ -143,7 +150,7 @@ class Items:
 
     def save(self, path: str | Path) -> None:
         """Writes a Parquet file that any tool can read; `load` gives back the same codes."""
-        meta = {"labels": self.labels, "made": dict(self.made)}
+        meta = {"labels": self.labels, "made": dict(self.made), "coding": self.coding}
         table = self.table().replace_schema_metadata({_META: json.dumps(meta).encode()})
         with new_file(Path(path)) as file:
             pq.write_table(table, file)
@@ -154,31 +161,125 @@ class Items:
         return cls.of(path)
 
 
-def items_of(
-    table: pa.Table, origin: Origin, key: str, columns: Sequence[str] | None, missing: str | int | None
-) -> Items:
+def items_of(table: pa.Table, origin: Origin, key: str, columns: Sequence[str] | None, missing: Missing) -> Items:
     """Items from the `columns` of a table with one row per item."""
     wanted = list(columns) if columns is not None else [column for column in table.column_names if column != key]
     if not wanted:
         raise SourceError(f"{origin.name}: no column beside the key {key!r}; expected a feature of the items.")
     keys = as_keys(table.column(key), origin.name, key)
-    names, codes, labels = [], [], []
-    for column, values in [one for name in wanted for one in _columns(table, name, origin)]:
+    found = [(name, column, values) for name in wanted for column, values in _columns(table, name, origin)]
+    empty = by_column(missing, [column for _, column, _ in found], table.column_names, "missing")
+    codes, labels, coding = [], [], []
+    for name, column, values in found:
         taken = as_numbers(values) if origin.kind in TEXT_FORMATS else values
         # Every other kind of file would say that these are no whole numbers; a column asked for by name is text.
-        if origin.kind in TEXT_FORMATS and columns is None and (found := fraction_in(taken)) is not None:
+        if origin.kind in TEXT_FORMATS and columns is None and (part := fraction_in(taken)) is not None:
             raise SourceError(
-                f"{origin.name}, column {column!r}: found numbers such as {found}, expected text or whole numbers. Put "
-                f"them into bins (bins={column}=8), or name the columns to take."
+                f"{origin.name}, column {column!r}: found numbers such as {part}, expected text or whole numbers. Put "
+                f"them into bins ({option('bins', f'{column}=8')}), or name the columns to take."
             )
-        numbers, meaning = encode(
-            _without_nulls(taken, column, keys, origin, missing), f"{origin.name}, column {column!r}"
-        )
-        names.append(column)
+        numbers, meaning = _coded(taken, column, keys, origin, empty[column])
         codes.append(numbers)
         labels.append(meaning)
+        spread = column != name  # a list of fixed length, all of it
+        made_from = f"{name}[{column.removeprefix(f'{name}_')}]" if spread else name
+        coding.append(values_coding(column, meaning, numbers, made_from=made_from, missing=empty[column]))
+        coding[-1]["width"] = sum(one == name for one, *_ in found) if spread else None
+    names = tuple(column for _, column, _ in found)
     made = {"source": origin.name, "missing": missing} if missing is not None else {"source": origin.name}
-    return Items(keys.to_pylist(), np.stack(codes, axis=1), tuple(names), tuple(labels), made)
+    return Items(keys.to_pylist(), np.stack(codes, axis=1), names, tuple(labels), made, {"columns": coding})
+
+
+def row_per_item(
+    table: pa.Table, keys: Any, key: str, wanted: Sequence[str], origin: Origin, *, npy: bool
+) -> tuple[pa.Table, dict[str, Any]]:
+    """The first row of every item, once it is sure that the other rows say the same in the columns `wanted`.
+
+    `npy`: rows of an array belong to the rows, so an item may not have two.
+    """
+    coded = keys.dictionary_encode()
+    number = np.asarray(coded.indices).astype(np.int64)
+    count = len(coded.dictionary)
+    if count == len(keys):
+        return table, {}
+    if npy:
+        again = int(np.argmax(number != np.arange(len(number))))
+        raise SourceError(f"{origin.at(again)}: the item {keys[again].as_py()!r} again; a .npy needs one row per item.")
+    first = np.empty(count, np.int64)
+    first[number[::-1]] = np.arange(len(keys))[::-1]
+    before = pa.array(first[number])
+    names = [pick(table.column_names, one)[0] or one for one in wanted] or table.column_names
+    for name in dict.fromkeys(names):
+        if name not in table.column_names or name == key:
+            continue
+        values = plain(table.column(name))
+        if pa.types.is_nested(values.type):
+            raise SourceError(
+                f"{origin.name}: {name!r} holds lists and items stand in several rows; give one row per item."
+            )
+        same = pc.equal(values, values.take(before))
+        both = pc.and_(pc.is_null(values), pc.is_null(values.take(before)))
+        differs = ~np.asarray(pc.or_(same.fill_null(False), both))
+        if differs.any():
+            row = int(np.argmax(differs))
+            raise SourceError(
+                f"{origin.at(row)}: the item {keys[row].as_py()!r} has {name}={values[row].as_py()!r}, but it had "
+                f"{values[int(first[number[row]])].as_py()!r} before. Take columns that say one thing of an item."
+            )
+    return table.take(first), {"repeated_rows": len(keys) - count}
+
+
+def values_coding(
+    name: str,
+    labels: list[Any] | None,
+    codes: NDArray[np.int64],
+    *,
+    made_from: str | None = None,
+    missing: str | int | None = None,
+) -> dict[str, Any]:
+    """The coding of a column of values, as `piecemill.actions.coding` applies it."""
+    return {
+        "kind": "values",
+        "name": name,
+        "from": name if made_from is None else made_from,
+        "labels": labels,
+        "values": np.unique(codes).tolist() if labels is None else None,
+        "missing": None if missing is None else str(missing),
+    }
+
+
+def by_column(
+    given: str | int | Sequence[Any] | None, columns: Sequence[str], known: Sequence[str], what: str
+) -> dict[str, Any]:
+    """What `given` says of each of `columns`: a value for all, or `name=value` for one; None where nothing is said.
+
+    >>> by_column(["unknown", "year=-1"], ["genre", "year"], [], "missing")
+    {'genre': 'unknown', 'year': '-1'}
+    """
+    said: dict[str, Any] = dict.fromkeys(columns)
+    listed = [] if given is None else [given] if isinstance(given, str | int) else list(given)
+    alone = [one for one in listed if not isinstance(one, str) or "=" not in one]
+    if len(alone) > 1:
+        raise PlanError(
+            f"{option(what)}: {alone[0]!r} and {alone[1]!r} for all columns; give one, and others as column=value."
+        )
+    said.update(dict.fromkeys(columns, alone[0]) if alone else {})
+    for one in listed:
+        name, equals, value = str(one).rpartition("=")
+        if not equals:
+            continue
+        own = [column for column in columns if name in (column, re.sub(r"(_\d+|\[-?\d+\])$", "", column))]
+        if not own and name not in known:
+            raise PlanError(
+                f"{option(what, one)}: no column {name!r}; the columns are {', '.join(map(repr, columns))}."
+            )
+        said.update(dict.fromkeys(own, value))
+    return said
+
+
+def is_saved(table: Any) -> bool:
+    """Whether a table was written by `Items.save`, so that its values have codes already."""
+    return isinstance(table, pa.Table) and _META in (table.schema.metadata or {})
 
 
 def keys_alone(source: Any, *, key: str | None = None) -> Items:
@@ -256,27 +357,37 @@ def _columns(table: pa.Table, wanted: str, origin: Origin) -> list[tuple[str, An
     return cut_list(values, column, element, origin)
 
 
-def _without_nulls(values: Any, column: str, keys: Any, origin: Origin, missing: str | int | None) -> Any:
+def _coded(
+    values: Any, column: str, keys: Any, origin: Origin, missing: str | int | None
+) -> tuple[NDArray[np.int64], list[Any] | None]:
+    """The codes of a column and what they stand for, `missing` in place of nulls."""
+    where = f"{origin.name}, column {column!r}"
+    if pa.types.is_null(values.type):
+        values = values.cast(pa.large_string())
     if not values.null_count:
-        return values.cast(pa.large_string()) if pa.types.is_null(values.type) else values
+        return encode(values, where)
     if missing is None:
         row = int(np.argmax(np.asarray(values.is_null())))
         raise SourceError(
-            f"{origin.at(row)}: the item {keys[row].as_py()!r} has no {column!r} ({values.null_count:,} items "
-            f"have none). Every item needs a value in every column: fill it in, or say missing=... to give them one."
+            f"{origin.at(row)}: the item {keys[row].as_py()!r} has no {column!r} ({values.null_count:,} items have "
+            f"none). Every item needs a value in every column: fill it in, or {option('missing', ...)} gives them one."
         )
-    if pa.types.is_null(values.type):
-        values = values.cast(pa.large_string())
     try:
-        return values.fill_null(pa.scalar(missing).cast(values.type))
+        return encode(values.fill_null(pa.scalar(missing).cast(values.type)), where)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise SourceError(
-            f"{origin.name}: missing={missing!r} does not fit the column {column!r} of {values.type}; expected a value "
-            f"like the others, such as -1 for numbers."
-        ) from None
+        if not pa.types.is_integer(values.type):
+            raise SourceError(
+                f"{where}: the missing value {missing!r} is no {values.type}; expected a value like the others."
+            ) from None
+    # Whole numbers, and a word where there is none: numbers as text then, in the order of numbers.
+    distinct = np.unique(np.asarray(values.drop_null()))
+    numbers = np.searchsorted(distinct, np.asarray(values.fill_null(distinct[0].item()))).astype(np.int64)
+    numbers[np.asarray(values.is_null())] = len(distinct)
+    return numbers, [*map(str, distinct.tolist()), str(missing)]
 
 
-def _from_mapping(source: Mapping[Any, Any], columns: Sequence[str] | None, name: str) -> pa.Table:
+def from_mapping(source: Mapping[Any, Any], columns: Sequence[str] | None, name: str) -> pa.Table:
+    """A mapping item -> values as a table; the column of keys has the empty name."""
     if not source:
         raise SourceError(f"{name}: the mapping is empty, expected item -> values.")
     rows: list[Any] = list(source.values())
@@ -325,7 +436,12 @@ def _restored(table: pa.Table, name: str) -> Items:
         codes.append(np.asarray(values).astype(np.int64))
     keys = as_keys(table.column(0), name, table.column_names[0])
     return Items(
-        keys.to_pylist(), np.stack(codes, axis=1), tuple(table.column_names[1:]), tuple(meta["labels"]), meta["made"]
+        keys.to_pylist(),
+        np.stack(codes, axis=1),
+        tuple(table.column_names[1:]),
+        tuple(meta["labels"]),
+        meta["made"],
+        meta.get("coding"),
     )
 
 

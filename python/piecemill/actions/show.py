@@ -17,6 +17,8 @@ from piecemill.actions.tokenizer import ActionTokenizer, Ids, Ints
 from piecemill.actions.vocabulary import ActionVocabulary
 from piecemill.errors import PlanError
 
+_PLAN = ("vocab_size", "counts", "arithmetic", "min_pair_weight", "ended")
+"What of the plan is a line for people; all of it is in the JSON."
 # A token of this many features says little in a line; the rest are counted.
 _FEATURES = 12
 
@@ -175,21 +177,15 @@ def as_text(found: dict[str, Any]) -> str:
         f"columns  {columns}",
     ]
     if found["plan"]:
-        lines.append("plan     " + "   ".join(_settings(found["plan"])))
+        lines.append(
+            "plan     " + "   ".join(f"{name}={found['plan'][name]}" for name in _PLAN if name in found["plan"])
+        )
     if found["use"] is not None:
         lines += ["", *_use_lines(found["use"])]
     if found["tokens"]:
         lines += ["", f"{'token':>8}{'weight':>14}  {'where':<9}features"]
     lines += [_token_line(entry) for entry in found["tokens"]]
     return "\n".join(lines)
-
-
-def _settings(plan: dict[str, Any], prefix: str = "") -> list[str]:
-    """`name=value` of all settings; those of a part of the plan under `part.name`."""
-    found: list[str] = []
-    for key, value in plan.items():
-        found += _settings(value, f"{prefix}{key}.") if isinstance(value, dict) else [f"{prefix}{key}={value}"]
-    return found
 
 
 def _use_lines(use: dict[str, Any]) -> list[str]:

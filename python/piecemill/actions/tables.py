@@ -24,7 +24,8 @@ import pyarrow.json as pjson
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from piecemill.errors import SourceError
+from piecemill.errors import PlanError, SourceError
+from piecemill.plans import option
 from piecemill.sources.streams import PACKINGS, BrokenStream, ByteStream
 
 ENDINGS = {
@@ -33,6 +34,8 @@ ENDINGS = {
     ".feather": "arrow",
     ".csv": "csv",
     ".tsv": "tsv",
+    ".dat": "csv",
+    ".data": "tsv",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "json",
@@ -49,6 +52,58 @@ Choose = Callable[[list[str]], list[str]]
 RECBOLE_TYPES = ("token", "token_seq", "float", "float_seq")
 
 
+DELIMITERS = {".dat": "::", ".data": "\t"}
+"Of files that are named as those of MovieLens, and have no header."
+RATING_NAMES = ("user", "item", "rating", "timestamp")
+_INSIDE = "\x1f"
+"Stands for a delimiter of several characters while a file is read."
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the cells of a text file are parted, and what its columns are called, where the file does not say it."""
+
+    delimiter: str | None = None
+    "None: a tab for .tsv, :: for .dat; else what parts the first line, a comma if it can be one."
+    header: tuple[str, ...] = ()
+    "Names of the columns of a file whose first line is a row."
+
+    @classmethod
+    def of(cls, delimiter: str | None, header: str | Sequence[str] | None) -> "Layout":
+        """From options: `header` as `user,item,rating,time`, or as a list."""
+        names = header.split(",") if isinstance(header, str) else header or ()
+        if delimiter == "":
+            raise PlanError(f"{option('delimiter')}: is empty; expected what stands between two cells, such as ';'.")
+        return cls({"\\t": "\t", "tab": "\t"}.get(delimiter or "", delimiter), tuple(name.strip() for name in names))
+
+    def within(self, path: str | Path, kind: str, line: bytes) -> tuple[str, list[str], bool]:
+        """The delimiter, the names of the columns, and whether `line`, the first of the file, is their header."""
+        text = line.decode("utf-8", "replace").rstrip("\r")
+        suffix = next((s for s in map(str.lower, reversed(Path(path).suffixes)) if s not in PACKINGS), "")
+        delimiter = self.delimiter or DELIMITERS.get(suffix) or ("," if kind == "csv" else "\t")
+        if self.delimiter is None and kind == "csv" and delimiter == "," and "," not in text:
+            delimiter = max(";\t|", key=text.count) if any(one in text for one in ";\t|") else ","
+        if len(delimiter) > 1:
+            cells = text.split(delimiter)
+        else:
+            cells = next(csv.reader([text], delimiter=delimiter, skipinitialspace=True), [])
+        if self.header:
+            if len(self.header) != len(cells):
+                raise PlanError(
+                    f"{option('header', ','.join(self.header))}: {len(self.header)} names, but the first line of "
+                    f"{path} has {len(cells)} cells: {text[:80]!r}."
+                )
+            return delimiter, list(self.header), False
+        if suffix in DELIMITERS and self.delimiter is None:
+            if len(cells) != len(RATING_NAMES) or not cells[-1].strip().isdigit():
+                raise SourceError(
+                    f"{path}, line 1: expected {len(RATING_NAMES)} cells (user, item, rating, time) as in a file of "
+                    f"MovieLens, found {text[:80]!r}. {option('header', 'user,item,...')} names the columns."
+                )
+            return delimiter, list(RATING_NAMES), False
+        return delimiter, cells, True
+
+
 @dataclass(frozen=True)
 class Origin:
     """Where rows come from, to say it in an error: lines of a text file from 1, rows of a table from 0."""
@@ -56,12 +111,15 @@ class Origin:
     name: str
     path: Path | None = None
     kind: str | None = None
+    layout: Layout = Layout()
 
     @classmethod
-    def of(cls, source: Any, format: str | None, name: str) -> "Origin":
+    def of(cls, source: Any, format: str | None, name: str, layout: Layout | None = None) -> "Origin":
         """The origin of a path, or of a table in memory by a given name."""
         if isinstance(source, str | Path):
-            return cls(str(source), Path(source), format_of(source, format))
+            if not Path(source).exists():
+                raise SourceError(f"{source}: no such file. Name one that is there; a relative path begins here.")
+            return cls(str(source), Path(source), format_of(source, format), layout or Layout())
         return cls(name)
 
     def at(self, row: int) -> str:
@@ -69,19 +127,24 @@ class Origin:
         if self.path is None or self.kind not in ("csv", "tsv", "recbole", "jsonl", "lines"):
             return f"{self.name}, row {row:,}"
         text = read_bytes(self.path).decode("utf-8", "replace")
+        header = self.kind not in ("jsonl", "lines")
         if self.kind in ("csv", "tsv"):
-            rows = csv.reader(io.StringIO(text), delimiter="," if self.kind == "csv" else "\t")
+            first = text[: text.find("\n") if "\n" in text else None]
+            delimiter, _, header = self.layout.within(self.path, self.kind, first.encode())
+            if len(delimiter) > 1:
+                text, delimiter = text.replace(delimiter, _INSIDE), _INSIDE
+            rows = csv.reader(io.StringIO(text), delimiter=delimiter)
             lines = (rows.line_num for cells in rows if cells)
         else:
             lines = (number for number, line in enumerate(text.split("\n"), 1) if line.strip())
-        return f"{self.name}, line {next(islice(lines, row + (self.kind not in ('jsonl', 'lines')), None)):,}"
+        return f"{self.name}, line {next(islice(lines, row + header, None)):,}"
 
 
 def format_of(path: str | Path, asked: str | None = None) -> str:
     """The format of a file: what was asked for, or what its name ends in, less the packing."""
     if asked is not None and asked != "auto":
         if asked not in FORMATS:
-            raise SourceError(f"format={asked!r}: expected auto, {', '.join(FORMATS)}.")
+            raise SourceError(f"{option('format', asked)}: expected auto, {', '.join(FORMATS)}.")
         return asked
     if Path(path).is_dir() and any(Path(path).rglob("*.parquet")):
         return "parquet"  # a folder of parts, as Spark and others write it
@@ -90,18 +153,21 @@ def format_of(path: str | Path, asked: str | None = None) -> str:
         suffixes.pop()
     if not suffixes or suffixes[-1] not in ENDINGS:
         raise SourceError(
-            f"{path}: cannot tell the format by the name; expected one of {' '.join(ENDINGS)}, or say format=...."
+            f"{path}: cannot tell the format by the name; expected one of {' '.join(ENDINGS)}, or "
+            f"say {option('format', ...)}."
         )
     return ENDINGS[suffixes[-1]]
 
 
-def read_table(path: str | Path, format: str | None = None, choose: Choose | None = None) -> Any:
+def read_table(
+    path: str | Path, format: str | None = None, choose: Choose | None = None, layout: Layout | None = None
+) -> Any:
     """The table of a file; of `.json`, the mapping in it. Columns of a text file are text.
 
     `choose` says which of the columns are wanted; where others can be passed over without reading them, they are.
     Lines `user item item ...` are no table: `interactions.read_interactions` reads them.
     """
-    kind = format_of(path, format)
+    kind = Origin.of(path, format, "").kind
     try:
         if kind == "parquet":
             parts = pq.ParquetDataset(path)
@@ -111,9 +177,9 @@ def read_table(path: str | Path, format: str | None = None, choose: Choose | Non
     data = read_bytes(path)
     match kind:
         case "csv" | "tsv":
-            return _read_csv(data, path, "," if kind == "csv" else "\t", quoted=True, choose=choose)
+            return _read_csv(data, path, str(kind), layout or Layout(), quoted=True, choose=choose)
         case "recbole":
-            return _atomic(_read_csv(data, path, "\t", quoted=False), path)
+            return _atomic(_read_csv(data, path, "tsv", Layout("\t"), quoted=False), path)
         case "jsonl":
             return _read_jsonl(data, path)
         case "json":
@@ -230,7 +296,7 @@ def cut_list(values: Any, column: str, element: int | None, origin: Origin) -> l
     return [(f"{column}_{number}", _element(values, starts, lengths, number)) for number in range(width)]
 
 
-def find_column(columns: Sequence[str], usual: Sequence[str], asked: str | None, name: str, option: str) -> str:
+def find_column(columns: Sequence[str], usual: Sequence[str], asked: str | None, name: str, kind: str) -> str:
     """The column that was asked for, or the one with a usual name; else an error with the columns there are."""
     known = ", ".join(map(repr, columns)) or "none"
     if asked is not None:
@@ -241,7 +307,7 @@ def find_column(columns: Sequence[str], usual: Sequence[str], asked: str | None,
     for candidate in usual:
         if candidate in found:
             return found[candidate]
-    raise SourceError(f"{name}: which column is the {option}? Its columns are {known}. Say {option}=....")
+    raise SourceError(f"{name}: which column is the {kind}? Its columns are {known}. Say {option(kind, ...)}.")
 
 
 def _element(values: Any, starts: NDArray[np.int64], lengths: NDArray[np.int64], element: int) -> Any:
@@ -251,11 +317,19 @@ def _element(values: Any, starts: NDArray[np.int64], lengths: NDArray[np.int64],
     return plain(values.values.take(rows))
 
 
-def _read_csv(data: bytes, path: str | Path, delimiter: str, *, quoted: bool, choose: Choose | None = None) -> pa.Table:
+def _read_csv(
+    data: bytes, path: str | Path, kind: str, layout: Layout, *, quoted: bool, choose: Choose | None = None
+) -> pa.Table:
     if not data.strip():
         raise SourceError(f"{path}: the file is empty, expected a line of column names.")
     data = data.removeprefix(b"\xef\xbb\xbf")
-    header = next(pcsv_rows(data[: data.find(b"\n") if b"\n" in data else None], delimiter, quoted))
+    line = data[: data.find(b"\n") if b"\n" in data else None]
+    delimiter, cells, named = layout.within(path, kind, line)
+    if len(delimiter) > 1:
+        if _INSIDE.encode() in data:
+            raise SourceError(f"{path}: has the byte 1f, so {delimiter!r} cannot part its cells. Take it out first.")
+        data, delimiter, quoted = data.replace(delimiter.encode(), _INSIDE.encode()), _INSIDE, False
+    header = [cell.strip() for cell in cells]
     if len(set(header)) < len(header):
         raise SourceError(f"{path}, line 1: a column name stands twice in {', '.join(map(repr, header))}.")
     parse = pcsv.ParseOptions(delimiter=delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted)
@@ -263,24 +337,28 @@ def _read_csv(data: bytes, path: str | Path, delimiter: str, *, quoted: bool, ch
         column_types={name: pa.large_string() for name in header}, null_values=[""], strings_can_be_null=True
     )
     convert.include_columns = [] if choose is None else choose(header)
+    spaced = named and quoted and re.search(re.escape(delimiter.encode()) + b" ", line) is not None
     for threads in (True, False):  # with threads the reader does not know which line is bad
         try:
-            return pcsv.read_csv(
+            table = pcsv.read_csv(
                 io.BytesIO(data),
-                pcsv.ReadOptions(use_threads=threads),
+                pcsv.ReadOptions(use_threads=threads, column_names=header, skip_rows=int(named)),
                 parse_options=parse,
                 convert_options=convert,
             )
         except pa.ArrowInvalid as error:
             if not threads:
                 raise SourceError(f"{path}: {_csv_problem(str(error), len(header))}") from None
+        else:
+            return _trimmed(table) if spaced else table
     raise AssertionError
 
 
-def pcsv_rows(line: bytes, delimiter: str, quoted: bool) -> Any:
-    """The cells of one line."""
-    text = line.decode("utf-8", "replace").rstrip("\r")
-    return csv.reader([text], delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
+def _trimmed(table: pa.Table) -> pa.Table:
+    """A table whose header has a space behind each delimiter, without such spaces; what is empty then is nothing."""
+    columns: list[Any] = [pc.utf8_trim_whitespace(plain(column)) for column in table.columns]
+    columns = [pc.if_else(pc.equal(column, pa.scalar("", column.type)), None, column) for column in columns]
+    return pa.table(columns, names=table.column_names)
 
 
 def _csv_problem(message: str, width: int) -> str:

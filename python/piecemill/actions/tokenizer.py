@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill._core import ActionSegmenter
+from piecemill.actions.coding import Rules, code_like
 from piecemill.actions.items import Items
 from piecemill.actions.vocabulary import ActionVocabulary, file_at, sealed
 from piecemill.errors import PlanError, TokenizerError
@@ -46,6 +47,8 @@ class ActionTokenizer:
                 f"the vocabulary has the columns {vocabulary.columns or vocabulary.n_categories}, the items "
                 f"{items.columns}. Expected items with the columns that the vocabulary was made for."
             )
+        if items is not None and vocabulary.labels is not None and named(vocabulary.labels) != named(items.labels):
+            items = code_like(items, _by_labels(vocabulary, items))  # codes stand for other values than here
         self.vocabulary = vocabulary
         self.items = items
         if items is not None:
@@ -74,6 +77,11 @@ class ActionTokenizer:
     def model_size(self) -> int:
         """Ids that a model must know: all tokens, bos and eos."""
         return self.vocabulary.size + 2
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens of the vocabulary, padding counted and bos and eos not; `model_size` counts them too."""
+        return self.vocabulary.size
 
     @property
     def known_items(self) -> Items:
@@ -112,23 +120,39 @@ class ActionTokenizer:
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], vocab_size: int | None = None, *, items: Items | None = None
+        cls,
+        path: str | os.PathLike[str],
+        vocab_size: int | None = None,
+        *,
+        items: Any = None,
+        unknown_value: Rules = None,
     ) -> "ActionTokenizer":
         """The tokenizer that `save` wrote, or one of a published file, for which `items` may be given.
 
-        With `vocab_size`, the tokenizer that training to this size would have made.
+        `items`, as `Items.of` takes them, replace those that were saved. Where the tokenizer has items or names of
+        values, they get its codes, by the names of their values; `unknown_value` says what becomes of a value that it
+        does not know, as in `piecemill.actions.coding.code_like`. With `vocab_size`, the tokenizer that training to
+        this size would have made.
         """
         vocabulary = ActionVocabulary.load(path, vocab_size)
         beside = items_beside(path)
-        if items is None and beside.exists():
+        saved = None
+        if beside.exists():
             seal = sealed(file_at(path)).get(beside.name)
             if seal is not None and seal != hash_file(beside):
                 raise TokenizerError(
-                    f"{beside}: not the items this vocabulary was saved with. Save the tokenizer again, or pass "
-                    "items=..."
+                    f"{beside}: not the items this vocabulary was saved with. Restore them, or save the "
+                    "tokenizer again."
                 )
-            items = Items.load(beside)
-        return cls(vocabulary, items)
+            saved = Items.load(beside)
+        if items is None:
+            return cls(vocabulary, saved)
+        if saved is not None:
+            return cls(vocabulary, code_like(items, saved, unknown_value=unknown_value))
+        given = Items.of(items)
+        if vocabulary.labels is not None and vocabulary.columns == given.columns:
+            given = code_like(given, _by_labels(vocabulary, given), unknown_value=unknown_value)
+        return cls(vocabulary, given)
 
     def encode(self, sequence: Any, *, rng: Rng | None = None) -> Ids:
         """The tokens of one sequence: item keys, or one row of initial tokens per item.
@@ -253,6 +277,13 @@ class ActionTokenizer:
         values, valid = self.decode_batch(np.array(list(ids), np.int64)[np.newaxis])
         return tuple(values[0].tolist()) if valid[0] else None
 
+    def names(self, features: Sequence[int] | None) -> dict[str, str] | None:
+        """What `decode` gave, by name: the value of every column; None of None, which is no item."""
+        if features is None:
+            return None
+        vocabulary = self.vocabulary
+        return {vocabulary.column_name(c): vocabulary.value_name(c, code) for c, code in enumerate(features)}
+
     def decode_batch(self, ids: NDArray[Any]) -> tuple[Ints, NDArray[np.bool_]]:
         """The feature values of many rows of ids, each up to its eos, and which of them are valid items."""
         ids = np.asarray(ids)
@@ -311,6 +342,10 @@ class ActionTokenizer:
         return self._segmenter.given(permuted, np.arange(len(permuted)), cut - (stops - starts), cut, threads=threads)
 
     def _one(self, sequence: Any) -> tuple[NDArray[Any], Ints]:
+        if isinstance(sequence, str | bytes):
+            raise TokenizerError(
+                f"sequence: found the text {sequence!r}, expected a list of item keys. Put a single key in a list."
+            )
         ids = np.asarray(sequence)
         items = ids if ids.ndim == 2 else self.known_items.index(list(sequence))
         return items, np.array([len(items)])
@@ -355,6 +390,20 @@ class ActionTokenizer:
                 "tokens in the order of the columns, as `ActionVocabulary.initial_ids` gives them."
             )
         return np.ascontiguousarray(ids, np.uint32)
+
+
+def named(labels: Iterable[Sequence[Any] | None]) -> tuple[tuple[str, ...] | None, ...]:
+    """Labels of columns as a vocabulary has them: as text."""
+    return tuple(None if names is None else tuple(map(str, names)) for names in labels)
+
+
+def _by_labels(vocabulary: ActionVocabulary, items: Items) -> Items:
+    """What a vocabulary says of the coding of its items, where it has names of values and no items of its own."""
+    labels = tuple(None if names is None else list(names) for names in vocabulary.labels or ())
+    values = [vocabulary.initial[vocabulary.initial[:, 0] == c, 1] for c in range(vocabulary.n_categories)]
+    longest = max(map(len, values))
+    codes = np.stack([np.resize(known, longest) for known in values], axis=1)
+    return Items(list(range(longest)), codes, items.columns, labels)
 
 
 def items_beside(path: str | os.PathLike[str]) -> Any:

@@ -1,7 +1,7 @@
 """Training: corpora -> vocabularies.
 
-`train_bpe` runs the stages (count or lay out, merge) and gives a `Tokenizer`; `TrainPlan` says what to learn. For
-sequences of actions these are `actions.train_actions` and `actions_plan.ActionsPlan`.
+`train_bpe` runs the stages (count or lay out, merge) and gives a `Tokenizer`; `TrainPlan` says what to learn.
+Sequences of actions have a room of their own, `actions`, which uses the stages and the time left from here.
 Nothing here knows how a tokenizer encodes or how files are read.
 
 Start with `train_bpe`.

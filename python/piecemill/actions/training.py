@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from piecemill import _core
 from piecemill.actions.histories import Histories
 from piecemill.actions.items import Items
-from piecemill.actions.tokenizer import ActionTokenizer
+from piecemill.actions.tokenizer import ActionTokenizer, named
+from piecemill.actions.training_plan import ActionsPlan
 from piecemill.actions.vocabulary import ActionVocabulary
 from piecemill.errors import PlanError, SourceError, TrainingError
 from piecemill.machine import memory_now
-from piecemill.plans import with_options
+from piecemill.plans import by_place, option, with_options
 from piecemill.sizes import show_count, show_seconds
-from piecemill.training.actions_plan import ActionsPlan
 from piecemill.training.remaining import Moment, Remaining
 from piecemill.training.stages import Stages
 
@@ -112,13 +112,13 @@ def train_actions(
         merges=np.empty((0, 2), np.uint32),
         priority=[0] * (sum(len(np.unique(column)) for column in items.codes.T) + 1),
         columns=items.columns,
-        labels=tuple(None if names is None else tuple(map(str, names)) for names in items.labels),
+        labels=named(items.labels),
     )
     least = initial.n_init_feats
     if plan.vocab_size < least:
         raise PlanError(
-            f"vocab_size={plan.vocab_size}: padding and the {least - 1:,} features of the {len(items):,} items alone "
-            f"need {least}. Ask for more."
+            f"{option('vocab_size', plan.vocab_size)}: padding and the {least - 1:,} features of the {len(items):,} "
+            f"items alone need {least}. Ask for more."
         )
     stages = Stages()
     learned = _learn(
@@ -164,11 +164,12 @@ def rows_of(histories: Histories, items: Items) -> NDArray[np.uint32]:
     if len(lost):
         first = int(lost[0])
         at = int(np.searchsorted(histories.ends, first, "right"))
+        remedy = by_place("`histories.over(items, unknown='drop')`", "`actions split --items ... --unknown drop`")
         raise SourceError(
             f"sequence of {histories.users[at].as_py()!r}, position {first - int(histories.starts[at])}: the item "
             f"{histories.keys[int(histories.items[first])].as_py()!r} has no features ({len(lost):,} of {len(rows):,} "
             f"actions are of items that are not among the {len(items):,} given). Add these items to the features, or "
-            "leave the actions out: `histories.over(items, unknown='drop')`."
+            f"leave the actions out: {remedy}."
         )
     return rows.astype(np.uint32)
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from piecemill.errors import PlanError
 from piecemill.machine import cores
+from piecemill.plans import option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,21 +31,21 @@ class ActionsPlan:
     def __post_init__(self) -> None:
         for name, choices in (("counts", ("published", "current")), ("arithmetic", ("exact", "float64"))):
             if getattr(self, name) not in choices:
-                raise PlanError(f"{name}={getattr(self, name)!r}: expected {' or '.join(choices)}.")
+                raise PlanError(f"{option(name, getattr(self, name))}: expected {' or '.join(choices)}.")
         if self.arithmetic == "float64" and self.counts == "current":
             raise PlanError(
-                "arithmetic='float64' reproduces published files, and those have counts='published'. Use one of both "
-                "without the other."
+                f"{option('arithmetic', 'float64')} reproduces published files, and those have "
+                f"{option('counts', 'published')}. Use one of both without the other."
             )
         for number, lowest, highest in (("vocab_size", 2, 2**31), ("threads", 1, 1024)):
             value = getattr(self, number)
             if value is None and number == "threads":
                 continue
             if type(value) is not int or not lowest <= value <= highest:
-                raise PlanError(f"{number}={value!r}: expected a whole number from {lowest} to {highest:,}.")
+                raise PlanError(f"{option(number, value)}: expected a whole number from {lowest} to {highest:,}.")
         weight = self.min_pair_weight
         if not isinstance(weight, int | float) or not math.isfinite(weight) or weight < 0:
-            raise PlanError(f"min_pair_weight={weight!r}: expected a number of 0 or more.")
+            raise PlanError(f"{option('min_pair_weight', weight)}: expected a number of 0 or more.")
 
     @property
     def workers(self) -> int:

@@ -1,0 +1,137 @@
+"""What a recommender engineer meets first: the files as they lie there, messages in the language of the caller."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import piecemill as pm
+from command import piecemill
+from piecemill.actions.interactions import read_interactions
+from piecemill.actions.items import Items
+from piecemill.errors import PlanError, SourceError, TokenizerError
+
+ROWS = [("1", "10", 5, 30), ("2", "11", 3, 10), ("1", "12", 4, 10), ("2", "10", 4, 20)]
+HISTORIES = {"1": ["12", "10"], "2": ["11", "10"]}
+
+
+def told(histories):
+    return dict(zip(histories.users.to_pylist(), histories.lists(), strict=True))
+
+
+@pytest.mark.parametrize(("name", "between"), [("u.data", "\t"), ("ratings.dat", "::")])
+def test_the_files_of_movielens_are_read_as_they_are(tmp_path, name, between):
+    path = tmp_path / name
+    path.write_text("".join(between.join(map(str, row)) + "\n" for row in ROWS))
+    assert told(read_interactions(path)) == HISTORIES
+    assert read_interactions(path, min_rating=4).report["read"]["rated_lower"] == 1
+    path.write_text(path.read_text() + between.join(("3", "", "4", "7")) + "\n")
+    with pytest.raises(SourceError, match="line 5: no 'item'"):
+        read_interactions(path)
+    path.write_text(f"1{between}2\n")
+    with pytest.raises(SourceError, match=r"line 1: expected 4 cells .* header='user,item,...' names the columns"):
+        read_interactions(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("user;item;time\n{}", {"delimiter": ";"}),
+        ("user;item;time\n{}", {}),
+        ("{}", {"delimiter": ";", "header": "user,item,time"}),
+        ("{}", {"header": ["user", "item", "time"]}),
+    ],
+)
+def test_delimiters_and_files_without_a_header(tmp_path, text, options):
+    (tmp_path / "log.csv").write_text(text.format("".join(f"{u};{i};{t}\n" for u, i, _, t in ROWS)))
+    assert told(read_interactions(tmp_path / "log.csv", **options)) == HISTORIES
+
+
+def test_spaces_behind_the_commas_belong_to_no_name_and_no_key(tmp_path):
+    (tmp_path / "log.csv").write_text("user, item, time\n" + "".join(f"{u}, {i}, {t}\n" for u, i, _, t in ROWS))
+    assert told(read_interactions(tmp_path / "log.csv")) == HISTORIES
+    with pytest.raises(PlanError, match=r"header='user,item': 2 names, but the first line of .* has 3 cells"):
+        read_interactions(tmp_path / "log.csv", header="user,item")
+
+
+def test_dates_in_another_form(tmp_path):
+    table = pa.table({"user": ["u", "u"], "item": ["a", "b"], "time": ["02/01/2024", "01/02/2024"]})
+    assert read_interactions(table, time_format="%d/%m/%Y").lists() == [["a", "b"]]
+    assert read_interactions(table, time_format="%m/%d/%Y").lists() == [["b", "a"]]
+    with pytest.raises(SourceError, match=r"'02/01/2024', expected a number, .*\(2 of 2 rows .*time_format='%d/%m/%Y'"):
+        read_interactions(table)
+    mixed = pa.table({"user": ["u"] * 3, "item": ["a", "b", "c"], "time": ["02/01/2024", "x", "01/02/2024"]})
+    with pytest.raises(SourceError, match=r"row 1: 'time' is 'x', .* form '%d/%m/%Y' \(1 of 3 .*on_bad_row='skip'"):
+        read_interactions(mixed, time_format="%d/%m/%Y")
+    assert read_interactions(mixed, time_format="%d/%m/%Y", on_bad_row="skip").lists() == [["a", "c"]]
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Histories, items and a vocabulary in a folder."""
+    features = {f"i{n}": ["red" if n % 2 else "blue", n % 3] for n in range(6)}
+    histories = {f"u{n}": [f"i{(n + k) % 6}" for k in range(4)] for n in range(6)}
+    (tmp_path / "h.json").write_text(json.dumps(histories))
+    Items.of(features, columns=["colour", "size"]).save(tmp_path / "items.parquet")
+    tok = pm.train_actions(list(histories.values()), Items.load(tmp_path / "items.parquet"), vocab_size=12)
+    tok.save(tmp_path / "voc")
+    return tmp_path
+
+
+def test_messages_of_the_command_line_speak_of_flags(small):
+    pq.write_table(pa.table({"who": ["u"], "item": ["i0"], "day": [3]}), small / "a.parquet")
+    pq.write_table(pa.table({"user": ["u", None], "item": ["i0", "i1"], "time": [3, 4]}), small / "b.parquet")
+    pq.write_table(pa.table({"user": ["u"] * 4, "item": list("abcd"), "time": [1, 2, 3, 4]}), small / "c.parquet")
+    for words, wanted in (
+        (("split", "a.parquet"), "Say --user ...."),
+        (("split", "a.parquet", "--user", "who"), "Say --time ..., or --time none if"),
+        (("split", "b.parquet"), "--on-bad-row skip"),
+        (("split", "c.parquet", "--items", "items.parquet"), "--unknown drop"),
+        (("train", "c.parquet", "--items", "items.parquet"), "`actions split --items ... --unknown drop`"),
+        (("encode", "c.parquet", "--tokenizer", "voc"), "--unknown drop"),
+        (("encode", "h.json", "--tokenizer", "voc", "--epoch", "2"), "--epoch 2: epochs differ"),
+        (("train", "nosuch.parquet", "--items", "items.parquet"), "nosuch.parquet: no such file."),
+        (("train", "h.json", "--items", "nosuch.parquet"), "nosuch.parquet: no such file."),
+        (("split", "nosuch.csv"), "nosuch.csv: no such file."),
+        (("features", "nosuch.csv"), "nosuch.csv: no such file."),
+    ):
+        done = piecemill("actions", *words, "--out", "out", cwd=small)
+        assert done.returncode in (1, 2)
+        assert wanted in done.stderr, (words, done.stderr)
+        assert "='" not in done.stderr
+
+
+def test_a_text_is_no_sequence_and_what_was_said_has_names(small):
+    tok = pm.ActionTokenizer.load(small / "voc", items=str(small / "items.parquet"))
+    assert tok.vocab_size == tok.vocabulary.size == tok.model_size - 2
+    with pytest.raises(TokenizerError, match="found the text 'i0', expected a list of item keys"):
+        tok.encode("i0")
+    assert tok.names(tok.decode(tok.labels("i1"))) == {"colour": "red", "size": "1"}
+    assert tok.names(tok.decode([0])) is None
+
+
+def test_encode_replaces_what_is_there_only_with_force(small):
+    for to, name in (("jsonl", "a.jsonl"), ("npy", "arrays"), ("shards", "shards")):
+        words = ("actions", "encode", "h.json", "--tokenizer", "voc", "--to", to, "--out", name)
+        assert piecemill(*words, cwd=small).returncode == 0
+        done = piecemill(*words, cwd=small)
+        assert (done.returncode, "--force" in done.stderr) == (2, True), done.stderr
+        done = piecemill(*words, "--force", cwd=small)
+        assert done.returncode == 0, done.stderr
+    (small / "mine").mkdir()
+    (small / "mine" / "notes.txt").write_text("dear")
+    done = piecemill(
+        "actions", "encode", "h.json", "--tokenizer", "voc", "--to", "npy", "--out", "mine", "--force", cwd=small
+    )
+    assert done.returncode == 2
+    assert (small / "mine" / "notes.txt").read_text() == "dear"
+
+
+def test_show_prints_of_the_plan_what_a_line_holds(small):
+    shown = piecemill("actions", "show", "voc", cwd=small)
+    (line,) = [line for line in shown.stdout.splitlines() if line.startswith("plan")]
+    assert (
+        line
+        == "plan     vocab_size=12   counts=published   arithmetic=exact   min_pair_weight=0.0   ended=vocabulary full"
+    )
