@@ -133,6 +133,9 @@ def test_a_part_and_join_together_are_wrong_use(corpus, tok, tmp_path):
     run = piecemill("prepare", corpus, "--tokenizer", tok, "--out", tmp_path / "out", "--part", "1/2", "--join")
     assert run.returncode == 2
     assert "first run all parts, then join once" in run.stderr
+    with pytest.raises(PlanError, match="first run all parts, then join once"):
+        prepare(corpus, tok, out=tmp_path / "out", part="1/2", join=True)
+    assert not (tmp_path / "out").exists()
 
 
 # What is lost on the way

@@ -102,10 +102,6 @@ class PartOptions(ExecutorOptions):
     join: bool = False
     "Finish a folder whose parts are all done: remove duplicates and write the manifest."
 
-    def __post_init__(self) -> None:
-        if self.part is not None and self.join:
-            raise PlanError(f"part={self.part!r} and join: first run all parts, then join once, without a part.")
-
 
 _worker = threading.local()
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from os import PathLike
-from typing import Any
+from typing import Any, Literal, Never
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from piecemill.errors import PlanError, ShardError, Stopped
 from piecemill.executors import Executor, open_executor
 from piecemill.files import Place, clear_scratch, locked, open_place
 from piecemill.machine import memory_now, memory_peak
-from piecemill.plans import with_options
+from piecemill.plans import FROM_PLAN, with_keywords
 from piecemill.preparing.dedup import drop_later_copies
 from piecemill.preparing.finish import Totals, finish
 from piecemill.preparing.folder import begin, begun_times
@@ -60,14 +60,38 @@ def prepare(
     join: bool = False,
     plan: PreparePlan | None = None,
     on_progress: OnProgress | None = None,
-    **options: Any,
+    field: str = FROM_PLAN,
+    separator: str | None = FROM_PLAN,
+    include: Sequence[str] = FROM_PLAN,
+    exclude: Sequence[str] = FROM_PLAN,
+    gitignore: bool = FROM_PLAN,
+    hidden: bool = FROM_PLAN,
+    max_file_bytes: int | str = FROM_PLAN,
+    on_bad_document: Literal["stop", "skip"] = FROM_PLAN,
+    storage_option: Sequence[str] = FROM_PLAN,
+    splits: str | None = FROM_PLAN,
+    split_by: str | None = FROM_PLAN,
+    seed: int = FROM_PLAN,
+    dedup: Literal["exact", "none"] = FROM_PLAN,
+    weight: Sequence[str] = FROM_PLAN,
+    min_bytes: int | str = FROM_PLAN,
+    max_bytes: int | str | None = FROM_PLAN,
+    eos: str = FROM_PLAN,
+    bos: str = FROM_PLAN,
+    special_in_text: Literal["plain", "parse", "stop"] = FROM_PLAN,
+    piece_bytes: int | str = FROM_PLAN,
+    workers: int | None = FROM_PLAN,
+    memory: int | str = FROM_PLAN,
+    block_bytes: int | str = FROM_PLAN,
+    **unknown: Never,
 ) -> Summary:
     """Encode `source` into token shards under `out`; called again after a stop, it goes on where it was.
 
     `source` is whatever `piecemill.sources` can open, `tokenizer` a Tokenizer or where to load one, `out` a folder or
-    the URL of one in an object store. Options are the fields of `PreparePlan` (`splits`, `dedup`, `workers`, `memory`,
-    ...). The files are the same, byte by byte, for any executor, number of workers and interruptions. With `part`,
-    such as "3/64", only that share of the tasks is done; `join` finishes when all are. `docs/prepare.md` has the rules.
+    the URL of one in an object store. Keywords from `field` on are the fields of `PreparePlan`, which says what each
+    means and its default; they count before those of `plan`. The files are the same, byte by byte, for any executor,
+    number of workers and interruptions. With `part`, such as "3/64", only that share of the tasks is done; `join`
+    finishes when all are. `docs/prepare.md` has the rules.
 
     >>> import tempfile
     >>> tok = Tokenizer.from_merges([], split="gpt2", special_tokens=["<|endoftext|>"])
@@ -75,7 +99,9 @@ def prepare(
     ...     prepare(["one two", "three"], tok, out=out).tokens
     14
     """
-    plan = with_options(plan or PreparePlan(), options)
+    plan = with_keywords(plan or PreparePlan(), locals(), unknown)
+    if part is not None and join:
+        raise PlanError(f"part={part!r} and join: first run all parts, then join once, without a part.")
     callers_own = max(0, memory_now() - _INTERPRETER)
     tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer)
     run = _Run(plan, tokenizer, open_place(out), on_progress or (lambda _: None), callers_own)
@@ -107,7 +133,9 @@ class _Run:
     def prepare(
         self, source: object, executor: Any, *, ray_address: str | None, part: str | None, join: bool
     ) -> Summary:
-        opened = self.plan.open_source(source, block_bytes=self.plan.size("block_bytes"), group=self.plan.group_field)
+        plan = self.plan
+        sizes = {"block_bytes": plan.size("block_bytes"), "group_bytes": plan.size("piece_bytes")}
+        opened = plan.open_source(source, group=plan.group_field, **sizes)
         local = getattr(executor, "name", executor) == "local"
         if not opened.files and (part is not None or not local):
             raise PlanError("a source in memory can only be prepared by executor='local', without part: pass files.")
@@ -131,8 +159,9 @@ class _Run:
         made = self._run_tasks(opened, left, job, runner, before)
         resumed = state == "begun" and before.pieces > 0
         if part is not None:
-            more: dict[str, Any] = {"timing": self._timing(made, workers, runner, resumed), "resumed": resumed}
-            return Summary(out=self.where, part=part, documents=made.documents, tokens=made.tokens, **more)
+            counts: dict[str, Any] = {"documents": made.documents, "tokens": made.tokens}
+            timing = self._timing(made, workers, runner, resumed)
+            return Summary(out=self.where, **counts, part=part, timing=timing, resumed=resumed)
         if self.plan.dedup == "exact":
             self.on_progress(PrepareProgress(stage="dedup", workers="finding copies of earlier documents"))
             memory = max((self.plan.size("memory") - memory_now() + self.callers_own) // workers, 64 * MIB)
