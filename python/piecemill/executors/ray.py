@@ -14,8 +14,9 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
+from piecemill.cancelling import run_with_checkpoint
 from piecemill.errors import ExecutorError, PlanError
-from piecemill.executors import TICK_SECONDS, OnTick, R, T, run_with_checkpoint
+from piecemill.executors import TICK_SECONDS, OnTick, R, T
 
 try:
     import ray

@@ -10,13 +10,13 @@ Start with `Entry`, `newest_entries` and `read_manifest`.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
+from piecemill.cancelling import threads
 from piecemill.errors import ShardError
 from piecemill.files import Place, clear_scratch, hash_bytes, unique
 from piecemill.shards.format import KINDS, Kind
@@ -188,9 +188,9 @@ def whole_entries(place: Place) -> Iterator[Entry]:
 def _newest(place: Place) -> Iterator[tuple[str, bytes]]:
     files = entry_files(place.sizes(ENTRIES))
     names = iter([f"{ENTRIES}/{list(both)[-1][3]}" for _, both in groupby(files, key=lambda file: file[:2])])
-    with ThreadPoolExecutor(min(32, _AT_ONCE)) as pool:
+    with threads(32) as pool_map:
         while some := list(islice(names, _AT_ONCE)):
-            yield from zip(some, pool.map(place.read, some), strict=True)
+            yield from zip(some, pool_map(place.read, some), strict=True)
 
 
 def delete_entry(place: Place, name: str) -> None:
