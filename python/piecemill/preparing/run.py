@@ -31,7 +31,7 @@ from piecemill.preparing.selection import Splits, directory_keys, parse_weights,
 from piecemill.preparing.task import prepare_task
 from piecemill.shards.folder import STATS, TIMING, saved_tokenizer
 from piecemill.shards.format import VERSION, token_dtype
-from piecemill.shards.manifest import delete_leftovers, newest_entries, whole_entries
+from piecemill.shards.manifest import delete_entry, delete_leftovers, newest_entries, whole_entries
 from piecemill.sources import Source, Task
 from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve_eos
 from piecemill.tokenizers.describing import engine_record
@@ -140,9 +140,21 @@ class _Run:
         if not opened.files and (part is not None or not local):
             raise PlanError("a source in memory can only be prepared by executor='local', without part: pass files.")
         state = begin(self.place, self._resolved(opened), opened, self.tokenizer)
-        if state == "complete":
-            delete_leftovers(self.place)  # a crash may have come between the last two steps
-            return Summary.from_stats(self.where, json.loads(self.place.read(STATS)), complete_before=True)
+        try:
+            if state != "complete":
+                return self._go_on(opened, executor, ray_address, part, join, resumed=state == "begun")
+        except (ShardError, FileNotFoundError):
+            # Object stores have no locks: a second run may have completed the folder, and deleted what this one needs.
+            if STATS not in self.place.sizes():
+                raise
+        delete_leftovers(self.place)  # a crash may have come between the last two steps
+        return Summary.from_stats(self.where, json.loads(self.place.read(STATS)), complete_before=True)
+
+    def _go_on(
+        self, opened: Source, executor: Any, ray_address: str | None, part: str | None, join: bool, *, resumed: bool
+    ) -> Summary:
+        """Do the tasks that are left and, without `part`, what comes after them."""
+        local = getattr(executor, "name", executor) == "local"
         if part is None:
             clear_scratch(self.place)
         before, left = self._left(opened)
@@ -157,7 +169,7 @@ class _Run:
         job = self._job(opened, cores)
         saved_tokenizer(job.out, job.identity, job.engine, self.tokenizer)  # tasks in this process need not load it
         made = self._run_tasks(opened, left, job, runner, before)
-        resumed = state == "begun" and before.pieces > 0
+        resumed = resumed and before.pieces > 0
         if part is not None:
             counts: dict[str, Any] = {"documents": made.documents, "tokens": made.tokens}
             timing = self._timing(made, workers, runner, resumed)
@@ -200,11 +212,16 @@ class _Run:
         before = Totals()
         pieces: dict[int, int] = {}
         ends: dict[int, int] = {}
-        for entry in whole_entries(self.place):
+        damaged: list[str] = []
+        for entry in whole_entries(self.place, damaged):
             before.add(entry)
             pieces[entry.task] = pieces.get(entry.task, 0) + 1
             if entry.last:
                 ends[entry.task] = entry.piece + 1
+        if damaged and STATS in self.place.sizes():
+            raise ShardError(f"{self.place.url}: another run has just completed it.")  # and deleted replaced shards
+        for name in damaged:
+            delete_entry(self.place, name)
         return before, [task for task in source.tasks if pieces.get(task.index) != ends.get(task.index, -1)]
 
     def _share_memory(self, source: Source, tasks: int) -> tuple[int, int]:

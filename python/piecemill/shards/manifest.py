@@ -164,17 +164,17 @@ def newest_entries(place: Place) -> Iterator[Entry]:
         yield parse_entry(content, name)
 
 
-def whole_entries(place: Place) -> Iterator[Entry]:
-    """As `newest_entries`, but those that are damaged, or of which a shard is missing or has another size, are deleted.
+def whole_entries(place: Place, damaged: list[str]) -> Iterator[Entry]:
+    """As `newest_entries`, without those that are damaged, or of which a shard is missing or has another size.
 
-    Their pieces are then not finished and will be made again.
+    The names of these are added to `damaged`; once they are deleted (`delete_entry`) their pieces will be made again.
     """
     sizes: dict[str, dict[str, int]] = {}
     for name, content in _newest(place):
         try:
             entry = parse_entry(content, name)
         except ShardError:
-            delete_entry(place, name)
+            damaged.append(name)
             continue
         # Listed after the entries, so that no shard of an entry is missing because it is newer than the list.
         sizes |= {split: place.sizes(split) for split in entry.shards if split not in sizes}
@@ -182,7 +182,7 @@ def whole_entries(place: Place) -> Iterator[Entry]:
         if all(sizes[split].get(file.name) == file.bytes for split, file in files):
             yield entry
         else:
-            delete_entry(place, name)
+            damaged.append(name)
 
 
 def _newest(place: Place) -> Iterator[tuple[str, bytes]]:
