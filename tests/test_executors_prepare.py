@@ -23,7 +23,7 @@ from piecemill.errors import PlanError, ShardError, SourceError, Stopped
 from piecemill.executors import open_executor
 from piecemill.objects import ObjectPlace
 from piecemill.sources import Task
-from piecemill.tokenizers import load_tokenizer
+from piecemill.tokenizers import Tokenizer, load_tokenizer
 
 OPTIONS = {"block_bytes": "4KiB", "piece_bytes": "8KiB", "splits": "train=80,val=20", "dedup": "exact"}
 
@@ -140,6 +140,27 @@ def test_a_part_and_join_together_are_wrong_use(corpus, tok, tmp_path):
     with pytest.raises(PlanError, match="first run all parts, then join once"):
         prepare(corpus, tok, out=tmp_path / "out", part="1/2", join=True)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"executor": "dask"}, {"part": "4/3"}, {"ray_address": "auto"}, {"part": "1/2", "join": True}]
+)
+def test_wrong_use_is_an_error_before_anything_is_written(corpus, tok, tmp_path, wrong):
+    with pytest.raises(PlanError):
+        prepare(corpus, tok, out=tmp_path / "out", **wrong)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_part_uses_all_cores_whether_it_has_many_tasks_or_one(corpus, tok, tmp_path, monkeypatch):
+    seen, real = [], Tokenizer.encode_flat
+    monkeypatch.setattr(
+        Tokenizer, "encode_flat", lambda *args, **options: seen.append(options["threads"]) or real(*args, **options)
+    )
+    summary = prepare(corpus, tok, out=tmp_path / "many", part="1/2", workers=3, **OPTIONS)
+    assert summary.timing["workers"] == 3
+    seen.clear()
+    prepare(corpus, tok, out=tmp_path / "one", part="11/11", workers=3, **OPTIONS)  # the packed stream
+    assert set(seen) == {3}
 
 
 # Two runs at once, where there are no locks

@@ -102,6 +102,7 @@ def prepare(
     plan = with_keywords(plan or PreparePlan(), locals(), unknown)
     if part is not None and join:
         raise PlanError(f"part={part!r} and join: first run all parts, then join once, without a part.")
+    open_executor(executor, ray_address=ray_address, part=part)  # wrong use is an error before anything is written
     callers_own = max(0, memory_now() - _INTERPRETER)
     tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer)
     run = _Run(plan, tokenizer, open_place(out), on_progress or (lambda _: None), callers_own)
@@ -115,6 +116,11 @@ def prepare(
             f"{error.filename or out}: {error.strerror or error}. What was written so far counts: "
             "free some space or fix the cause, and run the same command again to go on."
         ) from error
+
+
+def _is_local(executor: object) -> bool:
+    """Whether tasks run in threads here: then they share the cores and the memory of this process. Others take one."""
+    return getattr(executor, "name", executor) == "local"
 
 
 class _Run:
@@ -136,9 +142,10 @@ class _Run:
         plan = self.plan
         sizes = {"block_bytes": plan.size("block_bytes"), "group_bytes": plan.size("piece_bytes")}
         opened = plan.open_source(source, group=plan.group_field, **sizes)
-        local = getattr(executor, "name", executor) == "local"
-        if not opened.files and (part is not None or not local):
+        if not opened.files and (part is not None or not _is_local(executor)):
             raise PlanError("a source in memory can only be prepared by executor='local', without part: pass files.")
+        if not opened.files and (plan.weight or plan.directory_levels):
+            raise PlanError("weight and split_by directory go by the paths of files, and this source has none.")
         state = begin(self.place, self._resolved(opened), opened, self.tokenizer)
         try:
             if state != "complete":
@@ -154,7 +161,6 @@ class _Run:
         self, opened: Source, executor: Any, ray_address: str | None, part: str | None, join: bool, *, resumed: bool
     ) -> Summary:
         """Do the tasks that are left and, without `part`, what comes after them."""
-        local = getattr(executor, "name", executor) == "local"
         if part is None:
             clear_scratch(self.place)
         before, left = self._left(opened)
@@ -164,16 +170,15 @@ class _Run:
                 f"{left[0].index:,}. Run all parts to their end, then join."
             )
         self.tokenizer.encode("loads the engine")  # so that its memory is known
-        workers, cores = self._share_memory(opened, len(left)) if local else (1, 1)
+        workers, cores = self._share_memory(opened, len(left)) if _is_local(executor) else (1, 1)
         runner = open_executor(executor, workers=workers, ray_address=ray_address, part=part)
         job = self._job(opened, cores)
         saved_tokenizer(job.out, job.identity, job.engine, self.tokenizer)  # tasks in this process need not load it
         made = self._run_tasks(opened, left, job, runner, before)
         resumed = resumed and before.pieces > 0
         if part is not None:
-            counts: dict[str, Any] = {"documents": made.documents, "tokens": made.tokens}
-            timing = self._timing(made, workers, runner, resumed)
-            return Summary(out=self.where, **counts, part=part, timing=timing, resumed=resumed)
+            more: dict[str, Any] = {"timing": self._timing(made, workers, runner, resumed), "resumed": resumed}
+            return Summary(out=self.where, part=part, documents=made.documents, tokens=made.tokens, **more)
         if self.plan.dedup == "exact":
             self.on_progress(PrepareProgress(stage="dedup", workers="finding copies of earlier documents"))
             memory = max((self.plan.size("memory") - memory_now() + self.callers_own) // workers, 64 * MIB)
@@ -206,10 +211,7 @@ class _Run:
 
     def _left(self, source: Source) -> tuple[Totals, list[Task]]:
         """What earlier runs have done, and the tasks that are not at their end."""
-        before = Totals()
-        pieces: dict[int, int] = {}
-        ends: dict[int, int] = {}
-        damaged: list[str] = []
+        before, pieces, ends, damaged = Totals(), dict[int, int](), dict[int, int](), list[str]()
         for entry in whole_entries(self.place, damaged):
             before.add(entry)
             pieces[entry.task] = pieces.get(entry.task, 0) + 1
@@ -243,8 +245,6 @@ class _Run:
 
     def _job(self, source: Source, cores: int) -> Job:
         levels = self.plan.directory_levels
-        if not source.files and (len(self.groups) > 1 or levels):
-            raise PlanError("weight and split_by directory go by the paths of files, and this source has none.")
         return Job(
             plan=self.plan,
             out=self.place,
