@@ -33,6 +33,7 @@ from piecemill.shards.folder import STATS, TIMING, saved_tokenizer
 from piecemill.shards.format import VERSION, token_dtype
 from piecemill.shards.manifest import delete_entry, delete_leftovers, newest_entries, whole_entries
 from piecemill.sources import Source, Task
+from piecemill.sources.unchanged import refuse_inside
 from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve_eos
 from piecemill.tokenizers.describing import engine_record
 
@@ -141,7 +142,9 @@ class _Run:
     ) -> Summary:
         plan = self.plan
         sizes = {"block_bytes": plan.size("block_bytes"), "group_bytes": plan.size("piece_bytes")}
-        opened = plan.open_source(source, group=plan.group_field, **sizes)
+        opening = partial(plan.open_source, source, group=plan.group_field, **sizes)
+        opened = opening()
+        refuse_inside(opened, self.place.local(), opening)
         if not opened.files and (part is not None or not _is_local(executor)):
             raise PlanError("a source in memory can only be prepared by executor='local', without part: pass files.")
         if not opened.files and (plan.weight or plan.directory_levels):
@@ -192,6 +195,7 @@ class _Run:
 
     def _resolved(self, source: Source) -> dict[str, Any]:
         """plan.json: everything the output depends on, and nothing else."""
+        ids = {"vocab_size": self.tokenizer.vocab_size, "eos": self.eos, "bos": self.bos}
         return {
             "format": VERSION,
             "piecemill": _core.__version__,
@@ -201,10 +205,7 @@ class _Run:
             "bos": self.bos,
             "eos": self.eos,
             "groups": [group._asdict() for group in self.groups],
-            "tokenizer": {
-                **{"vocab_size": self.tokenizer.vocab_size, "eos": self.eos, "bos": self.bos},
-                **{"kind": self.tokenizer.kind, "identity": self.tokenizer.identity},
-            },
+            "tokenizer": {**ids, "kind": self.tokenizer.kind, "identity": self.tokenizer.identity},
             "source": {"files": len(source.files), "bytes": source.total_bytes},
             "options": self.plan.output(),
         }
