@@ -5,6 +5,7 @@ import pickle
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -328,12 +329,41 @@ def test_hashes_that_are_missing_or_cut_say_what_to_do(tmp_path):
     path = tmp_path / "entries/000000-0000.hashes"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(
-        ShardError, match=r"0000\.hashes: 16,409 bytes; expected 16,410. Delete entries/000000-0000\*\.js"
+        ShardError, match=r"0000\.hashes: 65,605 bytes; expected 65,606. Delete entries/000000-0000\* and run"
     ):
         drop(place)
     path.unlink()
-    with pytest.raises(ShardError, match=r"0000\.hashes: 0 bytes; expected 16,410"):
+    with pytest.raises(ShardError, match=r"0000\.hashes: 0 bytes; expected 65,606"):
         drop(place)
+
+
+def test_every_changed_byte_of_hashes_and_copies_is_noticed(tmp_path):
+    place = LocalPlace(tmp_path)
+    documents = [Document(b"%d" % (n % 40), 0, 0, n) for n in range(60)]
+    write_pieces(place, [(0, 0, documents), (1, 0, documents[::-1])])
+    hashes = tmp_path / "entries/000001-0000.hashes"
+    copies = tmp_path / "entries/0000-4096.copies"
+    whole = dedup.HashRange(0, 4096)
+    find = partial(dedup.find_copies, whole, place, ["000000-0000", "000001-0000"])
+    dropping = partial(dedup.drop_copies, 1, place, ["000000-0000", "000001-0000"], [whole], SPLITS, "uint16")
+    find()
+    rng, size = np.random.default_rng(1), hashes.stat().st_size
+    table, behind = 16 * 4099, size - 4 * 20 - 2 * 60  # 20 documents equal an earlier one of the piece
+    for path, call, read in (
+        (hashes, find, range(16)),
+        (hashes, find, range(table, behind)),
+        (hashes, dropping, range(behind, size)),
+        (copies, dropping, [*range(16, 40), *range(48, copies.stat().st_size)]),
+    ):
+        data = path.read_bytes()
+        for at in rng.choice(read, min(len(read), 25), replace=False):
+            changed = bytearray(data)
+            changed[at] ^= 1 << int(rng.integers(8))
+            path.write_bytes(changed)
+            with pytest.raises(ShardError, match=rf"{path.name}: was changed after it was written\. Delete entries/"):
+                call()
+        path.write_bytes(data)
+    dropping()
 
 
 @pytest.mark.parametrize("kind", ["tokens", "ends", "documents"])

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import pytest
 
 import piecemill.executors
+from piecemill.cancelling import check
 from piecemill.errors import ExecutorError, PlanError, SourceError, Stopped
-from piecemill.executors import check, open_executor
+from piecemill.executors import open_executor
 from piecemill.executors.local import FuturesExecutor, LocalExecutor
 
 

@@ -4,8 +4,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from itertools import count
 from multiprocessing import get_context
@@ -19,7 +21,9 @@ from corpora import OUTSIDE, content, small_tokenizer, texts, write_jsonl
 from piecemill import prepare
 from piecemill.errors import PlanError, ShardError, SourceError, Stopped
 from piecemill.executors import open_executor
+from piecemill.objects import ObjectPlace
 from piecemill.sources import Task
+from piecemill.tokenizers import Tokenizer, load_tokenizer
 
 OPTIONS = {"block_bytes": "4KiB", "piece_bytes": "8KiB", "splits": "train=80,val=20", "dedup": "exact"}
 
@@ -133,6 +137,88 @@ def test_a_part_and_join_together_are_wrong_use(corpus, tok, tmp_path):
     run = piecemill("prepare", corpus, "--tokenizer", tok, "--out", tmp_path / "out", "--part", "1/2", "--join")
     assert run.returncode == 2
     assert "first run all parts, then join once" in run.stderr
+    with pytest.raises(PlanError, match="first run all parts, then join once"):
+        prepare(corpus, tok, out=tmp_path / "out", part="1/2", join=True)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"executor": "dask"}, {"part": "4/3"}, {"ray_address": "auto"}, {"part": "1/2", "join": True}]
+)
+def test_wrong_use_is_an_error_before_anything_is_written(corpus, tok, tmp_path, wrong):
+    with pytest.raises(PlanError):
+        prepare(corpus, tok, out=tmp_path / "out", **wrong)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_part_uses_all_cores_whether_it_has_many_tasks_or_one(corpus, tok, tmp_path, monkeypatch):
+    seen, real = [], Tokenizer.encode_flat
+    monkeypatch.setattr(
+        Tokenizer, "encode_flat", lambda *args, **options: seen.append(options["threads"]) or real(*args, **options)
+    )
+    summary = prepare(corpus, tok, out=tmp_path / "many", part="1/2", workers=3, **OPTIONS)
+    assert summary.timing["workers"] == 3
+    seen.clear()
+    prepare(corpus, tok, out=tmp_path / "one", part="11/11", workers=3, **OPTIONS)  # the packed stream
+    assert set(seen) == {3}
+
+
+# Two runs at once, where there are no locks
+
+
+def stored(url):
+    place = ObjectPlace(url)
+    folders = ("", "tokenizer", "entries", "train", "val")
+    names = [f"{folder}/{name}".lstrip("/") for folder in folders for name in place.sizes(folder)]
+    return {name: place.read(name) for name in names if name not in OUTSIDE}
+
+
+def test_a_second_run_that_completes_the_folder_at_any_moment_of_the_first_changes_nothing(corpus, tok, wanted):
+    """The second run is done, from its beginning to its end, inside one request of the first."""
+    numbers, loaded = count(), load_tokenizer(tok)
+    corpus = [corpus / f"{number}.jsonl" for number in (0, 1, 2)]
+
+    def run(at):
+        url = f"memory://two-runs/{next(numbers)}"
+        seen, lock, inside = count(), threading.Lock(), threading.Event()
+
+        def intruded(real):
+            def request(self, *arguments):
+                with lock:
+                    now = not inside.is_set() and next(seen) == at
+                    if now:
+                        inside.set()
+                if now:
+                    prepare(corpus, loaded, out=url, **OPTIONS)
+                return real(self, *arguments)
+
+            return request
+
+        names = ("read", "write", "create", "publish", "sizes", "delete")
+        with ExitStack() as stack:
+            for name in names:
+                stack.enter_context(mock.patch.object(ObjectPlace, name, intruded(getattr(ObjectPlace, name))))
+            summary = prepare(corpus, loaded, out=url, workers=1, **OPTIONS)
+        return summary, stored(url), next(seen)
+
+    summary, unbroken, requests = run(-1)
+    assert summary.dropped
+    assert requests > 150
+    for at in range(0, requests, 5):
+        again, found, _ = run(at)
+        assert found == unbroken, at
+        assert (again.documents, again.tokens, again.shards) == (summary.documents, summary.tokens, summary.shards)
+
+
+def test_two_runs_side_by_side_in_a_bucket_make_the_same_folder(corpus, tok, wanted):
+    loaded = load_tokenizer(tok)
+    for number in range(5):
+        url = f"memory://side-by-side/{number}"
+        with ThreadPoolExecutor(2) as both:
+            runs = [both.submit(prepare, corpus, loaded, out=url, workers=2, **OPTIONS) for _ in range(2)]
+        assert runs[0].result().tokens == runs[1].result().tokens
+        prepare(corpus, loaded, out=url, **OPTIONS)  # deletes what the slower of the two may have left
+        assert {**stored(url), "plan.json": b""} == {**wanted, "plan.json": b""}
 
 
 # What is lost on the way

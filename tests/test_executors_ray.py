@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from piecemill.cancelling import check
 from piecemill.errors import ExecutorError, SourceError
-from piecemill.executors import check, open_executor
+from piecemill.executors import open_executor
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.usefixtures("ray_cluster")

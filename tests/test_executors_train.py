@@ -29,7 +29,7 @@ def corpus(tmp_path_factory, stdlib_texts):
 
 
 def several_tasks(folder):
-    source = open_source(folder, block_bytes=50_000, on_bad_document="skip")
+    source = open_source(folder, block_bytes=50_000, on_bad_document="skip", group_bytes=1)
     assert len(source.tasks) > 5
     return source
 

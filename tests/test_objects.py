@@ -5,13 +5,17 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import closing, suppress
 from multiprocessing import get_context
 
 import pytest
 
 import piecemill.objects
+from piecemill.cancelling import threads
 from piecemill.errors import PlanError, StoreError
+from piecemill.executors import open_executor
 from piecemill.files import LocalPlace
 from piecemill.objects import ObjectPlace, is_object_url
 from stores import proxied
@@ -195,6 +199,45 @@ def test_a_download_that_is_cut_half_way_goes_on(faulty, tmp_path):
     assert (tmp_path / "file").read_bytes() == content
     assert place.read("file") == content
     assert faults.planned == []
+
+
+@pytest.mark.parametrize("inner_threads", [False, True])
+def test_a_cancelled_run_does_not_wait_out_its_retries(s3, inner_threads):
+    with proxied(s3) as (port, faults):
+        place = ObjectPlace(f"s3://{s3.bucket()}/run", s3.options(port))
+        place.write("there", b"x")
+        faults.add("GET", "plan.json", *[503] * 1000)
+
+        def read(_: int) -> bytes:
+            if not inner_threads:
+                return place.read("plan.json")
+            with threads(2) as pool_map:
+                return next(pool_map(place.read, ["plan.json"] * 2))
+
+        started = time.monotonic()
+        results = open_executor("local", workers=2).map(read, [0, 1], on_tick=lambda _: tick(started))
+        with closing(results), pytest.raises(KeyboardInterrupt):
+            next(results)
+        assert time.monotonic() - started < 10
+        assert len(faults.requests) > 4
+
+
+def tick(started: float) -> None:
+    if time.monotonic() - started > 3:  # then pauses are some seconds long
+        raise KeyboardInterrupt
+
+
+def test_threads_end_when_their_caller_is_interrupted(s3):
+    with proxied(s3) as (port, faults):
+        place = ObjectPlace(f"s3://{s3.bucket()}/run", s3.options(port))
+        place.write("there", b"x")
+        faults.add("GET", "plan.json", *[503] * 1000)
+        started = time.monotonic()
+        with suppress(KeyboardInterrupt), threads(4) as pool_map:
+            assert next(pool_map(place.read, ["there", "plan.json"])) == b"x"
+            time.sleep(2)
+            raise KeyboardInterrupt
+        assert time.monotonic() - started < 6
 
 
 def test_patience_has_an_end_and_the_error_says_what_to_do(s3):

@@ -1,10 +1,14 @@
 """`prepare`: what ends up where, whatever the workers, and what is refused."""
 
+import inspect
 import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +27,15 @@ from corpora import (
     texts,
     write_jsonl,
 )
-from piecemill import prepare
+from piecemill import prepare, train_bpe
 from piecemill._core import gather_tokens
 from piecemill.errors import PlanError, ShardError, SourceError, Stopped
 from piecemill.machine import memory_now
+from piecemill.plans import FROM_PLAN
 from piecemill.preparing import PreparePlan
 from piecemill.preparing.selection import Splits
 from piecemill.tokenizers import Tokenizer
+from piecemill.training.plan import TrainPlan
 
 SMALL = {"block_bytes": "4KiB", "piece_bytes": "8KiB"}
 
@@ -404,6 +410,55 @@ def test_a_folder_of_others_is_left_alone(tok, tmp_path):
 def test_an_unknown_option_names_the_nearest(tok, tmp_path):
     with pytest.raises(PlanError, match="did you mean 'splits'"):
         prepare(["a"], tok, out=tmp_path / "out", split="a=1")
+
+
+def test_no_document_is_longer_than_0_bytes(tok, tmp_path):
+    assert prepare(["a", "bb"], tok, out=tmp_path / "out", max_bytes=0).dropped["too_long"]["documents"] == 2
+
+
+@pytest.mark.parametrize(("verb", "plan"), [(prepare, PreparePlan), (train_bpe, TrainPlan)])
+def test_a_verb_spells_out_every_option_of_its_plan_with_a_type(verb, plan):
+    keywords = {name: one for name, one in inspect.signature(verb).parameters.items() if one.default is FROM_PLAN}
+    assert list(keywords) == [field.name for field in fields(plan)]
+    wider = {tuple[str, ...]: Sequence[str], str: int | str, str | None: int | str | None}
+    wider |= {Path | None: str | PathLike[str] | None, tuple[Path, ...]: Sequence[str | PathLike[str]]}
+    for field in fields(plan):
+        assert keywords[field.name].annotation in (field.type, wider.get(field.type)), field.name
+
+
+def test_a_keyword_counts_before_the_plan_also_where_it_is_the_default(tok, tmp_path):
+    plan = PreparePlan(min_bytes="2", seed=3)
+    assert prepare(["a", "bb"], tok, out=tmp_path / "plan", plan=plan).documents == 1
+    assert prepare(["a", "bb"], tok, out=tmp_path / "both", plan=plan, min_bytes="0").documents == 2
+
+
+def test_preparing_in_a_notebook_loads_no_command_line():
+    code = "import sys, piecemill.preparing.run; print([n for n in ('cyclopts', 'rich', 'ray') if n in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_many_small_files_become_few_shards(tok, corpus, tmp_path):
+    summary = prepare(corpus, tok, out=tmp_path / "out")
+    assert (summary.documents, summary.shards) == (360, 1)
+    assert split_texts(tmp_path / "out", "all", tok) == [text for seed in range(6) for text in texts(60, seed=seed)]
+    assert prepare(corpus, tok, out=tmp_path / "small", piece_bytes="1KiB").shards == 6
+
+
+def test_an_output_folder_that_a_resumed_run_would_read_is_refused(tok, corpus, tmp_path):
+    with pytest.raises(PlanError, match=r"is in a folder of the source.*or pass --exclude 'shards/\*\*'"):
+        prepare(corpus, tok, out=corpus / "shards")
+    assert sorted(path.name for path in (corpus / "shards").iterdir()) == []
+    out = corpus / "deep/shards"
+    with pytest.raises(PlanError, match=r"or pass --exclude 'deep/shards/\*\*'"):
+        prepare([corpus], tok, out=out, include=["*.jsonl"])
+    for options in ({"exclude": ["deep/shards/**"]}, {"include": ["part*.jsonl"]}):
+        shutil.rmtree(out)
+        first = prepare(corpus, tok, out=out, **options)
+        assert first.documents == 360
+        assert prepare(corpus, tok, out=out, **options).complete_before
+    shutil.rmtree(corpus / "deep")
+    prepare(corpus, tok, out=corpus / ".shards")  # hidden, so not read
+    assert prepare(corpus, tok, out=tmp_path / "out").documents == 360
 
 
 def test_tiny_documents_and_one_large_one_pass(tok, tmp_path):

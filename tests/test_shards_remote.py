@@ -20,7 +20,10 @@ from piecemill.errors import LoadError, PlanError, ShardError, StoreError
 from piecemill.loading import Local, Windows, batches, mix
 from piecemill.objects import ObjectPlace
 from piecemill.shards import RECORD, ShardWriter
+from piecemill.shards.check import check_shards
+from piecemill.shards.export import ExportPlan, export
 from piecemill.shards.remote import _OWN, Cache
+from piecemill.shards.show import describe
 from prepared import prepare_folder
 from stores import proxied
 
@@ -471,7 +474,7 @@ def test_prepare_writes_the_same_objects_to_a_bucket_as_files_to_a_folder(s3, tm
         texts = stdlib_texts[number * 20 : number * 20 + 25]  # five of each file are in the next one too
         (tmp_path / f"corpus/{number}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     tok = pm.train_bpe(stdlib_texts[:20], vocab_size=500, split="gpt2")
-    options = {"splits": "train=80,val=20", "dedup": "exact"}
+    options = {"splits": "train=80,val=20", "dedup": "exact", "piece_bytes": "4KiB"}
     pm.prepare(tmp_path / "corpus", tok, out=tmp_path / "out", **options)
     with proxied(s3) as (port, faults):
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
@@ -506,3 +509,23 @@ def test_prepare_writes_the_same_objects_to_a_bucket_as_files_to_a_folder(s3, tm
         ):
             assert_same_batches(found, want)
         remote.close()
+        url = f"s3://{bucket}/out"
+        timed = {"stats": None, "folder": None}
+        assert {**describe(url), **timed} == {**describe(str(tmp_path / "out")), **timed}
+        here, there = check_shards(tmp_path / "out"), check_shards(url)
+        assert here.sound
+        assert there == replace(here, folder=url, files=there.files, bytes=there.bytes)
+        name = next(name for name in sorted(names) if name.startswith("val/") and name.endswith(".tokens.npy"))
+        place.write(name, place.read(name)[:-1] + b"\x7f")
+        place.delete(name.replace(".tokens.", ".ends."))
+        place.write("train/other.npy", b"x")
+        found = {problem.file: problem.what for problem in check_shards(url).problems}
+        assert set(found) == {name, name.replace(".tokens.", ".ends."), "train/other.npy"}
+        with pytest.raises(PlanError, match=r"out: an export reads and writes local folders\. Copy the prepared"):
+            export(url, tmp_path / "rows", ExportPlan())
+
+
+def test_show_of_a_bucket_without_a_prepared_folder_says_so():
+    with pytest.raises(ShardError, match=r"memory://nothing/here has no plan\.json\. Name a folder written by"):
+        describe("memory://nothing/here")
+    assert [problem.file for problem in check_shards("memory://nothing/here").problems] == ["stats.json"]

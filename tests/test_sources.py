@@ -266,6 +266,77 @@ def test_small_files_share_a_task_up_to_a_size_and_blocks_inside_stay_small(tmp_
     assert names == [f"{tmp_path}/{n}" for n in range(10)]
 
 
+def write_small_files(folder: Path, kind: str, count: int) -> Path:
+    folder.mkdir(exist_ok=True)
+    for n in range(count):
+        rows = [{"text": f"file {n:03} row {row}"} for row in range(3)]
+        lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        if kind == "jsonl":
+            (folder / f"{n:03}.jsonl").write_bytes(lines.rstrip())  # no line end at the end of the file
+        elif kind == "zst":
+            (folder / f"{n:03}.jsonl.zst").write_bytes(zstandard.compress(lines))
+        elif kind == "parquet":
+            pq.write_table(pa.Table.from_pylist(rows), folder / f"{n:03}.parquet", row_group_size=2)
+        elif kind == "arrow":
+            with pa.ipc.new_file(folder / f"{n:03}.arrow", pa.schema([("text", pa.string())])) as file:
+                file.write_table(pa.Table.from_pylist(rows))
+        else:
+            (folder / f"{n:03}.txt").write_text("\n".join(row["text"] for row in rows))
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "zst", "parquet", "arrow", "pieces"])
+def test_small_files_of_every_kind_share_a_task(tmp_path, kind):
+    folder = write_small_files(tmp_path, kind, 50)
+    options = {"separator": "\n"} if kind == "pieces" else {}
+    source, alone = open_source(folder, **options), open_source(folder, **options, group_bytes=1)
+    assert (len(source.tasks), len(alone.tasks)) == (1, 50)
+    assert texts(source) == texts(alone) == [f"file {n:03} row {row}" for n in range(50) for row in range(3)]
+    assert names(source) == names(alone)
+    assert len(list(source.blocks())) == 1
+    assert whole_tally(source) == whole_tally(alone)
+    assert (
+        whole_tally(source).source_bytes == source.total_bytes == sum(path.stat().st_size for path in folder.iterdir())
+    )
+    few = open_source(folder, **options, block_bytes=70)  # progress grows from block to block, through all files
+    assert all(block.tally.source_bytes >= 0 for block in few.blocks())
+    assert sum(block.tally.source_bytes > 0 for block in few.blocks()) > 20
+
+
+def test_a_large_file_between_small_ones_is_cut_and_they_are_not_joined_across_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(piecemill.sources.tasks, "RANGE_BYTES", 1000)
+    lines = json.dumps({"text": "x" * 80}) + "\n"
+    small = {f"{n}.jsonl": lines for n in (0, 1, 2, 4, 5)}
+    source = open_source(write(tmp_path, {**small, "3.jsonl": lines * 25}))
+    assert [(task.first_file, len(task.paths), task.start) for task in source.tasks] == [
+        (0, 3, 0),
+        (3, 1, 0),
+        (3, 1, 1000),
+        (3, 1, 2000),
+        (4, 2, 0),
+    ]
+    assert len(texts(source)) == 30
+
+
+def test_a_file_that_cannot_be_planned_splits_a_group_of_small_ones(tmp_path):
+    write_small_files(tmp_path, "parquet", 5)
+    (tmp_path / "002.parquet").write_bytes(b"PAR1 broken PAR1")
+    source = open_source(tmp_path, on_bad_document="skip")
+    assert [(task.first_file, len(task.paths)) for task in source.tasks] == [(0, 2), (3, 2)]
+    assert names(source)[-1] == f"{tmp_path}/004.parquet[2]"
+    assert source.skipped[0].name.endswith("002.parquet")
+
+
+def test_a_broken_file_in_a_group_is_named_and_the_others_are_read(tmp_path):
+    write_small_files(tmp_path, "jsonl", 5)
+    (tmp_path / "002.jsonl").write_text('{"text": "good"}\n{"text": 7}\n')
+    with pytest.raises(SourceError, match=r"002\.jsonl:2: "):
+        texts(open_source(tmp_path))
+    source = open_source(tmp_path, on_bad_document="skip")
+    assert len(texts(source)) == 4 * 3 + 1
+    assert [one.name for one in whole_tally(source).skipped] == [f"{tmp_path}/002.jsonl:2"]
+
+
 @pytest.mark.parametrize("kind", sorted({*ENDINGS.values(), *PACKED_ENDINGS.values(), "text", "pieces"}))
 def test_every_format_in_the_table_is_a_module_with_what_a_reader_needs(kind):
     reader = reader_of(kind)

@@ -47,6 +47,7 @@ as_flags(
     special_tokens=Parameter(name=("--special-token", "--special-tokens"), negative="--no-special-tokens"),
     from_counts=Parameter(consume_multiple=True),
 )
+as_flags(PreparePlan, weight=Parameter(name="--weight"))
 app.meta.suppress_keyboard_interrupt = False  # what stopped the command is for `__main__` to say
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from piecemill.cancelling import sleep
 from piecemill.errors import PlanError, StoreError
 
 if TYPE_CHECKING:
@@ -283,7 +284,8 @@ class ObjectPlace:
             ) from None
         if self._root.startswith("memory://"):
             return _memory.setdefault(self._root, MemoryStore())
-        options = {"retry_config": {}, **self.options}
+        # Ctrl-C is not heard inside obstore: of its own retries there are a few seconds, the rest is `_repeat`.
+        options = {"retry_config": {"max_retries": 6}, **self.options}
         if not retries:
             options["retry_config"] = {"max_retries": 0}
         try:
@@ -307,7 +309,7 @@ class ObjectPlace:
                 self._answered = self._answered or failure.status is not None
                 patience = self.patience if self._answered else min(self.patience, _FIRST_CONTACT_SECONDS)
                 if failure.transient and time.monotonic() - started + pause <= patience:
-                    time.sleep(random.uniform(pause / 2, pause))
+                    sleep(random.uniform(pause / 2, pause))
                     pause = min(2 * pause, _LONGEST_PAUSE)
                     continue
                 raise self._final(verb, name, error, failure, time.monotonic() - started) from None

@@ -14,6 +14,21 @@ P = TypeVar("P")
 _SHOWN = 60
 
 
+class _FromPlan:
+    def __repr__(self) -> str:
+        return "from the plan"
+
+
+FROM_PLAN: Any = _FromPlan()
+"The default of a keyword that stands for a field of a plan: not given, so the plan's own value counts."
+
+
+def with_keywords(plan: P, arguments: dict[str, Any], unknown: dict[str, Any]) -> P:
+    """`plan` with the keywords of a verb that were given; `arguments` is its `locals()`, with others among them."""
+    given = {field.name: arguments[field.name] for field in fields(plan)}  # type: ignore[arg-type] # a dataclass
+    return with_options(plan, {name: value for name, value in {**given, **unknown}.items() if value is not FROM_PLAN})
+
+
 def with_options(plan: P, options: dict[str, Any]) -> P:
     """`plan` with `options` in place of its fields; an unknown one is an error that names the nearest."""
     known = [field.name for field in fields(plan)]  # type: ignore[arg-type] # a dataclass

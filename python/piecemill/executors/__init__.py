@@ -2,12 +2,11 @@
 
 An executor has one method, `map(function, tasks)`. `local` has threads, and any `concurrent.futures.Executor` of the
 user's; `ray` a cluster; `part` a share of the tasks, for Slurm arrays and Kubernetes indexed jobs.
-Nothing in this room knows what a function does with a task.
+Nothing in this room knows what a function does with a task; the function calls `cancelling.check` between two steps.
 
 Start with `open_executor`.
 """
 
-import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent import futures
 from dataclasses import dataclass
@@ -101,29 +100,3 @@ class PartOptions(ExecutorOptions):
 
     join: bool = False
     "Finish a folder whose parts are all done: remove duplicates and write the manifest."
-
-    def __post_init__(self) -> None:
-        if self.part is not None and self.join:
-            raise PlanError(f"part={self.part!r} and join: first run all parts, then join once, without a part.")
-
-
-_worker = threading.local()
-
-
-def check(progress: Any = None) -> None:
-    """To be called inside a function between blocks: raises `Stopped` if this run was cancelled.
-
-    `progress`, what the task has done so far, replaces what it reported before and goes to the driver's `on_tick`.
-    Outside an executor, and where the executor has no way to tell, this does nothing.
-    """
-    if (checkpoint := getattr(_worker, "checkpoint", None)) is not None:
-        checkpoint(progress)
-
-
-def run_with_checkpoint(checkpoint: Callable[[Any], None], function: Callable[[T], R], task: T) -> R:
-    """`function(task)`, with `checkpoint` called by every `check` inside it."""
-    _worker.checkpoint = checkpoint
-    try:
-        return function(task)
-    finally:
-        _worker.checkpoint = None

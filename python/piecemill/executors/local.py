@@ -11,8 +11,9 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from piecemill.cancelling import run_with_checkpoint
 from piecemill.errors import ExecutorError, PlanError, Stopped
-from piecemill.executors import TICK_SECONDS, OnTick, R, T, run_with_checkpoint
+from piecemill.executors import TICK_SECONDS, OnTick, R, T
 from piecemill.machine import cores
 
 IN_FLIGHT = 256

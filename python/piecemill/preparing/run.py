@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from os import PathLike
-from typing import Any
+from typing import Any, Literal, Never
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from piecemill.errors import PlanError, ShardError, Stopped
 from piecemill.executors import Executor, open_executor
 from piecemill.files import Place, clear_scratch, locked, open_place
 from piecemill.machine import memory_now, memory_peak
-from piecemill.plans import with_options
+from piecemill.plans import FROM_PLAN, with_keywords
 from piecemill.preparing.dedup import drop_later_copies
 from piecemill.preparing.finish import Totals, finish
 from piecemill.preparing.folder import begin, begun_times
@@ -31,8 +31,9 @@ from piecemill.preparing.selection import Splits, directory_keys, parse_weights,
 from piecemill.preparing.task import prepare_task
 from piecemill.shards.folder import STATS, TIMING, saved_tokenizer
 from piecemill.shards.format import VERSION, token_dtype
-from piecemill.shards.manifest import delete_leftovers, newest_entries, whole_entries
+from piecemill.shards.manifest import delete_entry, delete_leftovers, newest_entries, whole_entries
 from piecemill.sources import Source, Task
+from piecemill.sources.unchanged import refuse_inside
 from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve_eos
 from piecemill.tokenizers.describing import engine_record
 
@@ -60,14 +61,38 @@ def prepare(
     join: bool = False,
     plan: PreparePlan | None = None,
     on_progress: OnProgress | None = None,
-    **options: Any,
+    field: str = FROM_PLAN,
+    separator: str | None = FROM_PLAN,
+    include: Sequence[str] = FROM_PLAN,
+    exclude: Sequence[str] = FROM_PLAN,
+    gitignore: bool = FROM_PLAN,
+    hidden: bool = FROM_PLAN,
+    max_file_bytes: int | str = FROM_PLAN,
+    on_bad_document: Literal["stop", "skip"] = FROM_PLAN,
+    storage_option: Sequence[str] = FROM_PLAN,
+    splits: str | None = FROM_PLAN,
+    split_by: str | None = FROM_PLAN,
+    seed: int = FROM_PLAN,
+    dedup: Literal["exact", "none"] = FROM_PLAN,
+    weight: Sequence[str] = FROM_PLAN,
+    min_bytes: int | str = FROM_PLAN,
+    max_bytes: int | str | None = FROM_PLAN,
+    eos: str = FROM_PLAN,
+    bos: str = FROM_PLAN,
+    special_in_text: Literal["plain", "parse", "stop"] = FROM_PLAN,
+    piece_bytes: int | str = FROM_PLAN,
+    workers: int | None = FROM_PLAN,
+    memory: int | str = FROM_PLAN,
+    block_bytes: int | str = FROM_PLAN,
+    **unknown: Never,
 ) -> Summary:
     """Encode `source` into token shards under `out`; called again after a stop, it goes on where it was.
 
     `source` is whatever `piecemill.sources` can open, `tokenizer` a Tokenizer or where to load one, `out` a folder or
-    the URL of one in an object store. Options are the fields of `PreparePlan` (`splits`, `dedup`, `workers`, `memory`,
-    ...). The files are the same, byte by byte, for any executor, number of workers and interruptions. With `part`,
-    such as "3/64", only that share of the tasks is done; `join` finishes when all are. `docs/prepare.md` has the rules.
+    the URL of one in an object store. Keywords from `field` on are the fields of `PreparePlan`, which says what each
+    means and its default; they count before those of `plan`. The files are the same, byte by byte, for any executor,
+    number of workers and interruptions. With `part`, such as "3/64", only that share of the tasks is done; `join`
+    finishes when all are. `docs/prepare.md` has the rules.
 
     >>> import tempfile
     >>> tok = Tokenizer.from_merges([], split="gpt2", special_tokens=["<|endoftext|>"])
@@ -75,7 +100,10 @@ def prepare(
     ...     prepare(["one two", "three"], tok, out=out).tokens
     14
     """
-    plan = with_options(plan or PreparePlan(), options)
+    plan = with_keywords(plan or PreparePlan(), locals(), unknown)
+    if part is not None and join:
+        raise PlanError(f"part={part!r} and join: first run all parts, then join once, without a part.")
+    open_executor(executor, ray_address=ray_address, part=part)  # wrong use is an error before anything is written
     callers_own = max(0, memory_now() - _INTERPRETER)
     tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer)
     run = _Run(plan, tokenizer, open_place(out), on_progress or (lambda _: None), callers_own)
@@ -89,6 +117,11 @@ def prepare(
             f"{error.filename or out}: {error.strerror or error}. What was written so far counts: "
             "free some space or fix the cause, and run the same command again to go on."
         ) from error
+
+
+def _is_local(executor: object) -> bool:
+    """Whether tasks run in threads here: then they share the cores and the memory of this process. Others take one."""
+    return getattr(executor, "name", executor) == "local"
 
 
 class _Run:
@@ -107,14 +140,30 @@ class _Run:
     def prepare(
         self, source: object, executor: Any, *, ray_address: str | None, part: str | None, join: bool
     ) -> Summary:
-        opened = self.plan.open_source(source, block_bytes=self.plan.size("block_bytes"), group=self.plan.group_field)
-        local = getattr(executor, "name", executor) == "local"
-        if not opened.files and (part is not None or not local):
+        plan = self.plan
+        sizes = {"block_bytes": plan.size("block_bytes"), "group_bytes": plan.size("piece_bytes")}
+        opening = partial(plan.open_source, source, group=plan.group_field, **sizes)
+        opened = opening()
+        refuse_inside(opened, self.place.local(), opening)
+        if not opened.files and (part is not None or not _is_local(executor)):
             raise PlanError("a source in memory can only be prepared by executor='local', without part: pass files.")
+        if not opened.files and (plan.weight or plan.directory_levels):
+            raise PlanError("weight and split_by directory go by the paths of files, and this source has none.")
         state = begin(self.place, self._resolved(opened), opened, self.tokenizer)
-        if state == "complete":
-            delete_leftovers(self.place)  # a crash may have come between the last two steps
-            return Summary.from_stats(self.where, json.loads(self.place.read(STATS)), complete_before=True)
+        try:
+            if state != "complete":
+                return self._go_on(opened, executor, ray_address, part, join, resumed=state == "begun")
+        except (ShardError, FileNotFoundError):
+            # Object stores have no locks: a second run may have completed the folder, and deleted what this one needs.
+            if STATS not in self.place.sizes():
+                raise
+        delete_leftovers(self.place)  # a crash may have come between the last two steps
+        return Summary.from_stats(self.where, json.loads(self.place.read(STATS)), complete_before=True)
+
+    def _go_on(
+        self, opened: Source, executor: Any, ray_address: str | None, part: str | None, join: bool, *, resumed: bool
+    ) -> Summary:
+        """Do the tasks that are left and, without `part`, what comes after them."""
         if part is None:
             clear_scratch(self.place)
         before, left = self._left(opened)
@@ -124,12 +173,12 @@ class _Run:
                 f"{left[0].index:,}. Run all parts to their end, then join."
             )
         self.tokenizer.encode("loads the engine")  # so that its memory is known
-        workers, cores = self._share_memory(opened, len(left)) if local else (1, 1)
+        workers, cores = self._share_memory(opened, len(left)) if _is_local(executor) else (1, 1)
         runner = open_executor(executor, workers=workers, ray_address=ray_address, part=part)
         job = self._job(opened, cores)
         saved_tokenizer(job.out, job.identity, job.engine, self.tokenizer)  # tasks in this process need not load it
         made = self._run_tasks(opened, left, job, runner, before)
-        resumed = state == "begun" and before.pieces > 0
+        resumed = resumed and before.pieces > 0
         if part is not None:
             more: dict[str, Any] = {"timing": self._timing(made, workers, runner, resumed), "resumed": resumed}
             return Summary(out=self.where, part=part, documents=made.documents, tokens=made.tokens, **more)
@@ -146,6 +195,7 @@ class _Run:
 
     def _resolved(self, source: Source) -> dict[str, Any]:
         """plan.json: everything the output depends on, and nothing else."""
+        ids = {"vocab_size": self.tokenizer.vocab_size, "eos": self.eos, "bos": self.bos}
         return {
             "format": VERSION,
             "piecemill": _core.__version__,
@@ -154,28 +204,24 @@ class _Run:
             "splits": {name: float(share) for name, share in zip(self.splits.names, self.splits.shares, strict=True)},
             "bos": self.bos,
             "eos": self.eos,
-            "groups": [{"pattern": group.pattern, "weight": group.weight} for group in self.groups],
-            "tokenizer": {
-                "vocab_size": self.tokenizer.vocab_size,
-                "eos": self.eos,
-                "bos": self.bos,
-                "kind": self.tokenizer.kind,
-                "identity": self.tokenizer.identity,
-            },
+            "groups": [group._asdict() for group in self.groups],
+            "tokenizer": {**ids, "kind": self.tokenizer.kind, "identity": self.tokenizer.identity},
             "source": {"files": len(source.files), "bytes": source.total_bytes},
             "options": self.plan.output(),
         }
 
     def _left(self, source: Source) -> tuple[Totals, list[Task]]:
         """What earlier runs have done, and the tasks that are not at their end."""
-        before = Totals()
-        pieces: dict[int, int] = {}
-        ends: dict[int, int] = {}
-        for entry in whole_entries(self.place):
+        before, pieces, ends, damaged = Totals(), dict[int, int](), dict[int, int](), list[str]()
+        for entry in whole_entries(self.place, damaged):
             before.add(entry)
             pieces[entry.task] = pieces.get(entry.task, 0) + 1
             if entry.last:
                 ends[entry.task] = entry.piece + 1
+        if damaged and STATS in self.place.sizes():
+            raise ShardError(f"{self.place.url}: another run has just completed it.")  # and deleted replaced shards
+        for name in damaged:
+            delete_entry(self.place, name)
         return before, [task for task in source.tasks if pieces.get(task.index) != ends.get(task.index, -1)]
 
     def _share_memory(self, source: Source, tasks: int) -> tuple[int, int]:
@@ -200,8 +246,6 @@ class _Run:
 
     def _job(self, source: Source, cores: int) -> Job:
         levels = self.plan.directory_levels
-        if not source.files and (len(self.groups) > 1 or levels):
-            raise PlanError("weight and split_by directory go by the paths of files, and this source has none.")
         return Job(
             plan=self.plan,
             out=self.place,

@@ -53,7 +53,7 @@ def select(block: Documents, job: "Job") -> Selected:
     low, high = (keys, None) if keys is not None else (hashes[:, 0], hashes[:, 1])
     sides = job.splits.assign(low, high, job.plan.seed).astype(np.int32)
     dropped: dict[str, tuple[int, int]] = {}
-    least, most = job.plan.size("min_bytes"), job.plan.size("max_bytes") if job.plan.max_bytes else _WORD
+    least, most = job.plan.size("min_bytes"), job.plan.size("max_bytes") if job.plan.max_bytes is not None else _WORD
     for rule, which in (("too_short", sizes < least), ("too_long", sizes > most)):
         if which.any():
             dropped[rule] = (int(which.sum()), int(sizes[which].sum()))

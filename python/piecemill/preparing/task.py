@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill._core import Xxh3, gather_documents
+from piecemill.cancelling import check
 from piecemill.errors import SourceError
-from piecemill.executors import check
 from piecemill.machine import core_share, using_cores
 from piecemill.preparing.dedup import save_hashes
 from piecemill.preparing.job import Job

@@ -6,7 +6,9 @@ the vocabulary size, counts agree, and a sample of documents is decoded and comp
 shard's checksum is wrong, all its documents are decoded, to say which one.
 """
 
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from piecemill._core import Xxh3, hash_documents
 from piecemill.errors import PiecemillError, ShardError
 from piecemill.files import SCRATCH, hash_file
+from piecemill.objects import ObjectPlace, is_object_url
 from piecemill.shards import folder as prepared
 from piecemill.shards import manifest
 from piecemill.shards.format import HEADER_BYTES, KINDS, Kind, dtype_of, header, token_dtype
@@ -65,10 +68,21 @@ class Findings:
 
 
 def check_shards(folder: str | Path, *, sample: int = SAMPLE) -> Findings:
-    """Compare everything in a complete prepared folder with what it should be; decode `sample` documents per split."""
-    path = Path(folder)
-    found = Findings(str(path))
-    present = prepared.listed(path)
+    """Compare everything in a complete prepared folder with what it should be; decode `sample` documents per split.
+
+    Of a folder in an object store, shards are downloaded one at a time, to a folder under TMPDIR.
+    """
+    if isinstance(folder, str) and is_object_url(folder):
+        from piecemill.shards.remote import fetch_small_files
+
+        place = ObjectPlace(folder)
+        with tempfile.TemporaryDirectory(prefix="piecemill-") as copy:
+            present = fetch_small_files(place, Path(copy))
+            return _check(Path(copy), present, Findings(place.url), sample, place)
+    return _check(Path(folder), prepared.listed(Path(folder)), Findings(str(Path(folder))), sample, None)
+
+
+def _check(path: Path, present: set[str], found: Findings, sample: int, place: ObjectPlace | None) -> Findings:
     checksums = _check_stats(path, found)
     if checksums is None:
         return found
@@ -82,7 +96,7 @@ def check_shards(folder: str | Path, *, sample: int = SAMPLE) -> Findings:
         return found  # said above: both are sealed
     manifests: dict[str, list[ShardEntry]] = {}
     for split in plan["splits"]:
-        manifests[split] = _Split(path, split, plan, sources, found).check(expected, sample)
+        manifests[split] = _Split(path, split, plan, sources, found, place).check(expected, sample)
     if plan["format"] > 1:
         _check_entries(path, sorted(present), manifests, expected, found)
     for name in sorted(present - expected):
@@ -156,8 +170,17 @@ def _check_sealed(path: Path, name: str, want: str, found: Findings) -> None:
 class _Split:
     """The shards of one split, compared one after another."""
 
-    def __init__(self, folder: Path, split: str, plan: dict[str, Any], sources: int, found: Findings) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        split: str,
+        plan: dict[str, Any],
+        sources: int,
+        found: Findings,
+        place: ObjectPlace | None = None,
+    ) -> None:
         self.folder, self.split, self.plan, self.sources, self.found = folder, split, plan, sources, found
+        self.place = place
         self.dtype = token_dtype(plan["vocab_size"])
         self._tokenizer: Any = None
 
@@ -174,9 +197,23 @@ class _Split:
         for entry in entries:
             expected.update(f"{self.split}/{file.name}" for file in entry.files.values())
             mine = chosen[(chosen >= first) & (chosen < first + entry.documents)] - first
-            self._check_shard(entry, mine.astype(np.int64))
+            with self._downloaded(entry):
+                self._check_shard(entry, mine.astype(np.int64))
             first += entry.documents
         return entries
+
+    @contextmanager
+    def _downloaded(self, entry: ShardEntry) -> Iterator[None]:
+        """The files of a shard, here as long as they are compared."""
+        names = [f"{self.split}/{file.name}" for file in entry.files.values()] if self.place is not None else []
+        for name in names:
+            with suppress(FileNotFoundError):  # said when it is looked at
+                self.place.fetch(name, self.folder / name)  # type: ignore[union-attr] # there are names
+        try:
+            yield
+        finally:
+            for name in names:
+                (self.folder / name).unlink(missing_ok=True)
 
     def _check_shard(self, entry: ShardEntry, sample: NDArray[np.int64]) -> None:
         self.found.documents += entry.documents

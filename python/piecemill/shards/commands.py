@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from piecemill.command import print_result
+from piecemill.objects import is_object_url
 from piecemill.shards.export import ExportPlan
 
 
@@ -17,7 +18,8 @@ def show(what: str, *, engine: str | None = None, split: str | None = None, json
     Parameters
     ----------
     what
-        A folder written by `piecemill prepare` or `piecemill train`, a tokenizer file, or a Hugging Face hub id.
+        A folder written by `piecemill prepare` (or its URL: s3://, gs://, az://) or `piecemill train`, a tokenizer
+        file, or a Hugging Face hub id.
     engine
         Of a tokenizer: force piecemill, tokenizers, sentencepiece or tiktoken.
     split
@@ -28,7 +30,7 @@ def show(what: str, *, engine: str | None = None, split: str | None = None, json
     from piecemill.shards.show import as_text, describe
     from piecemill.tokenizers import describing, load_tokenizer
 
-    if Path(what).is_dir() and engine is None:
+    if is_object_url(what) or (Path(what).is_dir() and engine is None):
         found = describe(what)
         print_result(found if json else as_text(found))
     else:
@@ -36,13 +38,13 @@ def show(what: str, *, engine: str | None = None, split: str | None = None, json
         print_result(found if json else describing.as_text(found))
 
 
-def check(folder: Path, *, sample: int = 1000, json: bool = False) -> None:
+def check(folder: str, *, sample: int = 1000, json: bool = False) -> None:
     """Compare every byte of prepared FOLDER with what was written; exit 1 and say where if it differs.
 
     Parameters
     ----------
     folder
-        A folder written by `piecemill prepare`.
+        A folder written by `piecemill prepare`, or its URL (s3://, gs://, az://).
     sample
         Documents of each split to decode and compare with the hash of their text.
     json
@@ -57,9 +59,9 @@ def check(folder: Path, *, sample: int = 1000, json: bool = False) -> None:
 
 
 def export(
-    folder: Path,
+    folder: str,
     *,
-    out: Path,
+    out: str,
     quiet: bool = False,
     json: bool = False,
     plan: Annotated[ExportPlan, Parameter(name="*")] = ExportPlan(),  # noqa: B008 - frozen, and cyclopts reads it

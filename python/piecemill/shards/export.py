@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from piecemill.errors import PlanError, ShardError, Stopped
 from piecemill.files import new_file, read_json, replace_file
+from piecemill.objects import is_object_url
 from piecemill.shards import folder as prepared
 from piecemill.shards.reader import Shards, open_shards
 from piecemill.shards.windows import Cut, Ints, Tail, gather
@@ -140,6 +141,12 @@ def export(
 
     `on_part` is told of each part that is done: the part, how many are done, and of how many.
     """
+    for where in (folder, out):
+        if isinstance(where, str) and is_object_url(where):
+            raise PlanError(
+                f"{where}: an export reads and writes local folders. Copy the prepared folder to a local disk first; "
+                "a loader needs no export: open_shards reads it from the object store."
+            )
     source, target = Path(folder), Path(out)
     names = [plan.split] if plan.split is not None else list(prepared.read_plan(source)["splits"])
     splits = {name: open_shards(source, name) for name in names}

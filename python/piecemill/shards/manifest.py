@@ -10,13 +10,13 @@ Start with `Entry`, `newest_entries` and `read_manifest`.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
+from piecemill.cancelling import threads
 from piecemill.errors import ShardError
 from piecemill.files import Place, clear_scratch, hash_bytes, unique
 from piecemill.shards.format import KINDS, Kind
@@ -164,17 +164,17 @@ def newest_entries(place: Place) -> Iterator[Entry]:
         yield parse_entry(content, name)
 
 
-def whole_entries(place: Place) -> Iterator[Entry]:
-    """As `newest_entries`, but those that are damaged, or of which a shard is missing or has another size, are deleted.
+def whole_entries(place: Place, damaged: list[str]) -> Iterator[Entry]:
+    """As `newest_entries`, without those that are damaged, or of which a shard is missing or has another size.
 
-    Their pieces are then not finished and will be made again.
+    The names of these are added to `damaged`; once they are deleted (`delete_entry`) their pieces will be made again.
     """
     sizes: dict[str, dict[str, int]] = {}
     for name, content in _newest(place):
         try:
             entry = parse_entry(content, name)
         except ShardError:
-            delete_entry(place, name)
+            damaged.append(name)
             continue
         # Listed after the entries, so that no shard of an entry is missing because it is newer than the list.
         sizes |= {split: place.sizes(split) for split in entry.shards if split not in sizes}
@@ -182,15 +182,15 @@ def whole_entries(place: Place) -> Iterator[Entry]:
         if all(sizes[split].get(file.name) == file.bytes for split, file in files):
             yield entry
         else:
-            delete_entry(place, name)
+            damaged.append(name)
 
 
 def _newest(place: Place) -> Iterator[tuple[str, bytes]]:
     files = entry_files(place.sizes(ENTRIES))
     names = iter([f"{ENTRIES}/{list(both)[-1][3]}" for _, both in groupby(files, key=lambda file: file[:2])])
-    with ThreadPoolExecutor(min(32, _AT_ONCE)) as pool:
+    with threads(32) as pool_map:
         while some := list(islice(names, _AT_ONCE)):
-            yield from zip(some, pool.map(place.read, some), strict=True)
+            yield from zip(some, pool_map(place.read, some), strict=True)
 
 
 def delete_entry(place: Place, name: str) -> None:

@@ -26,12 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill._core import map_file
+from piecemill.cancelling import threads
 from piecemill.errors import PlanError, ShardError
-from piecemill.files import hash_bytes, hash_file, sync_file
+from piecemill.files import hash_bytes, hash_file, parse_json, sync_file
 from piecemill.objects import ObjectPlace
 from piecemill.shards import folder as prepared
 from piecemill.shards.format import HEADER_BYTES, Kind
-from piecemill.shards.manifest import FileEntry, ShardEntry
+from piecemill.shards.manifest import ENTRIES, FileEntry, ShardEntry
 from piecemill.shards.reader import Shards, read_split
 from piecemill.sizes import parse_size
 
@@ -64,6 +65,24 @@ def open_remote(
     place = ObjectPlace(url, storage)
     found = read_split(place, split, unfinished)
     return RemoteShards(place, Cache(Path(cache), parse_size(cache_bytes, "cache_bytes")), *found)
+
+
+def fetch_small_files(place: ObjectPlace, folder: Path) -> set[str]:
+    """Download all of a prepared folder but its arrays; gives the names of all files there."""
+    names = set(place.sizes())
+    for inside in (prepared.TOKENIZER, ENTRIES):
+        names |= {f"{inside}/{name}" for name in place.sizes(inside)}
+    if prepared.PLAN in names:
+        content = place.read(prepared.PLAN)
+        for split in parse_json(content, f"{place.url}/{prepared.PLAN}", "Prepare the folder again.")["splits"]:
+            names |= {f"{split}/{name}" for name in place.sizes(split)}
+    small = sorted(name for name in names if not name.endswith(".npy"))
+    for name in small:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    with threads(_DOWNLOADS_AT_ONCE) as pool_map:
+        for _ in pool_map(lambda name: place.fetch(name, folder / name), small):
+            pass
+    return names
 
 
 class RemoteShards(Shards):

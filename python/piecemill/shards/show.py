@@ -5,6 +5,9 @@ possible hashes at a time.
 """
 
 import shutil
+import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import ShardError
+from piecemill.objects import ObjectPlace, is_object_url
 from piecemill.shards import folder as prepared
 from piecemill.shards.reader import Shards, open_shards
 from piecemill.sizes import show_bytes, show_count
@@ -19,14 +23,24 @@ from piecemill.sizes import show_bytes, show_count
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 _EXACT_LENGTHS = 1 << 20  # a count for each length up to here takes 8 MB; longer documents are few and kept as they are
 _HASHES_AT_ONCE = 16_000_000
+_CACHE_BYTES = "4GiB"
 _ROWS, _ROW_TOKENS = 3, 64
 
 
 def describe(folder: str | Path) -> dict[str, Any]:
-    """Everything `show` prints about a folder, ready for JSON."""
+    """Everything `show` prints about a folder, ready for JSON. Of one in an object store, arrays are downloaded."""
+    if isinstance(folder, str) and is_object_url(folder):
+        from piecemill.shards.remote import fetch_small_files
+
+        with tempfile.TemporaryDirectory(prefix="piecemill-") as copy:
+            fetch_small_files(ObjectPlace(folder), Path(copy))
+            if not (Path(copy) / prepared.PLAN).exists():
+                raise ShardError(f"{folder} has no {prepared.PLAN}. Name a folder written by `piecemill prepare`.")
+            opened = partial(open_shards, folder, cache=Path(copy) / "cache", cache_bytes=_CACHE_BYTES)
+            return {**_describe_shards(Path(copy), opened), "folder": folder}
     path = Path(folder)
     if (path / prepared.PLAN).exists():
-        return _describe_shards(path)
+        return _describe_shards(path, partial(open_shards, path))
     if (path / "tokenizer.json").exists():
         return _describe_tokenizer(path)
     raise ShardError(
@@ -35,9 +49,9 @@ def describe(folder: str | Path) -> dict[str, Any]:
     )
 
 
-def _describe_shards(path: Path) -> dict[str, Any]:
+def _describe_shards(path: Path, opened: Callable[..., Shards]) -> dict[str, Any]:
     plan = prepared.read_plan(path)
-    splits = {name: open_shards(path, name, unfinished=True) for name in plan["splits"]}
+    splits = {name: opened(name, unfinished=True) for name in plan["splits"]}
     documents, tokens = sum(map(len, splits.values())), sum(shards.tokens for shards in splits.values())
     stats = prepared.read_stats(path)
     told = {key: value for key, value in (stats or {}).items() if key not in ("checksums", "xxh3")}

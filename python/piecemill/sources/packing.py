@@ -92,7 +92,7 @@ class Packer:
         self._held_bytes = self._held_documents = 0
         self._blocks = 0
         self._source_bytes = source_bytes
-        self._progress = self._reported_bytes = 0
+        self._progress = self._reported_bytes = self._files_before = 0
         self._reset_counts()
 
     def _reset_counts(self) -> None:
@@ -119,8 +119,13 @@ class Packer:
         self._skipped += [Skipped(*one) for one in listed[: LISTED_SKIPS - len(self._skipped)]]
 
     def progress(self, source_bytes: int) -> None:
-        """Report how many bytes of the task's source have been read."""
-        self._progress = min(source_bytes, self._source_bytes)
+        """Report how many bytes of the task's source, from the start of this file, have been read."""
+        self._progress = min(self._files_before + source_bytes, self._source_bytes)
+
+    def next_file(self, source_bytes: int) -> None:
+        """Report that a file of the task, which has so many bytes, was read to its end."""
+        self._files_before += source_bytes
+        self.progress(0)
 
     def add(
         self,

@@ -35,13 +35,15 @@ def open_source(
     on_bad_document: BadDocument = "stop",
     group: str | None = None,
     storage_options: Storage | None = None,
+    group_bytes: int | None = None,
 ) -> "Source":
     """Find what `source` holds and plan how to read it; nothing is read yet.
 
     `source` is a path, a URL that fsspec knows, a glob of either, a list of those, a table (anything with the Arrow
     PyCapsule interface, or a Hugging Face dataset), or an iterable of strings. A string or path alone is never
     taken for text. A list of strings is taken for paths if one of them exists, and for texts if none looks like a
-    path; in doubt it is an error. `storage_options` go to fsspec. `docs/sources.md` has the rules.
+    path; in doubt it is an error. `storage_options` go to fsspec. Small files share a task up to
+    `group_bytes`, and never more than 64 MiB. `docs/sources.md` has the rules.
 
     >>> [block.text(0) for block in open_source(["one two", "three"], block_bytes=1).blocks()]
     ['one two', 'three']
@@ -71,7 +73,7 @@ def open_source(
         raise SourceError(
             f"{plain}: a text file has no field {group!r} to split by. Exclude it, or split by directory."
         )
-    tasks, unplanned = plan(files, reading)
+    tasks, unplanned = plan(files, reading, group_bytes)
     tally += Tally(skipped_count=len(unplanned), skipped=tuple(unplanned))
     return Source(tuple(tasks), reading, tally, sum(task.nbytes for task in tasks), files=tuple(files))
 
@@ -139,8 +141,12 @@ def read_task(task: Task, reading: Reading, memory: Any = None) -> Iterator[Docu
     )
     if task.kind == "memory":
         yield from _read_memory(memory, task, packer)
+    elif task.kind == "text" and task.packing is None:
+        yield from reader_of("text").read(task, packer)
     else:
-        yield from reader_of(task.kind).read(task, packer)
+        for file in task.alone():
+            yield from reader_of(task.kind).read(file, packer)
+            packer.next_file(file.nbytes)
     yield from packer.finish()
 
 

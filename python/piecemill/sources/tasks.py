@@ -9,6 +9,7 @@ the first file of its kind is planned or read: a tree of text files does not loa
 Start with `plan`.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -37,6 +38,9 @@ RANGE_BYTES = 64 * 1024 * 1024
 
 GROUP_FILES = 4_096
 """Most files in one task, however small they are."""
+
+_PACKED = 4
+"""Bytes of text that a byte of a packed file is taken for, to tell which files are small."""
 
 
 class File(NamedTuple):
@@ -72,6 +76,14 @@ class Task:
     first_row: int = 0
     rows: int = 0
 
+    def alone(self) -> "Iterator[Task]":
+        """A task for each of its files."""
+        if len(self.paths) == 1:
+            yield self
+            return
+        for number, (path, size) in enumerate(zip(self.paths, self.sizes, strict=True), self.first_file):
+            yield replace(self, first_file=number, paths=(path,), sizes=(size,), nbytes=size)
+
 
 class Reader(Protocol):
     """What the module of a format offers."""
@@ -83,7 +95,7 @@ class Reader(Protocol):
         """One file in tasks of about `size` bytes; raises `Unreadable`. The indices are set later."""
 
     def read(self, task: Task, packer: Packer) -> Iterator[Documents]:
-        """The blocks of a task but the last, which `Packer.finish` gives."""
+        """The blocks of a task but the last, which `Packer.finish` gives; of one file, but for `text`."""
 
 
 class Unreadable(Exception):
@@ -105,31 +117,50 @@ def kind_of(path: str) -> tuple[str, str | None]:
     return (PACKED_ENDINGS if packing else ENDINGS).get(ending, "text"), packing
 
 
-def plan(files: Sequence[File], reading: Reading) -> tuple[list[Task], list[Skipped]]:
-    """The tasks in the order of the files, and the files that had to be skipped while planning."""
+def plan(files: Sequence[File], reading: Reading, group_bytes: int | None) -> tuple[list[Task], list[Skipped]]:
+    """The tasks in the order of the files, and the files that had to be skipped while planning.
+
+    Large files are cut into tasks. Small ones share a task up to `group_bytes`, where that is less than a task reads.
+    """
+    most = min(RANGE_BYTES, group_bytes or RANGE_BYTES)
     tasks: list[Task] = []
     skipped: list[Skipped] = []
     # Neighbours that can share a task stay together: of one kind and one file system, all named or all found.
     for (kind, packing, named, _), run in groupby(enumerate(files), key=lambda item: _alike(item[1])):
+        alike = list(run)
         if kind == "text" and packing is None and reading.separator is None:
-            alike = list(run)
-            for chosen in grouped([file.size for _, file in alike], RANGE_BYTES, GROUP_FILES):
+            for chosen in grouped([file.size for _, file in alike], most, GROUP_FILES):
                 paths = tuple(alike[number][1].path for number in chosen)
                 sizes = tuple(alike[number][1].size for number in chosen)
                 tasks.append(Task(len(tasks), kind, None, alike[chosen[0]][0], paths, sizes, named, sum(sizes)))
             continue
         kind = "pieces" if kind == "text" and reading.separator is not None else kind
-        for number, file in run:
+        parts: list[Task] = []
+        for number, file in alike:
             whole = Task(0, kind, packing, number, (file.path,), (file.size,), named, file.size)
             try:
-                parts = reader_of(kind).cut(whole, reading, RANGE_BYTES)
+                parts += reader_of(kind).cut(whole, reading, RANGE_BYTES)
             except Unreadable as error:
                 if reading.on_bad_document == "stop":
                     raise bad_document(file.path, str(error)) from None
                 skipped.append(Skipped(file.path, str(error)))
-            else:
-                tasks += [replace(part, index=len(tasks) + count) for count, part in enumerate(parts)]
+        tasks += [replace(task, index=len(tasks) + count) for count, task in enumerate(_joined(parts, most))]
     return tasks, skipped
+
+
+def _joined(parts: Sequence[Task], most_bytes: int) -> Iterator[Task]:
+    """Tasks of one kind, where neighbours that are small whole files become one."""
+    numbers = [part.first_file for part in parts]
+    cuts = Counter(numbers)
+    sizes = [part.nbytes * (_PACKED if part.packing or part.kind == "parquet" else 1) for part in parts]
+    sizes = [size if cuts[file] == 1 else most_bytes + 1 for size, file in zip(sizes, numbers, strict=True)]
+    for chosen in grouped(sizes, most_bytes, GROUP_FILES):
+        # A file that was skipped leaves a gap in the numbers, and those of a task have none.
+        for _, run in groupby(chosen, key=lambda number: numbers[number] - number):
+            some = [parts[number] for number in run]
+            paths, file_sizes = tuple(part.paths[0] for part in some), tuple(part.sizes[0] for part in some)
+            whole = replace(some[0], paths=paths, sizes=file_sizes, nbytes=sum(file_sizes), start=0, stop=None, rows=0)
+            yield whole if len(some) > 1 else some[0]
 
 
 def grouped(sizes: Sequence[int], most_bytes: int, most_files: int) -> Iterator[range]:

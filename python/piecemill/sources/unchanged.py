@@ -2,14 +2,19 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill.errors import SourceError
+from piecemill.errors import PlanError, SourceError
+from piecemill.sources.remote import is_url
 from piecemill.sources.source import Source
 from piecemill.sources.tasks import File, Task
+
+_PROBES = ("plan.json", "files.jsonl", "merges.txt", "tokens.npy")
+"Names like those that a run writes: does the source want one of them?"
 
 
 def numbered_files(source: Source) -> Sequence[File]:
@@ -32,6 +37,29 @@ def changed_times(files: Sequence[File]) -> NDArray[np.int64]:
         except OSError:
             continue
     return times
+
+
+def refuse_inside(source: Source, out: Path | None, reopen: Callable[[], Source]) -> None:
+    """PlanError if what a new run writes to `out`, which exists, would be found when the source is opened again."""
+    if out is None or (out / _PROBES[0]).exists():
+        return
+    roots = {file.path.removesuffix(file.inside) for file in source.files if not file.named and not is_url(file.path)}
+    around = [folder for root in roots if out.resolve().is_relative_to(folder := Path(root or ".").resolve())]
+    if not around:
+        return
+    probes = [path for name in _PROBES if not (path := out / name).exists()]
+    try:
+        for path in probes:
+            path.write_bytes(b"{}")
+        found = [file.path for file in reopen().files if Path(file.path).resolve().is_relative_to(out.resolve())]
+    finally:
+        for path in probes:
+            path.unlink(missing_ok=True)
+    if found:
+        raise PlanError(
+            f"out={str(out)!r}: is in a folder of the source, which would be read with what this run writes when it is "
+            f"resumed. Choose an --out elsewhere, or pass --exclude '{out.resolve().relative_to(around[0])}/**'."
+        )
 
 
 def check_files(source: Source, lines: bytes, where: str) -> None:

@@ -10,12 +10,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent import futures
 from dataclasses import asdict
 from functools import partial
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Never
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from piecemill.errors import PlanError, TokenizerError
 from piecemill.executors import Executor, open_executor
 from piecemill.files import new_file
 from piecemill.machine import memory_now
-from piecemill.plans import with_options
+from piecemill.plans import FROM_PLAN, with_keywords, with_options
 from piecemill.sources import Documents, Source, Tally
 from piecemill.sources.options import NOT_STORED
 from piecemill.sources.tasks import kind_of
@@ -63,13 +64,31 @@ def train_bpe(
     force: bool = False,
     executor: str | Executor | futures.Executor = "local",
     ray_address: str | None = None,
-    **options: Any,
+    field: str = FROM_PLAN,
+    separator: str | None = FROM_PLAN,
+    include: Sequence[str] = FROM_PLAN,
+    exclude: Sequence[str] = FROM_PLAN,
+    gitignore: bool = FROM_PLAN,
+    hidden: bool = FROM_PLAN,
+    max_file_bytes: int | str = FROM_PLAN,
+    on_bad_document: Literal["stop", "skip"] = FROM_PLAN,
+    storage_option: Sequence[str] = FROM_PLAN,
+    vocab_size: int = FROM_PLAN,
+    split: str = FROM_PLAN,
+    special_tokens: Sequence[str] = FROM_PLAN,
+    min_frequency: int = FROM_PLAN,
+    max_token_bytes: int | None = FROM_PLAN,
+    threads: int | None = FROM_PLAN,
+    memory: int | str = FROM_PLAN,
+    save_counts: str | PathLike[str] | None = FROM_PLAN,
+    from_counts: Sequence[str | PathLike[str]] = FROM_PLAN,
+    **unknown: Never,
 ) -> Tokenizer:
     """Learn a byte-level BPE vocabulary from `source`; exact, and the same for any number of threads.
 
     `source` is whatever `piecemill.sources` can open: a path, a glob, a list of them, a table, an iterable of
-    strings. A string alone is a path, never a text. Options are the fields of `TrainPlan`: `vocab_size`, `split`,
-    `special_tokens`, `min_frequency`, `max_token_bytes`, ...; `piecemill train --help` says what each one means.
+    strings. A string alone is a path, never a text. Keywords from `field` on are the fields of `TrainPlan`, which says
+    what each means and its default (as does `piecemill train --help`); they count before those of `plan`.
     If no pair is left before the vocabulary is full, the tokenizer is smaller, and its `training` record says so.
     `force` replaces a file at `save_counts`, which otherwise is an error. Words are counted on `executor`: threads here
     ("local"), "ray" (the cluster at `ray_address`), or any `concurrent.futures.Executor`; the vocabulary is the same.
@@ -78,7 +97,7 @@ def train_bpe(
     >>> tok.decode(tok.encode("lower"))
     'lower'
     """
-    plan = with_options(plan or TrainPlan(), options)
+    plan = with_keywords(plan or TrainPlan(), locals(), unknown)
     run = _Run(
         plan, on_progress or (lambda _: None), force=force, executor=open_executor(executor, ray_address=ray_address)
     )

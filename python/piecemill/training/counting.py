@@ -14,8 +14,9 @@ from functools import partial
 import numpy as np
 
 from piecemill import _core
+from piecemill.cancelling import check
 from piecemill.errors import PlanError, SplitError
-from piecemill.executors import Executor, check
+from piecemill.executors import Executor
 from piecemill.sources import Documents, Reading, Source, Tally, Task, read_task
 from piecemill.training.counts import NOTHING, Corpus, add_counts, write_counts
 
