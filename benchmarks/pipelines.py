@@ -136,8 +136,10 @@ def build_before() -> str:
         return ""
     print(f"tools   building {BEFORE}, commit {COMMIT_BEFORE[:7]}")
     BUILT.mkdir(parents=True, exist_ok=True)
+    archive = BUILT / "source.tar"
     steps = [
-        ["sh", "-c", f"git -C '{HERE}' archive --output='{BUILT}/source.tar' {COMMIT_BEFORE}: && tar -xf source.tar"],
+        ["git", "-C", str(HERE.parent), "archive", f"--output={archive}", COMMIT_BEFORE],
+        ["tar", "-xf", str(archive)],
         ["cargo", "build", "--release", "--quiet"],
     ]
     for step in steps:
