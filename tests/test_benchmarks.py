@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -446,6 +447,19 @@ def test_variants_of_ours_are_the_same_command_with_other_options():
     assert before[1] == f"PYTHONPATH={pipelines.BUILT / 'python'}"
     assert before[2:] == plain
     assert pipelines.PIPELINES["piecemill-before"].script.name == "run_piecemill.py"
+
+
+def test_a_cluster_has_its_nodes_and_is_gone_afterwards():
+    pytest.importorskip("ray")
+    script = "import ray, sys; ray.init(sys.argv[1]); print([node['Resources']['CPU'] for node in ray.nodes()])"
+    with pipelines.cluster(2, 2) as address:
+        host, _, port = address.rpartition(":")
+        found = subprocess.run([sys.executable, "-c", script, address], capture_output=True, text=True, check=True)
+        assert found.stdout.strip() == "[1.0, 1.0]"
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection((host, int(port)), timeout=10)
+    with pipelines.cluster(0, 2) as address:
+        assert address == ""
 
 
 def test_a_faster_library_has_an_environment_of_its_own_and_the_script_of_the_pipeline():
