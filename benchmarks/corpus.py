@@ -3,7 +3,7 @@
     cache/python-127mb/        every .py file of seven packages, cut to 127 MB; also python-20mb, python-5mb
     cache/functions-127mb      the same text, one document per top-level function, class or remainder of a file
     cache/multilingual-30mb/   translations, documentation and locale data in some hundred languages
-    cache/mixed-2000mb         both of the large ones, over and over, no document twice; JSONL and Parquet only
+    cache/mixed-2000mb         both of the large ones, over and over, no document twice; JSONL, Parquet and .jsonl.zst
     cache/english-40mb         documentation and the descriptions in botocore's service models; also english-4mb
     cache/cjk-8mb              Chinese book reviews, and Chinese and Japanese translations, dictionaries and texts
     cache/base64-20mb          random base64 without newlines, from a seeded generator
@@ -120,6 +120,11 @@ class Corpus:
     def parquet(self) -> Path:
         "Only of the mixed ones: zstd, row groups of about 64 MB of text."
         return CACHE / f"{self.name}.parquet"
+
+    @property
+    def zst(self) -> Path:
+        "The JSONL in one zstd frame, made by `compress`."
+        return CACHE / f"{self.name}.jsonl.zst"
 
 
 RECORDED = {
@@ -373,6 +378,18 @@ def write_mixed(name: str, documents: Iterable[str]) -> Corpus:
     return Corpus(name, len(digests), total, hashlib.sha256(b"".join(sorted(digests))).hexdigest())
 
 
+def compress(made: Corpus) -> None:
+    """Make the .jsonl.zst, as the command `zstd` would; a second call does nothing."""
+    import zstandard
+
+    if made.zst.exists():
+        return
+    part = made.zst.with_suffix(".part")
+    with made.jsonl.open("rb") as lines, part.open("wb") as target:
+        zstandard.ZstdCompressor().copy_stream(lines, target, size=made.jsonl.stat().st_size)
+    part.rename(made.zst)
+
+
 def texts(jsonl: Path) -> Iterator[str]:
     """The documents of a corpus, in order. Read as bytes: text mode would turn \\r\\n into \\n."""
     with jsonl.open("rb") as lines:
@@ -411,6 +428,8 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=list(RECORDED), help="which corpora (default: all)")
     for name in parser.parse_args().names:
         made = corpus(name)
+        if name.startswith("mixed"):
+            compress(made)
         where = made.folder if made.folder.exists() else made.jsonl
         print(f"{made.name:18} {made.documents:>8,} documents {made.bytes:>12,} bytes  {made.sha256[:16]}  {where}")
 

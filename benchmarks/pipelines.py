@@ -1,23 +1,33 @@
 """The pipelines that are compared by `prepare.py` and `strategies.py`: pinned versions, environments, commands.
 
 Each lives in an environment of its own under `cache/venvs-prepare`: they do not agree on the versions of what they
-stand on (mosaicml-streaming needs a transformers before 5, and with it an older `tokenizers`). A tool that does not
-install is kept in the table with the reason. Start with `install` and `PIPELINES`.
+stand on (mosaicml-streaming needs a transformers before 5, and with it an older `tokenizers`). The three that most
+people use are asked with their default library and with faster ones: `datasets+gigatoken` is `datasets` with the
+encoder of gigatoken. `piecemill-before` is Piecemill before `prepare` became a function of tasks, built from its commit
+into `cache/piecemill-before`. A tool that does not install is kept in the table with the reason.
+Start with `install` and `PIPELINES`.
 """
 
 import json
+import os
+import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from environments import environment
 
 HERE = Path(__file__).parent
 VENVS = HERE / "cache" / "venvs-prepare"
+BUILT = HERE / "cache" / "piecemill-before"
 OURS = "piecemill"
+BEFORE = "piecemill-before"
+COMMIT_BEFORE = "3727113869ba31ee46ca87e42382257858a0ee4e"
 YARDSTICK = "gigatoken"
-TOKENIZERS, SENTENCEPIECE = "0.23.3", "0.2.2"
+TOKENIZERS, CANDIDATE, GIGATOKEN, SENTENCEPIECE = "0.23.3", "1.0.0rc3", "0.10.0", "0.2.2"
 # One release of torch for all who need it; torchvision is pinned with it, or pip takes a newer torch for its sake.
 TORCH = ("torch==2.13.0", "torchvision==0.28.0")
 
@@ -26,77 +36,157 @@ TORCH = ("torch==2.13.0", "torchvision==0.28.0")
 class Pipeline:
     """One way from documents to tokens on disk."""
 
-    name: str
+    package: str
     version: str = ""
     tokenizers: str = TOKENIZERS
-    "The HF `tokenizers` it stands on."
+    "The HF `tokenizers` in its environment."
     needs: tuple[str, ...] = ("numpy", "pyarrow")
     "What its script imports besides, and pins of what it asks for."
     reads_whole_files: bool = False
     "Whether a worker takes whole files, so that the corpus must be given in as many."
+    variant: str = ""
+    "Of a peer the library that encodes, where it is not the default one; of ours the options."
+    options: tuple[str, ...] = ()
+    nodes: int = 0
+    "Nodes of the Ray cluster it runs on."
+
+    @property
+    def name(self) -> str:
+        return f"{self.package}+{self.variant}" if self.variant else self.package
+
+    @property
+    def ours(self) -> bool:
+        return self.package == OURS
 
     @property
     def script(self) -> Path:
-        return HERE / "peers_prepare" / f"run_{self.name.replace('-', '_')}.py"
+        package = OURS if self.package == BEFORE else self.package  # the same files, so the same reader
+        return HERE / "peers_prepare" / f"run_{package.replace('-', '_')}.py"
+
+    @property
+    def environment(self) -> Path:
+        return VENVS / (f"{self.package}-faster" if self.variant else self.package)
 
     @property
     def python(self) -> Path:
-        return VENVS / self.name / "bin" / "python"
+        # Our files are read by numpy in an environment without Piecemill: nothing of it is needed.
+        return (VENVS / YARDSTICK if self.package in (OURS, BEFORE) else self.environment) / "bin" / "python"
 
     @property
     def packages(self) -> list[str]:
-        return [f"{self.name}=={self.version}", f"tokenizers=={self.tokenizers}", *self.needs]
+        return [f"{self.package}=={self.version}", f"tokenizers=={self.tokenizers}", *self.needs]
 
 
+def faster(default: Pipeline, tokenizers: str) -> Pipeline:
+    """The pipeline in a second environment, with gigatoken, and with these `tokenizers`."""
+    return replace(
+        default, variant="gigatoken", tokenizers=tokenizers, needs=(f"gigatoken=={GIGATOKEN}", *default.needs)
+    )
+
+
+_datasets = Pipeline("datasets", "5.2.0")
+_datatrove = Pipeline("datatrove", "0.10.1", needs=("orjson", "numpy", "pyarrow"), reads_whole_files=True)
+_megatron = Pipeline("megatron-core", "0.16.1", needs=(TORCH[0], "numpy", "pyarrow"))
+DEDUP = Pipeline(OURS, variant="dedup", options=("--dedup", "exact"))
+RAY = [
+    Pipeline(OURS, variant=f"ray-{nodes}-node{'s' * (nodes > 1)}", options=("--executor", "ray"), nodes=nodes)
+    for nodes in (1, 2, 4)
+]
 PIPELINES = {
     pipeline.name: pipeline
     for pipeline in [
         Pipeline(OURS),
-        Pipeline(YARDSTICK, "0.10.0", needs=(f"sentencepiece=={SENTENCEPIECE}", "numpy", "pyarrow")),
-        Pipeline("datasets", "5.2.0"),
-        Pipeline("datatrove", "0.10.1", needs=("orjson", "numpy", "pyarrow"), reads_whole_files=True),
-        Pipeline("megatron-core", "0.16.1", needs=(TORCH[0], "numpy", "pyarrow")),
+        DEDUP,
+        *RAY,
+        Pipeline(BEFORE, COMMIT_BEFORE[:7]),
+        Pipeline(YARDSTICK, GIGATOKEN, needs=(f"sentencepiece=={SENTENCEPIECE}", "numpy", "pyarrow")),
+        _datasets,
+        replace(faster(_datasets, CANDIDATE), variant="tokenizers-1.0"),
+        faster(_datasets, CANDIDATE),
+        # It imports `tokenizers.processors`, which 1.0 does not have.
+        _datatrove,
+        faster(_datatrove, TOKENIZERS),
+        _megatron,
+        replace(faster(_megatron, CANDIDATE), variant="tokenizers-1.0"),
+        faster(_megatron, CANDIDATE),
         Pipeline("litdata", "0.2.76", needs=(*TORCH, "numpy", "pyarrow")),
         Pipeline("mosaicml-streaming", "0.13.0", tokenizers="0.22.2", needs=(*TORCH, "numpy", "pyarrow")),
     ]
 }
-PEERS = [name for name in PIPELINES if name not in (OURS, YARDSTICK)]
+PEERS = [name for name, pipeline in PIPELINES.items() if pipeline.package not in (OURS, BEFORE, YARDSTICK)]
 # Where the reference is made, shards are read by numpy, and libraries are asked: it has all three of them.
 PYTHON = PIPELINES[YARDSTICK].python
 
 
 def install(names: list[str]) -> dict[str, str]:
-    """Set up the environments of `names` once; returns the reason for each that could not be installed."""
+    """Set up what `names` need, once; returns the reason for each that could not be installed."""
     failed = {}
     for pipeline in (PIPELINES[name] for name in names):
-        reason = environment(VENVS / pipeline.name, pipeline.packages)
+        reason = build_before() if pipeline.package == BEFORE else environment(pipeline.environment, pipeline.packages)
         if reason:
             print(f"tools   {pipeline.name} {pipeline.version} does not install: {reason}")
             failed[pipeline.name] = reason
     return failed
 
 
+def build_before() -> str:
+    """Build the version before from its commit, to run in the environment of ours; returns the reason if that fails."""
+    extension = BUILT / "python" / "piecemill" / "_core.abi3.so"
+    if extension.exists():
+        return ""
+    print(f"tools   building {BEFORE}, commit {COMMIT_BEFORE[:7]}")
+    BUILT.mkdir(parents=True, exist_ok=True)
+    archive = BUILT / "source.tar"
+    steps = [
+        ["git", "-C", str(HERE.parent), "archive", f"--output={archive}", COMMIT_BEFORE],
+        ["tar", "-xf", str(archive)],
+        ["cargo", "build", "--release", "--quiet"],
+    ]
+    for step in steps:
+        with_extension = os.environ | {"PYO3_BUILD_EXTENSION_MODULE": "1"}
+        done = subprocess.run(step, cwd=BUILT, env=with_extension, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return done.stderr.strip()[-300:]
+    shutil.copy(BUILT / "target" / "release" / "libpiecemill.so", extension)
+    return ""
+
+
+@contextmanager
+def cluster(nodes: int, workers: int) -> Iterator[str]:
+    """The address of a Ray cluster on this machine, started before anything is timed; without nodes there is none."""
+    if not nodes:
+        yield ""
+        return
+    command = [sys.executable, str(HERE / "peers_prepare" / "ray_cluster.py"), str(nodes), str(workers)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        address = process.stdout.readline().strip() if process.stdout else ""
+        if not address:
+            raise SystemExit(f"the Ray cluster of {nodes} nodes did not start: see above")
+        yield address  # leaving closes its input, on which it ends
+
+
 def prepare_command(
-    pipeline: Pipeline, *, inputs: list[Path], tokenizer: Path, workers: int, memory: str, out: Path
+    pipeline: Pipeline, *, inputs: list[Path], tokenizer: Path, workers: int, memory: str, out: Path, address: str = ""
 ) -> list[str]:
-    """The process that is timed."""
-    if pipeline.name == OURS:
+    """The process that is timed. `address` is that of the Ray cluster, for those that run on one."""
+    if pipeline.package in (OURS, BEFORE):
         return [
+            *(["env", f"PYTHONPATH={BUILT / 'python'}"] if pipeline.package == BEFORE else []),
             *[str(Path(sys.executable).parent / "piecemill"), "prepare", *map(str, inputs)],
             *["--tokenizer", str(tokenizer.parent), "--out", str(out), "--workers", str(workers)],
-            *["--memory", memory, "--eos", "<|endoftext|>", "--quiet"],
+            *["--memory", memory, "--eos", "<|endoftext|>", "--quiet", *pipeline.options],
+            *(["--ray-address", address] if pipeline.nodes else []),
         ]
     return [
         *[str(pipeline.python), str(pipeline.script), "prepare", "--input", *map(str, inputs)],
         *["--tokenizer", str(tokenizer), "--workers", str(workers), "--out", str(out)],
+        *(["--library", "gigatoken"] if pipeline.variant == "gigatoken" else []),
     ]
 
 
 def produced(pipeline: Pipeline, out: Path) -> dict:
     """The digest of what it wrote. Not timed."""
-    # Ours is read by numpy in an environment without Piecemill: nothing of it is needed.
-    python = PYTHON if pipeline.name == OURS else pipeline.python
-    command = [str(python), str(pipeline.script), "tokens", "--out", str(out)]
+    command = [str(pipeline.python), str(pipeline.script), "tokens", "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{pipeline.name}: what it wrote could not be read back:\n{done.stderr[-2000:]}")
@@ -104,7 +194,7 @@ def produced(pipeline: Pipeline, out: Path) -> dict:
 
 
 def version(pipeline: Pipeline) -> str:
-    if pipeline.name != OURS:
+    if not pipeline.ours:
         return pipeline.version
     from importlib.metadata import version as installed
 

@@ -1,12 +1,16 @@
 """Preparing a corpus, against everybody who does: `python benchmarks/prepare.py`, or with `--quick`.
 
-    127mb   8,238 Python files in one JSONL, all pipelines
-    2gb     two billion bytes of code and other text, as JSONL and as Parquet; Piecemill, with 2 GiB and with 1 GiB,
-            and gigatoken's own encode_batch in memory as the yardstick
+    127mb   8,238 Python files in one JSONL; Piecemill, Piecemill before its redesign, and all pipelines, three of them
+            also with `tokenizers` 1.0 and with gigatoken
+    2gb     two billion bytes of code and other text, as JSONL, Parquet and .jsonl.zst; Piecemill, with 2 GiB and with
+            1 GiB, and gigatoken's own encode_batch in memory as the yardstick
+    dedup   the same JSONL, in which no document occurs twice; Piecemill with and without `--dedup exact`
+    ray     the same JSONL; Piecemill with threads, and on Ray clusters of one, two and four nodes on this machine
 
 Each pipeline is a process of its own with two workers, from the file to tokens on disk, all with one tokenizer of
 50,257 entries. What it wrote is read back and compared with HF `tokenizers` before any time is shown; a
 difference of ours ends the benchmark, one of a peer takes its time out of the table.
+`--setup` makes all that is not measured (corpora, environments, references) and ends.
 Memory is that of all processes together. Every run is appended to `results.jsonl`; complete sessions rewrite the
 table in `docs/benchmarks.md`.
 """
@@ -22,9 +26,24 @@ from pathlib import Path
 
 import tables_prepare
 from asking import PAGE, RESULTS, choose, fastest_first, in_words, parser, rounds, session
-from corpus import CACHE, RECORDED
+from corpus import CACHE, RECORDED, compress
 from measure import Run, append, measure, median_and_spread, read, record
-from pipelines import OURS, PEERS, PIPELINES, PYTHON, YARDSTICK, Pipeline, install, prepare_command, produced, version
+from pipelines import (
+    BEFORE,
+    DEDUP,
+    OURS,
+    PEERS,
+    PIPELINES,
+    PYTHON,
+    RAY,
+    YARDSTICK,
+    Pipeline,
+    cluster,
+    install,
+    prepare_command,
+    produced,
+    version,
+)
 
 HERE = Path(__file__).parent
 SCRATCH = CACHE / "runs-prepare"
@@ -47,7 +66,7 @@ class Question:
     @property
     def input(self) -> Path:
         made = RECORDED[self.corpus]
-        return made.parquet if self.format == "parquet" else made.jsonl
+        return {"parquet": made.parquet, "jsonl.zst": made.zst, "jsonl": made.jsonl}[self.format]
 
 
 @dataclass(slots=True)
@@ -69,13 +88,27 @@ class Entry:
 
 
 def questions(only: list[str], quick: bool) -> list[Question]:
+    large = "python-5mb" if quick else "mixed-2000mb"
     asked = []
     if "127mb" in only:
         asked.append(Question("127mb", "python-5mb" if quick else "python-127mb", "jsonl", "2GiB"))
-    if "2gb" in only and not quick:
-        for kind in ("jsonl", "parquet"):
-            asked += [Question("2gb", "mixed-2000mb", kind, memory) for memory in ("2GiB", "1GiB")]
-    return asked
+    if "2gb" in only:
+        for kind in ("jsonl", "jsonl.zst") if quick else ("jsonl", "parquet", "jsonl.zst"):
+            asked += [Question("2gb", large, kind, memory) for memory in ("2GiB", "1GiB")]
+    return [*asked, *(Question(name, large, "jsonl", "2GiB") for name in ("dedup", "ray") if name in only)]
+
+
+def pipelines(question: Question, peers: list[str], *, peers_on_2gb: bool) -> list[str]:
+    """Which pipelines are asked, ours first."""
+    if question.name == "dedup":
+        return [OURS, DEDUP.name]
+    if question.name == "ray":
+        return [OURS, *(pipeline.name for pipeline in RAY)]
+    if question.name == "127mb":
+        return [OURS, BEFORE, YARDSTICK, *peers]
+    if question.memory != "2GiB":  # the limit is ours alone; the others are asked once
+        return [OURS]
+    return [OURS, YARDSTICK, *(peers if peers_on_2gb and question.format != "jsonl.zst" else [])]
 
 
 def ask(question: Question, entries: list[Entry], *, repeats: int | None, time_limit: float) -> None:
@@ -92,15 +125,24 @@ def run_once(question: Question, entry: Entry, time_limit: float, *, compare_wit
     out = SCRATCH / name
     shutil.rmtree(out, ignore_errors=True)
     inputs = parts(question) if entry.pipeline.reads_whole_files else [question.input]
-    command = prepare_command(
-        entry.pipeline, inputs=inputs, tokenizer=TOKENIZER, workers=WORKERS, memory=question.memory, out=out
-    )
+    if name == YARDSTICK and question.format == "jsonl.zst":
+        inputs = [RECORDED[question.corpus].jsonl]  # how it comes into memory is not measured
     print(f"prepare {question}  {name}, run {len(entry.runs) + 1}", file=sys.stderr)
-    # What the last one wrote is on its way to the disk; nobody shall wait for another's bytes.
-    os.sync()
-    # Our own time is never capped: a miss must be seen in full.
-    limit = 24 * 3600 if name == OURS else time_limit
-    entry.runs.append(measure(command, threads=WORKERS, log=SCRATCH / f"{name}.log", time_limit=limit, tree=True))
+    with cluster(entry.pipeline.nodes, WORKERS) as address:
+        command = prepare_command(
+            entry.pipeline,
+            inputs=inputs,
+            tokenizer=TOKENIZER,
+            workers=WORKERS,
+            memory=question.memory,
+            out=out,
+            address=address,
+        )
+        # What the last one wrote is on its way to the disk; nobody shall wait for another's bytes.
+        os.sync()
+        # Our own time is never capped: a miss must be seen in full.
+        limit = 24 * 3600 if entry.pipeline.ours else time_limit
+        entry.runs.append(measure(command, threads=WORKERS, log=SCRATCH / f"{name}.log", time_limit=limit, tree=True))
     if entry.finished:
         entry.output_bytes = folder_bytes(out)
         if name == YARDSTICK:
@@ -116,7 +158,7 @@ def judge(question: Question, entry: Entry, wanted: dict) -> None:
     found = entry.digest
     if found["ordered"] == wanted["ordered"]:
         entry.agreement = "same tokens"
-    elif found["unordered"] == wanted["unordered"] and entry.pipeline.name != OURS:
+    elif found["unordered"] == wanted["unordered"] and not entry.pipeline.ours:
         entry.agreement = "same tokens, documents in another order"
     else:
         entry.agreement = (
@@ -124,7 +166,7 @@ def judge(question: Question, entry: Entry, wanted: dict) -> None:
             f"expected {wanted['documents']:,}, {wanted['tokens']:,}"
         )
         entry.reason = entry.agreement
-        if entry.pipeline.name == OURS:
+        if entry.pipeline.ours:
             raise SystemExit(f"{question}: ours has {entry.agreement}. No time is reported.")
 
 
@@ -221,13 +263,14 @@ def show(question: Question, entries: list[Entry]) -> None:
         more = f"wrote {entry.output_bytes / 1e6:8,.1f} MB  {entry.agreement}"
         if entry.inside_seconds:
             more += f"  encode alone {median_and_spread(entry.inside_seconds)[0]:.2f} s"
-        print(f"  {entry.pipeline.name:18} {in_words(entry, more)}", flush=True)
+        print(f"  {entry.pipeline.name:28} {in_words(entry, more)}", flush=True)
 
 
 def main() -> None:
-    kinds = ["127mb", "2gb"]
+    kinds = ["127mb", "2gb", "dedup", "ray"]
     flags = parser(__doc__, kinds=kinds, peers=PEERS, cap=1800)
     flags.add_argument("--peers-on-2gb", action="store_true", help="ask the peers about the 2 GB too (an hour or more)")
+    flags.add_argument("--setup", action="store_true", help="make all that is not measured, and end")
     args = flags.parse_args()
     if args.table:
         tables_prepare.page(read(RESULTS), PAGE)
@@ -236,17 +279,23 @@ def main() -> None:
     only = choose(args.only, kinds, "--only")
     chosen = choose(args.peers, PEERS, "--peers")
     asked = questions(only, args.quick)
-    failed = install([YARDSTICK, *chosen])
+    failed = install([YARDSTICK, *([BEFORE, *chosen] if "127mb" in only or args.peers_on_2gb else [])])
     for name in dict.fromkeys(["python-127mb", *(question.corpus for question in asked)]):
         # In a process of its own, so that its memory is given back before anything is measured.
         subprocess.run([sys.executable, str(HERE / "corpus.py"), name], check=True)
     train_tokenizer()
+    for question in asked:
+        if question.format == "jsonl.zst":
+            compress(RECORDED[question.corpus])
+        reference(question)
+    if args.setup:
+        return
 
     this = session(args, all_peers=set(chosen) == set(PEERS))
     for question in asked:
-        names = [] if args.without_ours else [OURS]
-        if question.memory == "2GiB":  # the limit is ours alone; the others are asked once
-            names += [YARDSTICK, *(chosen if question.name == "127mb" or args.peers_on_2gb else [])]
+        names = pipelines(question, chosen, peers_on_2gb=args.peers_on_2gb)
+        if args.without_ours:
+            names = [name for name in names if not PIPELINES[name].ours]
         entries = [Entry(PIPELINES[name], reason=failed.get(name, "")) for name in names]
         ask(question, entries, repeats=1 if args.quick else args.repeats, time_limit=args.cap)
         show(question, entries)

@@ -1,6 +1,7 @@
 """What every pipeline script has in common: how it is called, how it reads its share, how it shows its tokens.
 
-    python peers_prepare/run_X.py prepare --input FILE... --tokenizer tokenizer.json --workers N --out FOLDER
+    python peers_prepare/run_X.py prepare --input FILE... --tokenizer tokenizer.json --workers N --out FOLDER \
+        [--library gigatoken]
     python peers_prepare/run_X.py tokens  --out FOLDER
 
 `prepare` is the process that is timed: from a file of documents (JSONL, or Parquet with a column `text`) to tokens
@@ -17,6 +18,8 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+
+from libraries import LIBRARIES
 
 EOS = "<|endoftext|>"
 
@@ -55,6 +58,7 @@ def peer(prepare: Callable[[argparse.Namespace], None], tokens: Callable[[Path],
     parser.add_argument("--input", type=Path, nargs="+")
     parser.add_argument("--tokenizer", type=Path)
     parser.add_argument("--workers", type=int)
+    parser.add_argument("--library", choices=list(LIBRARIES), default="tokenizers")
     args = parser.parse_args()
     if args.do == "prepare":
         args.out.mkdir(parents=True, exist_ok=True)
@@ -77,21 +81,26 @@ def one_thread_each() -> None:
 
 
 class Encoder:
-    """HF `tokenizers`, by its fastest call: what all the pipelines stand on."""
+    """The library that encodes, by its fastest call: HF `tokenizers`, the default of all pipelines, or gigatoken."""
 
-    def __init__(self, path: Path) -> None:
-        from tokenizers import Tokenizer
-
-        self._tokenizer = Tokenizer.from_file(str(path))
-        self._eos = self._tokenizer.token_to_id(EOS)
+    def __init__(self, path: Path, library: str = "tokenizers") -> None:
+        self._made_of, self._library = (path, library), None
 
     def __call__(self, texts: list[str]) -> list:
         """The ids of each text and then the end, as uint16, which 50,257 entries fit in."""
         import numpy as np
 
-        # Without offsets, which nobody asks for here.
-        found = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return [np.array([*encoding.ids, self._eos], np.uint16) for encoding in found]
+        if self._library is None:
+            # Only here, in the worker: not every library can be pickled, or used after a fork.
+            path, library = self._made_of
+            self._library = LIBRARIES[library](str(path))
+            self._eos = self._library.id_of(EOS)
+        found = []
+        for ids in self._library.batch(texts, threads=1):
+            ended = np.empty(len(ids) + 1, np.uint16)
+            ended[:-1], ended[-1] = ids, self._eos
+            found.append(ended)
+        return found
 
 
 def shares(path: Path, count: int) -> list[Share]:

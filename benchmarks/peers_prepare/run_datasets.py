@@ -12,7 +12,7 @@ def prepare(args):
 
     kind = "parquet" if args.input[0].suffix == ".parquet" else "json"
     rows = load_dataset(kind, data_files=str(args.input[0]), split="train", cache_dir=str(args.out / "cache"))
-    encode = Encoder(args.tokenizer)
+    encode = Encoder(args.tokenizer, args.library)
     rows.map(
         lambda texts: {"ids": encode(texts)},
         input_columns=["text"],

@@ -12,9 +12,9 @@ from pipeline import Encoder, one_thread_each, peer, read_share, shares
 _encode = None
 
 
-def _start(tokenizer):
+def _start(tokenizer, library):
     global _encode
-    _encode = Encoder(tokenizer)
+    _encode = Encoder(tokenizer, library)
 
 
 def _line(line):
@@ -32,7 +32,7 @@ def prepare(args):
 
     path = args.input[0]
     builder = IndexedDatasetBuilder(str(args.out / "tokens.bin"), dtype=np.uint16)
-    with multiprocessing.Pool(args.workers, _start, (args.tokenizer,)) as pool:
+    with multiprocessing.Pool(args.workers, _start, (args.tokenizer, args.library)) as pool:
         if path.suffix == ".parquet":  # the script knows JSON lines only
             documents = pool.imap(_text, read_share(shares(path, 1)[0]), 32)
         else:
