@@ -139,7 +139,8 @@ def test_as_many_tasks_run_as_the_memory_has_room_for_and_the_first_event_says_s
     def run(name, more, source=tmp_path / "in", **options):
         events = []
         memory = str(min(memory_now(), 256 * MIB) + more * MIB)
-        summary = prepare(source, tok, out=tmp_path / name, memory=memory, on_progress=events.append, **options)
+        options |= {"memory": memory, "piece_bytes": 1}  # every file is a task
+        summary = prepare(source, tok, out=tmp_path / name, on_progress=events.append, **options)
         assert events[0].stage == "start" != events[1].stage
         return summary.timing["workers"], events[0].workers
 
