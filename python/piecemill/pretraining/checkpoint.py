@@ -20,6 +20,8 @@ from piecemill.errors import PretrainError
 from piecemill.files import new_folder
 from piecemill.pretraining.folder import CHECKPOINTS, checkpoints
 from piecemill.pretraining.optimizer import load_optimizer, optimizer_tensors
+from piecemill.tokenizers import Tokenizer, load_tokenizer
+from piecemill.tokenizers.saving import VOCABULARIES
 
 MODEL, OPTIMIZER, STATE, CONFIG = "model.safetensors", "optimizer.safetensors", "state.json", "config.json"
 KEEP = 2
@@ -73,6 +75,21 @@ class Opened:
     def load_optimizer(self, model: LlamaForCausalLM, optimizer: torch.optim.AdamW) -> None:
         """Put AdamW's moments back."""
         load_optimizer(model, optimizer, _tensors(self.folder / OPTIMIZER), self.state()["step"])
+
+    def tokenizer_identity(self) -> str | None:
+        """`Tokenizer.identity` of the shards it was trained on, or of the tokenizer beside it; None if not known."""
+        if (self.folder / STATE).is_file():
+            recorded = self.state().get("loader", {}).get("tokenizer")
+            if recorded is not None:
+                return str(recorded)
+        beside = self.tokenizer()
+        return None if beside is None else beside.identity
+
+    def tokenizer(self) -> Tokenizer | None:
+        """The tokenizer beside the model, if there is one."""
+        if not any((self.folder / name).is_file() for name in VOCABULARIES):
+            return None
+        return load_tokenizer(self.folder)
 
     def state(self) -> dict[str, Any]:
         """state.json."""
