@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from piecemill.errors import PlanError
-from piecemill.preparing.selection import Splits, parse_weights
+from piecemill.preparing.selection import Splits
 from piecemill.sizes import parse_size
+from piecemill.sources.matching import parse_weights
 from piecemill.sources.options import NOT_STORED, SourceOptions
 
 LEAST_MEMORY = 512 * 2**20

@@ -27,12 +27,13 @@ from piecemill.preparing.folder import begin, begun_times
 from piecemill.preparing.job import Job
 from piecemill.preparing.plan import PreparePlan
 from piecemill.preparing.result import STAGES, Numbers, PrepareProgress, Summary
-from piecemill.preparing.selection import Splits, directory_keys, parse_weights, weight_groups
+from piecemill.preparing.selection import Splits
 from piecemill.preparing.task import prepare_task
 from piecemill.shards.folder import STATS, TIMING, saved_tokenizer
 from piecemill.shards.format import VERSION, token_dtype
 from piecemill.shards.manifest import delete_leftovers, newest_entries, whole_entries
 from piecemill.sources import Source, Task
+from piecemill.sources.matching import directory_keys, parse_weights, weight_groups
 from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve_eos
 from piecemill.tokenizers.describing import engine_record
 
@@ -58,6 +59,7 @@ def prepare(
     ray_address: str | None = None,
     part: str | None = None,
     join: bool = False,
+    force: bool = False,
     plan: PreparePlan | None = None,
     on_progress: OnProgress | None = None,
     **options: Any,
@@ -67,7 +69,8 @@ def prepare(
     `source` is whatever `piecemill.sources` can open, `tokenizer` a Tokenizer or where to load one, `out` a folder or
     the URL of one in an object store. Options are the fields of `PreparePlan` (`splits`, `dedup`, `workers`, `memory`,
     ...). The files are the same, byte by byte, for any executor, number of workers and interruptions. With `part`,
-    such as "3/64", only that share of the tasks is done; `join` finishes when all are. `docs/prepare.md` has the rules.
+    such as "3/64", only that share of the tasks is done; `join` finishes when all are. A folder that holds something
+    else, also other data from memory, is refused, or with `force` replaced. `docs/prepare.md` has the rules.
 
     >>> import tempfile
     >>> tok = Tokenizer.from_merges([], split="gpt2", special_tokens=["<|endoftext|>"])
@@ -81,7 +84,7 @@ def prepare(
     run = _Run(plan, tokenizer, open_place(out), on_progress or (lambda _: None), callers_own)
     try:
         with locked(run.place, shared=part is not None):
-            return run.prepare(source, executor, ray_address=ray_address, part=part, join=join)
+            return run.prepare(source, executor, ray_address=ray_address, part=part, join=join, force=force)
     except KeyboardInterrupt as stop:
         raise Stopped(f"stopped; run the same command again to go on with {out}", *stop.args) from None
     except OSError as error:
@@ -105,14 +108,20 @@ class _Run:
         self.dtype = token_dtype(tokenizer.vocab_size)
 
     def prepare(
-        self, source: object, executor: Any, *, ray_address: str | None, part: str | None, join: bool
+        self, source: object, executor: Any, *, ray_address: str | None, part: str | None, join: bool, force: bool
     ) -> Summary:
         opened = self.plan.open_source(source, block_bytes=self.plan.size("block_bytes"), group=self.plan.group_field)
         local = getattr(executor, "name", executor) == "local"
         if not opened.files and (part is not None or not local):
             raise PlanError("a source in memory can only be prepared by executor='local', without part: pass files.")
-        state = begin(self.place, self._resolved(opened), opened, self.tokenizer)
+        if force and (part is not None or join):
+            raise PlanError(
+                "force and part: each part would delete what the others have done. Delete the folder first."
+            )
+        state = begin(self.place, self._resolved(opened), opened, self.tokenizer, force=force)
         if state == "complete":
+            for task in () if opened.files else opened.tasks:  # data in memory has no sizes and times to compare
+                prepare_task(task, self._job(opened, 1))
             delete_leftovers(self.place)  # a crash may have come between the last two steps
             return Summary.from_stats(self.where, json.loads(self.place.read(STATS)), complete_before=True)
         if part is None:
@@ -176,6 +185,8 @@ class _Run:
             pieces[entry.task] = pieces.get(entry.task, 0) + 1
             if entry.last:
                 ends[entry.task] = entry.piece + 1
+        if not source.files:
+            return before, list(source.tasks)  # finished pieces are read and compared
         return before, [task for task in source.tasks if pieces.get(task.index) != ends.get(task.index, -1)]
 
     def _share_memory(self, source: Source, tasks: int) -> tuple[int, int]:

@@ -84,9 +84,11 @@ class _Piece:
     def finish(self, *, last: bool) -> None:
         """SourceError if the piece is not what it was when its shards were written."""
         if self.entry is None or (self.entry.content, self.entry.last) != (self.content.hexdigest(), last):
+            was = self.entry.tally["documents"] if self.entry else 0
+            other = f" ({was:,} documents then, {self.documents:,} now)" if was != self.documents else ""
             raise SourceError(
-                f"{self.first}: from here on, the source is not what it was when it was prepared. Resuming needs "
-                "the same sources: restore them, or choose another --out."
+                f"{self.first}: from here on, the source is not what it was when it was prepared{other}. Resuming "
+                "needs the same sources: restore them, choose another --out, or pass --force to replace what is there."
             )
 
 

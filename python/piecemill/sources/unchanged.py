@@ -47,7 +47,10 @@ def check_files(source: Source, lines: bytes, where: str) -> None:
         if was["bytes"] != file.size and source.files:
             raise source_changed(file.path, f"it had {was['bytes']:,} bytes and has {file.size:,} now")
     if differs:
-        raise SourceError(f"{where}: {differs}. Resuming needs the same files: restore them, or choose another --out.")
+        raise SourceError(
+            f"{where}: {differs}. Resuming needs the same files: restore them, choose another --out, "
+            "or pass --force to replace what is there."
+        )
 
 
 def check_times(files: Sequence[File], times: NDArray[np.int64]) -> None:
@@ -76,5 +79,5 @@ def source_changed(path: str, how: str) -> SourceError:
     """The error for a source file that is no longer what was prepared."""
     return SourceError(
         f"{path}: changed under the run: {how}. The shards no longer match this file: "
-        "restore it (with its time), or choose another --out."
+        "restore it (with its time), choose another --out, or pass --force to replace what is there."
     )
