@@ -110,10 +110,14 @@ class _Run:
     def prepare(
         self, source: object, executor: Any, *, ray_address: str | None, part: str | None, join: bool, force: bool
     ) -> Summary:
-        opened = self.plan.open_source(source, block_bytes=self.plan.size("block_bytes"), group=self.plan.group_field)
+        block_bytes, group = self.plan.size("block_bytes"), self.plan.group_field
+        opened = self.plan.open_source(source, block_bytes=block_bytes, group=group, out=self.where)
         local = getattr(executor, "name", executor) == "local"
         if not opened.files and (part is not None or not local):
             raise PlanError("a source in memory can only be prepared by executor='local', without part: pass files.")
+        self.file_groups = weight_groups(
+            self.groups, opened.files
+        )  # before anything is written: a pattern may be wrong
         if force and (part is not None or join):
             raise PlanError(
                 "force and part: each part would delete what the others have done. Delete the folder first."
@@ -149,7 +153,7 @@ class _Run:
             drop_later_copies(self.place, entries, names, runner, memory, dtype=job.dtype)
         timing = self._timing(made, workers, runner, resumed)
         self.place.write(TIMING, (json.dumps(timing, indent=2) + "\n").encode())
-        stats = finish(self.place, opened, self.splits, engine_record(self.tokenizer))
+        stats = finish(self.place, opened, self.splits, self.groups, engine_record(self.tokenizer))
         delete_leftovers(self.place)
         return Summary.from_stats(self.where, stats, timing=timing, resumed=resumed)
 
@@ -185,9 +189,8 @@ class _Run:
             pieces[entry.task] = pieces.get(entry.task, 0) + 1
             if entry.last:
                 ends[entry.task] = entry.piece + 1
-        if not source.files:
-            return before, list(source.tasks)  # finished pieces are read and compared
-        return before, [task for task in source.tasks if pieces.get(task.index) != ends.get(task.index, -1)]
+        unfinished = [task for task in source.tasks if pieces.get(task.index) != ends.get(task.index, -1)]
+        return before, unfinished if source.files else list(source.tasks)  # from memory: to be compared
 
     def _share_memory(self, source: Source, tasks: int) -> tuple[int, int]:
         """How many tasks run at once in this process, and on how many cores: the formula of docs/prepare.md."""
@@ -224,7 +227,7 @@ class _Run:
             bos=self.bos,
             eos=self.eos,
             cores=cores,
-            groups=weight_groups(self.groups, source.files),
+            groups=self.file_groups,
             keys=directory_keys(source.files, levels) if levels else None,
             changed=begun_times(self.place),
             memory=source.memory,

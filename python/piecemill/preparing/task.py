@@ -85,10 +85,9 @@ class _Piece:
         """SourceError if the piece is not what it was when its shards were written."""
         if self.entry is None or (self.entry.content, self.entry.last) != (self.content.hexdigest(), last):
             was = self.entry.tally["documents"] if self.entry else 0
-            other = f" ({was:,} documents then, {self.documents:,} now)" if was != self.documents else ""
             raise SourceError(
-                f"{self.first}: from here on, the source is not what it was when it was prepared{other}. Resuming "
-                "needs the same sources: restore them, choose another --out, or pass --force to replace what is there."
+                f"{self.first}: from here on, the source is not what it was when it was prepared ({was:,} documents "
+                f"then, {self.documents:,} now). Restore it, choose another --out, or pass --force to replace that."
             )
 
 
