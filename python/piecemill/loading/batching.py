@@ -404,6 +404,7 @@ def batches(
     pack: bool = True,
     boundaries: bool = False,
     overlap_labels: bool = False,
+    labels: Literal["shifted", "unshifted"] = "shifted",
     pad_id: int | None = None,
     batch_size: int = 8,
     seed: int = 0,
@@ -418,9 +419,10 @@ def batches(
 ) -> Batches[Chunk, dict[str, Any]]:
     """Batches of `rows` as numpy arrays: dicts with `input_ids` and `labels`, `batch_size` rows of `window` tokens.
 
-    `labels[t]` is the token after `input_ids[t]`, or -100 where nothing is trained. Docs: docs/loading.md.
+    `labels[t]` is the token after `input_ids[t]`, or -100 where nothing is trained; for a model that shifts labels
+    itself, as those of transformers do, pass labels="unshifted". Docs: docs/loading.md.
 
-    window, overlap, pack, boundaries, overlap_labels, pad_id: how documents are cut; see `Cut`.
+    window, overlap, pack, boundaries, overlap_labels, labels, pad_id: how documents are cut; see `Cut`.
     batch_size: rows of a batch on one rank.
     seed: together with the epoch it gives the order.
     epochs: after so many the batches end; None goes on for ever, each epoch in a new order.
