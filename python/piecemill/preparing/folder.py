@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from piecemill.errors import PlanError, ShardError, SourceError
 from piecemill.files import LOCK, SCRATCH, Place, parse_json
 from piecemill.plans import check_same
-from piecemill.shards.folder import CHANGED, FILES, PLAN, STATS, TIMING, TOKENIZER, delete_prepared
+from piecemill.shards.folder import CHANGED, FILES, PLAN, STATS, TIMING, TOKENIZER, delete_prepared, tokenizer_files
 from piecemill.shards.format import VERSION
 from piecemill.shards.manifest import ENTRIES
 from piecemill.sources import Source
@@ -31,10 +31,9 @@ _OURS = frozenset({PLAN, FILES, STATS, TOKENIZER, LOCK, SCRATCH, CHANGED, TIMING
 def begin(
     place: Place, plan: dict[str, Any], source: Source, tokenizer: Tokenizer, *, force: bool = False
 ) -> Literal["new", "begun", "complete"]:
-    """Begin a run or go on with one; refuses another plan, tokenizer or source, and a folder of someone else.
+    """Begin a run or go on with one; refuses a folder of someone else, and another plan, tokenizer or source.
 
-    With `force`, what an earlier run made of something else is deleted; data in memory always counts as something else.
-    """
+    With `force`, what was made of something else is deleted; data in memory always counts as something else."""
     local = place.local()
     names = set(place.sizes() if local is None else os.listdir(local))
     if PLAN not in names and (foreign := sorted(names - _OURS)):
@@ -54,7 +53,7 @@ def begin(
         if replace:
             delete_prepared(place)
             return begin(place, plan, source, tokenizer)
-    saved = place.sizes(TOKENIZER)
+    saved = tokenizer_files(place)
     for name, content in files_of(tokenizer).items():
         if name not in saved:
             place.write(f"{TOKENIZER}/{name}", content)

@@ -28,14 +28,26 @@ KEEP = 2
 _TIED = "lm_head.weight"
 
 
-def save(out: Path, step: int, model: LlamaForCausalLM, optimizer: torch.optim.AdamW, state: dict[str, Any]) -> Path:
-    """Write the checkpoint after `step` steps under `out`, and drop all but the last two."""
+def save(
+    out: Path,
+    step: int,
+    model: LlamaForCausalLM,
+    optimizer: torch.optim.AdamW,
+    state: dict[str, Any],
+    tokenizer: Path | None = None,
+) -> Path:
+    """Write the checkpoint after `step` steps under `out`, and drop all but the last two.
+
+    `tokenizer` is a folder whose files go with it, so that `transformers` opens both from one place.
+    """
     folder = out / CHECKPOINTS
     folder.mkdir(exist_ok=True)
     for left in folder.glob(".step-*.part"):  # of a run that was killed while it saved
         shutil.rmtree(left, ignore_errors=True)
     target = folder / f"step-{step:08}"
     with new_folder(target) as part:
+        if tokenizer is not None and tokenizer.is_dir():
+            shutil.copytree(tokenizer, part, dirs_exist_ok=True)
         save_file(weights(model), part / MODEL, {"format": "pt"})
         save_file(optimizer_tensors(model, optimizer), part / OPTIMIZER)
         (part / STATE).write_text(json.dumps({"step": step, **state}) + "\n", encoding="utf-8")

@@ -31,6 +31,7 @@ _TOP = re.compile("|".join(re.escape(name) for name in (PLAN, FILES, STATS, TIMI
 _ENTRY_FILES = re.compile(r"\d+-\d+(\.unique)?\.(json|hashes|copies)")
 _SHARD_FILES = re.compile(r"manifest\.jsonl|\d+(-\d+)?(\.unique)?\.(tokens|ends|documents)\.npy")
 _ANY = re.compile(r"[^/]+")
+_TEMPLATES = "additional_chat_templates"
 
 
 def read_plan(folder: Path) -> dict[str, Any]:
@@ -68,7 +69,7 @@ def write_stats(place: Place, stats: Mapping[str, Any]) -> None:
     hold; the keys `checksums` and `xxh3` are added.
     """
     splits = checked_plan(parse_json(place.read(PLAN), PLAN, "Prepare the folder again."), PLAN)["splits"]
-    names = [PLAN, FILES, *(f"{TOKENIZER}/{name}" for name in place.sizes(TOKENIZER))]
+    names = [PLAN, FILES, *(f"{TOKENIZER}/{name}" for name in tokenizer_files(place))]
     names += [f"{split}/{manifest.NAME}" for split in splits if manifest.NAME in place.sizes(split)]
     checksums = {name: hash_bytes(place.read(name)) for name in sorted(names)}
     place.write(STATS, render_stats({**stats, "checksums": checksums}))
@@ -111,7 +112,8 @@ def saved_tokenizer(
             return _loaded[place.url, identity, engine]
         with tempfile.TemporaryDirectory(prefix="piecemill-") as folder:
             local = place.local()
-            for name in place.sizes(TOKENIZER) if given is None and local is None else ():
+            for name in tokenizer_files(place) if given is None and local is None else ():
+                (Path(folder) / name).parent.mkdir(exist_ok=True)
                 (Path(folder) / name).write_bytes(place.read(f"{TOKENIZER}/{name}"))
             tokenizer = given or load_tokenizer(folder if local is None else local / TOKENIZER, engine=engine)
         if tokenizer.identity != identity:
@@ -124,10 +126,21 @@ def saved_tokenizer(
         return tokenizer
 
 
+def tokenizer_files(place: Place) -> list[str]:
+    """The files of the tokenizer in a prepared folder, by their names in its folder."""
+    return [*place.sizes(TOKENIZER), *(f"{_TEMPLATES}/{name}" for name in place.sizes(f"{TOKENIZER}/{_TEMPLATES}"))]
+
+
 def delete_prepared(place: Place) -> None:
     """Delete what `prepare` wrote, plan.json last; ShardError, and nothing is deleted, if there is anything else."""
     plan = checked_plan(parse_json(place.read(PLAN), f"{place.url}/{PLAN}", "Choose another --out."), PLAN)
-    folders = {"": _TOP, TOKENIZER: _ANY, manifest.ENTRIES: _ENTRY_FILES, SCRATCH: _ANY}
+    folders = {
+        "": _TOP,
+        f"{TOKENIZER}/{_TEMPLATES}": _ANY,
+        TOKENIZER: _ANY,
+        manifest.ENTRIES: _ENTRY_FILES,
+        SCRATCH: _ANY,
+    }
     folders |= dict.fromkeys(plan["splits"], _SHARD_FILES)
     names = [(folder, name) for folder in folders for name in place.sizes(folder)]
     local = place.local()
