@@ -121,3 +121,8 @@ def test_include_and_exclude_that_match_nothing_are_notes(tok, tree):
     trained = pm.train_bpe("mix", vocab_size=260, exclude=["*.html"])
     assert "--exclude '*.html'" in trained.training["corpus"]["notes"][0]
     assert open_source("mix", exclude=["*.md", "books"]).notes == ()
+
+
+def test_counting_alone_says_it_too(tree):
+    counted = pm.count_words("mix", save_counts="counts.parquet", exclude=["*.html"])
+    assert "note: --exclude '*.html' matched no file" in counted.as_text()

@@ -24,6 +24,8 @@ class Counted:
     "Of the text, whatever its order: equal for equal corpora."
     unused_separator: str | None
     "The separator, if it occurs in no file."
+    notes: Sequence[str]
+    "What a user should know about how the source was found: patterns that matched nothing."
     left_out: Mapping[str, int]
     "Files and documents that the source left out, by rule."
     skipped: int
