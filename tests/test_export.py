@@ -12,6 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from piecemill.errors import PlanError, ShardError
+from piecemill.loading import Windows
+from piecemill.loading.parquet import open_parquet
+from piecemill.loading.windows import Cut as LoaderCut
 from piecemill.shards import RECORD, export_megatron
 from piecemill.shards.export import ExportPlan, export, predict, rows_of
 from piecemill.shards.reader import open_shards
@@ -23,14 +26,14 @@ TEXTS = [text for text in NASTY if text]
 
 
 def plain_windows(row, window, overlap, tail):
-    """The definition: begin every window - overlap tokens while there is something new to see."""
+    """The definition: begin every window - overlap tokens while there is a place that no window before has."""
     windows, start, covered = [], 0, 0
-    while covered < len(row):
-        piece = row[start : start + window]
-        if len(piece) < window and tail == "drop":
+    while covered < len(row) - 1:
+        piece = row[start : start + window + 1]
+        if len(piece) <= window and tail == "drop":
             break
         windows.append((start, piece))
-        covered = start + len(piece)
+        covered = start + len(piece) - 1
         start += window - overlap
     return windows
 
@@ -88,7 +91,7 @@ def test_every_token_is_in_a_window_or_counted_as_dropped(lengths, cut):
     covered = [{i for _, piece in plain_windows(range(n), *cut) for i in piece} for n in lengths]
     assert [n - len(seen) for n, seen in zip(lengths, covered, strict=True)] == Cut(*cut).dropped(lengths).tolist()
     if tail != "drop":
-        assert [len(seen) for seen in covered] == lengths.tolist()
+        assert [len(seen) for seen in covered] == [n if n != 1 else 0 for n in lengths]
     assert (counts * (window - overlap) <= lengths + window).all()
 
 
@@ -120,11 +123,39 @@ def test_rows_are_the_predicted_windows_with_or_without_packing(tmp_path_factory
     assert [piece[:n] for _, _, n, piece in have] == [piece for _, _, piece in want]
     for document, start, n, piece in have:
         assert documents[document][start] == piece[0]  # so a row can be found again
-        assert piece[n:] == ([7] * (window - n) if tail == "pad" else [])
+        assert piece[n:] == ([7] * (window + 1 - n) if tail == "pad" else [])
     if not pack:
         assert [(d, s) for d, s, _, _ in have] == [(i, start) for i, start, _ in want]
+    seen = {(i, start + at) for i, start, piece in want for at in range(len(piece))}
+    assert dropped == sum(map(len, rows)) - len(seen)
+
+
+def labelled(view):
+    """The inputs and labels of every window of the loader, as lists."""
+    return [(view[n]["input_ids"].tolist(), view[n]["labels"].tolist()) for n in range(len(view))]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 40), min_size=2, max_size=14), st.integers(1, 12), st.booleans(), st.data())
+def test_an_exported_row_is_a_window_of_the_loader(tmp_path_factory, lengths, window, pack, data):
+    where = tmp_path_factory.mktemp("w")
+    shards = open_shards(made_up_folder(where / "s", {"all": lengths}, block=2))
+    if shards.tokens <= window or max(lengths) < 2:
+        return
+    overlap = data.draw(st.integers(0, window - 1))
+    loaded = Windows(shards, window=window, overlap=overlap, pack=pack)
+    done = export(shards.folder, where / "out", ExportPlan(window=window, overlap=overlap, pack=pack))
+    assert done.windows == len(loaded)
+    rows = open_parquet(where / "out/all", vocab_size=60_000, eos=7)
+    again = Windows(rows, window=window, pack=False)
+    assert [ids for ids, _ in labelled(again)] == [ids for ids, _ in labelled(loaded)]
     if overlap == 0:
-        assert dropped == sum(map(len, rows)) - sum(len(piece) for _, _, piece in want)
+        assert labelled(again) == labelled(loaded)
+
+
+def test_export_and_loader_have_the_same_defaults():
+    shared = ("window", "overlap", "pack", "pad_id")
+    assert [getattr(ExportPlan(), name) for name in shared] == [getattr(LoaderCut(), name) for name in shared]
 
 
 # Files
@@ -148,7 +179,7 @@ def expected(folder, split, plan):
 
 @pytest.mark.parametrize("zst", [False, True])
 def test_json_lines_hold_every_window(folder, tmp_path, zst):
-    plan = ExportPlan(to="jsonl", window=512, overlap=256, zst=zst)
+    plan = ExportPlan(to="jsonl", window=512, overlap=256, pack=False, zst=zst)
     done = export(folder, tmp_path / "out", plan)
     total = 0
     for split in ("train", "val"):
@@ -167,7 +198,7 @@ def test_json_lines_hold_every_window(folder, tmp_path, zst):
 
 def test_parquet_holds_every_window_and_datasets_opens_it(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
-    plan = ExportPlan(window=512, overlap=100)
+    plan = ExportPlan(window=512, overlap=100, pack=False)
     export(folder, tmp_path / "out", plan)
     files = {split: str(tmp_path / "out" / split / "*.parquet") for split in ("train", "val")}
     tables = {split: pq.read_table(tmp_path / "out" / split).to_pylist() for split in files}
@@ -183,13 +214,13 @@ def test_parquet_holds_every_window_and_datasets_opens_it(folder, tmp_path, monk
 
 
 def test_padded_rows_are_all_of_one_length_with_a_mask(folder, tmp_path):
-    plan = ExportPlan(window=300, overlap=10, tail="pad", pad_id=9, split="val")
+    plan = ExportPlan(window=300, overlap=10, tail="pad", pad_id=9, split="val", pack=False)
     export(folder, tmp_path / "out", plan)
     table = pq.read_table(tmp_path / "out" / "val")
     want = expected(folder, "val", ExportPlan(window=300, overlap=10))
-    assert [len(row) for row in table["input_ids"].to_pylist()] == [300] * len(want)
+    assert [len(row) for row in table["input_ids"].to_pylist()] == [301] * len(want)
     for have, row in zip(table.to_pylist(), want, strict=True):
-        missing = 300 - row["length"]
+        missing = 301 - row["length"]
         assert have["input_ids"] == row["input_ids"] + [9] * missing
         assert have["attention_mask"] == [1] * row["length"] + [0] * missing
 
@@ -201,8 +232,9 @@ def test_packed_rows_cross_documents_and_shards_but_not_splits(folder, tmp_path)
     for split in ("train", "val"):
         stream = np.concatenate(list(open_shards(folder, split)))
         rows = [row for path in sorted((tmp_path / "out" / split).iterdir()) for row in pq.read_table(path).to_pylist()]
-        assert np.concatenate([row["input_ids"] for row in rows]).tolist() == stream[: len(rows) * 700].tolist()
-        dropped += len(stream) - len(rows) * 700
+        assert np.concatenate([row["input_ids"][:-1] for row in rows]).tolist() == stream[: len(rows) * 700].tolist()
+        assert [row["input_ids"][-1] for row in rows] == stream[700 : len(rows) * 700 + 1 : 700].tolist()
+        dropped += len(stream) - len(rows) * 700 - 1
     assert done.dropped == dropped > 0
 
 
@@ -257,7 +289,7 @@ def test_a_count_that_differs_from_the_prediction_is_an_error_and_leaves_no_part
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"window": 0}, "at least 1 token"),
+        ({"window": 0}, "at least 1 place"),
         ({"window": 8, "overlap": 8}, "overlap=8: expected 0 to 7"),
         ({"overlap": -1}, "overlap=-1"),
         ({"zst": True}, "zst goes with"),

@@ -212,6 +212,7 @@ def test_a_state_is_a_few_numbers(rows):
         "window": WINDOW,
         "overlap": 0,
         "pack": 1,
+        "tokenizer": None,
         "epoch_samples": 101,
         "data": rows.identity,
     }

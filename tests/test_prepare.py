@@ -444,23 +444,6 @@ def test_many_small_files_become_few_shards(tok, corpus, tmp_path):
     assert prepare(corpus, tok, out=tmp_path / "small", piece_bytes="1KiB").shards == 6
 
 
-def test_an_output_folder_that_a_resumed_run_would_read_is_refused(tok, corpus, tmp_path):
-    with pytest.raises(PlanError, match=r"is in a folder of the source.*or pass --exclude 'shards/\*\*'"):
-        prepare(corpus, tok, out=corpus / "shards")
-    assert sorted(path.name for path in (corpus / "shards").iterdir()) == []
-    out = corpus / "deep/shards"
-    with pytest.raises(PlanError, match=r"or pass --exclude 'deep/shards/\*\*'"):
-        prepare([corpus], tok, out=out, include=["*.jsonl"])
-    for options in ({"exclude": ["deep/shards/**"]}, {"include": ["part*.jsonl"]}):
-        shutil.rmtree(out)
-        first = prepare(corpus, tok, out=out, **options)
-        assert first.documents == 360
-        assert prepare(corpus, tok, out=out, **options).complete_before
-    shutil.rmtree(corpus / "deep")
-    prepare(corpus, tok, out=corpus / ".shards")  # hidden, so not read
-    assert prepare(corpus, tok, out=tmp_path / "out").documents == 360
-
-
 def test_tiny_documents_and_one_large_one_pass(tok, tmp_path):
     documents = ["x"] * 5_000 + ["the data " * 20_000] + ["y"] * 5_000
     summary = prepare(iter(documents), tok, out=tmp_path / "out", block_bytes="1KiB", workers=3)

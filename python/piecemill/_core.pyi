@@ -348,8 +348,10 @@ def walk_folder(
     exclude: Sequence[str],
     gitignore: bool,
     hidden: bool,
-) -> tuple[list[str], list[int], dict[str, int], list[tuple[str, str]]]:
-    """The wanted files under a folder, in order of their paths: paths, sizes, what was left out, what failed."""
+    out: str | PathLike[str] | None = None,
+) -> tuple[list[str], list[int], dict[str, int], list[tuple[str, str]], list[int]]:
+    """The wanted files under a folder, in order of their paths: paths, sizes, what was left out, what failed, and the
+    numbers of the exclude patterns that matched. `out`, relative to the folder, is not looked at."""
 
 def walk_listing(
     paths: Sequence[str],
@@ -361,7 +363,8 @@ def walk_listing(
     exclude: Sequence[str],
     gitignore: bool,
     hidden: bool,
-) -> tuple[list[str], list[int], dict[str, int], list[tuple[str, str]]]:
+    out: str | PathLike[str] | None = None,
+) -> tuple[list[str], list[int], dict[str, int], list[tuple[str, str]], list[int]]:
     """As `walk_folder`, over the paths and sizes of files that were listed elsewhere; `gitignores` has (folder,
     text)."""
 

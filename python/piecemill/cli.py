@@ -109,6 +109,7 @@ def prepare(
     out: str,
     engine: str | None = None,
     tokenizer_split: str | None = None,
+    force: Flag = False,
     quiet: Flag = False,
     json: Flag = False,
     where: Annotated[PartOptions, Parameter(name="*")] = PartOptions(),  # noqa: B008 - as plan
@@ -128,6 +129,8 @@ def prepare(
         Split of a .tiktoken file, which does not carry one: a name that `piecemill train --help` lists, or a regex.
     out
         Folder for the shards, or its URL (s3://, gs://, az://): new, empty, or of an earlier run of the same command.
+    force
+        If OUT holds shards of other sources, options or another tokenizer, delete them and begin anew.
     quiet
         No progress on stderr.
     json
@@ -141,7 +144,7 @@ def prepare(
         raise PlanError("no source was given: name folders, files or globs.")
     loaded = load_tokenizer(tokenizer, engine=engine, split=tokenizer_split)
     with Display(quiet=quiet) as display:
-        summary = run(paths(sources), loaded, out=out, plan=plan, on_progress=display, **asdict(where))
+        summary = run(paths(sources), loaded, out=out, force=force, plan=plan, on_progress=display, **asdict(where))
     print_result(summary.as_json() if json else summary.as_text())
 
 

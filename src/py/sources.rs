@@ -22,11 +22,11 @@ fn hand_over(py: Python<'_>, taken: Taken) -> Documents<'_> {
     (data.into_pyarray(py), ends.into_pyarray(py), origins.into_pyarray(py), empty, listed(problems))
 }
 
-type Walked<'py> = (Vec<OsString>, Vec<u64>, Bound<'py, PyDict>, Vec<(OsString, String)>);
+type Walked<'py> = (Vec<OsString>, Vec<u64>, Bound<'py, PyDict>, Vec<(OsString, String)>, Vec<usize>);
 
 fn hand_over_found(py: Python<'_>, found: walk::Found) -> PyResult<Walked<'_>> {
     let left_out = PyDict::new(py);
-    let walk::LeftOut { hidden, ignored, excluded, not_included, folder_links, special } = found.left_out;
+    let walk::LeftOut { hidden, ignored, excluded, not_included, folder_links, special, own } = found.left_out;
     for (name, count) in [
         ("hidden", hidden),
         ("ignored", ignored),
@@ -34,17 +34,20 @@ fn hand_over_found(py: Python<'_>, found: walk::Found) -> PyResult<Walked<'_>> {
         ("not_included", not_included),
         ("folder_links", folder_links),
         ("special", special),
+        ("own", own),
     ] {
         left_out.set_item(name, count)?;
     }
     let paths = found.paths.into_iter().map(PathBuf::into_os_string).collect();
     let problems = found.problems.into_iter().map(|(path, why)| (path.into_os_string(), why)).collect();
-    Ok((paths, found.sizes, left_out, problems))
+    Ok((paths, found.sizes, left_out, problems, found.excluded_by.into_iter().collect()))
 }
 
-/// The wanted files under a folder, in order of their paths: paths, sizes, what was left out, what failed.
+/// The wanted files under a folder, in order of their paths: paths, sizes, what was left out, what failed, and the
+/// numbers of the exclude patterns that matched.
 #[pyfunction]
-#[pyo3(signature = (folder, *, only, include, exclude, gitignore, hidden))]
+#[allow(clippy::too_many_arguments)]
+#[pyo3(signature = (folder, *, only, include, exclude, gitignore, hidden, out=None))]
 fn walk_folder<'py>(
     py: Python<'py>,
     folder: PathBuf,
@@ -53,15 +56,16 @@ fn walk_folder<'py>(
     exclude: Vec<String>,
     gitignore: bool,
     hidden: bool,
+    out: Option<PathBuf>,
 ) -> PyResult<Walked<'py>> {
-    let rules = walk::Rules::new(only.as_deref(), &include, &exclude, gitignore, hidden).map_err(to_py)?;
+    let rules = walk::Rules::new(only.as_deref(), &include, &exclude, gitignore, hidden).map_err(to_py)?.without(out);
     let found = py.detach(|| walk::walk(&folder, &rules));
     hand_over_found(py, found)
 }
 
 /// As `walk_folder`, over the paths and sizes of files that were listed elsewhere; `gitignores` has (folder, text).
 #[pyfunction]
-#[pyo3(signature = (paths, sizes, gitignores, *, only, include, exclude, gitignore, hidden))]
+#[pyo3(signature = (paths, sizes, gitignores, *, only, include, exclude, gitignore, hidden, out=None))]
 #[allow(clippy::too_many_arguments)]
 fn walk_listing<'py>(
     py: Python<'py>,
@@ -73,8 +77,9 @@ fn walk_listing<'py>(
     exclude: Vec<String>,
     gitignore: bool,
     hidden: bool,
+    out: Option<PathBuf>,
 ) -> PyResult<Walked<'py>> {
-    let rules = walk::Rules::new(only.as_deref(), &include, &exclude, gitignore, hidden).map_err(to_py)?;
+    let rules = walk::Rules::new(only.as_deref(), &include, &exclude, gitignore, hidden).map_err(to_py)?.without(out);
     let found = py.detach(|| {
         let mut listing = walk::Listing::default();
         paths.into_iter().zip(sizes).for_each(|(path, size)| listing.add(path, size));

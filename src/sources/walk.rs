@@ -26,7 +26,17 @@ pub struct Rules {
     exclude: GlobSet,
     gitignore: bool,
     hidden: bool,
+    out: Option<PathBuf>,
 }
+
+/// Names that make a folder one of ours: token shards, a pretraining run, saved tokenizers, an action vocabulary.
+const OWN: [[&str; 2]; 5] = [
+    ["plan.json", "files.jsonl"],
+    ["plan.json", "metrics.jsonl"],
+    ["tokenizer.json", "training.json"],
+    ["ranks.tiktoken", "encoding.json"],
+    ["actionpiece.json", "actionpiece.json"],
+];
 
 /// How many entries each rule left out.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -43,6 +53,8 @@ pub struct LeftOut {
     pub folder_links: u64,
     /// Neither files nor folders: sockets, pipes, devices.
     pub special: u64,
+    /// Folders that this library wrote.
+    pub own: u64,
 }
 
 /// The outcome of a walk.
@@ -56,6 +68,8 @@ pub struct Found {
     pub left_out: LeftOut,
     /// Folders and links that could not be read, and why.
     pub problems: Vec<(PathBuf, String)>,
+    /// Numbers of the exclude patterns that left something out.
+    pub excluded_by: BTreeSet<usize>,
 }
 
 impl Rules {
@@ -74,7 +88,12 @@ impl Rules {
         let spread =
             |patterns: &[String]| -> Vec<String> { patterns.iter().flat_map(|p| whole(&anywhere(p))).collect() };
         let include = if include.is_empty() { None } else { Some(set(&spread(include))?) };
-        Ok(Rules { only, include, exclude: set(&spread(exclude))?, gitignore, hidden })
+        Ok(Rules { only, include, exclude: set(&spread(exclude))?, gitignore, hidden, out: None })
+    }
+
+    /// The same rules, without the folder or file `out`, relative to the folder that is walked; it is not counted.
+    pub fn without(self, out: Option<PathBuf>) -> Self {
+        Rules { out, ..self }
     }
 }
 
@@ -243,6 +262,12 @@ fn walk_into(tree: &impl Tree, inside: &Path, rules: &Rules, ignores: &mut Vec<G
         Ok(names) => names,
         Err(error) => return found.problems.push((tree.path(inside), format!("folder cannot be read: {error}"))),
     };
+    // The folder that was asked for is read, whatever it is.
+    let has = |wanted: &str| names.iter().any(|(name, is_dir)| name == wanted && !is_dir);
+    if !inside.as_os_str().is_empty() && OWN.iter().any(|[one, other]| has(one) && has(other)) {
+        found.left_out.own += 1;
+        return;
+    }
     // Sorted by name within each folder and walked depth first: ordered by path components.
     names.sort_by(|a, b| a.0.as_encoded_bytes().cmp(b.0.as_encoded_bytes()));
     let depth = ignores.len();
@@ -257,6 +282,9 @@ fn walk_into(tree: &impl Tree, inside: &Path, rules: &Rules, ignores: &mut Vec<G
     }
     for (name, is_dir) in names {
         let inside = inside.join(&name);
+        if rules.out.as_ref() == Some(&inside) {
+            continue;
+        }
         if let Some((wanted, leads)) = &rules.only {
             let matches = if is_dir { leads } else { wanted };
             if !matches.is_match(&inside) {
@@ -269,6 +297,8 @@ fn walk_into(tree: &impl Tree, inside: &Path, rules: &Rules, ignores: &mut Vec<G
             found.left_out.ignored += 1;
         } else if rules.exclude.is_match(&inside) {
             found.left_out.excluded += 1;
+            // Two globs for each pattern: see `whole`.
+            found.excluded_by.extend(rules.exclude.matches(&inside).iter().map(|glob| glob / 2));
         } else if is_dir {
             walk_into(tree, &inside, rules, ignores, found);
         } else if rules.include.as_ref().is_some_and(|include| !include.is_match(&inside)) {
@@ -322,6 +352,20 @@ mod tests {
         let paths: Vec<&str> = found.paths.iter().filter_map(|path| path.to_str()).collect();
         assert_eq!(paths, ["a", "a/b", "a//b", "b", "/c"]);
         assert_eq!(found.left_out.hidden, 1);
+    }
+
+    #[test]
+    fn our_own_folders_are_left_out_and_counted_but_for_the_one_that_was_asked_for() {
+        let mut listing = Listing::default();
+        let own =
+            ["plan.json", "files.jsonl", "a/tok/tokenizer.json", "a/tok/training.json", "a/b.txt", "out/c", "d/e"];
+        own.iter().for_each(|path| listing.add((*path).to_owned(), 1));
+        let rules = Rules::new(None, &[], &["d".into(), "x/**".into()], true, false).expect("rules");
+        let found = walk_listing(&listing, &rules.without(Some("out".into())));
+        let paths: Vec<&str> = found.paths.iter().filter_map(|path| path.to_str()).collect();
+        assert_eq!(paths, ["a/b.txt", "files.jsonl", "plan.json"]);
+        assert_eq!((found.left_out.own, found.left_out.excluded), (1, 1));
+        assert_eq!(found.excluded_by.into_iter().collect::<Vec<_>>(), [0]);
     }
 
     #[test]

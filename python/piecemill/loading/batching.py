@@ -270,6 +270,7 @@ class Batches(Generic[Sent, Batch]):
             "window": cut.window,
             "overlap": cut.overlap,
             "pack": int(cut.pack),
+            "tokenizer": self.rows.tokenizer_identity,
             "epoch_samples": self.parts.epoch,
             "data": self._data(),
         }
@@ -290,11 +291,18 @@ class Batches(Generic[Sent, Batch]):
                 f"taken over the data {theirs}, and {self.rows} is {mine}. Open the folder that it was taken over, "
                 "with the same weights, or begin anew without the state."
             ),
+            "tokenizer": lambda theirs, mine: (
+                f"taken over shards of the tokenizer {theirs}, and {self.rows} was made with {mine}: the same id is "
+                "another token. Open shards of the same tokenizer, or begin anew without the state."
+            ),
             "epoch_samples": lambda theirs, mine: (
                 f"an epoch had {theirs} samples and has {mine} now. Pass the same weights and windows."
             ),
         }
-        samples = samples_of(state, self._identity(), self.plan, self._job.samples, other)
+        mine = self._identity()
+        if state.get("tokenizer") is None or mine["tokenizer"] is None:
+            del mine["tokenizer"]  # not known, as in states of older versions: `data` still tells other tokens
+        samples = samples_of(state, mine, self.plan, self._job.samples, other)
         self._drop()
         self._given = -(-samples // self.plan.global_batch)
         self._closed, self._failed = False, None
@@ -396,6 +404,7 @@ def batches(
     pack: bool = True,
     boundaries: bool = False,
     overlap_labels: bool = False,
+    labels: Literal["shifted", "unshifted"] = "shifted",
     pad_id: int | None = None,
     batch_size: int = 8,
     seed: int = 0,
@@ -410,9 +419,10 @@ def batches(
 ) -> Batches[Chunk, dict[str, Any]]:
     """Batches of `rows` as numpy arrays: dicts with `input_ids` and `labels`, `batch_size` rows of `window` tokens.
 
-    `labels[t]` is the token after `input_ids[t]`, or -100 where nothing is trained. Docs: docs/loading.md.
+    `labels[t]` is the token after `input_ids[t]`, or -100 where nothing is trained; for a model that shifts labels
+    itself, as those of transformers do, pass labels="unshifted". Docs: docs/loading.md.
 
-    window, overlap, pack, boundaries, overlap_labels, pad_id: how documents are cut; see `Cut`.
+    window, overlap, pack, boundaries, overlap_labels, labels, pad_id: how documents are cut; see `Cut`.
     batch_size: rows of a batch on one rank.
     seed: together with the epoch it gives the order.
     epochs: after so many the batches end; None goes on for ever, each epoch in a new order.

@@ -47,6 +47,11 @@ class Mixture:
         return self.rows[0].eos
 
     @property
+    def tokenizer_identity(self) -> str | None:
+        """`Tokenizer.identity` of what made the ids of all parts; None where no part says."""
+        return next((known for rows in self.rows if (known := rows.tokenizer_identity) is not None), None)
+
+    @property
     def tokens(self) -> int:
         """Tokens of all parts."""
         return sum(rows.tokens for rows in self.rows)
@@ -74,7 +79,13 @@ def mix(parts: Sequence[tuple[Rows, float]]) -> Mixture:
         if not 0 < share < float("inf"):
             raise PlanError(f"mix: {rows} has share {share!r}; expected a number above 0. Leave it out instead of 0.")
     first = parts[0][0]
+    told = next((rows for rows, _ in parts if rows.tokenizer_identity is not None), first)
     for rows, _ in parts:
+        if rows.tokenizer_identity not in (None, told.tokenizer_identity):
+            raise LoadError(
+                f"mix: {rows} was made with the tokenizer {rows.tokenizer_identity}, {told} with "
+                f"{told.tokenizer_identity}: the same id is another token. Prepare both with the same tokenizer."
+            )
         if (rows.vocab_size, rows.eos) != (first.vocab_size, first.eos):
             raise LoadError(
                 f"mix: {rows} has {rows.vocab_size:,} ids and eos {rows.eos}, {first} has {first.vocab_size:,} and "

@@ -32,11 +32,13 @@ def open_parquet(
     vocab_size: int,
     eos: int | None = None,
     column: str = "input_ids",
+    tokenizer: str | None = None,
     open_files: int = _OPEN_FILES,
 ) -> "ParquetRows":
     """The rows of Parquet files (a folder, a file, or a list of them), for `batches` and `Windows`.
 
-    Parquet does not say how large the vocabulary is, so it must be told. Rows that were padded count up to their
+    Parquet does not say how large the vocabulary is, so it must be told. `tokenizer` is the `identity` of the one that
+    made the ids: with it, `mix` refuses rows of another. Rows that were padded count up to their
     `length`, where there is such a column. Opening reads how long rows are, from that column if it is there.
     """
     given = [paths] if isinstance(paths, str | PathLike) else list(paths)
@@ -45,14 +47,22 @@ def open_parquet(
     ]
     if not files:
         raise LoadError(f"{paths}: no .parquet file. Name a folder that has some, or files.")
-    return ParquetRows(files, vocab_size, eos, column, open_files)
+    return ParquetRows(files, vocab_size, eos, column, open_files, tokenizer)
 
 
 class ParquetRows:
     """Documents in Parquet files. Made by `open_parquet`."""
 
-    def __init__(self, files: Sequence[Path], vocab_size: int, eos: int | None, column: str, open_files: int) -> None:
-        self.files, self.column = list(files), column
+    def __init__(
+        self,
+        files: Sequence[Path],
+        vocab_size: int,
+        eos: int | None,
+        column: str,
+        open_files: int,
+        tokenizer: str | None = None,
+    ) -> None:
+        self.files, self.column, self._tokenizer = list(files), column, tokenizer
         self._vocab_size, self._eos, self._most = vocab_size, eos, open_files
         self._ends = [self._read_ends(path) for path in self.files]
         self.document_ends = np.cumsum([len(ends) for ends in self._ends], dtype=np.int64)
@@ -78,6 +88,11 @@ class ParquetRows:
     def eos(self) -> int | None:
         """What stands behind padded rows, if it was told."""
         return self._eos
+
+    @property
+    def tokenizer_identity(self) -> str | None:
+        """`Tokenizer.identity` of what made the ids, if it was told."""
+        return self._tokenizer
 
     @property
     def identity(self) -> str:

@@ -10,8 +10,8 @@ A window is a list of pieces of files, and `gather` fetches the pieces of many w
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from piecemill._core import gather_windows
 from piecemill.errors import LoadError, PlanError
 from piecemill.loading.order import Ints
 from piecemill.shards.format import Kind
+from piecemill.shards.windows import Cut as Chunks
 
 IGNORED = -100
 "The label of a place that is not trained on; torch's cross entropy passes over it."
@@ -39,6 +40,8 @@ class Rows(Protocol):
     def eos(self) -> int | None: ...
     @property
     def identity(self) -> str: ...
+    @property
+    def tokenizer_identity(self) -> str | None: ...
     def array(self, number: int, kind: Kind, /) -> NDArray[Any]: ...
     def __len__(self) -> int: ...
     @property
@@ -76,6 +79,9 @@ class Cut:
     overlap_labels: bool = False
     "Train on the overlap again."
 
+    labels: Literal["shifted", "unshifted"] = "shifted"
+    "shifted: the label of a place is the token after it. unshifted: the token itself, for models that shift labels."
+
     pad_id: int | None = None
     "What stands behind the last token of a padded row; default: eos, or 0 without one."
 
@@ -87,15 +93,26 @@ class Cut:
                 f"overlap={self.overlap}: expected 0 to {self.window - 1}, less than the window, or rows never advance."
             )
 
+        if self.labels not in ("shifted", "unshifted"):
+            raise PlanError(f"labels={self.labels!r}: expected shifted or unshifted.")
+
+    @property
+    def masked(self) -> int:
+        """Labels at the beginning of a window that the window before it had.
+
+        A model that shifts labels has none for the last place of a window: one token of an overlap makes up for it.
+        """
+        return 0 if self.overlap_labels else max(0, self.overlap - (self.labels == "unshifted"))
+
     def count(self, lengths: Ints) -> Ints:
         """How many windows streams of these lengths have.
 
         >>> Cut(window=4, overlap=2).count(np.array([0, 1, 2, 5, 6, 7, 8])).tolist()
         [0, 0, 1, 1, 2, 2, 3]
         """
-        step = self.window - self.overlap
-        more = np.maximum(lengths - 1 - self.window + step - 1, 0) // step
-        return np.where(lengths > 1, 1 + more, 0)
+        # A model that shifts labels predicts from one place less, and an overlap of one token is none to it.
+        less = int(self.labels == "unshifted" and self.overlap > 0)
+        return Chunks(self.window - less, self.overlap - less, "pad").count(lengths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +156,12 @@ class Windows:
 
     def __len__(self) -> int:
         return len(self._view)
+
+    def with_labels(self, labels: Literal["shifted", "unshifted"]) -> "Windows":
+        """The same windows with labels of the other kind; with an overlap, unshifted ones can have one window more."""
+        if labels == self.cut.labels:
+            return self
+        return Windows(self.rows, group=self.group, **{**asdict(self.cut), "labels": labels})
 
     @property
     def targets(self) -> int:
@@ -214,7 +237,7 @@ class _Packed:
         end = np.minimum(begin + cut.window + 1, self.tokens)
         first = np.searchsorted(self.ends, begin, side="right")
         last = np.searchsorted(self.ends, end, side="left")
-        masked = np.where((numbers > 0) & (not cut.overlap_labels), cut.overlap, 0)
+        masked = np.where(numbers > 0, cut.masked, 0)
         # A window that crosses from one run to another has a piece of each.
         count = last - first + 1
         row = np.repeat(np.arange(len(numbers)), count)
@@ -261,7 +284,7 @@ class _Single:
         documents = which if self.documents is None else self.documents[which]
         file, first, length = _spans(self.rows, documents)
         begin = inside * (cut.window - cut.overlap)
-        masked = np.where((inside > 0) & (not cut.overlap_labels), cut.overlap, 0)
+        masked = np.where(inside > 0, cut.masked, 0)
         row = np.arange(len(numbers))
         return Pieces(row, file, first + begin, np.minimum(cut.window + 1, length - begin), masked)
 
@@ -363,6 +386,9 @@ def gather(
     made = Gathered(*into)
     if cut.boundaries:
         _add_boundaries(made, pieces_of_rows, documents)
+    if cut.labels == "unshifted":
+        made.labels[:, 1:] = made.labels[:, :-1]
+        made.labels[:, 0] = IGNORED
     return made
 
 

@@ -1,5 +1,6 @@
 """The end of a run: what entries say, added up, becomes stats.json, and the folder is complete."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +9,7 @@ from piecemill.preparing.selection import Splits
 from piecemill.shards.folder import write_stats
 from piecemill.shards.manifest import Entry, write_manifests
 from piecemill.sources import Skipped, Source, Tally
+from piecemill.sources.matching import Weight
 from piecemill.sources.unchanged import numbered_files
 
 EXAMPLES = 20
@@ -21,6 +23,8 @@ class Totals:
     tally: Tally = field(default_factory=Tally)
     splits: dict[str, list[int]] = field(default_factory=dict)
     "Documents, tokens, bytes of text and shards of each split."
+    groups: dict[str, list[int]] = field(default_factory=dict)
+    "Documents and tokens of each weight group but 0."
     dropped: dict[str, list[int]] = field(default_factory=dict)
     "Documents and bytes dropped, by rule."
     examples: list[tuple[int, int, str]] = field(default_factory=list)
@@ -33,8 +37,10 @@ class Totals:
         self.tally += Tally(**{**entry.tally, "skipped": tuple(Skipped(*one) for one in entry.tally["skipped"])})
         for split, shard in entry.shards.items():
             _add(self.splits, split, [shard.documents, shard.tokens, shard.text_bytes, 1])
-        for rule, counts in entry.dropped.items():
-            _add(self.dropped, rule, list(counts))
+            for group, counts in shard.groups.items():
+                _add(self.groups, group, list(counts))
+        for rule, amounts in entry.dropped.items():
+            _add(self.dropped, rule, list(amounts))
         self.examples += [(*one, entry.place) for one in entry.examples[: EXAMPLES - len(self.examples)]]
 
     def sum(self, which: int) -> int:
@@ -46,7 +52,7 @@ def _add(sums: dict[str, list[int]], key: str, counts: list[int]) -> None:
     sums[key] = [a + b for a, b in zip(sums.get(key, [0] * len(counts)), counts, strict=True)]
 
 
-def finish(place: Place, source: Source, splits: Splits, verified: dict[str, Any]) -> dict[str, Any]:
+def finish(place: Place, source: Source, splits: Splits, groups: Sequence[Weight], verified: Any) -> dict[str, Any]:
     """Write the manifest of each split and stats.json, which makes the folder complete; gives what is in it."""
     totals = Totals()
     for entry in write_manifests(place, splits.names):
@@ -64,6 +70,8 @@ def finish(place: Place, source: Source, splits: Splits, verified: dict[str, Any
             "documents_share": documents / max(totals.sum(0), 1),
             "tokens_share": tokens / max(totals.sum(1), 1),
         }
+    counted = [totals.groups.get(str(number), [0, 0]) for number in range(len(groups))]
+    counted[0] = [totals.sum(which) - sum(each[which] for each in counted) for which in (0, 1)]
     files, shown = numbered_files(source), {"file": "{0}", "byte": "{0}@{1}", "row": "{0}[{1}]"}
     stats = {
         "documents": totals.sum(0),
@@ -71,6 +79,8 @@ def finish(place: Place, source: Source, splits: Splits, verified: dict[str, Any
         "text_bytes": totals.sum(2),
         "shards": totals.sum(3),
         "splits": by_split,
+        "groups": [{**one._asdict(), "documents": n, "tokens": t} for one, (n, t) in zip(groups, counted, strict=True)],
+        "notes": list(source.notes),
         "dropped": {rule: {"documents": n, "bytes": size} for rule, (n, size) in sorted(totals.dropped.items())},
         "duplicate_examples": [shown[kind].format(files[file].path, place) for file, place, kind in totals.examples],
         "verified": verified,

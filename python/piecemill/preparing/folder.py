@@ -14,10 +14,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill.errors import ShardError
+from piecemill.errors import PlanError, ShardError, SourceError
 from piecemill.files import LOCK, SCRATCH, Place, parse_json
 from piecemill.plans import check_same
-from piecemill.shards.folder import CHANGED, FILES, PLAN, STATS, TIMING, TOKENIZER
+from piecemill.shards.folder import CHANGED, FILES, PLAN, STATS, TIMING, TOKENIZER, delete_prepared, tokenizer_files
 from piecemill.shards.format import VERSION
 from piecemill.shards.manifest import ENTRIES
 from piecemill.sources import Source
@@ -29,9 +29,11 @@ _OURS = frozenset({PLAN, FILES, STATS, TOKENIZER, LOCK, SCRATCH, CHANGED, TIMING
 
 
 def begin(
-    place: Place, plan: dict[str, Any], source: Source, tokenizer: Tokenizer
+    place: Place, plan: dict[str, Any], source: Source, tokenizer: Tokenizer, *, force: bool = False
 ) -> Literal["new", "begun", "complete"]:
-    """Begin a run or go on with one; refuses another plan, tokenizer or source, and a folder of someone else."""
+    """Begin a run or go on with one; refuses a folder of someone else, and another plan, tokenizer or source.
+
+    With `force`, what was made of something else is deleted; data in memory always counts as something else."""
     local = place.local()
     names = set(place.sizes() if local is None else os.listdir(local))
     if PLAN not in names and (foreign := sorted(names - _OURS)):
@@ -41,8 +43,17 @@ def begin(
         )
     new = PLAN not in names and place.create(PLAN, (json.dumps(plan, indent=2) + "\n").encode())
     if not new:
-        _check_begun(place, plan, source, names)
-    saved = place.sizes(TOKENIZER)
+        try:
+            _check_begun(place, plan, source, names)
+            replace = force and not source.files
+        except (PlanError, ShardError, SourceError):
+            replace = force
+            if not force:
+                raise
+        if replace:
+            delete_prepared(place)
+            return begin(place, plan, source, tokenizer)
+    saved = tokenizer_files(place)
     for name, content in files_of(tokenizer).items():
         if name not in saved:
             place.write(f"{TOKENIZER}/{name}", content)
@@ -72,7 +83,7 @@ def _check_begun(place: Place, plan: dict[str, Any], source: Source, names: set[
     if old.get("format") != VERSION:
         raise ShardError(
             f"{place.url}: in format {old.get('format')!r}, of another version of Piecemill; this one writes "
-            f"format {VERSION}. It can be read, but not gone on with: choose another --out."
+            f"format {VERSION}. It can be read, but not gone on with: choose another --out, or --force to replace it."
         )
     plan = json.loads(json.dumps(plan))
     # The options first: what the user wrote says more than what follows from it. The files before their sum.
@@ -80,7 +91,7 @@ def _check_begun(place: Place, plan: dict[str, Any], source: Source, names: set[
     if (was := old.get("tokenizer", {}).get("identity")) != (now := plan["tokenizer"]["identity"]):
         raise ShardError(
             f"{place.url}: made with another tokenizer (identity was {was}, is {now}). Resuming needs the same one: "
-            f"choose another --out, or pass --tokenizer {place.url}/{TOKENIZER}."
+            f"choose another --out, pass --tokenizer {place.url}/{TOKENIZER}, or --force to replace what is there."
         )
     for name in sorted({*old, *plan} - {"options", "source"}):
         check_same(place.url, name, old.get(name), plan.get(name))

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from piecemill.errors import PlanError
-from piecemill.preparing.selection import Splits, parse_weights
+from piecemill.preparing.selection import Splits
 from piecemill.sizes import parse_size
+from piecemill.sources.matching import parse_weights
 from piecemill.sources.options import NOT_STORED, SourceOptions
 
 LEAST_MEMORY = 512 * 2**20

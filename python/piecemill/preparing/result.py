@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from piecemill.shards.show import group_lines
 from piecemill.sizes import show_bytes, show_count, show_seconds
 from piecemill.sources import show_left_out
 
@@ -80,6 +81,9 @@ class Summary:
     shards: int = 0
     splits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     "Of each split: share asked for, documents, tokens, text_bytes, and the shares achieved in documents and tokens."
+    groups: tuple[Mapping[str, Any], ...] = ()
+    "Of each weight group: pattern, weight, documents, tokens; the first is all that no pattern matches."
+    notes: tuple[str, ...] = ()
     dropped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     "Documents and bytes dropped by the plan, by rule: too_short, too_long, duplicate."
     duplicate_examples: tuple[str, ...] = ()
@@ -101,6 +105,7 @@ class Summary:
     def from_stats(cls, out: Path | str, stats: Mapping[str, Any], **more: Any) -> "Summary":
         """The summary of a complete folder, from its stats.json."""
         known = {each.name: stats[each.name] for each in fields(cls) if each.name in stats}
+        known["groups"], known["notes"] = tuple(stats.get("groups", ())), tuple(stats.get("notes", ()))
         known["duplicate_examples"] = tuple(stats["duplicate_examples"])
         known["skipped_documents"] = tuple((name, reason) for name, reason in stats["skipped_documents"])
         return cls(out=out, **known, **more)
@@ -129,6 +134,7 @@ class Summary:
                 f"  {name}: {split['documents']:,} documents ({split['documents_share']:.2%}), "
                 f"{show_count(split['tokens'])} tokens ({split['tokens_share']:.2%}), asked for {split['share']:.2%}"
             )
+        lines += [f"  {line}" for line in group_lines(self.groups)] + [f"note: {note}" for note in self.notes]
         stages = ", ".join(f"{stage} {show_seconds(seconds)}" for stage, seconds in timing["stages"].items())
         lines.append(f"  work by stage, over all threads: {stages}")
         if self.dropped:

@@ -27,13 +27,13 @@ from piecemill.preparing.folder import begin, begun_times
 from piecemill.preparing.job import Job
 from piecemill.preparing.plan import PreparePlan
 from piecemill.preparing.result import STAGES, Numbers, PrepareProgress, Summary
-from piecemill.preparing.selection import Splits, directory_keys, parse_weights, weight_groups
+from piecemill.preparing.selection import Splits
 from piecemill.preparing.task import prepare_task
 from piecemill.shards.folder import STATS, TIMING, saved_tokenizer
 from piecemill.shards.format import VERSION, token_dtype
 from piecemill.shards.manifest import delete_entry, delete_leftovers, newest_entries, whole_entries
 from piecemill.sources import Source, Task
-from piecemill.sources.unchanged import refuse_inside
+from piecemill.sources.matching import directory_keys, parse_weights, weight_groups
 from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve_eos
 from piecemill.tokenizers.describing import engine_record
 
@@ -59,6 +59,7 @@ def prepare(
     ray_address: str | None = None,
     part: str | None = None,
     join: bool = False,
+    force: bool = False,
     plan: PreparePlan | None = None,
     on_progress: OnProgress | None = None,
     field: str = FROM_PLAN,
@@ -92,7 +93,8 @@ def prepare(
     the URL of one in an object store. Keywords from `field` on are the fields of `PreparePlan`, which says what each
     means and its default; they count before those of `plan`. The files are the same, byte by byte, for any executor,
     number of workers and interruptions. With `part`, such as "3/64", only that share of the tasks is done; `join`
-    finishes when all are. `docs/prepare.md` has the rules.
+    finishes when all are. A folder that holds something else, also other data from memory, is refused, or with `force`
+    replaced. `docs/prepare.md` has the rules.
 
     >>> import tempfile
     >>> tok = Tokenizer.from_merges([], split="gpt2", special_tokens=["<|endoftext|>"])
@@ -109,7 +111,7 @@ def prepare(
     run = _Run(plan, tokenizer, open_place(out), on_progress or (lambda _: None), callers_own)
     try:
         with locked(run.place, shared=part is not None):
-            return run.prepare(source, executor, ray_address=ray_address, part=part, join=join)
+            return run.prepare(source, executor, ray_address=ray_address, part=part, join=join, force=force)
     except KeyboardInterrupt as stop:
         raise Stopped(f"stopped; run the same command again to go on with {out}", *stop.args) from None
     except OSError as error:
@@ -138,18 +140,19 @@ class _Run:
         self.dtype = token_dtype(tokenizer.vocab_size)
 
     def prepare(
-        self, source: object, executor: Any, *, ray_address: str | None, part: str | None, join: bool
+        self, source: object, executor: Any, *, ray_address: str | None, part: str | None, join: bool, force: bool
     ) -> Summary:
         plan = self.plan
         sizes = {"block_bytes": plan.size("block_bytes"), "group_bytes": plan.size("piece_bytes")}
-        opening = partial(plan.open_source, source, group=plan.group_field, **sizes)
-        opened = opening()
-        refuse_inside(opened, self.place.local(), opening)
+        opened = plan.open_source(source, group=plan.group_field, out=self.where, **sizes)
         if not opened.files and (part is not None or not _is_local(executor)):
             raise PlanError("a source in memory can only be prepared by executor='local', without part: pass files.")
         if not opened.files and (plan.weight or plan.directory_levels):
             raise PlanError("weight and split_by directory go by the paths of files, and this source has none.")
-        state = begin(self.place, self._resolved(opened), opened, self.tokenizer)
+        if force and (part is not None or join):
+            raise PlanError("force and part: each part would delete what the others did. Delete the folder first.")
+        self.file_groups = weight_groups(self.groups, opened.files)  # first: a pattern may be wrong
+        state = begin(self.place, self._resolved(opened), opened, self.tokenizer, force=force)
         try:
             if state != "complete":
                 return self._go_on(opened, executor, ray_address, part, join, resumed=state == "begun")
@@ -157,6 +160,8 @@ class _Run:
             # Object stores have no locks: a second run may have completed the folder, and deleted what this one needs.
             if STATS not in self.place.sizes():
                 raise
+        for task in () if opened.files else opened.tasks:  # data in memory has no sizes and times to compare
+            prepare_task(task, self._job(opened, 1))
         delete_leftovers(self.place)  # a crash may have come between the last two steps
         return Summary.from_stats(self.where, json.loads(self.place.read(STATS)), complete_before=True)
 
@@ -189,7 +194,7 @@ class _Run:
             drop_later_copies(self.place, entries, names, runner, memory, dtype=job.dtype)
         timing = self._timing(made, workers, runner, resumed)
         self.place.write(TIMING, (json.dumps(timing, indent=2) + "\n").encode())
-        stats = finish(self.place, opened, self.splits, engine_record(self.tokenizer))
+        stats = finish(self.place, opened, self.splits, self.groups, engine_record(self.tokenizer))
         delete_leftovers(self.place)
         return Summary.from_stats(self.where, stats, timing=timing, resumed=resumed)
 
@@ -222,7 +227,8 @@ class _Run:
             raise ShardError(f"{self.place.url}: another run has just completed it.")  # and deleted replaced shards
         for name in damaged:
             delete_entry(self.place, name)
-        return before, [task for task in source.tasks if pieces.get(task.index) != ends.get(task.index, -1)]
+        unfinished = [task for task in source.tasks if pieces.get(task.index) != ends.get(task.index, -1)]
+        return before, unfinished if source.files else list(source.tasks)  # from memory: to be compared
 
     def _share_memory(self, source: Source, tasks: int) -> tuple[int, int]:
         """How many tasks run at once in this process, and on how many cores: the formula of docs/prepare.md."""
@@ -257,7 +263,7 @@ class _Run:
             bos=self.bos,
             eos=self.eos,
             cores=cores,
-            groups=weight_groups(self.groups, source.files),
+            groups=self.file_groups,
             keys=directory_keys(source.files, levels) if levels else None,
             changed=begun_times(self.place),
             memory=source.memory,

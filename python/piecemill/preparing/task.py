@@ -84,9 +84,10 @@ class _Piece:
     def finish(self, *, last: bool) -> None:
         """SourceError if the piece is not what it was when its shards were written."""
         if self.entry is None or (self.entry.content, self.entry.last) != (self.content.hexdigest(), last):
+            was = self.entry.tally["documents"] if self.entry else 0
             raise SourceError(
-                f"{self.first}: from here on, the source is not what it was when it was prepared. Resuming needs "
-                "the same sources: restore them, or choose another --out."
+                f"{self.first}: from here on, the source is not what it was when it was prepared ({was:,} documents "
+                f"then, {self.documents:,} now). Restore it, choose another --out, or pass --force to replace that."
             )
 
 

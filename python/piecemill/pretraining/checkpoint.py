@@ -20,20 +20,34 @@ from piecemill.errors import PretrainError
 from piecemill.files import new_folder
 from piecemill.pretraining.folder import CHECKPOINTS, checkpoints
 from piecemill.pretraining.optimizer import load_optimizer, optimizer_tensors
+from piecemill.tokenizers import Tokenizer, load_tokenizer
+from piecemill.tokenizers.saving import VOCABULARIES
 
 MODEL, OPTIMIZER, STATE, CONFIG = "model.safetensors", "optimizer.safetensors", "state.json", "config.json"
 KEEP = 2
 _TIED = "lm_head.weight"
 
 
-def save(out: Path, step: int, model: LlamaForCausalLM, optimizer: torch.optim.AdamW, state: dict[str, Any]) -> Path:
-    """Write the checkpoint after `step` steps under `out`, and drop all but the last two."""
+def save(
+    out: Path,
+    step: int,
+    model: LlamaForCausalLM,
+    optimizer: torch.optim.AdamW,
+    state: dict[str, Any],
+    tokenizer: Path | None = None,
+) -> Path:
+    """Write the checkpoint after `step` steps under `out`, and drop all but the last two.
+
+    `tokenizer` is a folder whose files go with it, so that `transformers` opens both from one place.
+    """
     folder = out / CHECKPOINTS
     folder.mkdir(exist_ok=True)
     for left in folder.glob(".step-*.part"):  # of a run that was killed while it saved
         shutil.rmtree(left, ignore_errors=True)
     target = folder / f"step-{step:08}"
     with new_folder(target) as part:
+        if tokenizer is not None and tokenizer.is_dir():
+            shutil.copytree(tokenizer, part, dirs_exist_ok=True)
         save_file(weights(model), part / MODEL, {"format": "pt"})
         save_file(optimizer_tensors(model, optimizer), part / OPTIMIZER)
         (part / STATE).write_text(json.dumps({"step": step, **state}) + "\n", encoding="utf-8")
@@ -73,6 +87,21 @@ class Opened:
     def load_optimizer(self, model: LlamaForCausalLM, optimizer: torch.optim.AdamW) -> None:
         """Put AdamW's moments back."""
         load_optimizer(model, optimizer, _tensors(self.folder / OPTIMIZER), self.state()["step"])
+
+    def tokenizer_identity(self) -> str | None:
+        """`Tokenizer.identity` of the shards it was trained on, or of the tokenizer beside it; None if not known."""
+        if (self.folder / STATE).is_file():
+            recorded = self.state().get("loader", {}).get("tokenizer")
+            if recorded is not None:
+                return str(recorded)
+        beside = self.tokenizer()
+        return None if beside is None else beside.identity
+
+    def tokenizer(self) -> Tokenizer | None:
+        """The tokenizer beside the model, if there is one."""
+        if not any((self.folder / name).is_file() for name in VOCABULARIES):
+            return None
+        return load_tokenizer(self.folder)
 
     def state(self) -> dict[str, Any]:
         """state.json."""

@@ -52,7 +52,9 @@ class RunFolder:
                     f"plan: choose another --out, or pass {flag} {old}."
                 )
         for name, value in plan["data"].items():
-            old = stored["data"].get(name)
+            if name not in stored["data"]:
+                continue  # of a version that did not record it
+            old = stored["data"][name]
             if old != value:
                 raise PretrainError(
                     f"{self.path}: begun on shards with {name} {old!r}, these have {value!r}. Name the same shards, or "

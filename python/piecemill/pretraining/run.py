@@ -26,10 +26,13 @@ if TYPE_CHECKING:
     import torch
     from transformers import LlamaForCausalLM
 
+    from piecemill.pretraining.checkpoint import Opened
     from piecemill.pretraining.trainer import Trainer
+    from piecemill.tokenizers import Tokenizer
 
 OnProgress = Callable[[PretrainProgress], None]
 _LAST = 50
+_COMPARED, _COMPARED_TOKENS = 200, 4096
 
 
 def pretrain(
@@ -73,7 +76,12 @@ def _run(
         {
             "piecemill": __version__,
             "options": resolved.output(),
-            "data": {"identity": rows.identity, "vocab_size": rows.vocab_size, "tokens": rows.tokens},
+            "data": {
+                "tokenizer": rows.tokenizer_identity,
+                "identity": rows.identity,
+                "vocab_size": rows.vocab_size,
+                "tokens": rows.tokens,
+            },
             "model": {"parameters": parameter_count(model), "config": model.config.to_diff_dict()},
             "chance": math.log(rows.vocab_size),
             "unigram_entropy": unigram_entropy(rows),
@@ -175,6 +183,7 @@ def _model(resolved: Resolved, rows: Shards) -> "LlamaForCausalLM":
             f"{opened.folder} has {opened.config.vocab_size:,} tokens, the shards {rows.vocab_size:,}: not the same "
             "tokenizer. Prepare shards with the one that the checkpoint was trained with."
         )
+    _check_tokenizer(opened, rows)
     if opened.config.max_position_embeddings < resolved.window:
         raise PlanError(
             f"window={resolved.window}: {opened.folder} was made for {opened.config.max_position_embeddings:,} "
@@ -183,6 +192,32 @@ def _model(resolved: Resolved, rows: Shards) -> "LlamaForCausalLM":
     model = build(opened.config, seed=plan.seed)
     opened.load_model(model)
     return model
+
+
+def _check_tokenizer(opened: "Opened", rows: Shards) -> None:
+    """PretrainError if the checkpoint was trained with another tokenizer than the one that made the shards."""
+    mine = rows.tokenizer_identity
+    theirs = opened.tokenizer_identity()
+    if mine is None or theirs is None or theirs == mine:
+        return
+    beside = opened.tokenizer()
+    # The same tokenizer written by another library has another identity, and gives the same ids.
+    if beside is not None and _same_ids(beside, rows):
+        return
+    raise PretrainError(
+        f"{opened.folder} was trained with the tokenizer {theirs}, {rows} was made with {mine}: the same id is another "
+        "token. Prepare shards with the tokenizer of the checkpoint, or train from scratch."
+    )
+
+
+def _same_ids(theirs: "Tokenizer", rows: Shards) -> bool:
+    """Whether both tokenizers give the same ids for the texts of some documents."""
+    mine = rows.tokenizer()
+    chosen = sorted({round(n * (len(rows) - 1) / _COMPARED) for n in range(_COMPARED + 1)})
+    texts = [mine.decode(rows[n][:_COMPARED_TOKENS]) for n in chosen]
+    return mine.special_tokens == theirs.special_tokens and all(
+        mine.encode(text).tolist() == theirs.encode(text).tolist() for text in texts
+    )
 
 
 def _require_libraries(plan: PretrainPlan) -> None:

@@ -31,6 +31,7 @@ from piecemill.pretraining.readings import Reading, Readings
 from piecemill.pretraining.schedule import learning_rate
 from piecemill.pretraining.step import Batch, Step
 from piecemill.shards import Shards
+from piecemill.shards.folder import TOKENIZER
 
 OnProgress = Callable[[PretrainProgress], None]
 
@@ -235,7 +236,9 @@ class Trainer:
 
     def _save(self, feed: Any) -> Path:
         state = {"loader": feed.state_dict(), "guard": self.guard.state_dict()}
-        return checkpoint.save(self.folder.path, self.done, self.model, self.optimizer, state)
+        return checkpoint.save(
+            self.folder.path, self.done, self.model, self.optimizer, state, self.rows.folder / TOKENIZER
+        )
 
     def pace(self) -> Pace:
         """Of all calls so far."""

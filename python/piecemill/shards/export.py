@@ -33,7 +33,7 @@ class ExportPlan:
     "What to write."
 
     window: int = 2048
-    "Tokens in one row."
+    "Places to predict from in one row, which has one token more: the label of the last place."
 
     overlap: int = 0
     "Tokens that a row shares with the one before it in the same document."
@@ -41,8 +41,8 @@ class ExportPlan:
     tail: Tail = "keep"
     "What to do with the tokens after the last full row: keep them as a shorter one, pad it, or drop them."
 
-    pack: bool = False
-    "Cut rows from the documents of a split laid end to end, rather than from each document."
+    pack: bool = True
+    "Cut rows from the documents of a split laid end to end; else from each document."
 
     pad_id: int | None = None
     "The id that fills a padded row; default: eos, or 0 without one. The attention mask says where it is."
@@ -55,12 +55,12 @@ class ExportPlan:
 
     def __post_init__(self) -> None:
         if self.to == "megatron":
-            if (self.window, self.overlap, self.tail, self.pack, self.pad_id) != (2048, 0, "keep", False, None):
+            if (self.window, self.overlap, self.tail, self.pack, self.pad_id) != (2048, 0, "keep", True, None):
                 raise PlanError(
                     "to='megatron': Megatron cuts documents itself; leave out window, overlap, tail and pack."
                 )
         elif self.window < 1:
-            raise PlanError(f"window={self.window}: a row has at least 1 token.")
+            raise PlanError(f"window={self.window}: expected 1 or more, as a row has at least 1 place.")
         elif not 0 <= self.overlap < self.window:
             raise PlanError(
                 f"overlap={self.overlap}: expected 0 to {self.window - 1}, less than the window, or rows never advance."
@@ -282,7 +282,7 @@ class _Pieces:
         if not self.windows:
             return 0
         # All windows are full but the last of a row, and that only where the tail is kept.
-        total = self.windows * self.plan.window
+        total = self.windows * (self.plan.window + 1)
         if self.plan.tail == "drop":
             return total
         step = self.plan.window - self.plan.overlap
@@ -290,7 +290,7 @@ class _Pieces:
         if self.plan.pack and self.first + self.windows < int(counts[0]):
             return total
         some = counts > 0
-        missing = (counts[some] - 1) * step + self.plan.window - self.lengths[some]
+        missing = (counts[some] - 1) * step + self.plan.window + 1 - self.lengths[some]
         return total - int(missing.sum())
 
     def rows(self, first: int, last: int) -> Rows:
@@ -306,7 +306,7 @@ class _Pieces:
             starts = at - self._document_starts(items)
         else:
             ids = gather(self.shards.shard(self.shard).tokens, self._document_starts(items) + starts, lengths)
-        width = self.plan.window if self.plan.tail == "pad" else None
+        width = self.plan.window + 1 if self.plan.tail == "pad" else None
         if width is not None:
             ids = self._padded(ids, lengths, width)
         return Rows(ids, items + document_base, starts, lengths, width)

@@ -6,6 +6,7 @@ nor an entry covers, and its own. It is stored in one form only, so that even a 
 
 import json
 import os
+import re
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from piecemill.errors import ShardError
-from piecemill.files import LOCK, Place, hash_bytes, parse_json, read_json
+from piecemill.files import LOCK, SCRATCH, Place, hash_bytes, parse_json, read_json
 from piecemill.shards import manifest
 from piecemill.shards.format import READABLE
 
@@ -24,6 +25,13 @@ PLAN, FILES, STATS, TOKENIZER = "plan.json", "files.jsonl", "stats.json", "token
 # Of the run, not of the data: not checked, and not part of what is promised to be the same.
 TIMING, CHANGED = "timing.json", ".sources.npy"
 UNCHECKED = frozenset({STATS, LOCK, TIMING, CHANGED})
+
+# Names that `prepare` gives, by folder.
+_TOP = re.compile("|".join(re.escape(name) for name in (PLAN, FILES, STATS, TIMING, CHANGED, LOCK)))
+_ENTRY_FILES = re.compile(r"\d+-\d+(\.unique)?\.(json|hashes|copies)")
+_SHARD_FILES = re.compile(r"manifest\.jsonl|\d+(-\d+)?(\.unique)?\.(tokens|ends|documents)\.npy")
+_ANY = re.compile(r"[^/]+")
+_TEMPLATES = "additional_chat_templates"
 
 
 def read_plan(folder: Path) -> dict[str, Any]:
@@ -61,7 +69,7 @@ def write_stats(place: Place, stats: Mapping[str, Any]) -> None:
     hold; the keys `checksums` and `xxh3` are added.
     """
     splits = checked_plan(parse_json(place.read(PLAN), PLAN, "Prepare the folder again."), PLAN)["splits"]
-    names = [PLAN, FILES, *(f"{TOKENIZER}/{name}" for name in place.sizes(TOKENIZER))]
+    names = [PLAN, FILES, *(f"{TOKENIZER}/{name}" for name in tokenizer_files(place))]
     names += [f"{split}/{manifest.NAME}" for split in splits if manifest.NAME in place.sizes(split)]
     checksums = {name: hash_bytes(place.read(name)) for name in sorted(names)}
     place.write(STATS, render_stats({**stats, "checksums": checksums}))
@@ -104,7 +112,8 @@ def saved_tokenizer(
             return _loaded[place.url, identity, engine]
         with tempfile.TemporaryDirectory(prefix="piecemill-") as folder:
             local = place.local()
-            for name in place.sizes(TOKENIZER) if given is None and local is None else ():
+            for name in tokenizer_files(place) if given is None and local is None else ():
+                (Path(folder) / name).parent.mkdir(exist_ok=True)
                 (Path(folder) / name).write_bytes(place.read(f"{TOKENIZER}/{name}"))
             tokenizer = given or load_tokenizer(folder if local is None else local / TOKENIZER, engine=engine)
         if tokenizer.identity != identity:
@@ -115,6 +124,40 @@ def saved_tokenizer(
         _loaded.clear()  # a worker serves one run after another
         _loaded[place.url, identity, engine] = tokenizer
         return tokenizer
+
+
+def tokenizer_files(place: Place) -> list[str]:
+    """The files of the tokenizer in a prepared folder, by their names in its folder."""
+    return [*place.sizes(TOKENIZER), *(f"{_TEMPLATES}/{name}" for name in place.sizes(f"{TOKENIZER}/{_TEMPLATES}"))]
+
+
+def delete_prepared(place: Place) -> None:
+    """Delete what `prepare` wrote, plan.json last; ShardError, and nothing is deleted, if there is anything else."""
+    plan = checked_plan(parse_json(place.read(PLAN), f"{place.url}/{PLAN}", "Choose another --out."), PLAN)
+    folders = {
+        "": _TOP,
+        f"{TOKENIZER}/{_TEMPLATES}": _ANY,
+        TOKENIZER: _ANY,
+        manifest.ENTRIES: _ENTRY_FILES,
+        SCRATCH: _ANY,
+    }
+    folders |= dict.fromkeys(plan["splits"], _SHARD_FILES)
+    names = [(folder, name) for folder in folders for name in place.sizes(folder)]
+    local = place.local()
+    found = {"/".join(filter(None, one)) for one in names} | (set() if local is None else listed(local))
+    ours = {"/".join(filter(None, one)) for one in names if folders[one[0]].fullmatch(one[1])}
+    if other := sorted(found - ours):
+        raise ShardError(
+            f"{place.url}: holds {other[0]!r}, which `piecemill prepare` did not write, so nothing is replaced, "
+            "even with --force. Move it, or choose another --out."
+        )
+    # First it is no longer complete; until the end it is a run of its plan, which can be gone on with.
+    for name in sorted(ours - {LOCK, PLAN}, key=lambda name: name != STATS):
+        place.delete(name)
+    for empty in [] if local is None else [local / folder for folder in folders if folder]:
+        if empty.is_dir():
+            empty.rmdir()
+    place.delete(PLAN)
 
 
 def source_files(folder: Path) -> int:

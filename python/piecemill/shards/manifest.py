@@ -47,11 +47,15 @@ class ShardEntry:
     tokens: int
     text_bytes: int
     files: Mapping[Kind, FileEntry]
+    groups: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    "Documents and tokens of each weight group but 0, by its number; those of group 0 are the rest."
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         files = {kind: {"name": file.name, "bytes": file.bytes, "xxh3": file.xxh3} for kind, file in self.files.items()}
-        return {"documents": self.documents, "tokens": self.tokens, "text_bytes": self.text_bytes, "files": files}
+        groups = {"groups": {number: list(counts) for number, counts in self.groups.items()}} if self.groups else {}
+        counts = {"documents": self.documents, "tokens": self.tokens, "text_bytes": self.text_bytes}
+        return {**counts, **groups, "files": files}
 
     def line(self, number: int) -> str:
         """The line of a manifest for the shard with this number."""
@@ -261,7 +265,8 @@ def parse_manifest(content: bytes, where: str) -> list[ShardEntry]:
 
 def _shard_entry(record: Mapping[str, Any]) -> ShardEntry:
     files = {kind: FileEntry(**record["files"][kind]) for kind in KINDS}
-    entry = ShardEntry(record["documents"], record["tokens"], record["text_bytes"], files)
+    groups = {number: (documents, tokens) for number, (documents, tokens) in record.get("groups", {}).items()}
+    entry = ShardEntry(record["documents"], record["tokens"], record["text_bytes"], files, groups)
     sizes = (entry.documents, entry.tokens, entry.text_bytes, *(file.bytes for file in files.values()))
     if not all(type(size) is int and size >= 0 for size in sizes):
         raise ValueError("a count is not a number of 0 or more")

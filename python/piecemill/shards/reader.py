@@ -161,6 +161,12 @@ class Shards:
         told = [f"{entry.documents} {entry.files['tokens'].xxh3} {entry.files['ends'].xxh3}" for entry in self.entries]
         return hash_bytes("\n".join([str(self.vocab_size), *told]).encode())
 
+    @property
+    def tokenizer_identity(self) -> str | None:
+        """`Tokenizer.identity` of what made the ids, as plan.json has it; None where it does not say."""
+        recorded = self.plan.get("tokenizer")
+        return recorded.get("identity") if isinstance(recorded, dict) else None
+
     def tokenizer(self) -> "Tokenizer":
         """The tokenizer that made the ids, from the folder itself."""
         from piecemill.tokenizers import load_tokenizer

@@ -6,7 +6,7 @@ possible hashes at a time.
 
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,10 +62,27 @@ def _describe_shards(path: Path, opened: Callable[..., Shards]) -> dict[str, Any
         "documents": documents,
         "tokens": tokens,
         **_duplicates(list(splits.values())),
+        "groups": _describe_groups(plan, list(splits.values())),
         "splits": {name: _describe_split(shards, documents, tokens) for name, shards in splits.items()},
         "plan": plan,
         "stats": told,
     }
+
+
+def _describe_groups(plan: dict[str, Any], splits: list[Shards]) -> list[dict[str, Any]]:
+    """The weight groups of the plan, with the documents and tokens of each."""
+    groups = plan.get("groups", [])
+    counts = np.zeros((2, len(groups)), np.int64)
+    for shards in splits if len(groups) > 1 else ():
+        for number in range(len(shards.entries)):
+            shard = shards.shard(number)
+            lengths = np.diff(shard.ends, prepend=0)
+            for row, weights in enumerate((None, lengths)):
+                counts[row] += np.bincount(shard.documents["group"], weights, len(groups)).astype(np.int64)
+    if len(groups) == 1:
+        counts[:, 0] = sum(map(len, splits)), sum(shards.tokens for shards in splits)
+    columns = zip(groups, *counts.tolist(), strict=True)
+    return [{**group, "documents": documents, "tokens": tokens} for group, documents, tokens in columns]
 
 
 def _describe_split(shards: Shards, documents: int, tokens: int) -> dict[str, Any]:
@@ -188,12 +205,25 @@ def _shard_lines(found: dict[str, Any]) -> list[str]:
         if lengths:
             row = "".join(f"{lengths[f'p{p}']:>9,}" for p in PERCENTILES)
             lines.append(f"{name:<8}{row}{lengths['max']:>12,}")
+    if groups := group_lines(found["groups"]):
+        lines += ["", "groups", *groups]
     lines += ["", "first rows"]
     width = max(40, shutil.get_terminal_size().columns - 10)
     lines += [f"{name:<8}{row!r:.{width}}" for name, split in found["splits"].items() for row in split["rows"]]
     lines += ["", "plan"]
     lines += [f"  {key:<20}{value!r:.{width}}" for key, value in found["plan"].items()]
     return lines
+
+
+def group_lines(groups: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each weight group; none where there is only one."""
+    tokens = sum(group["tokens"] for group in groups)
+    return [
+        f"{'all others' if group['pattern'] is None else group['pattern']} (weight {group['weight']:g}): "
+        f"{group['documents']:,} documents, {show_count(group['tokens'])} tokens "
+        f"({_percent(group['tokens'] / tokens if tokens else None)})"
+        for group in (groups if len(groups) > 1 else ())
+    ]
 
 
 def _tokenizer_lines(found: dict[str, Any]) -> list[str]:

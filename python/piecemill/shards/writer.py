@@ -28,6 +28,7 @@ class ShardWriter:
             raise ShardError(f"{place.url}/{split}/{stem}: token ids of type {dtype}; expected uint16 or uint32.")
         self._place, self._split, self._stem, self._dtype = place, split, stem, dtype
         self._documents = self._tokens = self._text_bytes = 0
+        self._groups: dict[int, tuple[int, int]] = {}
         self._files: dict[Kind, _Growing] = {}
 
     def append(self, ids: NDArray[Any], ends: NDArray[np.int64], records: NDArray[np.void]) -> None:
@@ -44,6 +45,11 @@ class ShardWriter:
         self._documents += len(ends)
         self._tokens += len(ids)
         self._text_bytes += int(records["bytes"].sum())
+        for group in np.unique(records["group"]).tolist() if records["group"].any() else ():
+            mine = records["group"] == group
+            documents, tokens = self._groups.get(group, (0, 0))
+            more = int(np.diff(ends, prepend=0)[mine].sum())
+            self._groups[group] = documents + int(mine.sum()), tokens + more
 
     def finish(self) -> ShardEntry | None:
         """Publish the three files; None, and no files, if there were no documents."""
@@ -56,7 +62,8 @@ class ShardWriter:
             entries[kind] = FileEntry(file_name(self._stem, kind), file.bytes, file.hash.hexdigest())
         for kind, file in self._files.items():
             self._place.publish(file.path, f"{self._split}/{entries[kind].name}")
-        return ShardEntry(self._documents, self._tokens, self._text_bytes, entries)
+        groups = {str(group): self._groups[group] for group in sorted(self._groups) if group}
+        return ShardEntry(self._documents, self._tokens, self._text_bytes, entries, groups)
 
     def __enter__(self) -> "ShardWriter":
         return self

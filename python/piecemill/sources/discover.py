@@ -11,15 +11,16 @@ Start with `discover`.
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from glob import iglob
 from os import PathLike, fspath
 from typing import Any
 
-from piecemill._core import walk_folder
+from piecemill._core import first_match, walk_folder
 from piecemill.errors import SourceError
 from piecemill.sources.documents import LISTED_SKIPS, Skipped, Tally
+from piecemill.sources.matching import as_typed
 from piecemill.sources.packing import Reading, bad_document
 from piecemill.sources.remote import canonical, cut_glob, find, is_glob, is_url
 from piecemill.sources.tasks import File, kind_of
@@ -35,6 +36,8 @@ class Wanted:
     exclude: tuple[str, ...] = ()
     gitignore: bool = True
     hidden: bool = False
+    out: str | None = None
+    "Where the output goes: no source, even if it lies in one."
 
 
 @dataclass(slots=True)
@@ -43,6 +46,8 @@ class _Findings:
     left_out: dict[str, int] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
+    included_by: set[int] = field(default_factory=set)
+    excluded_by: set[int] = field(default_factory=set)
 
     def count(self, rule: str, count: int = 1) -> None:
         if count:
@@ -57,12 +62,14 @@ class _Findings:
             self.files.append(file)
 
 
-def discover(sources: Sequence[str | PathLike[str]], wanted: Wanted, reading: Reading) -> tuple[list[File], Tally]:
-    """The files of all `sources`, and what was left out; a source that gives no file is an error."""
+def discover(
+    sources: Sequence[str | PathLike[str]], wanted: Wanted, reading: Reading
+) -> tuple[list[File], Tally, tuple[str, ...]]:
+    """The files of all `sources`, what was left out, and notes; a source that gives no file is an error."""
     findings = _Findings()
     for source in sources:
         before = len(findings.seen)
-        own = _Findings(seen=findings.seen)
+        own = _Findings(seen=findings.seen, included_by=findings.included_by, excluded_by=findings.excluded_by)
         _discover_one(fspath(source), wanted, reading, own)
         if len(findings.seen) == before and not own.left_out.get("repeated"):
             raise _no_file(fspath(source), own)
@@ -72,7 +79,15 @@ def discover(sources: Sequence[str | PathLike[str]], wanted: Wanted, reading: Re
             findings.count(rule, count)
     listed = tuple(findings.skipped[:LISTED_SKIPS])
     tally = Tally(left_out=findings.left_out, skipped_count=len(findings.skipped), skipped=listed)
-    return findings.files, tally
+    return findings.files, tally, tuple(_unmatched(wanted, findings))
+
+
+def _unmatched(wanted: Wanted, findings: _Findings) -> Iterator[str]:
+    given = (("include", wanted.include, findings.included_by), ("exclude", wanted.exclude, findings.excluded_by))
+    for option, patterns, matched in given:
+        for number, pattern in enumerate(patterns):
+            if number not in matched:
+                yield f"--{option} {pattern!r} matched no file of a folder: is it spelled as the paths are?"
 
 
 def exists(source: str) -> bool:
@@ -110,6 +125,8 @@ def _discover_url(source: str, wanted: Wanted, reading: Reading, findings: _Find
     found = find(source, reading.storage, **_rules(wanted))
     if found is None:
         return
+    findings.included_by.update(range(len(wanted.include)))  # not told apart
+    findings.excluded_by.update(found.excluded_by)
     for rule, count in found.left_out.items():
         findings.count(rule, count)
     for url, size in zip(found.urls, found.sizes, strict=True):
@@ -120,18 +137,34 @@ def _discover_url(source: str, wanted: Wanted, reading: Reading, findings: _Find
 
 
 def _walk(folder: str, only: str | None, wanted: Wanted, reading: Reading, findings: _Findings) -> None:
-    paths, sizes, left_out, problems = walk_folder(folder, only=only, **_rules(wanted))
+    include, including = as_typed(wanted.include, folder)
+    exclude, excluding = as_typed(wanted.exclude, folder)
+    rules = _rules(wanted) | {"include": include, "exclude": exclude, "out": _inside(wanted.out, folder)}
+    paths, sizes, left_out, problems, excluded_by = walk_folder(folder, only=only, **rules)
+    findings.excluded_by.update(excluding[number] for number in excluded_by)
+    insides = [path[len(folder) :].lstrip("/") for path in paths]
+    for pattern, owner in zip(include, including, strict=True):
+        if owner not in findings.included_by and bool((first_match([pattern], insides) == 0).any()):
+            findings.included_by.add(owner)
     for problem in problems:
         if reading.on_bad_document == "stop":
             raise bad_document(*problem)
         findings.skipped.append(Skipped(*problem))
     for rule, count in left_out.items():
         findings.count(rule, count)
-    for path, size in zip(paths, sizes, strict=True):
+    for path, inside, size in zip(paths, insides, sizes, strict=True):
         if _oversized(path, size, reading):
             findings.count("oversized")
         else:
-            findings.add(File(path, size, named=False, inside=path[len(folder) :].lstrip("/")))
+            findings.add(File(path, size, named=False, inside=inside))
+
+
+def _inside(out: str | None, folder: str) -> str | None:
+    """The path of `out` from `folder`, if it lies in there."""
+    if out is None or is_url(out):
+        return None
+    inside = os.path.relpath(os.path.realpath(out), os.path.realpath(folder or "."))
+    return None if inside == "." or inside.split("/")[0] == ".." else inside
 
 
 def _rules(wanted: Wanted) -> dict[str, Any]:

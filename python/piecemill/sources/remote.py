@@ -44,6 +44,8 @@ class Found(NamedTuple):
     sizes: list[int]
     left_out: dict[str, int]
     is_file: bool
+    excluded_by: tuple[int, ...] = ()
+    "Numbers of the exclude patterns that matched."
 
 
 class Url(os.PathLike[str]):
@@ -296,13 +298,15 @@ def _chosen(folder: str, fs: Any, root: str, pattern: str | None, rules: Mapping
         wanted = [name for name in names if name.rpartition("/")[2] == ".gitignore"]
         ignores = [(name.rpartition("/")[0], fs.cat_file(f"{root}/{name}")) for name in wanted]
     known = [int(info.get("size") or 0) for info in inside.values()]
-    paths, sizes, left_out, _ = walk_listing(names, known, ignores, only=pattern, **rules)
+    above, out = folder.rstrip("/") + "/", rules["out"] or ""
+    rules = {**rules, "out": out.rstrip("/").removeprefix(above) if out.startswith(above) else None}
+    paths, sizes, left_out, _, excluded_by = walk_listing(names, known, ignores, only=pattern, **rules)
     head, start, tail = url_parts(folder)
     start = start.rstrip("/")
     urls = [f"{head}{start}{'/' if start else ''}{path}{tail}" for path in paths]
     # Only now, and only of files that are wanted: on the web a size is a request.
     sizes = [size or _size(fs, inside[path]) for path, size in zip(paths, sizes, strict=True)]
-    return Found(urls, sizes, left_out, is_file=False)
+    return Found(urls, sizes, left_out, is_file=False, excluded_by=tuple(excluded_by))
 
 
 def _listing(fs: Any, root: str, pattern: str | None) -> dict[str, dict[str, Any]]:

@@ -4,8 +4,8 @@ Start with `open_source`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from os import PathLike
+from dataclasses import dataclass, replace
+from os import PathLike, fspath
 from pathlib import PurePath
 from typing import Any
 
@@ -36,14 +36,16 @@ def open_source(
     group: str | None = None,
     storage_options: Storage | None = None,
     group_bytes: int | None = None,
+    out: str | PathLike[str] | None = None,
 ) -> "Source":
     """Find what `source` holds and plan how to read it; nothing is read yet.
 
     `source` is a path, a URL that fsspec knows, a glob of either, a list of those, a table (anything with the Arrow
     PyCapsule interface, or a Hugging Face dataset), or an iterable of strings. A string or path alone is never
     taken for text. A list of strings is taken for paths if one of them exists, and for texts if none looks like a
-    path; in doubt it is an error. `storage_options` go to fsspec. Small files share a task up to
-    `group_bytes`, and never more than 64 MiB. `docs/sources.md` has the rules.
+    path; in doubt it is an error. `storage_options` go to fsspec. Small files share a task up to `group_bytes`, and
+    never more than 64 MiB. `out` is where the output goes: it is never read, nor are folders that this library wrote,
+    unless one is `source` itself. `docs/sources.md` has the rules.
 
     >>> [block.text(0) for block in open_source(["one two", "three"], block_bytes=1).blocks()]
     ['one two', 'three']
@@ -68,14 +70,15 @@ def open_source(
     if sources is None:
         return _in_memory(source, reading)
     wanted = Wanted(include=tuple(include), exclude=tuple(exclude), gitignore=gitignore, hidden=hidden)
-    files, tally = discover(sources, wanted, reading)
+    wanted = wanted if out is None else replace(wanted, out=fspath(out))
+    files, tally, notes = discover(sources, wanted, reading)
     if group is not None and (plain := next((f.path for f in files if kind_of(f.path)[0] == "text"), None)):
         raise SourceError(
             f"{plain}: a text file has no field {group!r} to split by. Exclude it, or split by directory."
         )
     tasks, unplanned = plan(files, reading, group_bytes)
     tally += Tally(skipped_count=len(unplanned), skipped=tuple(unplanned))
-    return Source(tuple(tasks), reading, tally, sum(task.nbytes for task in tasks), files=tuple(files))
+    return Source(tuple(tasks), reading, tally, sum(task.nbytes for task in tasks), files=tuple(files), notes=notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,8 @@ class Source:
     "The object to read, of a source that is not files."
     files: tuple[File, ...] = ()
     "Every file, in order: documents refer to them by number. None of a source that is not files."
+    notes: tuple[str, ...] = ()
+    "What a user should know about how the source was found: patterns that matched nothing."
 
     @property
     def left_out(self) -> Mapping[str, int]:

@@ -2,19 +2,14 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill.errors import PlanError, SourceError
-from piecemill.sources.remote import is_url
+from piecemill.errors import SourceError
 from piecemill.sources.source import Source
 from piecemill.sources.tasks import File, Task
-
-_PROBES = ("plan.json", "files.jsonl", "merges.txt", "tokens.npy")
-"Names like those that a run writes: does the source want one of them?"
 
 
 def numbered_files(source: Source) -> Sequence[File]:
@@ -39,29 +34,6 @@ def changed_times(files: Sequence[File]) -> NDArray[np.int64]:
     return times
 
 
-def refuse_inside(source: Source, out: Path | None, reopen: Callable[[], Source]) -> None:
-    """PlanError if what a new run writes to `out`, which exists, would be found when the source is opened again."""
-    if out is None or (out / _PROBES[0]).exists():
-        return
-    roots = {file.path.removesuffix(file.inside) for file in source.files if not file.named and not is_url(file.path)}
-    around = [folder for root in roots if out.resolve().is_relative_to(folder := Path(root or ".").resolve())]
-    if not around:
-        return
-    probes = [path for name in _PROBES if not (path := out / name).exists()]
-    try:
-        for path in probes:
-            path.write_bytes(b"{}")
-        found = [file.path for file in reopen().files if Path(file.path).resolve().is_relative_to(out.resolve())]
-    finally:
-        for path in probes:
-            path.unlink(missing_ok=True)
-    if found:
-        raise PlanError(
-            f"out={str(out)!r}: is in a folder of the source, which would be read with what this run writes when it is "
-            f"resumed. Choose an --out elsewhere, or pass --exclude '{out.resolve().relative_to(around[0])}/**'."
-        )
-
-
 def check_files(source: Source, lines: bytes, where: str) -> None:
     """SourceError, with what differs first, if the files of `source` are not those that `file_lines` gave before."""
     if lines == file_lines(source):
@@ -75,7 +47,10 @@ def check_files(source: Source, lines: bytes, where: str) -> None:
         if was["bytes"] != file.size and source.files:
             raise source_changed(file.path, f"it had {was['bytes']:,} bytes and has {file.size:,} now")
     if differs:
-        raise SourceError(f"{where}: {differs}. Resuming needs the same files: restore them, or choose another --out.")
+        raise SourceError(
+            f"{where}: {differs}. Resuming needs the same files: restore them, choose another --out, "
+            "or pass --force to replace what is there."
+        )
 
 
 def check_times(files: Sequence[File], times: NDArray[np.int64]) -> None:
@@ -104,5 +79,5 @@ def source_changed(path: str, how: str) -> SourceError:
     """The error for a source file that is no longer what was prepared."""
     return SourceError(
         f"{path}: changed under the run: {how}. The shards no longer match this file: "
-        "restore it (with its time), or choose another --out."
+        "restore it (with its time), choose another --out, or pass --force to replace what is there."
     )

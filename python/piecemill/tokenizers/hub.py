@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.errors import TokenizerError
-from piecemill.tokenizers.models.config import BESIDE
+from piecemill.tokenizers.models.config import BESIDE, CHAT_TEMPLATE
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?(@[\w./-]+)?")
 
@@ -29,7 +29,7 @@ def fetch(spec: str) -> Path:
     for files in _VOCABULARIES:
         found = [_file(name, file, revision or None, errors) for file in files]
         if found[0] is not None and None not in found:
-            for beside in BESIDE:
+            for beside in (*BESIDE, CHAT_TEMPLATE):
                 _file(name, beside, revision or None, [])
             return found[0]
     if errors:

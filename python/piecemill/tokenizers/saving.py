@@ -12,11 +12,13 @@ import os
 import secrets
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from piecemill.errors import TokenizerError
 from piecemill.files import sync_folder
+from piecemill.tokenizers.models.config import TEMPLATES, is_carried
 
 if TYPE_CHECKING:
     from piecemill.tokenizers.tokenizer import Tokenizer
@@ -39,8 +41,10 @@ def save(tokenizer: "Tokenizer", path: str | os.PathLike[str], *, force: bool) -
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
         for name, content in contents.items():
+            (temporary / name).parent.mkdir(exist_ok=True)
             _write(temporary / name, content)
-        sync_folder(temporary)
+        for folder in {(temporary / name).parent for name in contents}:
+            sync_folder(folder)
         if replace:
             _replace(target, temporary, target.parent / f".{beside.format('old')}")
         else:
@@ -68,7 +72,7 @@ def files_of(tokenizer: "Tokenizer") -> dict[str, bytes]:
 def check_target(target: Path, force: bool) -> bool:
     """Whether there is a saved tokenizer to replace; an error if there is anything that may not be."""
     try:
-        inside = sorted(entry.name for entry in os.scandir(target))
+        inside = sorted(_names(target))
     except FileNotFoundError:
         parent = next(folder for folder in target.parents if folder.exists())
         if not os.access(parent, os.W_OK | os.X_OK):
@@ -78,7 +82,7 @@ def check_target(target: Path, force: bool) -> bool:
         raise TokenizerError(f"{target} is a file; a tokenizer is saved as a folder. Choose another name.") from None
     if not inside:
         return False
-    strange = [name for name in inside if name not in FILES]
+    strange = [name for name in inside if name not in FILES and not is_carried(name)]
     if strange or not set(VOCABULARIES) & set(inside):
         shown = ", ".join((strange or inside)[:5]) + (", ..." if len(strange or inside) > 5 else "")
         raise TokenizerError(
@@ -90,6 +94,14 @@ def check_target(target: Path, force: bool) -> bool:
             f"{target} already holds a tokenizer. Choose another folder, or replace it with force (--force)."
         )
     return True
+
+
+def _names(target: Path) -> Iterator[str]:
+    for entry in os.scandir(target):
+        if entry.name == TEMPLATES and entry.is_dir(follow_symlinks=False):
+            yield from (f"{TEMPLATES}/{name}" for name in os.listdir(entry))
+        else:
+            yield entry.name
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -154,6 +154,11 @@ class Tokenizer:
         """A SHA-256 of what decides the ids: the same for the same tokenizer on any machine, with any engine."""
         return f"sha256:{self._model.identity()}"
 
+    @property
+    def exact(self) -> bool:
+        """Whether every text is certain to decode to the same bytes: it is byte-level and normalizes nothing."""
+        return self._model.exact
+
     def id_of(self, token: str | bytes) -> int:
         """The id of a token; a TokenizerError if there is none.
 

@@ -147,6 +147,7 @@ class _Run:
         self.tally = Tally()
         self.split_note: str | None = None
         self.unused_separator: str | None = None
+        self.notes: tuple[str, ...] = ()
         self.distinct_words = 0
         self.spills = (0, 0)
         self._bytes_read = 0
@@ -239,6 +240,7 @@ class _Run:
         # Finding the files of a large tree takes a while too.
         find = partial(self.plan.open_source, source)
         opened: Source = self.stages.watch(find, self.progress, partial(self._tell_reading, stage, lambda: 0, None))
+        self.notes = opened.notes
         if self.save_counts is not None:
             check_not_a_source(self.save_counts, opened)
         return opened
@@ -300,6 +302,7 @@ class _Run:
             "bytes": self.corpus.bytes,
             "fingerprint": self.corpus.hex,
             "unused_separator": self.unused_separator,
+            "notes": list(self.notes),
             **not_read(self.tally),
         }
 

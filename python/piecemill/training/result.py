@@ -24,6 +24,8 @@ class Counted:
     "Of the text, whatever its order: equal for equal corpora."
     unused_separator: str | None
     "The separator, if it occurs in no file."
+    notes: Sequence[str]
+    "What a user should know about how the source was found: patterns that matched nothing."
     left_out: Mapping[str, int]
     "Files and documents that the source left out, by rule."
     skipped: int
@@ -73,7 +75,7 @@ def _documents(count: int, size: int) -> str:
 
 def _reading(corpus: Mapping[str, Any], listed_in: str) -> list[str]:
     """What there is to say of the reading: what did not cut, what was left out, and what was skipped."""
-    lines = []
+    lines = [f"note: {note}" for note in corpus.get("notes", ())]
     if corpus["unused_separator"] is not None:
         lines.append(f"note: the separator {corpus['unused_separator']!r} occurs in no file; each is one document")
     if corpus["left_out"]:

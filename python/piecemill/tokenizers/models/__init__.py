@@ -54,6 +54,10 @@ class Model(Protocol):
         """One more than the largest id."""
 
     @property
+    def exact(self) -> bool:
+        """Whether every text decodes to the same bytes."""
+
+    @property
     def declared(self) -> Declared: ...
 
     def parse_refused(self) -> str | None:

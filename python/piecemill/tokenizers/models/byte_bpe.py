@@ -53,6 +53,7 @@ class ByteBPE:
     "Only read for whether it puts a bos before a text."
 
     kind = "byte-level BPE"
+    exact = True
     home = "tokenizers"
 
     @property

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,27 @@ END_OF_TEXT = "<|endoftext|>"
 "The one special token whose name alone says what it is for."
 
 BESIDE = ("tokenizer_config.json", "special_tokens_map.json")
+
+CHAT_TEMPLATE = "chat_template.jinja"
+TEMPLATES = "additional_chat_templates"
+"A folder of further templates, as `transformers` writes them."
+
+_CARRIED = (
+    CHAT_TEMPLATE,
+    "chat_template.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+    "*.model",
+    "tokenization_*.py",
+    f"{TEMPLATES}/*.jinja",
+)
+
+
+def is_carried(name: str) -> bool:
+    """Whether a file belongs to a tokenizer, though no id depends on it: it is saved with the tokenizer as it was."""
+    return any(fnmatchcase(name, pattern) for pattern in (*BESIDE, *_CARRIED))
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -30,11 +52,14 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def files_beside(vocabulary: Path) -> dict[str, bytes]:
-    """The content of the files beside `vocabulary` that `transformers` would read."""
+    """The content of the files beside `vocabulary` that `transformers` would read; not of a model's weights."""
     found = {name: vocabulary.parent / name for name in BESIDE}
     for file in found.values():
         if file.exists():
             read_json(file)  # so that a broken one is an error here, where its path is known
+    for pattern in _CARRIED:
+        others = (file for file in sorted(vocabulary.parent.glob(pattern)) if file.is_file() and file != vocabulary)
+        found |= {file.relative_to(vocabulary.parent).as_posix(): file for file in others}
     return {name: file.read_bytes() for name, file in found.items() if file.exists()}
 
 

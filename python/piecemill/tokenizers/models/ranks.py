@@ -108,6 +108,10 @@ class Ranks:
     def parse_refused(self) -> str | None:
         return None
 
+    @property
+    def exact(self) -> bool:
+        return True
+
     def identity(self) -> str:
         # By the pattern, not the name: "cl100k" and its regex are the same tokenizer.
         record = {"pattern": self.pattern, "special_tokens": dict(sorted(self.special_tokens.items()))}

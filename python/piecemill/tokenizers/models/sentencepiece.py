@@ -111,11 +111,15 @@ class SentencePiece:
     def parse_refused(self) -> str | None:
         return "sentencepiece has no way to find control tokens in a text"
 
+    @property
+    def exact(self) -> bool:
+        return False  # it normalizes, and a space is a character of its own
+
     def identity(self) -> str:
         return hashlib.sha256(self.content).hexdigest()
 
     def files(self) -> dict[str, bytes]:
-        return {"tokenizer.model": self.content, **self.beside}
+        return {**self.beside, "tokenizer.model": self.content}
 
     def id_of(self, token: str | bytes) -> int | None:
         if isinstance(token, bytes):

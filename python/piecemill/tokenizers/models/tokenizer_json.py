@@ -16,7 +16,7 @@ from typing import Any
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
 from piecemill.tokenizers.models.byte_bpe import merge_pairs
-from piecemill.tokenizers.models.byte_level import bytes_of, characters_of
+from piecemill.tokenizers.models.byte_level import CHARACTERS, bytes_of, characters_of
 from piecemill.tokenizers.models.config import declared
 
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
@@ -97,6 +97,22 @@ class TokenizerJson:
     def vocab_size(self) -> int:
         return max((*self.vocab.values(), *self.added_ids.values()), default=-1) + 1
 
+    @cached_property
+    def exact(self) -> bool:
+        """True only where every part of the file keeps all bytes."""
+        steps = self.data.get("pre_tokenizer") or {}
+        steps = steps.get("pretokenizers", [steps])
+        kept = all(
+            step.get("type") in ("ByteLevel", "Split", "Digits")
+            and not step.get("add_prefix_space", False)
+            and step.get("behavior") != "Removed"
+            for step in steps
+        )
+        plain = not any(one.get("lstrip") or one.get("rstrip") for one in self.added_tokens)
+        plain &= not any(self.data["model"].get(name) for name in ("continuing_subword_prefix", "end_of_word_suffix"))
+        whole = all(character in self.vocab for character in CHARACTERS)
+        return self.byte_level and self.data.get("normalizer") is None and kept and plain and whole
+
     @property
     def declared(self) -> Declared:
         return declared(self.beside, self.special_tokens, self.data.get("post_processor"))
@@ -108,7 +124,7 @@ class TokenizerJson:
         return hashlib.sha256(self.content).hexdigest()
 
     def files(self) -> dict[str, bytes]:
-        return {"tokenizer.json": self.content, **self.beside}
+        return {**self.beside, "tokenizer.json": self.content}
 
     def tokenizer_json(self, parse: Collection[str]) -> str:
         """A tokenizer.json that finds the special tokens in `parse` in texts, and no others."""
