@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import PlanError, ShardError, Stopped
-from piecemill.files import new_file, read_json, replace_file
+from piecemill.files import LOCK, LocalPlace, locked, new_file, read_json, replace_file
 from piecemill.shards import folder as prepared
 from piecemill.shards.reader import Shards, open_shards
 from piecemill.shards.windows import Cut, Ints, Tail, gather
@@ -147,16 +147,18 @@ def export(
         if plan.pad_id is not None and plan.pad_id >= shards.vocab_size:
             raise PlanError(f"pad_id={plan.pad_id}: the vocabulary has {shards.vocab_size:,} ids.")
     parts, dropped = _all_parts(splits, plan)
-    _claim(source, target, plan, parts)
     made = done = 0
     try:
-        for part in parts:
-            if not (target / part.name).exists():
-                _write_part(target, splits[part.split], plan, part)
-                made += 1
-            done += 1
-            if on_part is not None:
-                on_part(part, done, len(parts))
+        # Two exports into one folder would take each other's parts for what a killed one left.
+        with locked(LocalPlace(target)):
+            _claim(source, target, plan, parts)
+            for part in parts:
+                if not (target / part.name).exists():
+                    _write_part(target, splits[part.split], plan, part)
+                    made += 1
+                done += 1
+                if on_part is not None:
+                    on_part(part, done, len(parts))
     except KeyboardInterrupt as stop:
         raise Stopped(
             f"stopped; {done:,} of {len(parts):,} parts are whole: run the same command again to make the others "
@@ -168,7 +170,7 @@ def export(
             f"{error.filename or target}: {error.strerror or error}. The parts that were made are whole: make room or "
             "mend the cause, and run the same command again to make the others."
         ) from error
-    files = [path for path in target.rglob("*") if path.is_file() and path.name != CLAIM]
+    files = [path for path in target.rglob("*") if path.is_file() and path.name not in (CLAIM, LOCK)]
     return Exported(
         str(target),
         sum(part.windows for part in parts),
@@ -191,11 +193,12 @@ def _claim(source: Path, out: Path, plan: ExportPlan, parts: list[Part]) -> None
     """Make `out` the folder of this export; an error if it is that of another, or of something else."""
     seal = (prepared.read_stats(source) or {}).get("xxh3")
     record = {"source": seal, "plan": asdict(plan), "parts": {part.name: part.windows for part in parts}}
+    left = list(out.rglob(".*.part"))  # of an export that was killed
     if (out / CLAIM).exists():
         before = read_json(out / CLAIM, "Choose another --out.")
         if before == record:
-            for left in out.rglob(".*.part"):  # of an export that was killed
-                left.unlink()
+            for path in left:
+                path.unlink()
             return
         for key, new in asdict(plan).items():
             old = before.get("plan", {}).get(key)
@@ -207,9 +210,11 @@ def _claim(source: Path, out: Path, plan: ExportPlan, parts: list[Part]) -> None
         raise ShardError(
             f"{out}: exported from other shards than those in {source}. Choose another --out, or delete it first."
         )
-    if out.exists() and any(out.iterdir()):
+    claimed = [path for path in left if path.parent == out and path.name.startswith(f".{CLAIM}.")]
+    if set(out.iterdir()) - {out / LOCK, *claimed}:
         raise ShardError(f"{out} is not empty and holds no {CLAIM}. Choose another --out; nothing there is replaced.")
-    out.mkdir(parents=True, exist_ok=True)
+    for path in claimed:
+        path.unlink()
     replace_file(out / CLAIM, (json.dumps(record, indent=2) + "\n").encode())
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from piecemill.errors import ShardError
 from piecemill.files import LOCK, Place, hash_bytes, parse_json, read_json
 from piecemill.shards import manifest
-from piecemill.shards.format import READABLE
+from piecemill.shards.format import MOST_IDS, READABLE, is_split_name
 
 if TYPE_CHECKING:
     from piecemill.tokenizers import Tokenizer
@@ -51,6 +51,17 @@ def checked_plan(plan: dict[str, Any], where: str) -> dict[str, Any]:
                 f"{where}: {key} is {plan.get(key, 'missing')!r}; expected {getattr(kind, '__name__', kind)}. "
                 "The file was changed: restore it, or prepare the folder again."
             )
+    for name in plan["splits"]:
+        if not is_split_name(name):
+            raise ShardError(
+                f"{where}: {name!r} cannot be the name of a split, expected letters, digits, '-' and '_'. "
+                "The file was changed: restore it, or prepare the folder again."
+            )
+    if not 0 < plan["vocab_size"] <= MOST_IDS:
+        raise ShardError(
+            f"{where}: vocab_size is {plan['vocab_size']}; expected 1 to {MOST_IDS:,}. "
+            "The file was changed: restore it, or prepare the folder again."
+        )
     return plan
 
 
