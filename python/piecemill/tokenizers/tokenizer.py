@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers.decoding import Decoding
 from piecemill.tokenizers.engines import Encoded, Engine, Parse, choose, load_engine
+from piecemill.tokenizers.malformed import malformed, panics_named
 from piecemill.tokenizers.models import Model
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
 from piecemill.tokenizers.models.vocabulary import Vocabulary
@@ -189,9 +190,10 @@ class Tokenizer:
     @cached_property
     def engine(self) -> Engine:
         """What encodes: its `name`, `version`, and `why` it was chosen."""
-        if self._chosen is not None:
-            return load_engine(self._model, *self._chosen)
-        return choose(self._model, self._asked)
+        with malformed(self._where):
+            if self._chosen is not None:
+                return load_engine(self._model, *self._chosen)
+            return choose(self._model, self._asked)
 
     # What only byte-level BPE has
 
@@ -240,7 +242,13 @@ class Tokenizer:
 
     @cached_property
     def _decoding(self) -> Decoding:
-        return Decoding(self._model)
+        with malformed(self._where):
+            return Decoding(self._model)
+
+    @property
+    def _where(self) -> object:
+        """Its file, for messages."""
+        return getattr(self._model, "file", "tokenizer")
 
     def _encode_flat(
         self,
@@ -260,8 +268,10 @@ class Tokenizer:
         elif threads < 0:
             raise TokenizerError(f"threads={threads}: expected 1 or more, or None for all cores.")
         narrow = self._narrow(dtype, bos, eos)
+        engine = self.engine
         try:
-            return self.engine.encode_flat(data, ends, bos=bos, eos=eos, narrow=narrow, special=parse, threads=threads)
+            with panics_named(self._where):
+                return engine.encode_flat(data, ends, bos=bos, eos=eos, narrow=narrow, special=parse, threads=threads)
         except ValueError:
             check_flat(data, ends)  # says what is wrong with them
             raise

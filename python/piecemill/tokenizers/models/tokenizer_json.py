@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.errors import TokenizerError
+from piecemill.tokenizers.malformed import BROKEN, check_ids
 from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
 from piecemill.tokenizers.models.byte_bpe import merge_pairs
 from piecemill.tokenizers.models.byte_level import bytes_of, characters_of
@@ -51,8 +52,9 @@ class TokenizerJson:
                 "Set it to null in a copy of the file: dropout belongs to a training loop."
             )
         try:
-            _ = self.vocab_size
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            check_ids(self.file, self.vocab)
+            _ = self.vocab_size, self.special_tokens
+        except BROKEN as error:
             raise TokenizerError(
                 f"{self.file}: its vocabulary or added tokens cannot be read ({error!r}); expected a tokenizer.json of "
                 "HF tokenizers."
