@@ -24,7 +24,8 @@ rng = random.Random(seed)
 bases = sorted(path for path in folder.iterdir() if path.is_file())
 TEXTS = ["", "a", "hello world's 12  \n\t x", "日本 é", "<|endoftext|> <s> [UNK] <0x41>", "\x00\x7f", "aa" * 40]
 VALUES = [None, True, 0, 1, -1, 2**31, 2**64, 10**30, 0.5, "", "a", "\x00", "Ġ", "\ud800", [], {}, [[]], [1, 2],
-          {"a": 1}, {"type": "BPE"}, {"type": "Sequence", "pretokenizers": []}, [["a", "b"]], "(", {"Regex": "(?:a|a)*b"}]
+          {"a": 1}, {"type": "BPE"}, {"type": "Sequence", "pretokenizers": []}, [["a", "b"]], "(",
+          {"Regex": "(?:a|a)*b"}]
 
 def nodes(data, path=()):
     yield path
@@ -124,3 +125,24 @@ def test_nested_brackets_and_a_rank_beyond_all_ids_are_refused(tmp_path):
     (tmp_path / "r.tiktoken").write_bytes(b"\n".join(lines))
     with pytest.raises(TokenizerError, match=r"r\.tiktoken: the id of .* is 99999999999999999999"):
         load_tokenizer(tmp_path / "r.tiktoken", split="gpt2")
+
+
+@needs_trainers
+def test_what_ends_the_process_inside_hf_is_refused_before(tmp_path):
+    data = json.loads(tokenizer_json("bpe_with_digits"))
+    data["model"]["continuing_subword_prefix"] = "("
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data))
+    with pytest.raises(
+        TokenizerError, match=r"tokenizer\.json: the merge with .* no room for continuing_subword_prefix"
+    ):
+        load_tokenizer(tmp_path / "tokenizer.json")
+
+
+@needs_trainers
+def test_a_text_that_a_tokenizer_cannot_encode_is_an_error_of_the_tokenizer(tmp_path):
+    data = json.loads(tokenizer_json("unigram"))
+    data["model"]["unk_id"] = None
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data))
+    tokenizer = load_tokenizer(tmp_path / "tokenizer.json")
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json: HF tokenizers .* cannot encode"):
+        tokenizer.encode("\U000e0001")

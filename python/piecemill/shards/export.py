@@ -248,7 +248,13 @@ def rows_of(shards: Shards, plan: ExportPlan, shard: int) -> Iterator[Rows]:
     pieces = _Pieces(shards, plan, shard)
     batch = max(1, _BATCH_TOKENS // plan.window)
     for first in range(0, pieces.windows, batch):
-        yield pieces.rows(first, min(first + batch, pieces.windows))
+        rows = pieces.rows(first, min(first + batch, pieces.windows))
+        if len(rows.ids) and int(rows.ids.max()) >= shards.vocab_size:
+            raise ShardError(
+                f"{shards.path(shards.entries[shard], 'tokens')}: holds the id {int(rows.ids.max()):,}; the vocabulary "
+                f"has {shards.vocab_size:,}. Run `piecemill check {shards.folder}`."
+            )
+        yield rows
 
 
 class _Pieces:
@@ -260,7 +266,7 @@ class _Pieces:
 
     def __init__(self, shards: Shards, plan: ExportPlan, shard: int) -> None:
         self.shards, self.plan, self.shard = shards, plan, shard
-        self.ends = shards.shard(shard).ends
+        self.ends = shards.checked_ends(shard)
         self.base = int(shards.token_ends[shard]) - shards.entries[shard].tokens
         self.first = 0
         if plan.pack:

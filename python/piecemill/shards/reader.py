@@ -208,6 +208,21 @@ class Shards:
                 self._open.move_to_end((number, kind))
             return array
 
+    def checked_ends(self, number: int) -> NDArray[np.int64]:
+        """Where the documents of a shard end; ShardError if the ends do not rise to the number of its tokens.
+
+        Reads all of them. A loader does not: `piecemill check` compares every byte, once.
+        """
+        ends: NDArray[np.int64] = self.array(number, "ends")
+        entry = self.entries[number]
+        last = int(ends[-1]) if len(ends) else 0
+        if last != entry.tokens or (len(ends) and (int(ends[0]) < 0 or bool((ends[1:] < ends[:-1]).any()))):
+            raise ShardError(
+                f"{self.url}/{self.split}/{entry.files['ends'].name}: its ends do not rise to {entry.tokens:,}, the "
+                f"tokens of the shard. Run `piecemill check {self.url}`; then restore the file, or prepare again."
+            )
+        return ends
+
     def path(self, entry: ShardEntry, kind: Kind) -> Path:
         """Where a file of a shard is on this machine."""
         return self.folder / self.split / entry.files[kind].name

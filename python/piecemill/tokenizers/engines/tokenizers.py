@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill._core import resolve_split, split_text
-from piecemill.errors import SplitError, TokenizerError
+from piecemill.errors import PiecemillError, SplitError, TokenizerError
 from piecemill.tokenizers.engines import Encoded, Parse
 from piecemill.tokenizers.malformed import malformed, panics_named
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
@@ -96,6 +96,12 @@ class HFEngine:
                 return list(_rows(tokenizer, texts, threads))
         except ValueError as error:  # 1.0 says only now that it cannot carry out a split
             raise SplitError(f"HF tokenizers {self.version} cannot encode with this tokenizer: {error}.") from error
+        except PiecemillError:
+            raise
+        except Exception as error:
+            raise TokenizerError(
+                f"{self._where}: HF tokenizers {self.version} cannot encode with this tokenizer: {error}."
+            ) from error
 
     def _tokenizer(self, special: Parse) -> Any:
         tokens = self._model.special_tokens

@@ -54,6 +54,7 @@ class TokenizerJson:
         try:
             check_ids(self.file, self.vocab)
             _ = self.vocab_size, self.special_tokens
+            _refuse_cut_letters(self.file, model)
         except BROKEN as error:
             raise TokenizerError(
                 f"{self.file}: its vocabulary or added tokens cannot be read ({error!r}); expected a tokenizer.json of "
@@ -158,6 +159,20 @@ class TokenizerJson:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"content": self.content, "file": self.file, "beside": self.beside}
+
+
+def _refuse_cut_letters(file: Path, model: Mapping[str, Any]) -> None:
+    """TokenizerError for merges on which HF 0.2x ends the process: it cuts the prefix off the second by bytes."""
+    prefix = model.get("continuing_subword_prefix")
+    if model.get("type") not in (None, "BPE") or not isinstance(prefix, str) or not prefix:
+        return
+    for _, right in merge_pairs(model):
+        data = right.encode()
+        if len(data) < len(prefix) or (len(data) > len(prefix) and data[len(prefix)] & 0xC0 == 0x80):
+            raise TokenizerError(
+                f"{file}: the merge with {right!r:.40} has no room for continuing_subword_prefix {prefix!r:.40}; "
+                "expected the prefix before the second token of every merge."
+            )
 
 
 def added_ids(vocab: Mapping[str, int], added: Iterable[str]) -> dict[str, int]:
