@@ -51,11 +51,11 @@ def checked_plan(plan: dict[str, Any], where: str) -> dict[str, Any]:
                 f"{where}: {key} is {plan.get(key, 'missing')!r}; expected {getattr(kind, '__name__', kind)}. "
                 "The file was changed: restore it, or prepare the folder again."
             )
-    for name in plan["splits"]:
-        if not is_split_name(name):
+    for name, share in plan["splits"].items():
+        if not is_split_name(name) or not isinstance(share, int | float) or not share > 0:
             raise ShardError(
-                f"{where}: {name!r} cannot be the name of a split, expected letters, digits, '-' and '_'. "
-                "The file was changed: restore it, or prepare the folder again."
+                f"{where}: {name!r} cannot be the name of a split, expected letters, digits, '-' and '_', or its share "
+                f"({share!r}) is no number above 0. The file was changed: restore it, or prepare the folder again."
             )
     if not 0 < plan["vocab_size"] <= MOST_IDS:
         raise ShardError(
