@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 DROPPED = -1
 _WORD = 2**64
-_LEAST = 1e-18
-"The smallest number of a share, which is relative to the others."
+_LEAST = 1e-18  # the smallest number of a share, which is relative to the others
 
 
 @dataclass(frozen=True, slots=True)
