@@ -111,7 +111,18 @@ impl SpilledRun {
     }
 }
 
+/// Has no name from the start where the system can do that: then no kill at any moment leaves one behind.
 fn unnamed_file(folder: &Path) -> io::Result<File> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        let mut options = File::options();
+        options.read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600);
+        if let Ok(file) = options.open(folder) {
+            return Ok(file);
+        }
+        // File systems without O_TMPFILE, and every real error, go on below.
+    }
     static NEXT: AtomicU64 = AtomicU64::new(0);
     loop {
         let path = folder.join(format!("piecemill-{}-{}.run", std::process::id(), NEXT.fetch_add(1, Relaxed)));

@@ -67,3 +67,12 @@ def s3():
     server = Server()
     yield server
     server.stop()
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    """Sources that fail are asked again, without a pause."""
+    from piecemill.sources import patience, remote
+
+    monkeypatch.setattr(patience, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(remote, "FIRST_PAUSES", (0.0,))

@@ -373,10 +373,9 @@ def test_a_server_that_fails_is_an_error_with_its_answer(tmp_path, web, name):
     source = open_source(url)
     skipping = open_source(url, on_bad_document="skip")
     handler.failing.add(f"/{name}")
-    with pytest.raises(SourceError, match=rf"^{url}.*: cannot be read.*500.*Internal Server Error"):
-        list(source.read(source.tasks[0]))
-    (block,) = skipping.read(skipping.tasks[0])
-    assert (len(block), block.tally.skipped_count) == (0, 1)
+    for opened in (source, skipping):  # a server that fails says nothing about the content
+        with pytest.raises(SourceError, match=rf"^{url}.*: cannot be read.*500.*Internal Server Error"):
+            list(opened.read(opened.tasks[0]))
     assert re.match(rf"{url}: cannot be read: .*500", stops_at(url))  # while looking for it, too
 
 

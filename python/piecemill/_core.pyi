@@ -33,6 +33,7 @@ __all__ = [
     "later_copies",
     "map_file",
     "normalize",
+    "number_keys",
     "python_set_order",
     "read_texts",
     "resolve_split",
@@ -369,7 +370,11 @@ def walk_listing(
     text)."""
 
 def read_texts(paths: Sequence[str], sizes: Sequence[int], named: bool) -> tuple[_Documents, int]:
-    """Whole text files in one buffer: (data, ends, file numbers, empty, problems), and how many were binary."""
+    """Whole text files in one buffer: (data, ends, file numbers, empty, problems), and how many were binary. OSError
+    where a file could not be read for a reason that says nothing about the file."""
+
+def number_keys(values: NDArray[np.float64]) -> NDArray[np.uint64]:
+    """The group of each number: what `extract_lines` gives for the same number in JSON."""
 
 def extract_lines(
     lines: NDArray[np.uint8], field: str, group: str | None = None

@@ -185,7 +185,7 @@ def replace_file(path: Path, content: bytes) -> None:
 def new_file(path: Path) -> Iterator[BinaryIO]:
     """A file that is at `path` once all of it was written and synced, and nowhere if that failed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = path.with_name(f".{unique(path.name)}.part")
     try:
         with open(part, "wb") as file:
             yield file
@@ -238,13 +238,15 @@ def read_json(path: Path, hint: str) -> dict[str, Any]:
         return parse_json(path.read_bytes(), str(path), hint)
     except FileNotFoundError:
         raise ShardError(f"{path} is missing. {hint}") from None
+    except OSError as error:
+        raise ShardError(f"{path}: cannot be read: {error.strerror or error}. {hint}") from None
 
 
 def parse_json(content: bytes, where: str, hint: str) -> dict[str, Any]:
     """The JSON object in `content`; ShardError, beginning with `where` and ending in `hint`, if there is none."""
     try:
         record = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ShardError(f"{where}: not JSON ({error}). {hint}") from None
     if not isinstance(record, dict):
         raise ShardError(f"{where}: expected a JSON object, found {type(record).__name__}. {hint}")

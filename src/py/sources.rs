@@ -1,8 +1,9 @@
 //! The loops of `piecemill.sources`.
 
 use super::to_py;
-use crate::sources::{Problems, Taken, files, jsonl, split, utf8, walk};
+use crate::sources::{self, Problems, Taken, files, jsonl, split, utf8, walk};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::ffi::OsString;
@@ -89,11 +90,21 @@ fn walk_listing<'py>(
     hand_over_found(py, found)
 }
 
-/// Whole text files in one buffer: (data, ends, file numbers, empty, problems), and how many were binary.
+/// Whole text files in one buffer: (data, ends, file numbers, empty, problems), and how many were binary. OSError where
+/// a file could not be read for a reason that says nothing about the file.
 #[pyfunction]
-fn read_texts(py: Python<'_>, paths: Vec<PathBuf>, sizes: Vec<u64>, named: bool) -> (Documents<'_>, u64) {
-    let texts = py.detach(|| files::read_texts(&paths, &sizes, named));
-    (hand_over(py, texts.taken), texts.binary)
+fn read_texts(py: Python<'_>, paths: Vec<PathBuf>, sizes: Vec<u64>, named: bool) -> PyResult<(Documents<'_>, u64)> {
+    let texts = py.detach(|| files::read_texts(&paths, &sizes, named)).map_err(|(number, error)| {
+        PyOSError::new_err((error.raw_os_error(), error.to_string(), paths[number].as_os_str().to_owned()))
+    })?;
+    Ok((hand_over(py, texts.taken), texts.binary))
+}
+
+/// The group of each number: what `extract_lines` gives for the same number in JSON.
+#[pyfunction]
+fn number_keys<'py>(py: Python<'py>, values: PyReadonlyArray1<'py, f64>) -> PyResult<Bound<'py, PyArray1<u64>>> {
+    let values = values.as_slice()?;
+    Ok(py.detach(|| sources::number_keys(values)).into_pyarray(py))
 }
 
 /// One field of every JSON line: (data, ends, line starts, empty, problems), how many line ends there were, and the
@@ -133,6 +144,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(walk_folder, module)?)?;
     module.add_function(wrap_pyfunction!(walk_listing, module)?)?;
     module.add_function(wrap_pyfunction!(read_texts, module)?)?;
+    module.add_function(wrap_pyfunction!(number_keys, module)?)?;
     module.add_function(wrap_pyfunction!(extract_lines, module)?)?;
     module.add_function(wrap_pyfunction!(cut_text, module)?)?;
     module.add_function(wrap_pyfunction!(invalid_documents, module)?)

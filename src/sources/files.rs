@@ -6,7 +6,7 @@
 
 use super::{Taken, utf8};
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
 /// A NUL byte within this many bytes makes a file binary: the rule of git.
@@ -37,9 +37,17 @@ pub fn is_binary(text: &[u8]) -> bool {
 /// The buffer is sized once for the whole group (zero pages from the system cost nothing until touched), and
 /// each file is read straight to its place: no copy, no allocation per file. A file that grew since it was
 /// found makes the buffer grow.
-pub fn read_texts<P: AsRef<Path>>(paths: &[P], sizes: &[u64], named: bool) -> Texts {
+///
+/// A file that is gone or may not be read is a problem of that file. Any other failure (a disk or server that does not
+/// answer, no memory) says nothing about the file: it is the result, with the number of the file, and nothing is read.
+pub fn read_texts<P: AsRef<Path>>(paths: &[P], sizes: &[u64], named: bool) -> Result<Texts, (usize, io::Error)> {
     let total: u64 = sizes.iter().sum();
     let mut texts = Texts::default();
+    let largest = || sizes.iter().enumerate().max_by_key(|(_, size)| **size).map_or(0, |(number, _)| number);
+    // `vec!` aborts where there is no room, so it is asked for first; pages that nobody touches cost nothing.
+    Vec::<u8>::new()
+        .try_reserve_exact(usize::try_from(total).unwrap_or(usize::MAX).saturating_add(1))
+        .map_err(|_| (largest(), io::Error::from_raw_os_error(libc::ENOMEM)))?;
     // One spare byte, so that the read that meets the end of the last file has room to ask for more.
     texts.taken.data = vec![0; total as usize + 1];
     texts.taken.ends.reserve(paths.len());
@@ -50,6 +58,9 @@ pub fn read_texts<P: AsRef<Path>>(paths: &[P], sizes: &[u64], named: bool) -> Te
         let number = number as u64;
         let mut end = match append(path.as_ref(), data, used) {
             Ok(end) => end,
+            Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
+                return Err((number as usize, error));
+            }
             Err(error) => {
                 texts.taken.problems.push(number, || format!("cannot be read: {error}"));
                 continue;
@@ -80,22 +91,30 @@ pub fn read_texts<P: AsRef<Path>>(paths: &[P], sizes: &[u64], named: bool) -> Te
         }
     }
     texts.taken.data.truncate(used);
-    texts
+    Ok(texts)
 }
 
-/// Reads the file at `path` to `data[start..]`, which grows where needed; gives where the file ends in `data`.
-fn append(path: &Path, data: &mut Vec<u8>, start: usize) -> std::io::Result<usize> {
+/// Reads the file at `path` to `data[start..]`, which grows where needed; gives where the file ends in `data`. Of a
+/// binary file, only as much is read as shows that it is one.
+fn append(path: &Path, data: &mut Vec<u8>, start: usize) -> io::Result<usize> {
     let mut file = File::open(path)?;
     let mut end = start;
     loop {
         if end == data.len() {
-            data.resize(end + (end - start).max(64 * 1024), 0);
+            let more = (end - start).max(64 * 1024);
+            data.try_reserve(more).map_err(|_| io::Error::from_raw_os_error(libc::ENOMEM))?;
+            data.resize(end + more, 0);
         }
-        match file.read(&mut data[end..]) {
+        let window = end < start + BINARY_WINDOW;
+        let until = if window { data.len().min(start + BINARY_WINDOW) } else { data.len() };
+        match file.read(&mut data[end..until]) {
             Ok(0) => return Ok(end),
             Ok(n) => end += n,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
+        }
+        if window && is_binary(&data[start..end]) {
+            return Ok(end);
         }
     }
 }
@@ -117,7 +136,7 @@ mod tests {
         }
         paths.push(folder.join("gone"));
         // Sizes of zero: every file "grew" since it was found.
-        let texts = read_texts(&paths, &[0; 6], false);
+        let texts = read_texts(&paths, &[0; 6], false).expect("nothing but problems of files");
         assert_eq!(texts.taken.data, b"onethree");
         assert_eq!(texts.taken.ends, [3, 8]);
         assert_eq!(texts.taken.origins, [0, 4]);
@@ -125,5 +144,15 @@ mod tests {
         assert_eq!(texts.taken.problems.listed[0].reason, "invalid UTF-8 at byte 1 (found 0xff)");
         assert_eq!(texts.taken.problems.listed[1].index, 5);
         std::fs::remove_dir_all(&folder).expect("the folder goes");
+    }
+
+    #[test]
+    fn what_says_nothing_about_a_file_is_no_problem_of_the_file() {
+        // A folder opens and cannot be read (EISDIR); and no machine has this much memory.
+        let folder = std::env::temp_dir();
+        let (number, error) = read_texts(&[Path::new("gone"), &folder], &[0, 0], false).expect_err("not readable");
+        assert_eq!((number, error.kind()), (1, ErrorKind::IsADirectory));
+        let (number, error) = read_texts(&["a", "b"], &[1, 1 << 62], false).expect_err("too large");
+        assert_eq!((number, error.raw_os_error()), (1, Some(libc::ENOMEM)));
     }
 }

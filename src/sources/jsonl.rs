@@ -6,7 +6,7 @@
 //!
 //! Text is unescaped straight into the output buffer: a line without escapes is one copy, and no line allocates.
 
-use super::{Taken, utf8};
+use super::{Taken, number_text, utf8};
 use serde_core::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use xxhash_rust::xxh3::xxh3_128;
@@ -183,7 +183,7 @@ macro_rules! other_values {
             Ok(self.$report("a number", Some(value.to_string())))
         }
         fn visit_f64<E>(self, value: f64) -> Result<(), E> {
-            Ok(self.$report("a number", Some(value.to_string())))
+            Ok(self.$report("a number", Some(number_text(value))))
         }
         fn visit_unit<E>(self) -> Result<(), E> {
             Ok(self.$report("null", None))
@@ -211,12 +211,32 @@ impl<'de> Visitor<'de> for Object<'_> {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Object { path, scalars, mark, text, found, .. } = self;
+        // How much of the path was left inside the object that gave what was found, if one did.
+        let mut inside = None;
         while let Some(key) = map.next_key_seed(KeySeed(path))? {
             match key {
-                Key::Field => map.next_value_seed(Field { scalars, mark, text: &mut *text, found: &mut *found })?,
+                Key::Field => {
+                    map.next_value_seed(Field { scalars, mark, text: &mut *text, found: &mut *found })?;
+                    inside = None;
+                }
                 Key::Into(path) => {
-                    let (text, found) = (&mut *text, &mut *found);
-                    map.next_value_seed(Object { path, outermost: false, scalars, mark, text, found })?;
+                    if inside == Some(path.len()) {
+                        // The same key again: what the earlier object held does not count.
+                        *found = Found::Nothing;
+                    }
+                    let before = std::mem::replace(found, Found::Nothing);
+                    map.next_value_seed(Object {
+                        path,
+                        outermost: false,
+                        scalars,
+                        mark,
+                        text: &mut *text,
+                        found: &mut *found,
+                    })?;
+                    match *found == Found::Nothing {
+                        true => *found = before,
+                        false => inside = Some(path.len()),
+                    }
                 }
                 Key::Other => drop(map.next_value::<IgnoredAny>()?),
             }
@@ -296,6 +316,12 @@ mod tests {
     fn the_last_of_two_equal_keys_counts() {
         assert_eq!(texts(br#"{"text":"first","text":"second"}"#, "text").0, ["second"]);
         assert_eq!(texts(br#"{"text":"first","text":null}"#, "text").1.len(), 1);
+        assert_eq!(texts(br#"{"m":{"t":"first"},"m":{"t":"second"}}"#, "m.t").0, ["second"]);
+        assert_eq!(texts(br#"{"m.t":"flat","m":{}}"#, "m.t").0, ["flat"]);
+        for empty in ["{}", "7", "null", r#"{"t":null}"#] {
+            let line = format!(r#"{{"m":{{"t":"stale"}},"m":{empty}}}"#);
+            assert_eq!(texts(line.as_bytes(), "m.t").0, [""; 0], "{line}");
+        }
     }
 
     #[test]
@@ -324,6 +350,21 @@ mod tests {
                 "no field \"text\" (--field names the one that holds the text)",
             ]
         );
+    }
+
+    #[test]
+    fn numbers_of_one_value_are_one_group_however_they_are_written() {
+        let keys = |numbers: &[&str]| {
+            let lines: Vec<String> = numbers.iter().map(|n| format!("{{\"text\":\"a\",\"g\":{n}}}")).collect();
+            let mut keys = extract(lines.join("\n").as_bytes(), "text", Some("g")).keys;
+            keys.dedup();
+            keys
+        };
+        assert_eq!(keys(&["12345678901", "12345678901.0", "1.2345678901e10", "\"12345678901\""]).len(), 1);
+        assert_eq!(keys(&["0", "0.0", "-0.0", "0e5"]).len(), 1);
+        assert_eq!(keys(&["1e-7", "0.0000001"]).len(), 1);
+        assert_eq!(keys(&["18446744073709551615", "18446744073709551616", "1.8446744073709551616e19"]).len(), 2);
+        assert_eq!(keys(&["-9223372036854775808", "-9223372036854775808.0"]).len(), 1);
     }
 
     #[test]

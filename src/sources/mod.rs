@@ -74,3 +74,22 @@ impl Taken {
         }
     }
 }
+
+/// The one text of a number, so that equal numbers of any format are equal texts.
+///
+/// Whole numbers that a 64-bit integer can hold have the digits of that integer; all others the fewest digits that
+/// give the same double, without an exponent. Integers of other formats are already written so.
+pub fn number_text(value: f64) -> String {
+    const LOWEST: f64 = -9_223_372_036_854_775_808.0;
+    const ABOVE: f64 = 18_446_744_073_709_551_616.0;
+    if value.fract() == 0.0 && (LOWEST..ABOVE).contains(&value) {
+        (value as i128).to_string()
+    } else {
+        value.to_string()
+    }
+}
+
+/// The group of each number, as `jsonl` gives it for the same number: the low half of the xxh3-128 of its text.
+pub fn number_keys(values: &[f64]) -> Vec<u64> {
+    values.iter().map(|value| xxhash_rust::xxh3::xxh3_128(number_text(*value).as_bytes()) as u64).collect()
+}

@@ -15,8 +15,11 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+
+/// Most bytes of a `.gitignore`; a larger one is an error rather than a mountain of patterns.
+pub const GITIGNORE_BYTES: u64 = 1024 * 1024;
 
 /// What a walk wants.
 #[derive(Debug)]
@@ -173,7 +176,17 @@ impl Tree for Disk<'_> {
     }
 
     fn gitignore(&self, inside: &Path) -> io::Result<Vec<u8>> {
-        fs::read(self.path(inside).join(".gitignore"))
+        let path = self.path(inside).join(".gitignore");
+        // Looked at before it is opened: opening a pipe waits for a writer, and a device has no end.
+        if !fs::metadata(&path)?.is_file() {
+            return Err(io::Error::other("expected a regular file of patterns"));
+        }
+        let mut text = Vec::new();
+        fs::File::open(&path)?.take(GITIGNORE_BYTES + 1).read_to_end(&mut text)?;
+        if text.len() as u64 > GITIGNORE_BYTES {
+            return Err(io::Error::other(format!("larger than {GITIGNORE_BYTES} bytes, expected a list of patterns")));
+        }
+        Ok(text)
     }
 
     fn take(&self, inside: &Path, found: &mut Found) {

@@ -33,6 +33,10 @@ def samples_of(
     `identity` is what must be the same, `last` the number of samples in all epochs, and `other` what to say of the
     state's value and ours where a field that no option sets is not the same.
     """
+    if not isinstance(state, Mapping):
+        raise LoadError(
+            f"state: found {type(state).__name__}, expected the dict that `state_dict()` of a loader gives."
+        )
     if state.get("format") != FORMAT:
         raise LoadError(f"state: format {state.get('format')!r}; expected {FORMAT}, from `state_dict()` of a loader.")
     for name, mine in identity.items():
@@ -48,7 +52,7 @@ def samples_of(
             )
         raise LoadError(f"state: taken with {name}={theirs!r}, asked for {mine!r}. Pass {name}={theirs!r}.")
     samples = state.get("samples")
-    if type(samples) is not int or samples < 0 or (samples % plan.global_batch and samples != last):
+    if type(samples) is not int or not 0 <= samples < 1 << 62 or (samples % plan.global_batch and samples != last):
         raise LoadError(f"state: samples={samples!r}; expected a multiple of {plan.global_batch}.")
     if last is not None and samples > last:
         raise LoadError(

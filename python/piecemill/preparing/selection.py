@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 
 from piecemill._core import hash_documents
 from piecemill.errors import PlanError
-from piecemill.shards.format import RECORD
+from piecemill.shards.format import RECORD, RESERVED, is_split_name
 from piecemill.sources import Documents
 
 if TYPE_CHECKING:
     from piecemill.preparing.job import Job
 
 DROPPED = -1
-_RESERVED = frozenset({"tokenizer", "entries"})
 _WORD = 2**64
+_LEAST = 1e-18  # the smallest number of a share, which is relative to the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,8 @@ class Splits:
         for part in (text if text is not None else "all=1").split(","):
             name, _, number = (word.strip() for word in part.partition("="))
             try:
-                share = Fraction(number)
+                size = float(number.partition("/")[0])  # of 1e999999999, a fraction would have as many digits
+                share = Fraction(number) if _LEAST <= size < 1 / _LEAST else Fraction(-1)
             except (ValueError, ZeroDivisionError):
                 share = Fraction(-1)
             if share <= 0:
@@ -86,11 +87,10 @@ class Splits:
                     f"splits={text!r}: {part.strip()!r} is not a name and a number above 0. "
                     "Expected something like train=85,val=10,test=5."
                 )
-            plain = name.isascii() and name.replace("-", "").replace("_", "").isalnum() and name[0] not in "-_"
-            if not plain or name in _RESERVED or name in names:
+            if not is_split_name(name) or name in names:
                 raise PlanError(
                     f"splits={text!r}: {name!r} cannot be the name of a split. Expected different names of letters, "
-                    f"digits, '-' and '_', other than {', '.join(sorted(_RESERVED))}: each becomes a folder."
+                    f"digits, '-' and '_', other than {', '.join(sorted(RESERVED))}: each becomes a folder."
                 )
             names.append(name)
             numbers.append(share)

@@ -45,12 +45,12 @@ def prepare_task(task: Task, job: Job) -> Numbers:
                         work.add(ahead.take())
                         done = before + work.numbers
                         check(done)
-                    check_task(task, job.changed)
+                    check_task(task, job.changed, job.reading.storage)
                     work.finish(last=not ahead.more())
                     done = before + work.numbers
                 piece += 1
         except SourceError:
-            check_task(task, job.changed)  # "it was truncated" says more than "it cannot be read"
+            check_task(task, job.changed, job.reading.storage)  # "it was truncated" says more than "it cannot be read"
             raise
         return done + Numbers(read=ahead.seconds)
 

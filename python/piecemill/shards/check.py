@@ -108,13 +108,18 @@ def _check(path: Path, present: set[str], found: Findings, sample: int, place: O
     if checksums is None:
         return found
     for name, want in sorted(checksums.items()):
+        if not isinstance(want, str) or not _inside(name):
+            found.add(prepared.STATS, f"was changed: {name!r} is no file of this folder with a checksum.")
+            continue
         _check_sealed(path, name, want, found)
     expected = {*prepared.UNCHECKED, *checksums}
     try:
         plan = prepared.read_plan(path)
         sources = prepared.source_files(path)
-    except (ShardError, OSError):
-        return found  # said above: both are sealed
+    except (ShardError, OSError) as error:
+        if found.sound:  # else said above: both are sealed
+            found.add(prepared.PLAN, str(error))
+        return found
     manifests: dict[str, list[ShardEntry]] = {}
     for split in plan["splits"]:
         manifests[split] = _Split(path, split, plan, sources, found, place).check(expected, sample)
@@ -136,8 +141,13 @@ def _check_entries(
     damaged = False
     for task, piece, _, file in manifest.entry_files(names):
         name = f"{manifest.ENTRIES}/{file}"
-        content = (path / name).read_bytes()
         expected.add(name)
+        try:
+            content = (path / name).read_bytes()
+        except OSError as error:
+            found.add(name, f"cannot be read: {error.strerror or error}.")
+            damaged = True
+            continue
         found.files += 1
         found.bytes += len(content)
         try:
@@ -165,7 +175,7 @@ def _check_stats(path: Path, found: Findings) -> dict[str, str] | None:
     except FileNotFoundError:
         found.add(prepared.STATS, "is missing, so the folder is not complete. Run the same `piecemill prepare` again.")
         return None
-    except (ShardError, KeyError, ValueError) as error:
+    except (ShardError, KeyError, ValueError, OSError, RecursionError) as error:
         found.add(prepared.STATS, f"was changed: {error}")
         return None
     if content != rendered:
@@ -174,6 +184,10 @@ def _check_stats(path: Path, found: Findings) -> dict[str, str] | None:
         found.add(prepared.STATS, "was changed: checksums is not an object.")
         return None
     return checksums
+
+
+def _inside(name: str) -> bool:
+    return "\0" not in name and not name.startswith("/") and ".." not in name.split("/")
 
 
 def _check_sealed(path: Path, name: str, want: str, found: Findings) -> None:
@@ -208,7 +222,7 @@ class _Split:
         """Check the split; gives the shards that its manifest lists, whose names are added to `expected`."""
         try:
             entries = manifest.read_manifest(self.folder / self.split)
-        except ShardError as error:
+        except (ShardError, OSError) as error:
             self.found.add(f"{self.split}/{manifest.NAME}", str(error))
             return []
         total = sum(entry.documents for entry in entries)

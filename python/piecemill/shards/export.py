@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import PlanError, ShardError, Stopped
-from piecemill.files import new_file, read_json, replace_file
+from piecemill.files import LOCK, LocalPlace, locked, new_file, read_json, replace_file
 from piecemill.objects import is_object_url
 from piecemill.shards import folder as prepared
 from piecemill.shards.reader import Shards, open_shards
@@ -154,16 +154,18 @@ def export(
         if plan.pad_id is not None and plan.pad_id >= shards.vocab_size:
             raise PlanError(f"pad_id={plan.pad_id}: the vocabulary has {shards.vocab_size:,} ids.")
     parts, dropped = _all_parts(splits, plan)
-    _claim(source, target, plan, parts)
     made = done = 0
     try:
-        for part in parts:
-            if not (target / part.name).exists():
-                _write_part(target, splits[part.split], plan, part)
-                made += 1
-            done += 1
-            if on_part is not None:
-                on_part(part, done, len(parts))
+        # Two exports into one folder would take each other's parts for what a killed one left.
+        with locked(LocalPlace(target)):
+            _claim(source, target, plan, parts)
+            for part in parts:
+                if not (target / part.name).exists():
+                    _write_part(target, splits[part.split], plan, part)
+                    made += 1
+                done += 1
+                if on_part is not None:
+                    on_part(part, done, len(parts))
     except KeyboardInterrupt as stop:
         raise Stopped(
             f"stopped; {done:,} of {len(parts):,} parts are whole: run the same command again to make the others "
@@ -175,7 +177,7 @@ def export(
             f"{error.filename or target}: {error.strerror or error}. The parts that were made are whole: make room or "
             "mend the cause, and run the same command again to make the others."
         ) from error
-    files = [path for path in target.rglob("*") if path.is_file() and path.name != CLAIM]
+    files = [path for path in target.rglob("*") if path.is_file() and path.name not in (CLAIM, LOCK)]
     return Exported(
         str(target),
         sum(part.windows for part in parts),
@@ -198,11 +200,12 @@ def _claim(source: Path, out: Path, plan: ExportPlan, parts: list[Part]) -> None
     """Make `out` the folder of this export; an error if it is that of another, or of something else."""
     seal = (prepared.read_stats(source) or {}).get("xxh3")
     record = {"source": seal, "plan": asdict(plan), "parts": {part.name: part.windows for part in parts}}
+    left = list(out.rglob(".*.part"))  # of an export that was killed
     if (out / CLAIM).exists():
         before = read_json(out / CLAIM, "Choose another --out.")
         if before == record:
-            for left in out.rglob(".*.part"):  # of an export that was killed
-                left.unlink()
+            for path in left:
+                path.unlink()
             return
         for key, new in asdict(plan).items():
             old = before.get("plan", {}).get(key)
@@ -214,9 +217,11 @@ def _claim(source: Path, out: Path, plan: ExportPlan, parts: list[Part]) -> None
         raise ShardError(
             f"{out}: exported from other shards than those in {source}. Choose another --out, or delete it first."
         )
-    if out.exists() and any(out.iterdir()):
+    claimed = [path for path in left if path.parent == out and path.name.startswith(f".{CLAIM}.")]
+    if set(out.iterdir()) - {out / LOCK, *claimed}:
         raise ShardError(f"{out} is not empty and holds no {CLAIM}. Choose another --out; nothing there is replaced.")
-    out.mkdir(parents=True, exist_ok=True)
+    for path in claimed:
+        path.unlink()
     replace_file(out / CLAIM, (json.dumps(record, indent=2) + "\n").encode())
 
 
@@ -250,7 +255,13 @@ def rows_of(shards: Shards, plan: ExportPlan, shard: int) -> Iterator[Rows]:
     pieces = _Pieces(shards, plan, shard)
     batch = max(1, _BATCH_TOKENS // plan.window)
     for first in range(0, pieces.windows, batch):
-        yield pieces.rows(first, min(first + batch, pieces.windows))
+        rows = pieces.rows(first, min(first + batch, pieces.windows))
+        if len(rows.ids) and int(rows.ids.max()) >= shards.vocab_size:
+            raise ShardError(
+                f"{shards.path(shards.entries[shard], 'tokens')}: holds the id {int(rows.ids.max()):,}; the vocabulary "
+                f"has {shards.vocab_size:,}. Run `piecemill check {shards.folder}`."
+            )
+        yield rows
 
 
 class _Pieces:
@@ -262,7 +273,7 @@ class _Pieces:
 
     def __init__(self, shards: Shards, plan: ExportPlan, shard: int) -> None:
         self.shards, self.plan, self.shard = shards, plan, shard
-        self.ends = shards.shard(shard).ends
+        self.ends = shards.checked_ends(shard)
         self.base = int(shards.token_ends[shard]) - shards.entries[shard].tokens
         self.first = 0
         if plan.pack:

@@ -45,7 +45,7 @@ def _write_index(file: IO[bytes], shards: Shards) -> None:
     count = len(shards)
     file.write(b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, _TYPE_CODES[shards.dtype], count, count + 1))
     for number in range(len(shards.entries)):
-        lengths = np.diff(shards.shard(number).ends, prepend=0)
+        lengths = np.diff(shards.checked_ends(number), prepend=0)
         if len(lengths) and int(lengths.max()) >= 1 << 31:
             raise ShardError(
                 f"{shards.folder / shards.split}, shard {number}: a document of {int(lengths.max()):,} tokens; "

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from piecemill.errors import ShardError
 from piecemill.files import LOCK, SCRATCH, Place, hash_bytes, parse_json, read_json
 from piecemill.shards import manifest
-from piecemill.shards.format import READABLE
+from piecemill.shards.format import MOST_IDS, READABLE, is_split_name
 
 if TYPE_CHECKING:
     from piecemill.tokenizers import Tokenizer
@@ -59,6 +59,17 @@ def checked_plan(plan: dict[str, Any], where: str) -> dict[str, Any]:
                 f"{where}: {key} is {plan.get(key, 'missing')!r}; expected {getattr(kind, '__name__', kind)}. "
                 "The file was changed: restore it, or prepare the folder again."
             )
+    for name, share in plan["splits"].items():
+        if not is_split_name(name) or not isinstance(share, int | float) or not share > 0:
+            raise ShardError(
+                f"{where}: {name!r} cannot be the name of a split, expected letters, digits, '-' and '_', or its share "
+                f"({share!r}) is no number above 0. The file was changed: restore it, or prepare the folder again."
+            )
+    if not 0 < plan["vocab_size"] <= MOST_IDS:
+        raise ShardError(
+            f"{where}: vocab_size is {plan['vocab_size']}; expected 1 to {MOST_IDS:,}. "
+            "The file was changed: restore it, or prepare the folder again."
+        )
     return plan
 
 

@@ -26,6 +26,23 @@ RECORD = np.dtype(
 HEADER_BYTES: dict[Kind, int] = {"tokens": 128, "ends": 128, "documents": 256}
 
 
+MOST_IDS = 1 << 31
+"Ids are at most 32 bits wide, and loaders count them in signed ones."
+
+RESERVED = frozenset({"tokenizer", "entries"})
+"Folders of a prepared folder that are no splits."
+
+
+def is_split_name(name: str) -> bool:
+    """Whether a split can have this name: it becomes a folder, and nothing in it may lead elsewhere.
+
+    >>> is_split_name("val-2"), is_split_name("../val"), is_split_name("tokenizer")
+    (True, False, False)
+    """
+    plain = name.isascii() and name.replace("-", "").replace("_", "").isalnum() and name[0] not in "-_"
+    return plain and name not in RESERVED
+
+
 def token_dtype(vocab_size: int) -> np.dtype[Any]:
     """The narrowest type for the ids of a vocabulary.
 

@@ -26,6 +26,8 @@ ENTRIES = "entries"
 
 _ENTRY = re.compile(r"(\d{6,})-(\d{4,})(\.unique)?\.json")
 _STEM = re.compile(r"\d{5,}|\d{6,}-\d{4,}(\.unique)?")  # a number in format 1
+_MOST = 1 << 60
+"No count or size is as large as this: sums of them stay in 64 bits."
 _AT_ONCE = 256
 "Entries are read with so many requests underway: an object store answers each after tens of milliseconds."
 
@@ -146,7 +148,7 @@ def parse_entry(content: bytes, name: str) -> Entry:
         entry = Entry(**rest, dropped=dropped, shards=shards, examples=examples)
         if entry.name != name or entry.to_json() != content:
             raise ValueError("its checksum or name is another")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ShardError(
             f"{name}: was changed or cut after it was written ({error}). "
             "Delete it and run the same `piecemill prepare` again to make its piece again."
@@ -241,7 +243,7 @@ def parse_line(line: bytes, number: int, where: str) -> ShardEntry:
         entry = _shard_entry(record)
         if record["shard"] != number:
             raise ValueError(f"it has the number {record['shard']}")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ShardError(
             f"{where}, line {number + 1}: {line[:80]!r} does not describe shard {number} ({error}). "
             "The file was changed or cut after it was written: prepare the folder again, or restore it from a copy."
@@ -255,12 +257,19 @@ def read_manifest(folder: Path) -> list[ShardEntry]:
         return parse_manifest((folder / NAME).read_bytes(), str(folder / NAME))
     except FileNotFoundError:
         return []
+    except OSError as error:
+        raise ShardError(
+            f"{folder / NAME}: cannot be read: {error.strerror or error}. Restore it, or prepare the folder again."
+        ) from None
 
 
 def parse_manifest(content: bytes, where: str) -> list[ShardEntry]:
     """The shards in the content of a manifest, in order."""
     lines = content.split(b"\n")[:-1]  # in format 1 a crash can cut the last line, which then does not count
-    return [parse_line(line, number, where) for number, line in enumerate(lines)]
+    entries = [parse_line(line, number, where) for number, line in enumerate(lines)]
+    if max(sum(entry.tokens for entry in entries), sum(entry.documents for entry in entries)) >= _MOST:
+        raise ShardError(f"{where}: more tokens or documents than a corpus can have. Restore the file from a copy.")
+    return entries
 
 
 def _shard_entry(record: Mapping[str, Any]) -> ShardEntry:
@@ -268,8 +277,10 @@ def _shard_entry(record: Mapping[str, Any]) -> ShardEntry:
     groups = {number: (documents, tokens) for number, (documents, tokens) in record.get("groups", {}).items()}
     entry = ShardEntry(record["documents"], record["tokens"], record["text_bytes"], files, groups)
     sizes = (entry.documents, entry.tokens, entry.text_bytes, *(file.bytes for file in files.values()))
-    if not all(type(size) is int and size >= 0 for size in sizes):
-        raise ValueError("a count is not a number of 0 or more")
+    if not all(type(size) is int and 0 <= size < _MOST for size in sizes):
+        raise ValueError("a count is not a number from 0 to 2**60")
+    if not all(isinstance(file.name, str) and isinstance(file.xxh3, str) for file in files.values()):
+        raise ValueError("a name or checksum is no text")
     stems = {file.name.removesuffix(f".{kind}.npy") for kind, file in files.items()}
     if len(stems) != 1 or not _STEM.fullmatch(stems.pop()):
         raise ValueError("its files have other names")

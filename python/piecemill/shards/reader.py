@@ -79,6 +79,8 @@ def read_split(place: Place, split: str | None, unfinished: bool) -> tuple[str, 
         )
     except FileNotFoundError:
         raise ShardError(f"{place.url}/{prepared.PLAN} is missing. {hint}") from None
+    except OSError as error:
+        raise ShardError(f"{place.url}/{prepared.PLAN}: cannot be read: {error.strerror or error}. {hint}") from None
     names = list(plan["splits"])
     if split is None and len(names) == 1:
         split = names[0]
@@ -99,6 +101,8 @@ def read_split(place: Place, split: str | None, unfinished: bool) -> tuple[str, 
         return split, plan, parse_manifest(place.read(name), f"{place.url}/{name}")
     except FileNotFoundError:
         return split, plan, []
+    except OSError as error:
+        raise ShardError(f"{place.url}/{name}: cannot be read: {error.strerror or error}.") from None
 
 
 class Shards:
@@ -210,6 +214,21 @@ class Shards:
                 self._open.move_to_end((number, kind))
             return array
 
+    def checked_ends(self, number: int) -> NDArray[np.int64]:
+        """Where the documents of a shard end; ShardError if the ends do not rise to the number of its tokens.
+
+        Reads all of them. A loader does not: `piecemill check` compares every byte, once.
+        """
+        ends: NDArray[np.int64] = self.array(number, "ends")
+        entry = self.entries[number]
+        last = int(ends[-1]) if len(ends) else 0
+        if last != entry.tokens or (len(ends) and (int(ends[0]) < 0 or bool((ends[1:] < ends[:-1]).any()))):
+            raise ShardError(
+                f"{self.url}/{self.split}/{entry.files['ends'].name}: its ends do not rise to {entry.tokens:,}, the "
+                f"tokens of the shard. Run `piecemill check {self.url}`; then restore the file, or prepare again."
+            )
+        return ends
+
     def path(self, entry: ShardEntry, kind: Kind) -> Path:
         """Where a file of a shard is on this machine."""
         return self.folder / self.split / entry.files[kind].name
@@ -226,6 +245,8 @@ class Shards:
             mapped = self._mapped(entry, kind)
         except FileNotFoundError:
             raise ShardError(f"{where} is missing, but the manifest lists it. {way_out}") from None
+        except OSError as error:
+            raise ShardError(f"{where}: cannot be read: {error.strerror or error}. {way_out}") from None
         if len(mapped) != file.bytes:
             raise ShardError(f"{where} has {len(mapped):,} bytes; the manifest says {file.bytes:,}. {way_out}")
         count = entry.tokens if kind == "tokens" else entry.documents
@@ -252,6 +273,6 @@ def _in_header(path: Path) -> str:
     """What numpy finds in a header that is not as it was written."""
     try:
         array = np.load(path, mmap_mode="r")
-    except ValueError as error:
+    except Exception as error:  # noqa: BLE001 - numpy evaluates the header as Python: whatever that can raise
         return f"its header is damaged ({error})"
     return f"its header says {array.shape} of {array.dtype}"

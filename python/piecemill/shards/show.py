@@ -104,7 +104,7 @@ def length_percentiles(shards: Shards) -> dict[str, int]:
     counts = np.zeros(_EXACT_LENGTHS, np.int64)
     longer: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
     for number in range(len(shards.entries)):
-        lengths = np.diff(shards.shard(number).ends, prepend=0)
+        lengths = np.diff(shards.checked_ends(number), prepend=0)
         short = lengths < _EXACT_LENGTHS
         counts += np.bincount(lengths[short], minlength=_EXACT_LENGTHS)
         longer.append(lengths[~short])

@@ -8,15 +8,17 @@ Start with `read` and `read_capsule`.
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
 from piecemill.errors import SourceError
-from piecemill.sources.columns import Column, NoColumn, find_column, first_line
+from piecemill.sources.columns import BROKEN, Column, NoColumn, find_column, first_line
 from piecemill.sources.documents import Documents, Place
 from piecemill.sources.packing import Packer, Reading
+from piecemill.sources.patience import patiently
 from piecemill.sources.remote import RemoteFile, is_url
 from piecemill.sources.tasks import Task
 
@@ -32,21 +34,22 @@ def cut(file: Task, reading: Reading, size: int) -> list[Task]:
 
 def read(task: Task, packer: Packer) -> Iterator[Documents]:
     """The documents of an Arrow file or stream."""
-    path, column = task.paths[0], Column(packer, task.paths[0], task.first_file)
+    path, column = task.paths[0], Column(packer, task.paths[0], task.first_file, trusted=False)
     try:
         # Not a loop over batches: its variable would keep a batch while the next one is read.
-        for _ in chain.from_iterable(map(column.add, _batches(path, packer.reading))):
+        for _ in chain.from_iterable(map(column.add, _batches(path, task.sizes[0], packer.reading))):
             yield from packer.full()
     except NoColumn as error:
         packer.bad(path, str(error))
-    except (pa.ArrowException, OSError) as error:
-        packer.bad(f"{path}[{column.row}]", f"cannot be read from this row on: {first_line(error)}")
+    except BROKEN as error:
+        column.failed(error)
 
 
-def _batches(path: str, reading: Reading) -> Iterator[pa.RecordBatch]:
+def _batches(path: str, size: int, reading: Reading) -> Iterator[pa.RecordBatch]:
     """Batches of an Arrow file, or of a stream (which Hugging Face datasets save under the same ending)."""
     # Not a memory map: what was read of it would count as this process's memory until all of it was read.
-    with pa.PythonFile(RemoteFile(path, reading.storage)) if is_url(path) else pa.OSFile(path, "rb") as file:
+    remote = partial(RemoteFile, path, reading.storage, size)
+    with pa.PythonFile(remote()) if is_url(path) else patiently(lambda: pa.OSFile(path, "rb")) as file:
         try:
             schema = pa.ipc.open_file(file).schema
         except pa.ArrowInvalid:

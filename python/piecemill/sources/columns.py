@@ -10,7 +10,9 @@ strings, about a block at a time.
 Start with `Column`; `parquet` and `arrow` give it batches.
 """
 
+import errno
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -18,9 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from piecemill._core import hash_documents, invalid_documents
+from piecemill._core import hash_documents, invalid_documents, number_keys
 from piecemill.sources.documents import LISTED_SKIPS
 from piecemill.sources.packing import Packer
+from piecemill.sources.patience import about_the_file, stopped_by
 
 LARGE = 16 * 1024 * 1024
 """After this much at once, freed memory is returned to the system."""
@@ -32,11 +35,19 @@ class NoColumn(Exception):
     """The table has no such text column; the message has the columns it has."""
 
 
-class Column:
-    """Adds the text column of batches to a packer, and counts the rows."""
+BROKEN = (pa.ArrowException, OSError, ValueError, LookupError, OverflowError)
+"What reading a broken table raises: names that are not UTF-8 are ValueErrors, for example."
 
-    def __init__(self, packer: Packer, path: str, file: int = 0, first_row: int = 0) -> None:
-        self._packer, self._path, self._file = packer, path, file
+
+class Column:
+    """Adds the text column of batches to a packer, and counts the rows.
+
+    `trusted` batches come from a library, which made the arrays; those of Arrow files are as whoever wrote them left
+    them, and are checked before a byte behind them is looked at.
+    """
+
+    def __init__(self, packer: Packer, path: str, file: int = 0, first_row: int = 0, *, trusted: bool = True) -> None:
+        self._packer, self._path, self._file, self._trusted = packer, path, file, trusted
         self.row = first_row
         "The row after the last one that was added."
         self._was_large = False
@@ -48,14 +59,38 @@ class Column:
         if large or self._was_large:
             release_memory()
         self._was_large = large
+        if reading.group is not None and batch.schema.names == [""]:
+            raise NoColumn(f"no column {reading.group!r} to split by: it is a lone column, pass a table")
         check_column(batch.schema, reading.field)
-        text = _column(batch, reading.field)
-        keys, lost = _keys(batch, reading.group) if reading.group is not None else (None, np.zeros(len(text), bool))
+        text = self._column(batch, reading.field)
+        keys, lost = (
+            _keys(self._column(batch, reading.group), reading.group)
+            if reading.group is not None
+            else (None, np.zeros(len(text), bool))
+        )
         for start, array in _plain(text, reading.block_bytes):
             chosen = slice(start, start + len(array))
             self._add_rows(array, lost[chosen], None if keys is None else keys[chosen])
             self.row += len(array)
             yield
+
+    def _column(self, batch: pa.RecordBatch, field: str) -> Any:
+        index, way = find_column(batch.schema, field)
+        column: Any = batch.column(index)
+        if not self._trusted:
+            column.validate()
+        column = pc.struct_field(column, way) if way else column
+        if not self._trusted:
+            _as_bytes(column).validate(full=True)
+        return column
+
+    def failed(self, error: Exception) -> None:
+        """What a table that cannot be read means: a bad document from here on, or an error that is not the table's."""
+        if isinstance(error, pa.ArrowMemoryError):
+            error = OSError(errno.ENOMEM, first_line(error))
+        if isinstance(error, OSError) and error.errno is not None and not about_the_file(error):
+            raise stopped_by(self._path, error) from None
+        self._packer.bad(f"{self._path}[{self.row}]", f"cannot be read from this row on: {first_line(error)}")
 
     def _add_rows(self, array: Any, lost: NDArray[np.bool_], keys: NDArray[np.uint64] | None) -> None:
         data, ends = _buffers(array)
@@ -125,10 +160,13 @@ def find_column(schema: pa.Schema, field: str) -> tuple[int, list[str]]:
         inside = f"{rest}.{inside}" if inside else rest
 
 
-def _column(batch: pa.RecordBatch, field: str) -> Any:
-    index, way = find_column(batch.schema, field)
-    column: Any = batch.column(index)
-    return pc.struct_field(column, way) if way else column
+def _as_bytes(array: Any) -> Any:
+    """The same without the promise of UTF-8, which is checked document by document."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return pa.DictionaryArray.from_arrays(array.indices, _as_bytes(array.dictionary), safe=False)
+    plain = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
+    return array.view(plain[kind]) if kind in plain else array
 
 
 def _plain(array: Any, size: int) -> Iterator[tuple[int, Any]]:
@@ -161,14 +199,40 @@ def _large(kind: Any) -> Any:
     return pa.large_string() if text else pa.large_binary()
 
 
-def _keys(batch: pa.RecordBatch, group: str) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """The hash of every row's group, written as text; and which rows have none."""
-    column = _column(batch, group)
+def _keys(column: Any, group: str) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """The hash of every row's group, written as text; and which rows have none. Equal numbers are equal groups."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    kind, numbers = column.type, None
     try:
+        if pa.types.is_float16(kind):
+            column = column.cast(pa.float32())
+        if pa.types.is_float32(column.type):  # 0.1 is 0.1, not the double next to the single
+            column = column.cast(pa.large_string()).cast(pa.float64())
+        if pa.types.is_decimal(kind):
+            found = [_number(value) for value in column.to_pylist()]
+            column = pa.array([one if isinstance(one, str) else None for one in found], pa.large_string())
+            numbers = np.array([one if isinstance(one, float) else np.nan for one in found], np.float64)
+        elif pa.types.is_float64(column.type):
+            numbers = column.fill_null(float("nan")).to_numpy(zero_copy_only=False)
+            column = pa.nulls(len(column), pa.large_string())
         text = column.cast(pa.large_string())
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-        raise NoColumn(f"the column {group!r} is {column.type}, expected text or numbers to split by") from None
-    return hash_documents(*_buffers(text.fill_null("")))[:, 0], np.asarray(text.is_null())
+        raise NoColumn(f"the column {group!r} is {kind}, expected text or numbers to split by") from None
+    keys, missing = hash_documents(*_buffers(text.fill_null("")))[:, 0], np.asarray(text.is_null())
+    if numbers is None:
+        return keys, missing
+    # Not a number is no group: it is how pandas writes a missing value.
+    there = ~np.isnan(numbers)
+    return np.where(there, number_keys(np.ascontiguousarray(numbers, np.float64)), keys), missing & ~there
+
+
+def _number(value: Decimal | None) -> str | float | None:
+    """A decimal as JSON would have it: whole and small enough for 64 bits in its digits, or the nearest double."""
+    if value is None:
+        return None
+    whole = value == value.to_integral_value() and -(2**63) <= value < 2**64
+    return str(int(value)) if whole else float(value)
 
 
 def _buffers(array: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -129,11 +129,12 @@ def _discover_url(source: str, wanted: Wanted, reading: Reading, findings: _Find
     findings.excluded_by.update(found.excluded_by)
     for rule, count in found.left_out.items():
         findings.count(rule, count)
-    for url, size in zip(found.urls, found.sizes, strict=True):
+    for url, inside, (size, version) in zip(found.urls, found.inside, found.states, strict=True):
         if not found.is_file and _oversized(url, size, reading):
             findings.count("oversized")
         else:
-            findings.add(File(url, size, named=found.is_file), canonical(url, reading.storage))
+            file = File(url, size, named=found.is_file, inside=inside.lstrip("/"), version=version)
+            findings.add(file, canonical(url, reading.storage))
 
 
 def _walk(folder: str, only: str | None, wanted: Wanted, reading: Reading, findings: _Findings) -> None:

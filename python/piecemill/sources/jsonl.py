@@ -21,6 +21,7 @@ from piecemill.sources.packing import Packer, Reading
 from piecemill.sources.remote import open_bytes
 from piecemill.sources.streams import BOM, CHUNK_BYTES, BrokenStream, ByteStream
 from piecemill.sources.tasks import Task
+from piecemill.sources.text import failure
 
 PLACE: Place = "byte"
 
@@ -39,7 +40,7 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
     """The documents of a JSON lines file, or of the lines that start in a range of it."""
     lines = _Lines(task, packer)
     try:
-        with open_bytes(task.paths[0], packer.reading.storage) as file:
+        with open_bytes(task.paths[0], packer.reading.storage, task.sizes[0]) as file:
             if task.start:
                 # From one byte before, so that a line that starts right at the range is seen to start there.
                 file.seek(task.start - 1)
@@ -55,7 +56,7 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
         # Whole lines before the break were handed over; the line that is broken goes with it.
         packer.bad(lines.name(0), str(broken))
     except OSError as error:
-        packer.bad(task.paths[0], f"cannot be read: {error.strerror or error}")
+        packer.bad(task.paths[0], failure(error, task.paths[0]))
 
 
 class _Lines:

@@ -12,16 +12,27 @@ Start with `read`.
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from itertools import accumulate, chain
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from piecemill.sources.columns import LARGE, Column, NoColumn, check_column, first_line, release_memory
+from piecemill.sources.columns import (
+    BROKEN,
+    LARGE,
+    Column,
+    NoColumn,
+    check_column,
+    find_column,
+    first_line,
+    release_memory,
+)
 from piecemill.sources.documents import Documents, Place
 from piecemill.sources.packing import Packer, Reading
-from piecemill.sources.remote import RemoteFile, Storage, is_url
+from piecemill.sources.patience import about_the_file, patiently, stopped_by
+from piecemill.sources.remote import RemoteFile, Storage, is_url, open_bytes
 from piecemill.sources.tasks import Task, Unreadable
 
 PLACE: Place = "row"
@@ -39,14 +50,17 @@ _DICTIONARY_ROW = 64
 def cut(file: Task, reading: Reading, size: int) -> list[Task]:
     """Neighbouring row groups whose text comes to about `size` bytes."""
     try:
-        with _open(file.paths[0], reading.storage) as table:
+        with _open(file, reading.storage) as table:
             check_column(table.schema_arrow, reading.field)
             meta = table.metadata
+            chunks = text_chunks(file, meta, reading)
     except NoColumn as error:
         raise Unreadable(str(error)) from None
-    except (pa.ArrowException, OSError) as error:
+    except BROKEN as error:
+        if isinstance(error, OSError) and error.errno is not None and not about_the_file(error):
+            raise stopped_by(file.paths[0], error) from None
         raise Unreadable(f"not a readable Parquet file: {first_line(error)}") from None
-    ends = list(accumulate(_chunk(meta, group, reading.field).total_uncompressed_size for group in _groups(meta)))
+    ends = list(accumulate(chunk.size for chunk in chunks))
     tasks: list[Task] = []
     start = row = done = 0
     for stop in range(1, len(ends) + 1):
@@ -74,21 +88,23 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
                 yield from packer.full()
     except NoColumn as error:
         packer.bad(path, str(error))
-    except (pa.ArrowException, OSError) as error:
-        packer.bad(f"{path}[{column.row}]", f"cannot be read from this row on: {first_line(error)}")
+    except BROKEN as error:
+        column.failed(error)
 
 
 def _batches(task: Task, reading: Reading, stack: ExitStack) -> Iterator[pa.RecordBatch]:
-    path, columns = task.paths[0], [name for name in (reading.field, reading.group) if name is not None]
-    opened = {False: stack.enter_context(_open(path, reading.storage))}
+    columns = [name for name in (reading.field, reading.group) if name is not None]
+    opened = {False: stack.enter_context(_open(task, reading.storage))}
     meta = opened[False].metadata
+    for name in columns:
+        find_column(opened[False].schema_arrow, name)
+    chunks = text_chunks(task, meta, reading)
     for group in _groups(meta)[task.start : task.stop]:
-        chunk, rows = _chunk(meta, group, reading.field), meta.row_group(group).num_rows
-        size = chunk.total_uncompressed_size
-        repeats = chunk.has_dictionary_page and size < rows * _DICTIONARY_ROW
+        size, rows = chunks[group].size, meta.row_group(group).num_rows
+        repeats = chunks[group].has_dictionary and size < rows * _DICTIONARY_ROW
         if repeats not in opened:
             options = {"read_dictionary": [reading.field], "metadata": meta}
-            opened[repeats] = stack.enter_context(_open(path, reading.storage, **options))
+            opened[repeats] = stack.enter_context(_open(task, reading.storage, **options))
         few = min(max(_BATCH_BYTES * rows // max(size, 1), 1), _BATCH_ROWS)
         yield from opened[repeats].iter_batches(few, row_groups=[group], columns=columns, use_threads=False)
         if size > LARGE:
@@ -99,15 +115,120 @@ def _groups(meta: pq.FileMetaData) -> range:
     return range(meta.num_row_groups)
 
 
-def _chunk(meta: pq.FileMetaData, group: int, field: str) -> pq.ColumnChunkMetaData:
-    """The text column of a row group."""
-    number = next(number for number in range(meta.num_columns) if meta.schema.column(number).path == field)
-    return meta.row_group(group).column(number)
+class Chunk(NamedTuple):
+    """The text column of a row group: its bytes when unpacked, and whether a page of it is a dictionary."""
+
+    size: int
+    has_dictionary: bool
+
+
+def text_chunks(task: Task, meta: pq.FileMetaData, reading: Reading) -> tuple[Chunk, ...]:
+    """The text column of each row group, from the footer itself.
+
+    Not from `meta.row_group(n).column(m)`: pyarrow 26 lets an exception of C++ out of it where the statistics of a
+    column are broken, which ends the process.
+    """
+    number = next(number for number in range(meta.num_columns) if meta.schema.column(number).path == reading.field)
+    path = task.paths[0]
+    with open_bytes(path, reading.storage) as file:
+        end = file.seek(-8, 2)
+        length = int.from_bytes(_exactly(file, 4), "little")
+        file.seek(end - length)
+        footer = _exactly(file, length)
+    chunks = _chunks(footer, number)
+    if len(chunks) != meta.num_row_groups:
+        raise ValueError(f"{len(chunks)} row groups in the footer, expected {meta.num_row_groups}")
+    return chunks
+
+
+@lru_cache(4)  # tasks of one file come one after another
+def _chunks(footer: bytes, number: int) -> tuple[Chunk, ...]:
+    chunks = []
+    for group in _Compact(footer).read_struct({4}).get(4, []):
+        column = group.get(1, [])[number].get(3, {})
+        if (size := int(column[6])) < 0:
+            raise ValueError(f"a column of {size} bytes")
+        chunks.append(Chunk(size, 11 in column))
+    return tuple(chunks)
+
+
+def _exactly(file: BinaryIO, size: int) -> bytes:
+    parts = []
+    while size > 0 and (part := file.read(size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+class _Compact:
+    """Thrift's compact protocol, as far as a footer needs it: integers and structs are kept, all else is passed."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def read_struct(self, wanted: set[int] | None = None, depth: int = 0) -> dict[int, Any]:
+        """The fields of a struct by number; with `wanted`, only those."""
+        if depth > 32:
+            raise ValueError("structs within structs without end")
+        fields: dict[int, Any] = {}
+        number = 0
+        while head := self._byte():
+            delta, kind = head >> 4, head & 15
+            number = number + delta if delta else self._zigzag()
+            if kind in (1, 2):  # a boolean has its value in its type
+                continue
+            value = self._value(kind, depth)
+            if wanted is None or number in wanted:
+                fields[number] = value
+        return fields
+
+    def _value(self, kind: int, depth: int) -> Any:
+        if kind == 3:
+            return self._byte()
+        if kind in (4, 5, 6):
+            return self._zigzag()
+        if kind == 7:
+            return self._pass(8)
+        if kind == 8:
+            return self._pass(self._varint())
+        if kind in (9, 10):
+            head = self._byte()
+            count, of = head >> 4, head & 15
+            count = self._varint() if count == 15 else count
+            if count > len(self._data):
+                raise ValueError("a list longer than the footer")
+            return [self._byte() if of in (1, 2) else self._value(of, depth + 1) for _ in range(count)]
+        if kind == 12:
+            return self.read_struct(depth=depth + 1)
+        raise ValueError(f"no type {kind} in a footer")
+
+    def _byte(self) -> int:
+        self._at += 1
+        return self._data[self._at - 1]
+
+    def _pass(self, size: int) -> None:
+        self._at += size
+        if self._at > len(self._data):
+            raise ValueError("the footer ends too early")
+
+    def _varint(self) -> int:
+        value = shift = 0
+        while (byte := self._byte()) & 128:
+            value, shift = value | (byte & 127) << shift, shift + 7
+            if shift > 63:
+                raise ValueError("a number without end")
+        return value | byte << shift
+
+    def _zigzag(self) -> int:
+        value = self._varint()
+        return (value >> 1) ^ -(value & 1)
 
 
 @contextmanager
-def _open(path: str, storage: Storage, **options: Any) -> Iterator[pq.ParquetFile]:
+def _open(task: Task, storage: Storage, **options: Any) -> Iterator[pq.ParquetFile]:
+    path = task.paths[0]
     with ExitStack() as stack:
         # pyarrow reads a local path by itself, and faster than through a Python file.
-        source: Any = stack.enter_context(RemoteFile(path, storage)) if is_url(path) else path
-        yield stack.enter_context(pq.ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False, **options))
+        source: Any = stack.enter_context(RemoteFile(path, storage, task.sizes[0])) if is_url(path) else path
+        options = {"buffer_size": _BUFFER_BYTES, "pre_buffer": False, **options}
+        yield stack.enter_context(patiently(lambda: pq.ParquetFile(source, **options)))

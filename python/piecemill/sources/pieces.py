@@ -29,7 +29,7 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
     """The documents of one file."""
     pieces = _Pieces(task, packer)
     try:
-        with open_bytes(task.paths[0], packer.reading.storage) as file:
+        with open_bytes(task.paths[0], packer.reading.storage, task.sizes[0]) as file:
             stream = ByteStream(file, task.packing)
             for number, chunk in enumerate(stream):
                 if number == 0 and is_binary(chunk):
@@ -39,7 +39,7 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
                 yield from packer.full()
     except (OSError, BrokenStream) as error:
         # Whole pieces before the break were handed over; the piece that is broken goes with it.
-        return packer.bad(f"{task.paths[0]}@{pieces.position}", failure(error))
+        return packer.bad(f"{task.paths[0]}@{pieces.position}", failure(error, task.paths[0]))
     pieces.take(last=True)
 
 

@@ -3,25 +3,56 @@
 A string with a scheme (`s3://`, `gs://`, `hf://`, `https://`, `memory://`, also chained as in
 `zip://*.txt::s3://bucket/a.zip`) names files that lie elsewhere. A file is known by its URL and nothing else, so a
 task can be sent anywhere: the file system is made again where it is read, and fsspec keeps it for the next task.
-Retries, caches and credentials are fsspec's business; whatever it raises is translated to an `OSError`.
+Caches and credentials are fsspec's business; whatever it raises is translated to an `OSError`, without the secrets of
+its URL.
 
 This is the only file that imports fsspec, and only where a URL is met. Start with `open_bytes`, `find`.
 """
 
 import errno
+import hashlib
 import io
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from piecemill._core import walk_listing
 from piecemill.errors import SourceError
+from piecemill.sources.patience import FIRST_PAUSES, PatientFile, Result, about_the_file, patiently, source_changed
+from piecemill.sources.secrets import full_url, options_of, scrubbed
 
 # Two letters at least: `c://` is a drive. Chains may start with schemes that take the path of the next one.
 _URL = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]+::)*[A-Za-z][A-Za-z0-9+.-]+://)(.*?)((?:::.*)?)", re.DOTALL)
 _PASSED_BYTES = 1024 * 1024
+_GITIGNORE_BYTES = 1024 * 1024  # as in walk.rs
+_ASKED_AT_ONCE = 16
+_VERSIONS = (
+    "ETag",
+    "etag",
+    "generation",
+    "VersionId",
+    "versionId",
+    "Content-MD5",
+    "md5Hash",
+    "content_md5",
+    "Digest",
+    "blob_id",
+    "CRC",
+    "Last-Modified",
+    "LastModified",
+    "last_modified",
+    "updated",
+    "modified",
+    "mtime",
+    "timeModified",
+    "date_time",
+    "created",
+)
+"What file systems of fsspec call that which changes with the content, the best first."
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _WILDCARDS = frozenset("*?[{")
 
@@ -37,11 +68,25 @@ class UrlParts(NamedTuple):
     tail: str
 
 
+class State(NamedTuple):
+    """What is known of a file without reading it: bytes (0 if a server does not tell), and a hash of its version.
+
+    The version is the ETag, generation or time of change, whichever there is; -1 without one.
+    """
+
+    size: int
+    version: int
+
+
 class Found(NamedTuple):
-    """What a URL stands for: paths and sizes of files in order, what was left out, and whether it was one file."""
+    """What a URL stands for: files in order, what was left out, and whether it was one file.
+
+    `inside` are their paths from the folder that was listed; the name, if it was one file.
+    """
 
     urls: list[str]
-    sizes: list[int]
+    inside: list[str]
+    states: list[State]
     left_out: dict[str, int]
     is_file: bool
     excluded_by: tuple[int, ...] = ()
@@ -97,25 +142,27 @@ def cut_glob(glob: str) -> tuple[str, str]:
     return ("/" if first and not folder else folder), "/".join(parts[first:])
 
 
-def open_bytes(path: str, storage: Storage) -> BinaryIO:
-    """A local file or a URL, opened for reading bytes."""
-    return cast(BinaryIO, RemoteFile(path, storage)) if is_url(path) else open(path, "rb")
+def open_bytes(path: str, storage: Storage, size: int = 0) -> BinaryIO:
+    """A local file or a URL, opened for reading bytes; to end before `size` bytes is an error."""
+    return cast(BinaryIO, RemoteFile(path, storage, size) if is_url(path) else PatientFile(path, size))
 
 
-class RemoteFile(io.RawIOBase):
+class RemoteFile(PatientFile):
     """A file behind a URL. Reads are fsspec's: ranged, a few MiB ahead. Every error is an `OSError`."""
 
-    def __init__(self, url: str, storage: Storage) -> None:
-        super().__init__()
+    def __init__(self, url: str, storage: Storage, size: int = 0) -> None:
         # Kept, because the file system of an archive closes the archive when it goes.
-        self._fs, self._path = file_system(url, storage)
+        self._fs, self._place = file_system(url, storage)
         self._may_stream = _is_web(url_parts(url).head)
-        with _translated():
-            file = self._fs.open(self._path, "rb")
-        # fsspec's memory file system gives everybody the same object, with one position for all.
-        self._file = io.BytesIO(file.getvalue()) if isinstance(file, io.BytesIO) else file
+        super().__init__(url, size)
 
-    def read(self, size: int = -1) -> bytes:
+    def _open(self) -> Any:
+        with _translated():
+            file = self._fs.open(self._place, "rb")
+        # fsspec's memory file system gives everybody the same object, with one position for all.
+        return io.BytesIO(file.getvalue()) if isinstance(file, io.BytesIO) else file
+
+    def _read(self, size: int) -> bytes:
         with _translated():
             try:
                 return bytes(self._file.read(size))
@@ -130,47 +177,87 @@ class RemoteFile(io.RawIOBase):
         """From here on in one answer from the start: slow for a range far behind, but the bytes are right."""
         self._may_stream, left = False, self.tell()
         self._file.close()
-        self._file = self._fs.open(self._path, "rb", block_size=0)
+        self._file = self._fs.open(self._place, "rb", block_size=0)
         while left and (passed := self._file.read(min(left, _PASSED_BYTES))):
             left -= len(passed)
 
     def seek(self, offset: int, whence: int = 0) -> int:
         with _translated():
-            return int(self._file.seek(offset, whence))
-
-    def tell(self) -> int:
-        return int(self._file.tell())
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return bool(self._file.seekable())
-
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-        super().close()
+            return super().seek(offset, whence)
 
 
-def fetch(urls: Sequence[str], storage: Storage) -> list[bytes | OSError]:
-    """The content of small files of one file system, at the same time where it can."""
+def fetch(urls: Sequence[str], sizes: Sequence[int], storage: Storage) -> list[bytes | OSError]:
+    """The content of small files of one file system, at the same time where it can.
+
+    A file that is not there, or may not be read, has its error in its place. Any other error is raised, after retries;
+    so is a file whose content has not the size that was found.
+    """
+    fs, _ = file_system(urls[0], storage)
+    paths = [_path_in(full_url(url, storage)) for url in urls]
+    contents: dict[str, Any] = {}
+
+    def attempt() -> None:
+        # `cat` takes a wildcard in a name for a pattern, so such names are asked for one by one.
+        plain = [path for path in paths if not is_glob(path) and path not in contents]
+        with _translated():
+            answers = dict(fs.cat(plain, on_error="return")) if plain else {}
+        for path in paths:
+            if path not in answers and path not in contents:
+                try:
+                    answers[path] = fs.cat_file(path)
+                except Exception as error:  # noqa: BLE001 - reported with the name of its file
+                    answers[path] = error
+        failed = None
+        for url, path in zip(urls, paths, strict=True):
+            if path in contents:
+                continue
+            content = answers[path]
+            if isinstance(content, Exception):
+                content = os_error(content)
+                if not about_the_file(content):
+                    failed = OSError(content.errno, content.strerror or str(content), url)
+                    continue
+            contents[path] = content
+        if failed is not None:
+            raise failed
+
+    patiently(attempt)
+    found = [content if isinstance(content := contents[path], OSError) else bytes(content) for path in paths]
+    for url, size, content in zip(urls, sizes, found, strict=True):
+        if size and isinstance(content, bytes) and len(content) != size:
+            raise source_changed(url, f"it had {size:,} bytes when it was found, and {len(content):,} came")
+    return found
+
+
+def _path_in(url: str) -> str:
     from fsspec.core import strip_protocol
 
-    fs, _ = file_system(urls[0], storage)
     # The last scheme before the path has it; those before take the path of the next.
-    paths = [str(strip_protocol(head.rpartition("::")[2] + path)) for head, path, _ in map(url_parts, urls)]
-    # `cat` takes a wildcard in a name for a pattern, so such names are asked for one by one.
-    plain = [path for path in paths if not is_glob(path)]
-    with _translated():
-        contents = dict(fs.cat(plain, on_error="return")) if plain else {}
-    for path in paths:
-        if path not in contents:
-            try:
-                contents[path] = fs.cat_file(path)
-            except Exception as error:  # noqa: BLE001 - reported with the name of its file
-                contents[path] = error
-    return [os_error(found) if isinstance(found := contents[path], Exception) else bytes(found) for path in paths]
+    head, path, _ = url_parts(url)
+    return str(strip_protocol(head.rpartition("::")[2] + path))
+
+
+def states(urls: Sequence[str], storage: Storage) -> list[State | None]:
+    """What the server says of files of one file system now; None for one that is gone."""
+    fs, _ = file_system(urls[0], storage)
+    fs.invalidate_cache()
+
+    def ask(url: str) -> State | None:
+        info = _patiently_asked(lambda: _info(fs, file_system(url, storage)[1]), None)
+        return None if info is None else _state(fs, info)
+
+    if len(urls) == 1:
+        return [ask(urls[0])]
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
+        return list(pool.map(ask, urls))
+
+
+def _patiently_asked(ask: Callable[[], Result], pauses: tuple[float, ...] | None) -> Result:
+    def attempt() -> Result:
+        with _translated():
+            return ask()
+
+    return patiently(attempt, pauses)
 
 
 def find(url: str, storage: Storage, **rules: Any) -> Found | None:
@@ -180,9 +267,9 @@ def find(url: str, storage: Storage, **rules: Any) -> Found | None:
     """
     fs, path = file_system(url, storage)
     try:
-        info = _info(fs, path)
+        info = _patiently_asked(lambda: _info(fs, path), FIRST_PAUSES)
         if info is not None and not _is_folder(url, info):
-            return Found([url], [_size(fs, info)], {}, is_file=True)
+            return Found([url], [file_name(url).rpartition("/")[2]], [_state(fs, info)], {}, is_file=True)
         if info is not None:
             return _chosen(url, fs, path, None, rules)
         head, inside, tail = url_parts(url)
@@ -193,14 +280,14 @@ def find(url: str, storage: Storage, **rules: Any) -> Found | None:
         return _chosen(above, *file_system(above, storage), pattern, rules)
     except SourceError:
         raise
-    except Exception as error:
-        raise SourceError(f"{url}: cannot be read: {os_error(error).strerror or os_error(error)}.") from error
+    except Exception as error:  # noqa: BLE001 - whatever fsspec raises
+        raise SourceError(f"{url}: cannot be read: {os_error(error).strerror or os_error(error)}.") from None
 
 
 def canonical(url: str, storage: Storage) -> str:
     """One spelling for all URLs of a file, to tell whether it was reached before."""
-    fs, path = file_system(url, storage)
-    return f"{fs.unstrip_protocol(path)}{url_parts(url).tail}"
+    fs, _ = file_system(url, storage)
+    return f"{fs.unstrip_protocol(_path_in(url))}{url_parts(url).tail}"
 
 
 def file_system(url: str, storage: Storage) -> tuple[Any, str]:
@@ -212,21 +299,21 @@ def file_system(url: str, storage: Storage) -> tuple[Any, str]:
             f"{url}: reading a URL needs fsspec, which is not installed. Install it: pip install 'piecemill[cloud]'."
         ) from None
     try:
-        fs, path = fsspec.core.url_to_fs(url, **storage)
+        fs, path = fsspec.core.url_to_fs(full_url(url, storage), **options_of(storage))
     except ImportError as error:
         raise SourceError(f"{url}: a package for this kind of URL is missing: {error}.") from None
     except ValueError as error:
         # An unknown scheme, or options that do not fit it.
         raise SourceError(
-            f"{url}: {error}. Expected a scheme that fsspec knows, such as s3, gs, hf or https."
+            f"{url}: {scrubbed(str(error))}. Expected a scheme that fsspec knows, such as s3, gs, hf or https."
         ) from None
-    except Exception as error:
-        raise SourceError(f"{url}: cannot be read: {os_error(error).strerror or os_error(error)}.") from error
+    except Exception as error:  # noqa: BLE001 - whatever fsspec raises
+        raise SourceError(f"{url}: cannot be read: {os_error(error).strerror or os_error(error)}.") from None
     return fs, str(path)
 
 
 def os_error(error: Exception) -> OSError:
-    """Whatever a file system raised, as an error with words in it."""
+    """Whatever a file system raised, as an error with words in it, and without secrets."""
     cause = error.__cause__
     # fsspec's web file system says "not found" of every answer it did not like, and keeps the answer as the cause.
     answered = isinstance(cause, OSError) or getattr(cause, "status", 404) not in (404, 410)
@@ -235,9 +322,11 @@ def os_error(error: Exception) -> OSError:
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     if isinstance(error, OSError) and error.strerror:
-        return error
-    words = (str(error).splitlines() or [""])[0].rstrip(".")
-    return OSError(f"{type(error).__name__}: {words}" if words else type(error).__name__)
+        return OSError(error.errno, scrubbed(str(error.strerror)))  # of the class that fits the number
+    words = scrubbed((str(error).splitlines() or [""])[0].rstrip("."))
+    said = f"{type(error).__name__}: {words}" if words else type(error).__name__
+    refused = isinstance(error, PermissionError) or getattr(error, "status", 0) in (401, 403)
+    return PermissionError(errno.EACCES, said) if refused else OSError(errno.EIO, said)
 
 
 @contextmanager
@@ -268,12 +357,18 @@ def _is_web(head: str) -> bool:
     return head.rpartition("::")[2].lower() in ("http://", "https://")
 
 
-def _size(fs: Any, info: Mapping[str, Any]) -> int:
-    """Bytes; 0 where a server does not tell, and then the file is one task that counts for nothing in a total."""
+def _state(fs: Any, info: Mapping[str, Any]) -> State:
+    """Of a listing; what a listing does not have is asked for. A size of 0 counts for nothing in a total."""
+    if info.get("size") is None:
+        asked: Mapping[str, Any] | None = _patiently_asked(partial(_info, fs, str(info["name"])), None)
+        info = asked or info
     size = info.get("size")
-    if size is None:
-        size = (_info(fs, str(info["name"])) or {}).get("size")
-    return int(size or 0)
+    key = next((key for key in _VERSIONS if info.get(key)), None)
+    if key is None:
+        return State(int(size or 0), -1)
+    value = info[key].timestamp() if hasattr(info[key], "timestamp") else info[key]  # a listing may have the number
+    said = hashlib.blake2b(f"{key}={value}".encode(), digest_size=8).digest()
+    return State(int(size or 0), int.from_bytes(said, "little") >> 1)
 
 
 def spelled_out(pattern: str) -> list[str]:
@@ -288,7 +383,7 @@ def spelled_out(pattern: str) -> list[str]:
 def _chosen(folder: str, fs: Any, root: str, pattern: str | None, rules: Mapping[str, Any]) -> Found | None:
     """List what lies under `folder`, and let the rules of a walk choose and order it."""
     root = root.rstrip("/")
-    listed = _listing(fs, root, pattern)
+    listed = _patiently_asked(lambda: _listing(fs, root, pattern), None)
     if not listed:
         return None
     inside = {path.removeprefix(root).lstrip("/"): info for path, info in listed.items()}
@@ -296,17 +391,23 @@ def _chosen(folder: str, fs: Any, root: str, pattern: str | None, rules: Mapping
     ignores: list[tuple[str, bytes]] = []
     if rules["gitignore"]:
         wanted = [name for name in names if name.rpartition("/")[2] == ".gitignore"]
-        ignores = [(name.rpartition("/")[0], fs.cat_file(f"{root}/{name}")) for name in wanted]
+        for name in wanted:
+            if (size := _state(fs, inside[name]).size) > _GITIGNORE_BYTES:
+                raise SourceError(
+                    f"{folder.rstrip('/')}/{name}: cannot be read: larger than {_GITIGNORE_BYTES} bytes ({size:,}), "
+                    "expected a list of patterns. Correct it, or pass --no-gitignore."
+                )
+            ignores.append((name.rpartition("/")[0], _patiently_asked(partial(fs.cat_file, f"{root}/{name}"), None)))
     known = [int(info.get("size") or 0) for info in inside.values()]
     above, out = folder.rstrip("/") + "/", rules["out"] or ""
     rules = {**rules, "out": out.rstrip("/").removeprefix(above) if out.startswith(above) else None}
-    paths, sizes, left_out, _, excluded_by = walk_listing(names, known, ignores, only=pattern, **rules)
+    paths, _, left_out, _, excluded_by = walk_listing(names, known, ignores, only=pattern, **rules)
     head, start, tail = url_parts(folder)
     start = start.rstrip("/")
     urls = [f"{head}{start}{'/' if start else ''}{path}{tail}" for path in paths]
     # Only now, and only of files that are wanted: on the web a size is a request.
-    sizes = [size or _size(fs, inside[path]) for path, size in zip(paths, sizes, strict=True)]
-    return Found(urls, sizes, left_out, is_file=False, excluded_by=tuple(excluded_by))
+    found = [_state(fs, inside[path]) for path in paths]
+    return Found(urls, [*paths], found, left_out, is_file=False, excluded_by=tuple(excluded_by))
 
 
 def _listing(fs: Any, root: str, pattern: str | None) -> dict[str, dict[str, Any]]:

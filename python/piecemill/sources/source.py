@@ -15,6 +15,7 @@ from piecemill.sources.documents import Documents, Skipped, Tally
 from piecemill.sources.items import read_items
 from piecemill.sources.packing import BLOCK_BYTES, MAX_FILE_BYTES, BadDocument, Packer, Reading
 from piecemill.sources.remote import Storage, is_glob, is_url, is_web
+from piecemill.sources.secrets import hide
 from piecemill.sources.tasks import File, Task, kind_of, plan, reader_of
 
 _LOOKED_AT = 64
@@ -52,6 +53,13 @@ def open_source(
     """
     if isinstance(source, Source):
         return source
+    if isinstance(source, str | PathLike):
+        sources: Sequence[str | PathLike[str]] | None = [source]
+    else:
+        sources = _as_paths(source)
+    storage = dict(storage_options or {})
+    if sources is not None:
+        sources, storage = hide(sources, storage)
     reading = Reading(
         field=field,
         separator=separator,
@@ -59,14 +67,10 @@ def open_source(
         block_bytes=block_bytes,
         on_bad_document=on_bad_document,
         group=group,
-        storage=dict(storage_options or {}),
+        storage=storage,
     )
     if isinstance(include, str) or isinstance(exclude, str):
         raise SourceError("include and exclude: found a string, expected a list of patterns such as ['*.py'].")
-    if isinstance(source, str | PathLike):
-        sources: Sequence[str | PathLike[str]] | None = [source]
-    else:
-        sources = _as_paths(source)
     if sources is None:
         return _in_memory(source, reading)
     wanted = Wanted(include=tuple(include), exclude=tuple(exclude), gitignore=gitignore, hidden=hidden)

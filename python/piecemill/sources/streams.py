@@ -8,15 +8,18 @@ Start with `ByteStream`.
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO, Protocol
 
 CHUNK_BYTES = 1024 * 1024
 """How much of an unpacked file is read at a time."""
 
 _GZIP_BYTES = 1024 * 1024
-# zstd cannot be told how much to unpack at a time, so it gets little: 64 KiB of usual text give under 1 MiB.
 _ZSTD_BYTES = 64 * 1024
+# zstd cannot be told how much to unpack at a time, so it gets a few blocks, each of which gives at most 128 KiB.
+_ZSTD_BLOCKS = 8
+_ZSTD_WINDOW = 2**27
+"The largest window, as of the `zstd` command: 128 MiB. It is held while a frame is read."
 
 BOM = b"\xef\xbb\xbf"
 
@@ -99,23 +102,87 @@ class ByteStream:
         """Frames one after another; skippable ones unpack to nothing."""
         import zstandard
 
-        # Windows up to 2 GiB, as `zstd --long=31` makes them.
-        unpacker = zstandard.ZstdDecompressor(max_window_size=2**31)
+        unpacker = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
         frame: _Unpacker | None = None
-        for packed in self._raw(_ZSTD_BYTES):
-            while packed:
-                frame = frame or unpacker.decompressobj()
-                try:
-                    part = frame.decompress(packed)
-                except zstandard.ZstdError as error:
-                    raise BrokenStream(f"broken zstd near byte {self.consumed - len(packed)}: {error}") from None
-                if part:
-                    yield part
-                packed = b""
-                if frame.eof:
-                    packed, frame = frame.unused_data, None
+        blocks = _ZstdBlocks()
+        for chunk in self._raw(_ZSTD_BYTES):
+            for packed in blocks.cut(chunk):
+                while packed:
+                    frame = frame or unpacker.decompressobj()
+                    try:
+                        part = frame.decompress(packed)
+                    except zstandard.ZstdError as error:
+                        raise BrokenStream(f"broken zstd near byte {self.consumed - len(packed)}: {error}") from None
+                    if part:
+                        yield part
+                    packed = b""
+                    if frame.eof:
+                        packed, frame = frame.unused_data, None
         if frame is not None or not self.consumed:
             raise BrokenStream(f"truncated zstd: the file ends at byte {self.consumed}, inside the packed stream")
+
+
+class _ZstdBlocks:
+    """Cuts a zstd stream after every few blocks, wherever the chunks of it end (RFC 8878, section 3.1).
+
+    A stream that is none is not cut further: the decoder has the words for what is wrong with it.
+    """
+
+    def __init__(self) -> None:
+        self._head, self._want = bytearray(), 4
+        self._parse: Callable[[bytes], None] = self._magic
+        self._pass = self._blocks = 0
+        self._descriptor = 0
+
+    def cut(self, chunk: bytes) -> Iterator[bytes]:
+        """The chunk in parts of at most `_ZSTD_BLOCKS` blocks each."""
+        start = at = 0
+        while at < len(chunk) and self._want:
+            passed = min(self._pass, len(chunk) - at)
+            at, self._pass = at + passed, self._pass - passed
+            if self._pass:
+                break
+            more = chunk[at : at + self._want - len(self._head)]
+            self._head += more
+            at += len(more)
+            if len(self._head) == self._want:
+                head, self._head = bytes(self._head), bytearray()
+                self._parse(head)
+                if self._blocks == _ZSTD_BLOCKS:
+                    yield chunk[start:at]
+                    start, self._blocks = at, 0
+        yield chunk[start:]
+
+    def _next(self, parse: Callable[[bytes], None], want: int) -> None:
+        self._parse, self._want = parse, want
+
+    def _magic(self, head: bytes) -> None:
+        number = int.from_bytes(head, "little")
+        if number == 0xFD2FB528:
+            self._next(self._frame, 1)
+        elif number >> 4 == 0x184D2A5:
+            self._next(self._skippable, 4)
+        else:
+            self._want = 0
+
+    def _skippable(self, head: bytes) -> None:
+        self._pass = int.from_bytes(head, "little")
+        self._next(self._magic, 4)
+
+    def _frame(self, head: bytes) -> None:
+        self._descriptor = head[0]
+        single = head[0] >> 5 & 1
+        content = (single, 2, 4, 8)[head[0] >> 6]
+        self._pass = (1 - single) + (0, 1, 2, 4)[head[0] & 3] + content
+        self._next(self._block, 3)
+
+    def _block(self, head: bytes) -> None:
+        number = int.from_bytes(head, "little")
+        self._blocks += 1
+        self._pass = 1 if number >> 1 & 3 == 1 else number >> 3
+        if number & 1:
+            self._pass += 4 if self._descriptor >> 2 & 1 else 0
+            self._next(self._magic, 4)
 
 
 class _Unpacker(Protocol):

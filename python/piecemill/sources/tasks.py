@@ -51,6 +51,8 @@ class File(NamedTuple):
     named: bool
     inside: str = ""
     "Its path from the folder that was walked; its name, if it was named."
+    version: int = -1
+    "Of a URL, a hash of its ETag, generation or time of change; -1 if the server tells none."
 
 
 @dataclass(frozen=True, slots=True)

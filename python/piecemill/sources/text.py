@@ -16,6 +16,7 @@ import numpy as np
 from piecemill._core import invalid_documents, read_texts
 from piecemill.sources.documents import Documents, Place
 from piecemill.sources.packing import Packer, Reading
+from piecemill.sources.patience import about_the_file, patiently, stopped_by
 from piecemill.sources.remote import fetch, is_url, open_bytes
 from piecemill.sources.streams import BOM, BrokenStream, ByteStream
 from piecemill.sources.tasks import Task, grouped
@@ -45,14 +46,22 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
 def _add_files(task: Task, numbers: range, packer: Packer) -> None:
     paths = task.paths[numbers.start : numbers.stop]
     if is_url(paths[0]):
-        for number, content in zip(numbers, fetch(paths, packer.reading.storage), strict=True):
+        try:
+            contents = fetch(paths, task.sizes[numbers.start : numbers.stop], packer.reading.storage)
+        except OSError as error:
+            raise stopped_by(error.filename or paths[0], error) from None
+        for number, content in zip(numbers, contents, strict=True):
             if isinstance(content, OSError):
                 packer.bad(task.paths[number], failure(content))
             else:
                 _add_text(task, number, content, packer)
         return
     sizes = task.sizes[numbers.start : numbers.stop]
-    (data, ends, origins, empty, (listed, count)), binary = read_texts(paths, sizes, task.named)
+    try:
+        found = patiently(lambda: read_texts(paths, sizes, task.named))
+    except OSError as error:
+        raise stopped_by(error.filename or paths[0], error) from None
+    (data, ends, origins, empty, (listed, count)), binary = found
     packer.bad_many([(paths[number], reason) for number, reason in listed], count)
     packer.left_out("empty", empty)
     packer.left_out("binary", binary)
@@ -64,7 +73,7 @@ def _add_packed(task: Task, packer: Packer) -> None:
     """A packed file is one document, so a break anywhere spoils all of it."""
     path, whole = task.paths[0], bytearray()  # it grows in place
     try:
-        with open_bytes(path, packer.reading.storage) as file:
+        with open_bytes(path, packer.reading.storage, task.sizes[0]) as file:
             for chunk in ByteStream(file, task.packing):
                 if not whole and is_binary(chunk):
                     return refuse_binary(path, task, packer)
@@ -73,7 +82,7 @@ def _add_packed(task: Task, packer: Packer) -> None:
                 if not task.named and len(whole) > packer.reading.max_file_bytes:
                     return packer.left_out("oversized")
     except (OSError, BrokenStream) as error:
-        return packer.bad(path, failure(error))
+        return packer.bad(path, failure(error, path))
     _add_text(task, 0, whole, packer)
 
 
@@ -106,6 +115,8 @@ def refuse_binary(path: str, task: Task, packer: Packer) -> None:
         packer.left_out("binary")
 
 
-def failure(error: OSError | BrokenStream) -> str:
-    """Why a file cannot be read."""
+def failure(error: OSError | BrokenStream, path: str = "") -> str:
+    """Why a file cannot be read; an error that is not the file's is raised, as one that stops the run."""
+    if isinstance(error, OSError) and not about_the_file(error):
+        raise stopped_by(path, error) from None
     return str(error) if isinstance(error, BrokenStream) else f"cannot be read: {error.strerror or error}"

@@ -6,6 +6,7 @@ A setting that would change ids and that no engine carries out is an error, neve
 import gzip
 import hashlib
 import json
+import zlib
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers import hub
+from piecemill.tokenizers.malformed import BROKEN, check_ids, malformed
 from piecemill.tokenizers.models import Model
 from piecemill.tokenizers.models.byte_bpe import NotPlain, byte_bpe
 from piecemill.tokenizers.models.byte_level import CHARACTERS
@@ -48,18 +50,27 @@ def load_tokenizer(
     vocab.json with merges.txt (gpt2, and the entries that no merge makes, unless given).
     """
     file = _file_of(spec)
+    with malformed(file):
+        model = _model_of(file, spec, split, special_tokens)
+        check_ids(file, model.special_tokens)
+        _ = model.declared, model.parse_refused()  # read now: nothing of a file is found to be broken later
+        return Tokenizer(model, engine=engine)
+
+
+def _model_of(
+    file: Path, spec: str | PathLike[str], split: str | None, special_tokens: Mapping[str, int] | None
+) -> Model:
     ending = Path(file.name.removesuffix(".gz")).suffix
     if ending == ".tiktoken":
-        return Tokenizer(_ranks(file, split, special_tokens), engine=engine)
+        return _ranks(file, split, special_tokens)
     if file.name in (_VOCAB, _MERGES):
-        return Tokenizer(_vocab_and_merges(file.parent, split, special_tokens), engine=engine)
+        return _vocab_and_merges(file.parent, split, special_tokens)
     if split is not None or special_tokens is not None:
         raise TokenizerError(
             f"{file}: it has its own split and special tokens; split= and special_tokens= are for .tiktoken files and "
             "for vocab.json with merges.txt."
         )
-    model = _sentencepiece(file) if ending == ".model" else _tokenizer_json(file, folder=file != Path(spec))
-    return Tokenizer(model, engine=engine)
+    return _sentencepiece(file) if ending == ".model" else _tokenizer_json(file, folder=file != Path(spec))
 
 
 def _file_of(spec: str | PathLike[str]) -> Path:
@@ -100,7 +111,7 @@ def _json_model(data: dict[str, Any], content: bytes, file: Path, training: Mapp
     beside = files_beside(file)
     try:
         return byte_bpe(data, file, training=training, beside=beside)
-    except NotPlain:
+    except (NotPlain, *BROKEN):  # whether it is broken is for HF to say
         return TokenizerJson(content, file, beside)
 
 
@@ -169,7 +180,7 @@ def _ranks(file: Path, split: str | None, special_tokens: Mapping[str, int] | No
 def _parsed(content: bytes, file: Path) -> dict[str, Any]:
     try:
         data = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TokenizerError(f"{file}: could not be read as JSON ({error}).") from error
     if not isinstance(data, dict):
         raise TokenizerError(f"{file}: holds a JSON {type(data).__name__}; expected an object.")
@@ -180,5 +191,5 @@ def _content(file: Path) -> bytes:
     try:
         content = file.read_bytes()
         return gzip.decompress(content) if file.suffix == ".gz" else content
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise TokenizerError(f"{file}: could not be read ({error}).") from error

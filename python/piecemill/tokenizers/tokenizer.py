@@ -14,6 +14,7 @@ from piecemill.errors import TokenizerError
 from piecemill.sizes import parse_size
 from piecemill.tokenizers.decoding import Decoding
 from piecemill.tokenizers.engines import Encoded, Engine, Parse, choose, load_engine
+from piecemill.tokenizers.malformed import malformed, panics_named
 from piecemill.tokenizers.models import Model
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
 from piecemill.tokenizers.models.vocabulary import Vocabulary
@@ -196,9 +197,10 @@ class Tokenizer:
     @cached_property
     def engine(self) -> Engine:
         """What encodes: its `name`, `version`, and `why` it was chosen."""
-        if self._chosen is not None:
-            return load_engine(self._model, *self._chosen)
-        return choose(self._model, self._asked)
+        with malformed(self._where):
+            if self._chosen is not None:
+                return load_engine(self._model, *self._chosen)
+            return choose(self._model, self._asked)
 
     @property
     def cache_bytes(self) -> int:
@@ -265,7 +267,13 @@ class Tokenizer:
 
     @cached_property
     def _decoding(self) -> Decoding:
-        return Decoding(self._model)
+        with malformed(self._where):
+            return Decoding(self._model)
+
+    @property
+    def _where(self) -> object:
+        """Its file, for messages."""
+        return getattr(self._model, "file", "tokenizer")
 
     def _encode_flat(
         self,
@@ -285,8 +293,10 @@ class Tokenizer:
         elif threads < 0:
             raise TokenizerError(f"threads={threads}: expected 1 or more, or None for all cores.")
         narrow = self._narrow(dtype, bos, eos)
+        engine = self.engine
         try:
-            return self.engine.encode_flat(data, ends, bos=bos, eos=eos, narrow=narrow, special=parse, threads=threads)
+            with panics_named(self._where):
+                return engine.encode_flat(data, ends, bos=bos, eos=eos, narrow=narrow, special=parse, threads=threads)
         except ValueError:
             check_flat(data, ends)  # says what is wrong with them
             raise

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill._core import resolve_split, split_text
-from piecemill.errors import SplitError, TokenizerError
+from piecemill.errors import PiecemillError, SplitError, TokenizerError
 from piecemill.tokenizers.engines import Encoded, Parse
+from piecemill.tokenizers.malformed import malformed, panics_named
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
 from piecemill.tokenizers.models.ranks import Ranks
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
@@ -56,6 +57,10 @@ class HFEngine:
         self._loaded: dict[frozenset[str], Any] = {}
 
     @property
+    def _where(self) -> object:
+        return getattr(self._model, "file", "tokenizer")
+
+    @property
     def version(self) -> str:
         return version_of("tokenizers")
 
@@ -79,15 +84,24 @@ class HFEngine:
 
     def decode(self, ids: NDArray[Any]) -> str:
         """The text that `ids` stand for, special tokens included."""
-        text: str = self._tokenizer("parse").decode(ids.tolist(), skip_special_tokens=False)
+        tokenizer = self._tokenizer("parse")
+        with malformed(self._where):
+            text: str = tokenizer.decode(ids.tolist(), skip_special_tokens=False)
         return text
 
     def _rows(self, texts: list[str], special: Parse, threads: int) -> list[Any]:
         tokenizer = self._tokenizer(special)
         try:
-            return list(_rows(tokenizer, texts, threads))
+            with panics_named(self._where):
+                return list(_rows(tokenizer, texts, threads))
         except ValueError as error:  # 1.0 says only now that it cannot carry out a split
             raise SplitError(f"HF tokenizers {self.version} cannot encode with this tokenizer: {error}.") from error
+        except PiecemillError:
+            raise
+        except Exception as error:
+            raise TokenizerError(
+                f"{self._where}: HF tokenizers {self.version} cannot encode with this tokenizer: {error}."
+            ) from error
 
     def _tokenizer(self, special: Parse) -> Any:
         tokens = self._model.special_tokens
@@ -98,7 +112,8 @@ class HFEngine:
                 if regex not in DIGITS:
                     check_pattern(regex)
             try:
-                self._loaded[parsed] = _load(self._model.tokenizer_json(parsed))
+                with panics_named(self._where):
+                    self._loaded[parsed] = _load(self._model.tokenizer_json(parsed))
             except Exception as error:
                 where = f"{self._model.file}: " if isinstance(self._model, TokenizerJson) else ""
                 raise TokenizerError(f"{where}HF tokenizers {self.version} refused it: {error}.") from error

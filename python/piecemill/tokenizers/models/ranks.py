@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from piecemill.errors import TokenizerError
+from piecemill.tokenizers.malformed import check_ids
 from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
 from piecemill.tokenizers.models.byte_level import characters_of
 from piecemill.tokenizers.models.config import END_OF_TEXT
@@ -59,6 +60,8 @@ class Ranks:
 
     def __post_init__(self) -> None:
         _ = self.pattern  # read now, as the ranks are, so that a wrong split or a broken line is an error when loading
+        check_ids(self.file, self.ranks)
+        check_ids(self.file, self.special_tokens)
         taken = frozenset(self.ranks.values())
         for text, i in self.special_tokens.items():
             if not text or i < 0 or i in taken:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.errors import TokenizerError
+from piecemill.tokenizers.malformed import BROKEN, check_ids
 from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
 from piecemill.tokenizers.models.byte_bpe import merge_pairs
 from piecemill.tokenizers.models.byte_level import CHARACTERS, bytes_of, characters_of
@@ -51,8 +52,10 @@ class TokenizerJson:
                 "Set it to null in a copy of the file: dropout belongs to a training loop."
             )
         try:
-            _ = self.vocab_size
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            check_ids(self.file, self.vocab)
+            _ = self.vocab_size, self.special_tokens
+            _refuse_cut_letters(self.file, model)
+        except BROKEN as error:
             raise TokenizerError(
                 f"{self.file}: its vocabulary or added tokens cannot be read ({error!r}); expected a tokenizer.json of "
                 "HF tokenizers."
@@ -172,6 +175,20 @@ class TokenizerJson:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"content": self.content, "file": self.file, "beside": self.beside}
+
+
+def _refuse_cut_letters(file: Path, model: Mapping[str, Any]) -> None:
+    """TokenizerError for merges on which HF 0.2x ends the process: it cuts the prefix off the second by bytes."""
+    prefix = model.get("continuing_subword_prefix")
+    if model.get("type") not in (None, "BPE") or not isinstance(prefix, str) or not prefix:
+        return
+    for _, right in merge_pairs(model):
+        data = right.encode()
+        if len(data) < len(prefix) or (len(data) > len(prefix) and data[len(prefix)] & 0xC0 == 0x80):
+            raise TokenizerError(
+                f"{file}: the merge with {right!r:.40} has no room for continuing_subword_prefix {prefix!r:.40}; "
+                "expected the prefix before the second token of every merge."
+            )
 
 
 def added_ids(vocab: Mapping[str, int], added: Iterable[str]) -> dict[str, int]:

@@ -1,0 +1,72 @@
+"""Malformed tokenizer files: whatever reading one raises becomes a TokenizerError that names the file.
+
+A tokenizer file is made of nested values of any type; checking each where it is used would hide what the code does.
+Libraries in Rust panic on some of them, which pyo3 raises as an exception that `except Exception` does not catch.
+
+Start with `malformed`.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from piecemill.errors import PiecemillError, TokenizerError
+
+MOST_IDS = 1 << 24
+"No id is as large as this: tables by id have a place for every id below the largest, whether it exists or not."
+
+BROKEN = (
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
+    RuntimeError,
+    AssertionError,
+)
+"What code that expects another type or value raises."
+
+
+@contextmanager
+def malformed(where: object) -> Iterator[None]:
+    """Turns what a malformed file makes code raise into a TokenizerError that begins with `where`."""
+    try:
+        yield
+    except (PiecemillError, NotImplementedError):
+        raise
+    except BaseException as error:
+        if not isinstance(error, BROKEN) and not is_panic(error):
+            raise
+        said = " ".join(str(error).split())[:200]
+        raise TokenizerError(
+            f"{where}: it is malformed ({type(error).__name__}: {said}); expected a tokenizer file as its library "
+            "writes it. Restore it, or download it again."
+        ) from error
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether an exception is a panic of a library written in Rust; the class cannot be imported."""
+    return type(error).__name__ == "PanicException"
+
+
+@contextmanager
+def panics_named(where: object) -> Iterator[None]:
+    """Turns a panic of a library, and nothing else, into a TokenizerError that begins with `where`."""
+    try:
+        yield
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        said = " ".join(str(error).split())[:200]
+        raise TokenizerError(f"{where}: the library that reads it panicked ({said}); it is malformed.") from error
+
+
+def check_ids(where: Path, ids: Mapping[str, int] | Mapping[bytes, int]) -> None:
+    """TokenizerError if an id is no number from 0 to `MOST_IDS`."""
+    for token, i in ids.items():
+        if type(i) is not int or not 0 <= i < MOST_IDS:
+            raise TokenizerError(
+                f"{where}: the id of {token!r:.60} is {i!r:.40}; expected a whole number from 0 to {MOST_IDS - 1:,}."
+            )

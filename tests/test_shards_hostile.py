@@ -1,0 +1,200 @@
+"""Prepared folders that somebody changed: reading, showing and exporting end in words, and check misses none."""
+
+import json
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from corpora import small_tokenizer, texts
+from piecemill import open_shards
+from piecemill.errors import LoadError, PiecemillError, PlanError
+from piecemill.files import LocalPlace
+from piecemill.loading import batches
+from piecemill.preparing.selection import Splits
+from piecemill.shards.check import check_shards
+from piecemill.shards.manifest import ENTRIES, Entry, whole_entries
+from prepared import TALLY, prepare_folder
+
+FUZZ = r"""
+import copy, json, os, random, resource, shutil, sys
+from pathlib import Path
+import numpy as np
+import piecemill as pm
+from piecemill.errors import PiecemillError
+from piecemill.loading import batches
+from piecemill.shards import show
+from piecemill.shards.check import check_shards
+from piecemill.shards.export import ExportPlan, export
+
+base, seed, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+rng = random.Random(seed)
+VALUES = [None, True, 0, -1, 2**31, 2**62, 2**63, 10**30, 1.5, float("nan"), "", "x", "../../etc", "/etc/passwd",
+          "\x00", "\ud800", [], {}, [1], {"a": 1}, "0" * 16]
+
+def nodes(data, path=()):
+    if path:
+        yield path
+    keys = data if isinstance(data, dict) else range(len(data)) if isinstance(data, list) else ()
+    for key in keys:
+        yield from nodes(data[key], (*path, key))
+
+def at(data, path):
+    for key in path:
+        data = data[key]
+    return data
+
+def changed(data):
+    path = rng.choice(list(nodes(data)))
+    parent, how = at(data, path[:-1]), rng.random()
+    if how < 0.7: parent[path[-1]] = copy.deepcopy(rng.choice(VALUES))
+    elif how < 0.85: del parent[path[-1]]
+    else: parent[path[-1]] = copy.deepcopy(at(data, rng.choice(list(nodes(data)))))
+    return json.dumps(data)
+
+def mutate(folder):
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    how = rng.random()
+    if how < 0.45:
+        texts = [path for path in files if path.suffix in (".json", ".jsonl") and path.parent.name != "tokenizer"]
+        path = rng.choice(texts)
+        lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
+        number = rng.randrange(len(lines))
+        lines[number] = changed(json.loads(lines[number])) if rng.random() < 0.85 else "[" * 50_000
+        path.write_text("\n".join(lines) + "\n")
+    elif how < 0.8:
+        path = rng.choice([path for path in files if path.suffix == ".npy"])
+        data, how = bytearray(path.read_bytes()), rng.random()
+        if how < 0.4: data[rng.randrange(min(256, len(data)))] ^= 1 << rng.randrange(8)
+        elif how < 0.6: data[rng.randrange(len(data))] = rng.randrange(256)
+        elif how < 0.7: del data[rng.randrange(len(data)) :]
+        elif how < 0.8: data += bytes(rng.randrange(1, 40))
+        elif "ends" in path.name:
+            ends = np.frombuffer(bytes(data[128:]), np.int64).copy()
+            ends[rng.randrange(len(ends))] = rng.choice([-1, 0, 2**62, 2**63 - 1, -(2**63)])
+            data = data[:128] + ends.tobytes()
+        else: data[128:132] = b"\xff" * 4
+        path.write_bytes(bytes(data))
+    else:
+        path = rng.choice(files)
+        path.unlink()
+        if how > 0.85: path.mkdir()
+        elif how > 0.9: path.symlink_to("/etc/passwd")
+    return str(path.relative_to(folder))
+
+def fed(folder):
+    with batches(pm.open_shards(folder, "train"), window=32, batch_size=4, epochs=1, seed=1, threads=0) as feed:
+        for _ in feed:
+            pass
+
+ACTS = {
+    "read": lambda folder: [[row.tolist() for row in pm.open_shards(folder, split)] for split in ("train", "val")],
+    "batches": fed,
+    "show": lambda folder: show.as_text(show.describe(folder)),
+    "parquet": lambda folder: export(folder, base / "out", ExportPlan(to="parquet", window=16)),
+    "jsonl": lambda folder: export(folder, base / "out", ExportPlan(to="jsonl", window=16)),
+    "megatron": lambda folder: export(folder, base / "out", ExportPlan(to="megatron")),
+}
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+for number in range(count):
+    folder = base / "changed"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(base / "whole", folder)
+    what = mutate(folder)
+    for name in ("read", "batches", rng.choice(["show", "parquet", "jsonl", "megatron"])):
+        (base / "last").write_text(f"{seed} {number} {what} {name}")
+        shutil.rmtree(base / "out", ignore_errors=True)
+        try:
+            ACTS[name](folder)
+        except PiecemillError:
+            pass
+    (base / "last").write_text(f"{seed} {number} {what} check")
+    same = {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == {
+        p.name: p.read_bytes() for p in (base / "whole").rglob("*") if p.is_file()}
+    assert same or not check_shards(folder, sample=20).sound, "check missed it"
+print("done")
+"""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("hostile")
+    documents = texts(60)
+    prepare_folder(folder / "whole", {"train": documents[:40], "val": documents[40:]}, small_tokenizer())
+    return folder
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_folder_that_was_changed_anywhere_ends_in_words_and_check_misses_none(whole, seed):
+    made = subprocess.run(
+        [sys.executable, "-c", FUZZ, str(whole), str(seed), "80"], capture_output=True, text=True, timeout=300
+    )
+    assert (made.returncode, made.stdout) == (0, "done\n"), (whole / "last").read_text() + made.stderr[-3000:]
+
+
+def test_every_bit_of_a_header_that_flips_is_a_shard_error(whole, tmp_path):
+    shards = open_shards(whole / "whole", "train")
+    for kind in ("tokens", "ends", "documents"):
+        path = shards.path(shards.entries[0], kind)
+        content = path.read_bytes()
+        try:
+            for bit in range(0, (256 if kind == "documents" else 128) * 8, 3):
+                changed = bytearray(content)
+                changed[bit // 8] ^= 1 << bit % 8
+                path.write_bytes(bytes(changed))
+                with pytest.raises(PiecemillError, match=str(path)):
+                    open_shards(whole / "whole", "train").array(0, kind)
+        finally:
+            path.write_bytes(content)
+
+
+@pytest.mark.parametrize("state", [None, [], "x", 5, {}])
+def test_a_state_that_is_none_is_refused(whole, state):
+    with batches(open_shards(whole / "whole", "train"), window=16, batch_size=8, seed=1) as feed:
+        with pytest.raises(LoadError, match="state: "):
+            feed.load_state_dict(state)
+        good = feed.state_dict()
+        for samples in (10**30 * 8, -8, 2**62, "8", None, True, 8.0, float("nan")):
+            with pytest.raises(LoadError, match="state: samples="):
+                feed.load_state_dict({**good, "samples": samples})
+
+
+@pytest.mark.parametrize("share", ["1e99999999", "1e-99999999", "inf", "nan", "1/0"])
+def test_a_share_without_end_is_refused_at_once(share):
+    with pytest.raises(PlanError, match="is not a name and a number above 0"):
+        Splits.parse(f"train={share},val=1")
+
+
+def test_counts_beyond_64_bits_are_no_traceback(whole, tmp_path):
+    import shutil
+
+    for name, line in (("brackets", "[" * 50_000), ("count", None)):
+        folder = tmp_path / name
+        shutil.copytree(whole / "whole", folder)
+        path = folder / "train" / "manifest.jsonl"
+        lines = path.read_text().splitlines()
+        lines[0] = line or json.dumps({**json.loads(lines[0]), "documents": 10**30, "tokens": 2**63 - 1})
+        path.write_text("\n".join(lines) + "\n")
+        assert not check_shards(folder).sound
+        with pytest.raises(PiecemillError, match=r"manifest\.jsonl, line 1"):
+            open_shards(folder, "train")
+
+
+def test_reading_the_entries_of_a_run_to_resume_it_holds_a_few_of_them(tmp_path):
+    # Each lists some kilobytes of skipped documents: held whole, they would be more than 20 MB.
+    place = LocalPlace(tmp_path)
+    (tmp_path / ENTRIES).mkdir()
+    tally = {**TALLY, "skipped": [[f"corpus/{n}.txt", "invalid UTF-8"] for n in range(50)]}
+    for task in range(3_000):
+        entry = Entry(task, 0, True, "0" * 16, "byte", tally, {}, {})
+        (tmp_path / entry.name).write_bytes(entry.to_json())
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in whole_entries(place))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert count == 3_000
+    assert peak < 8_000_000
