@@ -428,7 +428,7 @@ def test_progress_has_files_bytes_documents_and_tokens(tok, corpus, tmp_path):
 def run(*args: object) -> subprocess.CompletedProcess[str]:
     code = "import sys; from piecemill.__main__ import main; sys.argv = ['piecemill', *sys.argv[1:]]; main()"
     command = [sys.executable, "-c", code, *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 def test_the_command_prepares_resumes_and_refuses(tok, corpus, tmp_path):

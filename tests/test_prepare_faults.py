@@ -78,7 +78,7 @@ def limited(corpus: Path, tokenizer: Path, out: Path, file_bytes: int) -> subpro
     )
     args = ["prepare", corpus, "--tokenizer", tokenizer, "--out", out, "--block-bytes", "4KiB", "--quiet"]
     command = [sys.executable, "-c", code, *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 def test_a_full_disk_is_an_error_and_with_room_the_run_goes_on(tok, corpus, tmp_path):
