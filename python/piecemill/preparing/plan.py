@@ -68,6 +68,8 @@ class PreparePlan(SourceOptions):
 
     def __post_init__(self) -> None:
         SourceOptions.__post_init__(self)  # not super(): a class with slots is made twice
+        if isinstance(self.splits, dict):  # {"train": 85, "val": 15} says the same as "train=85,val=15"
+            object.__setattr__(self, "splits", ",".join(f"{name}={share}" for name, share in self.splits.items()))
         Splits.parse(self.splits)
         parse_weights(self.weight)
         for name in (*_SIZES, "memory"):
