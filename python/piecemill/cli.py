@@ -7,10 +7,11 @@ Results go to stdout (`--json` for machines), progress and errors to stderr. Exi
 import io
 import sys
 import tomllib
+from collections.abc import Iterator
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 from cyclopts import App, Parameter
 from cyclopts.config import Dict
@@ -34,17 +35,19 @@ def _shown(default: object) -> str | None:
     return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
 
+_STDIN = "<standard input>"  # `-` among the sources, which the parser would take for an option
+
 app = App(
     name="piecemill",
     version=__version__,
+    version_flags=["--version", "-V"],
     help="Turn raw corpora into training batches.",
-    default_parameter=Parameter(negative_iterable=(), show_default=_shown),
+    default_parameter=Parameter(negative_iterable=(), show_default=_shown, consume_multiple=True),
     suppress_keyboard_interrupt=False,
 )
 as_flags(
     TrainPlan,
     special_tokens=Parameter(name=("--special-token", "--special-tokens"), negative="--no-special-tokens"),
-    from_counts=Parameter(consume_multiple=True),
 )
 app.meta.suppress_keyboard_interrupt = False  # what stopped the command is for `__main__` to say
 
@@ -64,7 +67,8 @@ def train(
     Parameters
     ----------
     sources
-        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather.
+        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather; or - for a text on
+        standard input, which --separator cuts into documents.
     out
         Folder for the tokenizer. Without it, and with --save-counts, words are only counted.
     force
@@ -80,7 +84,7 @@ def train(
     from piecemill.training.bpe import count_words, train_bpe
     from piecemill.training.result import as_json, as_text
 
-    source = paths(sources) or None
+    source = read_sources(sources, plan.separator) or None
     if out is None and plan.save_counts is None:
         raise PlanError("--out is missing: name the folder for the tokenizer (or --save-counts to only count).")
     if out is not None:
@@ -117,7 +121,8 @@ def prepare(
     Parameters
     ----------
     sources
-        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather.
+        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather; or - for a text on
+        standard input, which --separator cuts into documents.
     tokenizer
         A folder saved by `piecemill train`, a tokenizer.json, .model or .tiktoken file, or a Hugging Face hub id.
     engine
@@ -139,7 +144,9 @@ def prepare(
         raise PlanError("no source was given: name folders, files or globs.")
     loaded = load_tokenizer(tokenizer, engine=engine, split=tokenizer_split)
     with Display(quiet=quiet) as display:
-        summary = run(paths(sources), loaded, out=out, plan=plan, on_progress=display, **asdict(where))
+        summary = run(
+            read_sources(sources, plan.separator), loaded, out=out, plan=plan, on_progress=display, **asdict(where)
+        )
     print_result(summary.as_json() if json else summary.as_text())
 
 
@@ -210,6 +217,27 @@ def paths(sources: tuple[str, ...]) -> list[PathLike[str]]:
     return [Url(name) if is_url(name) else Path(name) for name in sources]
 
 
+def read_sources(sources: tuple[str, ...], separator: str | None) -> list[PathLike[str]] | Iterator[bytes]:
+    """Sources as paths; of the text on standard input, its documents."""
+    if _STDIN not in sources:
+        return paths(sources)
+    if len(sources) > 1:
+        raise PlanError("-: standard input is the only source where it is named; name files beside it in another run.")
+    return _cut(sys.stdin.buffer, separator)
+
+
+def _cut(stream: BinaryIO, separator: str | None) -> Iterator[bytes]:
+    """The documents of a stream of text: one, or several with `separator` between them."""
+    if not separator:
+        yield stream.read()
+        return
+    cut, rest = separator.encode(), b""
+    while chunk := stream.read(1 << 20):
+        *whole, rest = (rest + chunk).split(cut)
+        yield from whole
+    yield rest
+
+
 @app.meta.default
 def _with_config(
     *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)], config: Path | None = None
@@ -223,7 +251,7 @@ def _with_config(
     """
     if config is not None:
         app.config = (Dict(_options(config), source=str(config), use_commands_as_keys=False),)
-    app(tokens)
+    app([_STDIN if word == "-" else word for word in tokens])
 
 
 def _options(path: Path) -> dict[str, Any]:
@@ -243,14 +271,20 @@ def run() -> None:
     """Runs the command of `sys.argv`: errors in one line, and the exit code that says what happened."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr has it: a file name need not be Unicode
+    words = sys.argv[1:]
+    if words and not words[0].startswith("-") and words[0] not in app:
+        words = words[:1]  # not even help: there is no such command
     try:
-        app.meta()
+        app.meta(words)
     except (PlanError, SplitError) as error:
         _fail(error, 2)
-    except (PiecemillError, OSError) as error:
+    except PiecemillError as error:
         _fail(error, 1)
+    except OSError as error:
+        names = " and ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
+        _fail(f"{names}: {error.strerror}." if names and error.strerror else error.strerror or error, 1)
 
 
-def _fail(error: Exception, code: int) -> None:
+def _fail(error: Exception | str, code: int) -> None:
     sys.stderr.write(f"piecemill: {error}\n")
     sys.exit(code)

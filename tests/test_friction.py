@@ -1,0 +1,191 @@
+"""Small things that stop a new user: each of these was met by one."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import command
+import piecemill
+from command import environment
+from corpora import write_jsonl
+from piecemill.errors import LoadError, PlanError, TokenizerError
+
+TEXT = "the cat sat on the mat, and the other cat sat on the other mat.\n" * 40
+
+
+def run(*words, given=None, cwd=None):
+    """The command, with something on standard input."""
+    call = [command.PIECEMILL, *map(str, words)]
+    return subprocess.run(call, input=given, cwd=cwd, env=environment(), capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def tok(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer") / "tok"
+    piecemill.train_bpe([TEXT], vocab_size=280).save(folder)
+    return folder
+
+
+# The command line
+
+
+def test_the_version_has_a_short_flag():
+    assert run("-V").stdout == run("--version").stdout == f"{piecemill.__version__}\n"
+
+
+def test_help_of_a_command_that_is_none_is_an_error():
+    done = run("encoed", "--help")
+    assert done.returncode != 0
+    assert "encoed" in done.stdout + done.stderr
+
+
+def test_a_flag_takes_several_values(tmp_path):
+    (tmp_path / "a.txt").write_text(TEXT)
+    words = ("--special-token", "<a>", "<b>", "--vocab-size", 300, "--out", tmp_path / "tok", "--quiet")
+    done = run("train", tmp_path / "a.txt", *words)
+    assert done.returncode == 0, done.stderr
+    tokenizer = piecemill.load_tokenizer(tmp_path / "tok")
+    assert tokenizer.special_tokens == {"<a>": 0, "<b>": 1}
+
+
+def test_a_dash_is_standard_input(tmp_path, tok):
+    done = run("train", "-", "--vocab-size", 280, "--out", tmp_path / "tok", "--quiet", given=TEXT)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "tok/tokenizer.json").read_bytes() == (tok / "tokenizer.json").read_bytes()
+    words = ("prepare", "-", "--tokenizer", tok, "--out", tmp_path / "shards", "--json", "--quiet")
+    done = run(*words, "--separator", r"\x3b\u003b", given="one;;two;;;three")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["documents"] == 3
+    done = run("train", "-", tmp_path, "--out", tmp_path / "none")
+    assert done.returncode == 2
+    assert "standard input is the only source" in done.stderr
+
+
+def test_an_error_of_the_system_names_the_file_and_no_number(tmp_path, tok):
+    (tmp_path / "afile").write_text("")
+    write_jsonl(tmp_path / "a.jsonl", ["one two"] * 9)
+    assert run("prepare", tmp_path / "a.jsonl", "--tokenizer", tok, "--out", tmp_path / "shards").returncode == 0
+    for words in (
+        ("prepare", tmp_path / "a.jsonl", "--tokenizer", tok, "--out", tmp_path / "afile"),
+        ("export", tmp_path / "shards", "--window", 2, "--out", tmp_path / "afile"),
+        (
+            "pretrain",
+            tmp_path / "shards",
+            "--out",
+            tmp_path / "afile",
+            "--split",
+            "all",
+            "--val-split",
+            "all",
+            "--window",
+            4,
+        ),
+    ):
+        done = run(*words)
+        assert done.returncode in (1, 2)
+        assert "afile" in done.stderr.splitlines()[-1]
+        assert "Errno" not in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+# The Python surface
+
+
+def test_the_package_lists_its_verbs():
+    code = "import piecemill; print(*dir(piecemill))"
+    listed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert listed == sorted(piecemill.__all__)
+
+
+def test_a_wrong_argument_is_an_error_of_ours(rows, tok, tmp_path):
+    from tokenizers import Tokenizer
+    from tokenizers.models import BPE
+
+    from piecemill.loading import Windows, batches, mix
+    from piecemill.loading.torch import BatchDataset
+    from piecemill.loading.torch import batches as tensors
+
+    with pytest.raises(PlanError, match=r"'shards/': a path; expected rows, such as piecemill.open_shards\('shards/'"):
+        batches("shards/")
+    with pytest.raises(PlanError, match="rows: found NoneType; expected rows"):
+        tensors(None)
+    with pytest.raises(PlanError, match="unknown option 'batch_sise'; did you mean 'batch_size'"):
+        next(iter(BatchDataset(rows, batch_sise=16)))
+    with pytest.raises(PlanError, match="unknown option 'overlaps'; did you mean 'overlap'"):
+        Windows(rows, overlaps=16)
+    with pytest.raises(PlanError, match="mix: found dict; expected pairs of rows and a share"):
+        mix({"a": rows})
+    with pytest.raises(PlanError, match=r"mix: found .* among the parts; expected pairs"):
+        mix([rows, rows])
+    with pytest.raises(TokenizerError, match=r"found tokenizers\.Tokenizer; expected a folder"):
+        piecemill.prepare(["a"], Tokenizer(BPE()), out=tmp_path / "x")
+    with pytest.raises(PlanError, match=r"splits=90: expected something like 'train=85"):
+        piecemill.prepare(["a"], tok, out=tmp_path / "x", splits=90)
+
+
+def test_splits_may_be_a_dict(tok, tmp_path):
+    texts = [f"text number {n}" for n in range(50)]
+    piecemill.prepare(texts, tok, out=tmp_path / "x", splits={"train": 90, "val": 10})
+    again = piecemill.prepare(texts, tok, out=tmp_path / "x", splits="train=90,val=10")
+    assert again.complete_before
+
+
+# Loading
+
+
+@pytest.fixture(scope="module")
+def rows(tok, tmp_path_factory):
+    out = tmp_path_factory.mktemp("rows") / "shards"
+    piecemill.prepare([f"text number {n}, and another one" for n in range(200)], tok, out=out)
+    return piecemill.open_shards(out, "all")
+
+
+def test_a_batch_of_a_mixture_says_which_part_each_row_is_from(rows, tok, tmp_path):
+    from piecemill.loading import batches, mix
+
+    piecemill.prepare(["zzzzzzzzz"] * 50, tok, out=tmp_path / "z")
+    other = piecemill.open_shards(tmp_path / "z", "all")
+    z = piecemill.load_tokenizer(tok).encode("z")[0]
+    seen = []
+    for batch in batches(mix([(rows, 1), (other, 1)]), window=4, batch_size=5, epochs=1, seed=3):
+        assert batch["part"].shape == (len(batch["input_ids"]),)
+        for part, row in zip(batch["part"].tolist(), batch["input_ids"], strict=True):
+            assert (z in row) == (part == 1)
+            seen.append(part)
+    assert set(seen) == {0, 1}
+    assert "part" not in next(batches(rows, window=4))
+
+
+def test_the_global_batch_may_change_when_asked_for(rows):
+    from piecemill.loading import batches
+
+    def sample(batch):
+        return [tuple(row) for row in batch["input_ids"].tolist()]
+
+    options = {"window": 4, "seed": 1, "epochs": 2}
+    straight = [row for batch in batches(rows, batch_size=1, **options) for row in sample(batch)]
+    first = batches(rows, batch_size=6, **options)
+    found = [row for _ in range(3) for row in sample(next(first))]
+    second = batches(rows, batch_size=4, **options)
+    with pytest.raises(LoadError, match=r"taken with 6 samples a step.*change_batch=True"):
+        second.load_state_dict(first.state_dict())
+    second.load_state_dict(first.state_dict(), change_batch=True)
+    found += [row for _ in range(3) for row in sample(next(second))]
+    # A state of a changed loader is one like any other.
+    third = batches(rows, batch_size=4, **options)
+    third.load_state_dict(second.state_dict())
+    assert third.samples == 30
+    found += [row for batch in third for row in sample(batch)]
+    assert found == straight
+
+
+# Tokenizers
+
+
+def test_a_mistyped_name_is_answered_here_before_a_hub_is_asked(tok, monkeypatch):
+    monkeypatch.chdir(tok.parent)
+    monkeypatch.setattr("piecemill.tokenizers.hub.fetch", lambda spec: pytest.fail("asked the hub"))
+    with pytest.raises(TokenizerError, match=r"^tokk: no such file or folder; did you mean tok\?"):
+        piecemill.load_tokenizer("tokk")
