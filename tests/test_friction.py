@@ -1,8 +1,10 @@
 """Small things that stop a new user: each of these was met by one."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +12,8 @@ import command
 import piecemill
 from command import environment
 from corpora import write_jsonl
-from piecemill.errors import LoadError, PlanError, TokenizerError
+from piecemill.errors import LoadError, PlanError, SourceError, TokenizerError
+from piecemill.sources import open_source
 
 TEXT = "the cat sat on the mat, and the other cat sat on the other mat.\n" * 40
 
@@ -189,3 +192,62 @@ def test_a_mistyped_name_is_answered_here_before_a_hub_is_asked(tok, monkeypatch
     monkeypatch.setattr("piecemill.tokenizers.hub.fetch", lambda spec: pytest.fail("asked the hub"))
     with pytest.raises(TokenizerError, match=r"^tokk: no such file or folder; did you mean tok\?"):
         piecemill.load_tokenizer("tokk")
+
+
+# Sources
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    for name in ("a", "b"):
+        write_jsonl(tmp_path / f"corpus/{name}.jsonl", [f"text {number} of {name}" for number in range(30)])
+    return tmp_path / "corpus"
+
+
+def test_a_file_is_read_once_whatever_links_lead_to_it(corpus, tmp_path):
+    (tmp_path / "link").symlink_to(corpus)
+    (corpus / "c.jsonl").symlink_to(corpus / "a.jsonl")
+    source = open_source([corpus, tmp_path / "link"])
+    assert [Path(file.path).name for file in source.files] == ["a.jsonl", "b.jsonl"]
+    assert source.left_out["repeated"] == 4
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_the_same_files_by_another_path_are_the_same_source(corpus, tok, tmp_path, monkeypatch, complete):
+    monkeypatch.chdir(tmp_path)
+    piecemill.prepare(Path("corpus"), tok, out=tmp_path / "out")
+    if not complete:
+        (tmp_path / "out/stats.json").unlink()
+    for path in (corpus, Path("../") / tmp_path.name / "corpus"):
+        assert piecemill.prepare(path, tok, out=tmp_path / "out").documents == 60
+    other = tmp_path / "other"
+    write_jsonl(other / "a.jsonl", ["x"] * 30)
+    write_jsonl(other / "b.jsonl", ["x"] * 30)
+    with pytest.raises(SourceError, match=r"its source file 1 was corpus/a.jsonl, and is .*other/a.jsonl now"):
+        piecemill.prepare(other, tok, out=tmp_path / "out")
+
+
+@pytest.mark.parametrize("complete", [True, False])
+@pytest.mark.parametrize("pieces", ["1KiB", "256MiB"])
+def test_another_time_is_no_change_and_other_content_of_the_same_size_is(corpus, tok, tmp_path, complete, pieces):
+    options = {"out": tmp_path / "out", "piece_bytes": pieces, "block_bytes": "1KiB"}
+    piecemill.prepare(corpus, tok, **options)
+    if not complete:
+        (tmp_path / "out/stats.json").unlink()
+    os.utime(corpus / "b.jsonl", (1, 1))
+    assert piecemill.prepare(corpus, tok, **options).documents == 60
+    assert piecemill.prepare(corpus, tok, **options).documents == 60
+    content = (corpus / "b.jsonl").read_bytes()
+    (corpus / "b.jsonl").write_bytes(content.replace(b"text 29", b"texT 29"))
+    os.utime(corpus / "b.jsonl", (2, 2))
+    with pytest.raises(SourceError, match=r"b\.jsonl: changed under the run: .* its content is another"):
+        piecemill.prepare(corpus, tok, **options)
+
+
+def test_a_folder_in_which_nothing_was_finished_does_not_block(corpus, tok, tmp_path):
+    with pytest.raises(SourceError, match="txt"):
+        piecemill.prepare(corpus, tok, out=tmp_path / "out", field="txt")
+    assert (tmp_path / "out/plan.json").exists()
+    assert piecemill.prepare(corpus, tok, out=tmp_path / "out").documents == 60
+    with pytest.raises(PlanError, match="field"):
+        piecemill.prepare(corpus, tok, out=tmp_path / "out", field="txt")

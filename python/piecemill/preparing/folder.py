@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from piecemill.errors import ShardError
 from piecemill.files import LOCK, SCRATCH, Place, parse_json
 from piecemill.plans import check_same
+from piecemill.preparing.plan import PIECE_DOCUMENTS
 from piecemill.shards.folder import CHANGED, FILES, PLAN, STATS, TIMING, TOKENIZER
 from piecemill.shards.format import VERSION
-from piecemill.shards.manifest import ENTRIES
+from piecemill.shards.manifest import ENTRIES, newest_entries
 from piecemill.sources import Source
-from piecemill.sources.unchanged import changed_times, check_files, check_times, file_lines
+from piecemill.sources.unchanged import changed_times, check_content, check_files, file_lines
 from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.saving import files_of
 
@@ -29,9 +30,12 @@ _OURS = frozenset({PLAN, FILES, STATS, TOKENIZER, LOCK, SCRATCH, CHANGED, TIMING
 
 
 def begin(
-    place: Place, plan: dict[str, Any], source: Source, tokenizer: Tokenizer
+    place: Place, plan: dict[str, Any], source: Source, tokenizer: Tokenizer, *, alone: bool = False
 ) -> Literal["new", "begun", "complete"]:
-    """Begin a run or go on with one; refuses another plan, tokenizer or source, and a folder of someone else."""
+    """Begin a run or go on with one; refuses another plan, tokenizer or source, and a folder of someone else.
+
+    A folder in which no piece was finished is begun anew, where this run is `alone` in it.
+    """
     local = place.local()
     names = set(place.sizes() if local is None else os.listdir(local))
     if PLAN not in names and (foreign := sorted(names - _OURS)):
@@ -39,6 +43,10 @@ def begin(
             f"{place.url}: holds {foreign[0]!r} and was not made by `piecemill prepare`. "
             "Choose an empty or a new folder for --out."
         )
+    if alone and PLAN in names and STATS not in names and not place.sizes(ENTRIES):
+        for name in (FILES, CHANGED, *(f"{TOKENIZER}/{file}" for file in place.sizes(TOKENIZER)), PLAN):
+            place.delete(name)
+        names -= {PLAN, FILES, CHANGED}
     new = PLAN not in names and place.create(PLAN, (json.dumps(plan, indent=2) + "\n").encode())
     if not new:
         _check_begun(place, plan, source, names)
@@ -47,12 +55,16 @@ def begin(
         if name not in saved:
             place.write(f"{TOKENIZER}/{name}", content)
     if CHANGED not in names:
-        buffer = io.BytesIO()
-        np.save(buffer, changed_times(source.files))
-        place.write(CHANGED, buffer.getvalue())
+        place.write(CHANGED, _saved(changed_times(source.files)))
     if FILES not in names:
         place.write(FILES, file_lines(source))
     return "complete" if STATS in names else "new" if new else "begun"
+
+
+def _saved(array: NDArray[np.int64]) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
 
 
 def begun_times(place: Place) -> NDArray[np.int64]:
@@ -87,5 +99,9 @@ def _check_begun(place: Place, plan: dict[str, Any], source: Source, names: set[
     if FILES in names:
         check_files(source, place.read(FILES), place.url)
     check_same(place.url, "source", old.get("source"), plan["source"])
-    if CHANGED in names:
-        check_times(source.files, begun_times(place))
+    if CHANGED in names and source.files:
+        was, piece = begun_times(place), plan["options"]["piece_bytes"]
+        prepared = ((entry.task, entry.content) for entry in newest_entries(place))
+        now = check_content(source, was, lambda: prepared, piece, PIECE_DOCUMENTS)
+        if (now != was).any():
+            place.write(CHANGED, _saved(now))

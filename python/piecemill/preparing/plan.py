@@ -20,6 +20,10 @@ HOW = ("workers", "memory", *NOT_STORED)
 _SIZES = ("min_bytes", "max_bytes", "max_file_bytes", "block_bytes", "piece_bytes")
 
 
+PIECE_DOCUMENTS = 1 << 20
+"A piece ends after so many documents too: tiny ones weigh more by their records than by their text."
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparePlan(SourceOptions):
     """How documents become token shards."""

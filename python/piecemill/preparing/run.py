@@ -111,7 +111,7 @@ class _Run:
         local = getattr(executor, "name", executor) == "local"
         if not opened.files and (part is not None or not local):
             raise PlanError("a source in memory can only be prepared by executor='local', without part: pass files.")
-        state = begin(self.place, self._resolved(opened), opened, self.tokenizer)
+        state = begin(self.place, self._resolved(opened), opened, self.tokenizer, alone=part is None)
         if state == "complete":
             delete_leftovers(self.place)  # a crash may have come between the last two steps
             return Summary.from_stats(self.where, json.loads(self.place.read(STATS)), complete_before=True)

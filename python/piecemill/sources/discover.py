@@ -13,6 +13,7 @@ import re
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from glob import iglob
 from os import PathLike, fspath
 from typing import Any
@@ -49,7 +50,7 @@ class _Findings:
             self.left_out[rule] = self.left_out.get(rule, 0) + count
 
     def add(self, file: File, key: str | None = None) -> None:
-        key = key or os.path.abspath(file.path)
+        key = key or _real_path(file.path)
         if key in self.seen:
             self.count("repeated")
         else:
@@ -60,6 +61,7 @@ class _Findings:
 def discover(sources: Sequence[str | PathLike[str]], wanted: Wanted, reading: Reading) -> tuple[list[File], Tally]:
     """The files of all `sources`, and what was left out; a source that gives no file is an error."""
     findings = _Findings()
+    _real_folder.cache_clear()  # links may have changed since the last call, and so may the current folder
     for source in sources:
         before = len(findings.seen)
         own = _Findings(seen=findings.seen)
@@ -73,6 +75,17 @@ def discover(sources: Sequence[str | PathLike[str]], wanted: Wanted, reading: Re
     listed = tuple(findings.skipped[:LISTED_SKIPS])
     tally = Tally(left_out=findings.left_out, skipped_count=len(findings.skipped), skipped=listed)
     return findings.files, tally
+
+
+def _real_path(path: str) -> str:
+    """The file itself, whatever links lead to it; folders are asked once."""
+    folder, name = os.path.split(path)
+    return os.path.realpath(path) if os.path.islink(path) else os.path.join(_real_folder(folder), name)
+
+
+@lru_cache(maxsize=4096)
+def _real_folder(folder: str) -> str:
+    return os.path.realpath(folder or ".")
 
 
 def exists(source: str) -> bool:

@@ -1,13 +1,19 @@
-"""Is a source still what it was? Which files it had, how large they were, and when each was last changed."""
+"""Is a source still what it was? Which files it had, how large they were, and when each was last changed.
+
+A file with another time is read again: only other content is a change. Paths may be written in another way.
+"""
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
+from piecemill._core import Xxh3, hash_documents
 from piecemill.errors import SourceError
+from piecemill.sources.remote import is_url
 from piecemill.sources.source import Source
 from piecemill.sources.tasks import File, Task
 
@@ -41,7 +47,7 @@ def check_files(source: Source, lines: bytes, where: str) -> None:
     listed, files = [json.loads(line) for line in lines.splitlines()], numbered_files(source)
     differs = "" if len(listed) == len(files) else f"made from {len(listed):,} source files, found {len(files):,} now"
     for number, (was, file) in enumerate(zip(listed, files, strict=False)):
-        if was["path"] != file.path:
+        if not same_path(was["path"], file.path):
             differs = f"its source file {number + 1:,} was {was['path']}, and is {file.path} now"
             break
         if was["bytes"] != file.size and source.files:
@@ -50,11 +56,65 @@ def check_files(source: Source, lines: bytes, where: str) -> None:
         raise SourceError(f"{where}: {differs}. Resuming needs the same files: restore them, or choose another --out.")
 
 
-def check_times(files: Sequence[File], times: NDArray[np.int64]) -> None:
-    """SourceError if one of `files` was written to since `changed_times` gave these."""
-    for file, was, now in zip(files, times, changed_times(files), strict=True):
-        if was != now:
-            raise source_changed(file.path, "it was written to since")
+def same_path(one: str, other: str) -> bool:
+    """Whether two names can be those of one file: both absolute and the same, or one of them ends in the other.
+
+    >>> same_path("../mix/./a.txt", "/data/mix/a.txt"), same_path("mix/a.txt", "/data/max/a.txt")
+    (True, False)
+    """
+    if one == other or is_url(one) or is_url(other):
+        return one == other
+    parts = [[part for part in os.path.normpath(path).split(os.sep) if part not in ("", "..")] for path in (one, other)]
+    length = min(map(len, parts))
+    if os.path.isabs(one) and os.path.isabs(other):
+        return os.path.realpath(one) == os.path.realpath(other)
+    return parts[0][-length:] == parts[1][-length:]
+
+
+def check_content(
+    source: Source,
+    times: NDArray[np.int64],
+    prepared: Callable[[], Iterable[tuple[int, str]]],
+    piece_bytes: int,
+    piece_documents: int,
+) -> NDArray[np.int64]:
+    """The times of the files now; SourceError if one of another time has other content than was prepared.
+
+    `prepared` gives task and content (`piece_contents`) of each piece that was prepared, in order. Only the tasks of
+    files with another time are read; of these, what was not prepared yet need not be the same.
+    """
+    now = changed_times(source.files)
+    changed = np.flatnonzero(now != times)
+    tasks = [task for task in source.tasks if _within(changed, task) is not None] if len(changed) else []
+    contents: dict[int, list[str]] = {task.index: [] for task in tasks}
+    for task_index, content in prepared() if tasks else ():
+        if task_index in contents:
+            contents[task_index].append(content)
+    for task in tasks:
+        was = contents[task.index]
+        if was and was != list(islice(piece_contents(source, task, piece_bytes, piece_documents), len(was))):
+            path = source.files[_within(changed, task) or 0].path
+            raise source_changed(path, "it was written to since, and its content is another")
+    return now
+
+
+def _within(files: NDArray[np.int64], task: Task) -> int | None:
+    """The first of the numbers of files that `task` reads."""
+    at = int(np.searchsorted(files, task.first_file))
+    return int(files[at]) if at < len(files) and files[at] < task.first_file + len(task.paths) else None
+
+
+def piece_contents(source: Source, task: Task, piece_bytes: int, piece_documents: int) -> Iterator[str]:
+    """xxh3-64 of the hashes of all documents of each piece of a task, which ends with the block that fills it."""
+    hash, text_bytes, documents = Xxh3(), 0, 0
+    for block in source.read(task):
+        if text_bytes >= piece_bytes or documents >= piece_documents:
+            yield hash.hexdigest()
+            hash, text_bytes, documents = Xxh3(), 0, 0
+        hash.update(hash_documents(block.data, block.ends).view(np.uint8).reshape(-1))
+        text_bytes += block.nbytes
+        documents += len(block)
+    yield hash.hexdigest()
 
 
 def check_task(task: Task, times: NDArray[np.int64]) -> None:
