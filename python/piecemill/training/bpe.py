@@ -109,6 +109,10 @@ def count_words(
     return Counted(counts=Path(plan.save_counts), distinct_words=run.distinct_words, **run.read())
 
 
+_NAMED = 100
+"So many source files are named in training.json; all are counted."
+
+
 class _Run:
     """One training run: the stages, what was read, and what is told about it."""
 
@@ -126,6 +130,7 @@ class _Run:
         self.progress = _core.Progress()
         self.corpus = NOTHING
         self.tally = Tally()
+        self.files, self.sources = 0, [str(path) for path in plan.from_counts]
         self.split_note: str | None = None
         self.unused_separator: str | None = None
         self.distinct_words = 0
@@ -222,6 +227,8 @@ class _Run:
         opened: Source = self.stages.watch(find, self.progress, partial(self._tell_reading, stage, lambda: 0, None))
         if self.save_counts is not None:
             check_not_a_source(self.save_counts, opened)
+        self.files = len(opened.files)
+        self.sources = [file.path for file in opened.files[:_NAMED]] or list(opened.tasks[0].paths)
         return opened
 
     def _check_read(self, opened: Source) -> None:
@@ -280,6 +287,8 @@ class _Run:
             "documents": self.corpus.documents,
             "bytes": self.corpus.bytes,
             "fingerprint": self.corpus.hex,
+            "files": self.files,
+            "sources": self.sources,
             "unused_separator": self.unused_separator,
             **not_read(self.tally),
         }
