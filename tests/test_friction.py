@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 import command
+import models
 import piecemill
 from command import environment
 from corpora import write_jsonl
+from piecemill.actions.shards import write_action_shards
 from piecemill.errors import LoadError, PlanError, SourceError, TokenizerError
 from piecemill.sources import open_source
+from pretraining import SMALL, small_shards
 
 TEXT = "the cat sat on the mat, and the other cat sat on the other mat.\n" * 40
 
@@ -159,6 +162,22 @@ def test_a_batch_of_a_mixture_says_which_part_each_row_is_from(rows, tok, tmp_pa
             seen.append(part)
     assert set(seen) == {0, 1}
     assert "part" not in next(batches(rows, window=4))
+    # On a device, here in main memory.
+    import torch
+
+    from piecemill.loading.batching import Batches
+    from piecemill.loading.device import Device
+
+    options = {"window": 4, "batch_size": 5, "epochs": 1, "seed": 3, "boundaries": True}
+    source = mix([(rows, 1), (other, 1)])
+    for sent, here in zip(
+        Batches(source, Device(torch.device("cpu"), slots=2), "stored", options),
+        batches(source, **options),
+        strict=True,
+    ):
+        assert set(sent) == set(here)
+        assert sent["part"].tolist() == here["part"].tolist()
+        assert sent["cu_seqlens"].tolist() == here["cu_seqlens"].tolist()
 
 
 def test_the_global_batch_may_change_when_asked_for(rows):
@@ -251,3 +270,96 @@ def test_a_folder_in_which_nothing_was_finished_does_not_block(corpus, tok, tmp_
     assert piecemill.prepare(corpus, tok, out=tmp_path / "out").documents == 60
     with pytest.raises(PlanError, match="field"):
         piecemill.prepare(corpus, tok, out=tmp_path / "out", field="txt")
+
+
+# Show and check
+
+
+def shown(*words, capsys):
+    """`show` or `check` in this process: exit code and output."""
+    from piecemill import cli
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["piecemill", *map(str, words)])
+        try:
+            cli.run()
+        except SystemExit as end:
+            return end.code or 0, capsys.readouterr().out
+    return 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["word_piece", "unigram", "sentencepiece", "vocab.json"])
+def test_every_kind_of_tokenizer_can_be_shown_and_checked(name, tok, tmp_path, capsys):
+    folder = tmp_path / "tok"
+    folder.mkdir()
+    if name == "sentencepiece":
+        (folder / "tokenizer.model").write_bytes(models.sentencepiece_model())
+    elif name == "vocab.json":
+        model = json.loads((tok / "tokenizer.json").read_text())["model"]
+        (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+        (folder / "merges.txt").write_text("\n".join(" ".join(merge) for merge in model["merges"]))
+    else:
+        (folder / "tokenizer.json").write_text(models.tokenizer_json(name))
+    code, out = shown("show", folder, capsys=capsys)
+    assert (code, out.startswith(f"{folder}: a tokenizer of ")) == (0, True)
+    assert shown("show", folder, "--json", capsys=capsys)[0] == 0
+    assert shown("check", folder, capsys=capsys) == (0, f"{folder} is sound: a tokenizer\n")
+
+
+def test_actions_can_be_shown_and_checked(tmp_path, capsys):
+    items = {str(item): [item % 3, item % 5] for item in range(30)}
+    histories = [[str((start * step) % 30) for step in range(1, 9)] for start in range(40)]
+    tokenizer = piecemill.train_actions(histories, items, vocab_size=40)
+    tokenizer.save(tmp_path / "voc")
+    write_action_shards(histories, tokenizer, tmp_path / "shards")
+    for folder, kind in (("voc", "a vocabulary of actions"), ("shards", "shards of actions")):
+        assert shown("show", tmp_path / folder, capsys=capsys)[0] == 0
+        assert json.loads(shown("show", tmp_path / folder, "--json", capsys=capsys)[1])["kind"] == "actions"
+        assert shown("check", tmp_path / folder, capsys=capsys) == (0, f"{tmp_path / folder} is sound: {kind}\n")
+    file = tmp_path / "shards/items.npy"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    code, out = shown("check", tmp_path / "shards", capsys=capsys)
+    assert (code, "items.npy was changed" in out) == (1, True)
+
+
+def test_a_run_can_be_shown_and_checked(tmp_path, capsys):
+    pytest.importorskip("torch")
+    out = tmp_path / "run"
+    piecemill.pretrain(small_shards(tmp_path / "shards"), out=out, steps=4, checkpoint_every=2, **SMALL)
+    code, text = shown("show", out, capsys=capsys)
+    assert (code, "a pretraining run after 4 steps; validation loss" in text, "complete" in text) == (0, True, True)
+    assert shown("check", out, capsys=capsys) == (0, f"{out} is sound: a pretraining run\n")
+    (out / "checkpoints/step-00000004/model.safetensors").write_bytes(b"\x02\0\0\0\0\0\0\0{}" + b"more")
+    code, text = shown("check", out, capsys=capsys)
+    assert (code, "step-00000004/model.safetensors: cut short" in text) == (1, True)
+
+
+def test_an_unfinished_folder_says_what_is_finished(corpus, tok, tmp_path, capsys):
+    piecemill.prepare(corpus, tok, out=tmp_path / "out", part="1/2")
+    code, text = shown("show", tmp_path / "out", capsys=capsys)
+    assert (code, "30 documents" in text.splitlines()[0], "not complete" in text) == (0, True, True)
+    assert shown("check", tmp_path / "out", capsys=capsys)[0] == 1
+
+
+# Training
+
+
+def test_the_record_of_a_training_names_its_sources(corpus):
+    read = piecemill.train_bpe(corpus, vocab_size=270).training["corpus"]
+    assert read["files"] == 2
+    assert read["sources"] == [f"{corpus}/a.jsonl", f"{corpus}/b.jsonl"]
+    assert piecemill.train_bpe(["some text"], vocab_size=258).training["corpus"]["sources"] == ["<list>"]
+
+
+def test_the_note_of_a_small_vocabulary_names_the_limits_that_were_set():
+    from piecemill.training.result import as_text
+
+    def note(**limits):
+        text = as_text(piecemill.train_bpe(["low lower lowest"] * 9, vocab_size=400, **limits), Path("tok"))
+        return next(line for line in text.splitlines() if line.startswith("note:"))
+
+    assert note().endswith("; give more text")
+    assert note(max_token_bytes=2).endswith("give more text, or a higher --max-token-bytes than 2")
+    assert note(min_frequency=20).endswith("give more text, or a lower --min-frequency than 20")

@@ -346,8 +346,10 @@ def test_a_changed_source_is_refused_by_name(tok, corpus, stopped, tmp_path):
         SourceError, match=r"part3\.jsonl: changed under the run: it had [\d,]+ bytes and has [\d,]+ now"
     ):
         prepare(corpus, tok, out=stopped, **SMALL)
-    path.write_bytes(whole.replace(b"the", b"THE"))
-    with pytest.raises(SourceError, match=r"part3\.jsonl: changed under the run: it was written to"):
+    path.write_bytes(whole)
+    path = corpus / "part0.jsonl"  # of which shards were written
+    path.write_bytes(path.read_bytes().replace(b"the", b"THE"))
+    with pytest.raises(SourceError, match=r"part0\.jsonl: changed under the run: it was written to"):
         prepare(corpus, tok, out=stopped, **SMALL)
 
 

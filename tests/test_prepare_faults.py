@@ -109,10 +109,11 @@ def test_a_source_file_that_changes_under_the_run_stops_it(tok, corpus, tmp_path
         prepare([corpus], tok, out=tmp_path / "out", workers=1, **SMALL)
     assert path.stat().st_mtime_ns != times.st_mtime_ns
     monkeypatch.undo()
-    with pytest.raises(SourceError, match=r"part5\.jsonl: changed under the run"):
-        prepare([corpus], tok, out=tmp_path / "out", **SMALL)
-    path.write_bytes(whole)
-    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    if how == "shrinks":
+        with pytest.raises(SourceError, match=r"part5\.jsonl: changed under the run"):
+            prepare([corpus], tok, out=tmp_path / "out", **SMALL)
+        path.write_bytes(whole)
+    # Nothing was prepared of that file before it changed, so the folder is that of the files as they are now.
     prepare([corpus], tok, out=tmp_path / "out", **SMALL)
     prepare([corpus], tok, out=tmp_path / "whole", **SMALL)
     assert content(tmp_path / "out") == content(tmp_path / "whole")

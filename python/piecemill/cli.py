@@ -205,9 +205,56 @@ def demo(*, out: Path = Path("demo"), vocab_size: int = 8192, pretrain: bool = T
     run(out, vocab_size=vocab_size, pretrain=pretrain)
 
 
+@app.command
+def show(what: str, *, engine: str | None = None, split: str | None = None, json: Flag = False) -> None:
+    """Say what WHAT is: prepared shards, a tokenizer, a vocabulary or shards of actions, a pretraining run.
+
+    Parameters
+    ----------
+    what
+        A folder written by a command of Piecemill, a tokenizer file, or a Hugging Face hub id.
+    engine
+        Of a tokenizer: force piecemill, tokenizers, sentencepiece or tiktoken.
+    split
+        Of a .tiktoken file, which does not say it: a name that `piecemill train --help` lists, or a regex.
+    json
+        Print everything as JSON.
+    """
+    from piecemill import folders
+
+    if (kind := folders.kind_of(Path(what))) in ("shards", "tokenizer", None):
+        return shards.show(what, engine=engine, split=split, json=json)
+    found, text = folders.describe(Path(what), kind)
+    print_result(found if json else text)
+
+
+@app.command
+def check(folder: Path, *, sample: int = 1000, json: Flag = False) -> None:
+    """Compare everything in FOLDER with what was written; exit 1 and say where if it differs.
+
+    Parameters
+    ----------
+    folder
+        A folder written by a command of Piecemill: shards, a tokenizer, a vocabulary or shards of actions, a run.
+    sample
+        Of shards: documents of each split to decode and compare with the hash of their text.
+    json
+        Print the findings as JSON.
+    """
+    from piecemill import folders
+
+    if (kind := folders.kind_of(folder)) in ("shards", None):
+        return shards.check(folder, sample=sample, json=json)
+    problems = folders.check(folder, kind)
+    if json:
+        print_result({"folder": str(folder), "kind": kind, "sound": not problems, "problems": problems})
+    else:
+        print_result("\n".join(problems) if problems else f"{folder} is sound: {folders.KINDS[kind]}")
+    if problems:
+        sys.exit(1)
+
+
 app.command(actions.app)
-app.command(shards.show)
-app.command(shards.check)
 app.command(shards.export)
 app.command(pretraining.pretrain)
 

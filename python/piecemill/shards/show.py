@@ -6,15 +6,20 @@ possible hashes at a time.
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill.errors import ShardError
+from piecemill.errors import ShardError, TokenizerError
+from piecemill.files import LocalPlace
 from piecemill.shards import folder as prepared
+from piecemill.shards.manifest import newest_entries
 from piecemill.shards.reader import Shards, open_shards
 from piecemill.sizes import show_bytes, show_count
+
+if TYPE_CHECKING:
+    from piecemill.tokenizers import Tokenizer
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 _EXACT_LENGTHS = 1 << 20  # a count for each length up to here takes 8 MB; longer documents are few and kept as they are
@@ -27,12 +32,13 @@ def describe(folder: str | Path) -> dict[str, Any]:
     path = Path(folder)
     if (path / prepared.PLAN).exists():
         return _describe_shards(path)
-    if (path / "tokenizer.json").exists():
+    try:
         return _describe_tokenizer(path)
-    raise ShardError(
-        f"{path} has neither {prepared.PLAN} nor tokenizer.json. "
-        "Name a folder written by `piecemill prepare` or `piecemill train`."
-    )
+    except TokenizerError as error:
+        raise ShardError(
+            f"{path}: neither prepared (it has no {prepared.PLAN}) nor a tokenizer ({error}) "
+            "Name a folder written by a command of Piecemill, or a tokenizer."
+        ) from None
 
 
 def _describe_shards(path: Path) -> dict[str, Any]:
@@ -45,6 +51,7 @@ def _describe_shards(path: Path) -> dict[str, Any]:
         "kind": "shards",
         "folder": str(path),
         "complete": stats is not None,
+        "finished": None if stats is not None else _finished(path),
         "documents": documents,
         "tokens": tokens,
         **_duplicates(list(splits.values())),
@@ -52,6 +59,12 @@ def _describe_shards(path: Path) -> dict[str, Any]:
         "plan": plan,
         "stats": told,
     }
+
+
+def _finished(path: Path) -> dict[str, int]:
+    """What the pieces hold that an unfinished run has finished: manifests come at its end."""
+    shards = [shard for entry in newest_entries(LocalPlace(path)) for shard in entry.shards.values()]
+    return {"documents": sum(shard.documents for shard in shards), "tokens": sum(shard.tokens for shard in shards)}
 
 
 def _describe_split(shards: Shards, documents: int, tokens: int) -> dict[str, Any]:
@@ -126,19 +139,35 @@ def _describe_tokenizer(path: Path) -> dict[str, Any]:
     from piecemill.tokenizers import load_tokenizer
 
     tokenizer = load_tokenizer(path)
+    split = _split_of(tokenizer)
     step = max(1, (tokenizer.vocab_size - 1) // 15)
     sample = range(tokenizer.vocab_size - 1, -1, -step)
     return {
         "kind": "tokenizer",
         "folder": str(path),
         "vocab_size": tokenizer.vocab_size,
-        "split": tokenizer.split,
+        "split": split,
         "engine": tokenizer.engine.name,
         "why": tokenizer.engine.why,
         "special_tokens": tokenizer.special_tokens,
-        "sample": {str(i): tokenizer.bytes_of(i).decode("utf-8", "backslashreplace") for i in reversed(sample)},
-        "training": tokenizer.training,
+        "sample": {str(i): _spelling(tokenizer, i) for i in reversed(sample)},
+        "training": tokenizer.training if split is not None else {},
     }
+
+
+def _split_of(tokenizer: "Tokenizer") -> str | None:
+    """The split of byte-level BPE; others have none that could be given."""
+    try:
+        return tokenizer.split
+    except TokenizerError:
+        return None
+
+
+def _spelling(tokenizer: "Tokenizer", token: int) -> str:
+    try:
+        return tokenizer.bytes_of(token).decode("utf-8", "backslashreplace")
+    except TokenizerError:  # its tokens are not bytes
+        return tokenizer.decode([token])
 
 
 def as_text(found: dict[str, Any]) -> str:
@@ -148,9 +177,11 @@ def as_text(found: dict[str, Any]) -> str:
 
 
 def _shard_lines(found: dict[str, Any]) -> list[str]:
-    state = "complete" if found["complete"] else "not complete: run the same prepare again to go on"
+    state, count = "complete", found
+    if (finished := found["finished"]) is not None:
+        state, count = "in finished pieces; not complete: run the same prepare to its end", finished
     lines = [
-        f"{found['folder']}: {found['documents']:,} documents, {show_count(found['tokens'])} tokens; {state}",
+        f"{found['folder']}: {count['documents']:,} documents, {show_count(count['tokens'])} tokens; {state}",
         f"duplicates  {found['duplicates']:,} documents repeat an earlier text; "
         f"{found['texts_in_several_splits']:,} texts are in more than one split",
         "",
@@ -185,7 +216,7 @@ def _shard_lines(found: dict[str, Any]) -> list[str]:
 def _tokenizer_lines(found: dict[str, Any]) -> list[str]:
     return [
         f"{found['folder']}: a tokenizer of {found['vocab_size']:,} tokens",
-        f"split    {found['split']}",
+        *([f"split    {found['split']}"] if found["split"] is not None else []),
         f"engine   {found['engine']}: {found['why']}",
         f"special  {', '.join(f'{text} = {i}' for text, i in found['special_tokens'].items()) or 'none'}",
         "tokens   " + "  ".join(f"{i} {text!r}" for i, text in found["sample"].items()),
