@@ -47,11 +47,17 @@ def test_help_of_a_command_that_is_none_is_an_error():
     assert "encoed" in done.stdout + done.stderr
 
 
+def test_help_is_a_command_too():
+    assert run("help").stdout == run("--help").stdout
+    assert run("help", "train").stdout == run("train", "--help").stdout
+
+
 def test_a_flag_takes_several_values(tmp_path):
     (tmp_path / "a.txt").write_text(TEXT)
-    words = ("--special-token", "<a>", "<b>", "--vocab-size", 300, "--out", tmp_path / "tok", "--quiet")
+    words = ("--special-token", "<a>", "<b>", "--vocab-size", 300, "--out", tmp_path / "tok")
     done = run("train", tmp_path / "a.txt", *words)
     assert done.returncode == 0, done.stderr
+    assert "note: special tokens are <a>, <b>; the default, <|endoftext|>, is not one" in done.stderr
     tokenizer = piecemill.load_tokenizer(tmp_path / "tok")
     assert tokenizer.special_tokens == {"<a>": 0, "<b>": 1}
 

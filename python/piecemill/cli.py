@@ -91,6 +91,11 @@ def train(
         if plan.save_counts is not None and out.resolve() in plan.save_counts.resolve().parents:
             raise PlanError(f"--save-counts {plan.save_counts}: is in --out, which holds the tokenizer only.")
         check_target(out.resolve(), force)  # before the work, not after it
+    if TrainPlan().special_tokens[0] not in plan.special_tokens and plan.special_tokens and not quiet:
+        given = ", ".join(plan.special_tokens)
+        sys.stderr.write(
+            f"note: special tokens are {given}; the default, {TrainPlan().special_tokens[0]}, is not one\n"
+        )
     if (note := cuts_otherwise(plan.split)) and not quiet:
         sys.stderr.write(f"note: {note}\n")
     if out is None:
@@ -319,6 +324,8 @@ def run() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr has it: a file name need not be Unicode
     words = sys.argv[1:]
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
     if words and not words[0].startswith("-") and words[0] not in app:
         words = words[:1]  # not even help: there is no such command
     try:
