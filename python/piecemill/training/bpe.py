@@ -287,8 +287,6 @@ class _Run:
             "documents": self.corpus.documents,
             "bytes": self.corpus.bytes,
             "fingerprint": self.corpus.hex,
-            "files": self.files,
-            "sources": self.sources,
             "unused_separator": self.unused_separator,
             **not_read(self.tally),
         }
@@ -302,7 +300,7 @@ class _Run:
             "plan": plan,
             "versions": {"piecemill": _core.__version__, "python": platform.python_version(), "numpy": np.__version__},
             "platform": {"machine": platform.machine(), "system": sys.platform, "threads": self.plan.workers},
-            "corpus": self.read(),
+            "corpus": {**self.read(), "files": self.files, "sources": self.sources},
             "split_note": self.split_note,
             "distinct_words": self.distinct_words,
             "spilled": {"runs": self.spills[0], "bytes": self.spills[1]},
