@@ -4,6 +4,7 @@ stats.json is written last and makes the folder complete: it holds the checksum 
 nor an entry covers, and its own. It is stored in one form only, so that even a changed space in it shows.
 """
 
+import io
 import json
 import os
 import re
@@ -12,6 +13,9 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from piecemill.errors import ShardError
 from piecemill.files import LOCK, SCRATCH, Place, hash_bytes, parse_json, read_json
@@ -184,3 +188,22 @@ def listed(folder: Path) -> set[str]:
         for where, _, names in os.walk(folder)
         for name in names
     }
+
+
+def write_times(place: Place, times: NDArray[np.int64]) -> None:
+    """Store when each source file was last changed."""
+    buffer = io.BytesIO()
+    np.save(buffer, times)
+    place.write(CHANGED, buffer.getvalue())
+
+
+def begun_times(place: Place) -> NDArray[np.int64]:
+    """When each source file was last changed, as the run that began the folder saw it."""
+    try:
+        times: NDArray[np.int64] = np.load(io.BytesIO(place.read(CHANGED)), allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise ShardError(
+            f"{place.url}/{CHANGED}: cannot be read ({error}), so it is not known whether the sources are "
+            "the same. Choose another --out."
+        ) from None
+    return times
