@@ -278,6 +278,24 @@ def test_a_folder_in_which_nothing_was_finished_does_not_block(corpus, tok, tmp_
         piecemill.prepare(corpus, tok, out=tmp_path / "out", field="txt")
 
 
+def test_a_folder_in_a_store_is_not_begun_anew_as_another_run_may_be_alive_in_it(corpus, tok):
+    out = "memory://bucket/not-finished"
+    with pytest.raises(SourceError, match="txt"):
+        piecemill.prepare(corpus, tok, out=out, field="txt")
+    with pytest.raises(PlanError, match="made with field='txt'"):
+        piecemill.prepare(corpus, tok, out=out)
+
+
+def test_a_damaged_entry_is_made_again_also_where_a_file_has_another_time(corpus, tok, tmp_path):
+    options = {"out": tmp_path / "out", "piece_bytes": "256", "block_bytes": "256"}
+    tokens = piecemill.prepare(corpus, tok, **options).tokens
+    (tmp_path / "out/stats.json").unlink()
+    sorted((tmp_path / "out/entries").glob("*.json"))[0].write_bytes(b"{")
+    for name in ("a", "b"):
+        os.utime(corpus / f"{name}.jsonl", (1, 1))
+    assert piecemill.prepare(corpus, tok, **options).tokens == tokens
+
+
 # Show and check
 
 
@@ -343,7 +361,7 @@ def test_a_run_can_be_shown_and_checked(tmp_path, capsys):
 
 
 def test_an_unfinished_folder_says_what_is_finished(corpus, tok, tmp_path, capsys):
-    piecemill.prepare(corpus, tok, out=tmp_path / "out", part="1/2")
+    piecemill.prepare(corpus, tok, out=tmp_path / "out", part="1/2", piece_bytes="1KiB")  # two tasks
     code, text = shown("show", tmp_path / "out", capsys=capsys)
     assert (code, "30 documents" in text.splitlines()[0], "not complete" in text) == (0, True, True)
     assert shown("check", tmp_path / "out", capsys=capsys)[0] == 1
