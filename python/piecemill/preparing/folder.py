@@ -46,7 +46,7 @@ def begin(
             f"{place.url}: holds {foreign[0]!r} and was not made by `piecemill prepare`. "
             "Choose an empty or a new folder for --out."
         )
-    if alone and PLAN in names and STATS not in names and names <= _OURS and not place.sizes(ENTRIES):
+    if alone and PLAN in names and names <= _OURS and prepared.nothing_finished(place):
         for name in (FILES, CHANGED, *(f"{TOKENIZER}/{file}" for file in tokenizer_files(place)), PLAN):
             place.delete(name)
         names -= {PLAN, FILES, CHANGED}

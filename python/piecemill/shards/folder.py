@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from piecemill.errors import ShardError
 from piecemill.files import LOCK, SCRATCH, Place, hash_bytes, parse_json, read_json
 from piecemill.shards import manifest
-from piecemill.shards.format import MOST_IDS, READABLE, is_split_name
+from piecemill.shards.format import MOST_IDS, READABLE, VERSION, is_split_name
 
 if TYPE_CHECKING:
     from piecemill.tokenizers import Tokenizer
@@ -173,6 +173,12 @@ def delete_prepared(place: Place) -> None:
         if empty.is_dir():
             empty.rmdir()
     place.delete(PLAN)
+
+
+def nothing_finished(place: Place) -> bool:
+    """Whether the folder was begun in the format of this version, and no piece of it was finished."""
+    plan = parse_json(place.read(PLAN), f"{place.url}/{PLAN}", "Choose another --out.")
+    return plan.get("format") == VERSION and STATS not in place.sizes() and not place.sizes(manifest.ENTRIES)
 
 
 def source_files(folder: Path) -> int:
