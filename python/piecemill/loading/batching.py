@@ -305,7 +305,7 @@ class Batches(Generic[Sent, Batch]):
             ),
         }
         mine = self._identity()
-        if state.get("tokenizer") is None or mine["tokenizer"] is None:
+        if mine["tokenizer"] is None or (isinstance(state, Mapping) and state.get("tokenizer") is None):
             del mine["tokenizer"]  # not known, as in states of older versions: `data` still tells other tokens
         samples = samples_of(state, mine, self.plan, self._job.samples, other, change_batch=change_batch)
         self._drop()
