@@ -14,16 +14,20 @@ def environment(**changes):
     return {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "xterm", **changes}
 
 
+STARTED: list[subprocess.Popen] = []
+"Whatever `start` has started; `conftest.py` ends what a test leaves running."
+
+
 def piecemill(*arguments, cwd=None, **changes):
     """Runs the command to its end."""
     command = [PIECEMILL, *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=environment(**changes), capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=cwd, env=environment(**changes), capture_output=True, text=True, timeout=600)
 
 
 def start(*arguments, cwd=None, **changes):
     """Starts the command, with Ctrl-C as a terminal has it even where the tests themselves run in the background."""
     command = list(map(str, arguments))
-    return subprocess.Popen(
+    running = subprocess.Popen(
         command,
         cwd=cwd,
         env=environment(**changes),
@@ -33,3 +37,5 @@ def start(*arguments, cwd=None, **changes):
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
+    STARTED.append(running)
+    return running

@@ -6,7 +6,20 @@ from pathlib import Path
 
 import pytest
 
+import command
+
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_running():
+    """A test that fails leaves no process and no open pipe to the next one."""
+    yield
+    while command.STARTED:
+        running = command.STARTED.pop()
+        if running.poll() is None:
+            running.kill()
+        running.communicate()
 
 
 @pytest.fixture(scope="session")

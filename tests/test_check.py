@@ -317,7 +317,7 @@ def test_show_of_a_tokenizer_and_of_nothing(tmp_path, small):
     assert found["engine"] == small.engine.name
     assert found["sample"]["258"] == "abc"
     assert "engine   " in show_text(found)
-    with pytest.raises(ShardError, match=r"has neither plan\.json nor tokenizer\.json"):
+    with pytest.raises(ShardError, match=r"neither prepared \(it has no plan\.json\) nor a tokenizer"):
         describe(tmp_path)
 
 

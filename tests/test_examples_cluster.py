@@ -33,7 +33,7 @@ def where(tmp_path):
 
 
 def run(command, env, **more):
-    done = subprocess.run(command, env={**env, **more}, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env={**env, **more}, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
 
 

@@ -1,6 +1,5 @@
 """Executors: every task once, results as they finish, the first error ends all."""
 
-import doctest
 import os
 import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -10,7 +9,6 @@ from typing import NamedTuple
 
 import pytest
 
-import piecemill.executors
 from piecemill.cancelling import check
 from piecemill.errors import ExecutorError, PlanError, SourceError, Stopped
 from piecemill.executors import open_executor
@@ -19,10 +17,6 @@ from piecemill.executors.local import FuturesExecutor, LocalExecutor
 
 def double(number):
     return 2 * number
-
-
-def test_the_examples_in_the_docstrings_are_true():
-    assert doctest.testmod(piecemill.executors).failed == 0
 
 
 @pytest.mark.parametrize("workers", [1, 2, 8, None])
@@ -66,7 +60,7 @@ def test_results_come_before_all_tasks_are_done():
 
     def second_waits(number):
         if number == 1:
-            assert first_was_seen.wait(60)
+            assert first_was_seen.wait(600)
         return number
 
     for _, number in open_executor("local", workers=2).map(second_waits, [0, 1]):
@@ -80,7 +74,7 @@ def test_the_first_error_cancels_the_others_and_is_raised_when_they_have_ended()
     def one_fails(number):
         begun.append(number)
         if number == 0:
-            assert other_runs.wait(60)
+            assert other_runs.wait(600)
             raise SourceError("line 7 is bad")
         other_runs.set()
         try:
@@ -108,7 +102,7 @@ def test_an_interrupted_driver_cancels_what_runs_and_waits_for_it():
             raise
 
     def interrupt(_):
-        assert runs.wait(60)
+        assert runs.wait(600)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt), closing(LocalExecutor(2).map(until_cancelled, [1, 2], interrupt)) as results:
@@ -132,7 +126,7 @@ def test_an_error_in_the_loop_itself_cancels_what_runs():
     def divide():
         with closing(LocalExecutor(2).map(one_goes_on, [0, 1])) as results:
             for _, number in results:
-                assert begun.wait(60)
+                assert begun.wait(600)
                 1 / number
 
     with pytest.raises(ZeroDivisionError):
@@ -146,7 +140,7 @@ def test_ticks_have_the_latest_progress_of_each_running_task():
     def reports(number):
         check({"task": number, "blocks": 1})
         check({"task": number, "blocks": 2})
-        assert both.wait(60)
+        assert both.wait(600)
 
     def on_tick(running):
         seen.append(sorted((each["task"], each["blocks"]) for each in running))
@@ -193,7 +187,7 @@ def test_threads_of_a_pool_are_cancelled_too():
             ended.append(number)
 
     def interrupt(_):
-        assert runs.wait(60)
+        assert runs.wait(600)
         raise KeyboardInterrupt
 
     with ThreadPoolExecutor(1) as pool:

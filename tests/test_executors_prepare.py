@@ -126,7 +126,7 @@ def test_parts_of_the_command_may_run_at_the_same_time(corpus, tok, wanted, tmp_
     command = ["prepare", corpus, "--tokenizer", tok, "--out", tmp_path / "out", *flags()]
     runs = [start(sys.executable, "-m", "piecemill", *command, "--part", f"{number}/2") for number in (1, 2, 2)]
     for run in runs:
-        _, said = run.communicate(timeout=120)
+        _, said = run.communicate(timeout=600)
         assert run.returncode == 0, said
     joined = piecemill(*command, "--join")
     assert joined.returncode == 0, joined.stderr
@@ -317,7 +317,7 @@ prepare(corpus, tok, out=out, executor="ray", ray_address=address, on_progress=d
 def test_a_driver_that_is_killed_and_started_again_makes_the_same_folder(corpus, tok, wanted, tmp_path, ray_cluster):
     arguments = [corpus, tok, tmp_path / "out", ray_cluster.address, OPTIONS]
     command = [sys.executable, "-c", KILLED_DRIVER, *map(str, arguments)]
-    killed = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120)
+    killed = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=600)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert not (tmp_path / "out/stats.json").exists()
     summary = prepare(corpus, tok, out=tmp_path / "out", executor="ray", **OPTIONS)

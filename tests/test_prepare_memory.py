@@ -169,7 +169,7 @@ def test_the_first_line_on_stderr_says_how_many_tasks_run(tmp_path):
         [PIECEMILL, "prepare", tmp_path / "a.jsonl", "--tokenizer", tmp_path / "tok", "--out", tmp_path / "out"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     first = done.stderr.splitlines()[0]
     cores = len(os.sched_getaffinity(0))

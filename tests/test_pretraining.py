@@ -6,13 +6,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from itertools import islice
 
 import pytest
 import torch
 
-from command import PIECEMILL, start
+from command import start
 from piecemill.errors import Diverged, PlanError, PretrainError
 from piecemill.pretraining import pretrain
 from piecemill.shards import open_shards
@@ -147,40 +146,41 @@ def test_a_learning_rate_of_10_is_caught_within_a_few_dozen_steps(shards, tmp_pa
 # Going on
 
 
-def wait_for(condition, running):
-    until = time.monotonic() + 100
-    while not condition():
-        assert running.poll() is None, running.stderr.read()
-        assert time.monotonic() < until
-        time.sleep(0.01)
+STEERED = """
+import os, sys
+from piecemill.__main__ import main
+
+number, checkpoint, *sys.argv[1:] = sys.argv[1:]
+rename = os.rename
+
+def renamed(old, new):
+    rename(old, new)
+    if os.path.basename(new) == checkpoint:  # it has its name: the moment has come
+        os.kill(os.getpid(), int(number))
+
+os.rename = renamed
+main()
+"""
 
 
 def test_killed_and_stopped_and_taken_up_it_has_the_same_losses_as_unbroken(shards, tmp_path, unbroken):
     out = tmp_path / "run"
     plan = {"steps": 60, "eval_every": 20, "checkpoint_every": 15, **SMALL}
-    command = [PIECEMILL, "pretrain", shards, "--out", out, "--quiet", *flags(plan)]
+    command = ["pretrain", shards, "--out", out, "--quiet", *flags(plan)]
 
-    running = start(*command, **ONE_THREAD)
-    wait_for((out / "checkpoints/step-00000015").exists, running)
-    running.send_signal(signal.SIGKILL)
+    running = start(sys.executable, "-c", STEERED, int(signal.SIGKILL), "step-00000015", *command, **ONE_THREAD)
     running.communicate()
     assert running.returncode == -signal.SIGKILL
-    assert len(losses(out)) < 60
+    assert len(losses(out)) == 15
 
-    running = start(*command, **ONE_THREAD)
-    before = (out / "metrics.jsonl").stat().st_mtime_ns
-    newest = int(max((out / "checkpoints").glob("step-*")).name.removeprefix("step-"))
-    wait_for(lambda: (out / "metrics.jsonl").stat().st_mtime_ns != before, running)  # records are taken back to there
-    wait_for(lambda: len(losses(out)) > newest, running)  # and its own ones come
-    running.send_signal(signal.SIGINT)
-    _, says = running.communicate(timeout=100)
+    running = start(sys.executable, "-c", STEERED, int(signal.SIGINT), "step-00000030", *command, **ONE_THREAD)
+    _, says = running.communicate()
+    assert running.returncode == 130, says
     assert "Traceback" not in says
-    if running.returncode:  # else it was done before it heard
-        assert running.returncode == 130
-        assert says.splitlines()[-1].startswith("piecemill: stopped after step ")
-        assert "run the same command again" in says
-        step = len(losses(out))
-        assert (out / f"checkpoints/step-{step:08}").exists()
+    assert says.splitlines()[-1].startswith("piecemill: stopped after step 31 of 60, with a checkpoint; ")
+    assert "run the same command again" in says
+    assert len(losses(out)) == 31
+    assert (out / "checkpoints/step-00000031").exists()
 
     summary = pretrain(shards, out=out, **plan)
     assert summary.complete

@@ -192,7 +192,7 @@ def test_reading_the_entries_of_a_run_to_resume_it_holds_a_few_of_them(tmp_path)
         (tmp_path / entry.name).write_bytes(entry.to_json())
     tracemalloc.start()
     try:
-        count = sum(1 for _ in whole_entries(place))
+        count = sum(1 for _ in whole_entries(place, []))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

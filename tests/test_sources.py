@@ -152,7 +152,8 @@ def test_globs(tmp_path, monkeypatch):
 def test_links_to_files_are_followed_and_links_to_folders_are_not(tmp_path):
     write(tmp_path, {"a/real": "text"})
     (tmp_path / "a/loop").symlink_to(tmp_path)
-    (tmp_path / "a/link").symlink_to(tmp_path / "a/real")
+    write(tmp_path.parent, {f"{tmp_path.name}-beside": "text"})
+    (tmp_path / "a/link").symlink_to(tmp_path.parent / f"{tmp_path.name}-beside")
     source = open_source(tmp_path)
     assert found(source, tmp_path) == ["a/link", "a/real"]
     assert source.left_out["folder_links"] == 1

@@ -113,6 +113,18 @@ def test_other_text_of_the_same_size_is_noticed_by_its_etag_during_the_run_and_a
     assert prepare(server, tmp_path / "out").documents == 3000
 
 
+def test_a_url_with_another_etag_is_read_again_and_one_that_told_none_is_not(server, tmp_path):
+    assert prepare(server, tmp_path / "out").documents == 3000
+    server.etag = '"2"'
+    assert prepare(server, tmp_path / "out").complete_before
+    gets, server.etag = server.gets, ""
+    assert prepare(server, tmp_path / "silent").documents == 3000
+    per_run, server.etag = server.gets - gets, '"3"'
+    gets = server.gets
+    assert prepare(server, tmp_path / "silent").complete_before
+    assert server.gets - gets < per_run
+
+
 def test_reading_alone_notices_that_fewer_bytes_come_than_were_listed(server):
     source = open_source(server.url, on_bad_document="skip")
     server.content = LINES[: len(LINES) // 2]

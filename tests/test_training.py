@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import warnings
 
 import pyarrow.parquet as pq
 import pytest
@@ -324,15 +323,3 @@ def test_importing_the_package_imports_nothing_heavy():
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_the_examples_in_docstrings_run():
-    import doctest
-    import importlib
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for name in ("piecemill", "piecemill.sizes", "piecemill.training.bpe", "piecemill.training.progress"):
-            failed, tried = doctest.testmod(importlib.import_module(name))
-            assert tried
-            assert not failed

@@ -67,3 +67,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(import_module(_ROOMS[name]), name)
     raise AttributeError(f"module 'piecemill' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

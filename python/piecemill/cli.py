@@ -7,10 +7,11 @@ Results go to stdout (`--json` for machines), progress and errors to stderr. Exi
 import io
 import sys
 import tomllib
+from collections.abc import Iterator
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 from cyclopts import App, Parameter
 from cyclopts.config import Dict
@@ -35,17 +36,19 @@ def _shown(default: object) -> str | None:
     return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
 
+_STDIN = "<standard input>"  # `-` among the sources, which the parser would take for an option
+
 app = App(
     name="piecemill",
     version=__version__,
+    version_flags=["--version", "-V"],
     help="Turn raw corpora into training batches.",
-    default_parameter=Parameter(negative_iterable=(), show_default=_shown),
+    default_parameter=Parameter(negative_iterable=(), show_default=_shown, consume_multiple=True),
     suppress_keyboard_interrupt=False,
 )
 as_flags(
     TrainPlan,
     special_tokens=Parameter(name=("--special-token", "--special-tokens"), negative="--no-special-tokens"),
-    from_counts=Parameter(consume_multiple=True),
 )
 as_flags(PreparePlan, weight=Parameter(name="--weight"))
 app.meta.suppress_keyboard_interrupt = False  # what stopped the command is for `__main__` to say
@@ -66,7 +69,8 @@ def train(
     Parameters
     ----------
     sources
-        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather.
+        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather; or - for a text on
+        standard input, which --separator cuts into documents.
     out
         Folder for the tokenizer. Without it, and with --save-counts, words are only counted.
     force
@@ -82,13 +86,18 @@ def train(
     from piecemill.training.bpe import count_words, train_bpe
     from piecemill.training.result import as_json, as_text
 
-    source = paths(sources) or None
+    source = read_sources(sources, plan.separator) or None
     if out is None and plan.save_counts is None:
         raise PlanError("--out is missing: name the folder for the tokenizer (or --save-counts to only count).")
     if out is not None:
         if plan.save_counts is not None and out.resolve() in plan.save_counts.resolve().parents:
             raise PlanError(f"--save-counts {plan.save_counts}: is in --out, which holds the tokenizer only.")
         check_target(out.resolve(), force)  # before the work, not after it
+    if TrainPlan().special_tokens[0] not in plan.special_tokens and plan.special_tokens and not quiet:
+        given = ", ".join(plan.special_tokens)
+        sys.stderr.write(
+            f"note: special tokens are {given}; the default, {TrainPlan().special_tokens[0]}, is not one\n"
+        )
     if (note := cuts_otherwise(plan.split)) and not quiet:
         sys.stderr.write(f"note: {note}\n")
     if out is None:
@@ -120,7 +129,8 @@ def prepare(
     Parameters
     ----------
     sources
-        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather.
+        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather; or - for a text on
+        standard input, which --separator cuts into documents.
     tokenizer
         A folder saved by `piecemill train`, a tokenizer.json, .model or .tiktoken file, or a Hugging Face hub id.
     engine
@@ -144,7 +154,8 @@ def prepare(
         raise PlanError("no source was given: name folders, files or globs.")
     loaded = load_tokenizer(tokenizer, engine=engine, split=tokenizer_split)
     with Display(quiet=quiet) as display:
-        summary = run(paths(sources), loaded, out=out, force=force, plan=plan, on_progress=display, **asdict(where))
+        source = read_sources(sources, plan.separator)
+        summary = run(source, loaded, out=out, force=force, plan=plan, on_progress=display, **asdict(where))
     print_result(summary.as_json() if json else summary.as_text())
 
 
@@ -203,9 +214,58 @@ def demo(*, out: Path = Path("demo"), vocab_size: int = 8192, pretrain: bool = T
     run(out, vocab_size=vocab_size, pretrain=pretrain)
 
 
+@app.command
+def show(what: str, *, engine: str | None = None, split: str | None = None, json: Flag = False) -> None:
+    """Say what WHAT is: prepared shards, a tokenizer, a vocabulary or shards of actions, a pretraining run.
+
+    Parameters
+    ----------
+    what
+        A folder written by a command of Piecemill (of shards also its URL: s3://, gs://, az://), a tokenizer file,
+        or a Hugging Face hub id.
+    engine
+        Of a tokenizer: force piecemill, tokenizers, sentencepiece or tiktoken.
+    split
+        Of a .tiktoken file, which does not say it: a name that `piecemill train --help` lists, or a regex.
+    json
+        Print everything as JSON.
+    """
+    from piecemill import folders
+
+    if (kind := folders.kind_of(Path(what))) in ("shards", "tokenizer", None):
+        return shards.show(what, engine=engine, split=split, json=json)
+    found, text = folders.describe(Path(what), kind)
+    print_result(found if json else text)
+
+
+@app.command
+def check(folder: str, *, sample: int = 1000, json: Flag = False) -> None:
+    """Compare everything in FOLDER with what was written; exit 1 and say where if it differs.
+
+    Parameters
+    ----------
+    folder
+        A folder written by a command of Piecemill: shards (or their URL: s3://, gs://, az://), a tokenizer, a
+        vocabulary or shards of actions, a run.
+    sample
+        Of shards: documents of each split to decode and compare with the hash of their text.
+    json
+        Print the findings as JSON.
+    """
+    from piecemill import folders
+
+    if (kind := folders.kind_of(Path(folder))) in ("shards", None):
+        return shards.check(folder, sample=sample, json=json)
+    problems = folders.check(Path(folder), kind)
+    if json:
+        print_result({"folder": folder, "kind": kind, "sound": not problems, "problems": problems})
+    else:
+        print_result("\n".join(problems) if problems else f"{folder} is sound: {folders.KINDS[kind]}")
+    if problems:
+        sys.exit(1)
+
+
 app.command(actions.app)
-app.command(shards.show)
-app.command(shards.check)
 app.command(shards.export)
 app.command(pretraining.pretrain)
 
@@ -213,6 +273,27 @@ app.command(pretraining.pretrain)
 def paths(sources: tuple[str, ...]) -> list[PathLike[str]]:
     """Sources as paths, so that none is taken for a text; URLs as `Url`, as a Path would drop a slash."""
     return [Url(name) if is_url(name) else Path(name) for name in sources]
+
+
+def read_sources(sources: tuple[str, ...], separator: str | None) -> list[PathLike[str]] | Iterator[bytes]:
+    """Sources as paths; of the text on standard input, its documents."""
+    if _STDIN not in sources:
+        return paths(sources)
+    if len(sources) > 1:
+        raise PlanError("-: standard input is the only source where it is named; name files beside it in another run.")
+    return _cut(sys.stdin.buffer, separator)
+
+
+def _cut(stream: BinaryIO, separator: str | None) -> Iterator[bytes]:
+    """The documents of a stream of text: one, or several with `separator` between them."""
+    if not separator:
+        yield stream.read()
+        return
+    cut, rest = separator.encode(), b""
+    while chunk := stream.read(1 << 20):
+        *whole, rest = (rest + chunk).split(cut)
+        yield from whole
+    yield rest
 
 
 @app.meta.default
@@ -228,7 +309,7 @@ def _with_config(
     """
     if config is not None:
         app.config = (Dict(_options(config), source=str(config), use_commands_as_keys=False),)
-    app(tokens)
+    app([_STDIN if word == "-" else word for word in tokens])
 
 
 def _options(path: Path) -> dict[str, Any]:
@@ -248,15 +329,23 @@ def run() -> None:
     """Runs the command of `sys.argv`: errors in one line, and the exit code that says what happened."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr has it: a file name need not be Unicode
+    words = sys.argv[1:]
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
+    if words and not words[0].startswith("-") and words[0] not in app:
+        words = words[:1]  # not even help: there is no such command
     try:
         with speaking_flags():
-            app.meta()
+            app.meta(words)
     except (PlanError, SplitError) as error:
         _fail(error, 2)
-    except (PiecemillError, OSError) as error:
+    except PiecemillError as error:
         _fail(error, 1)
+    except OSError as error:
+        names = " and ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
+        _fail(f"{names}: {error.strerror}." if names and error.strerror else error.strerror or error, 1)
 
 
-def _fail(error: Exception, code: int) -> None:
+def _fail(error: Exception | str, code: int) -> None:
     sys.stderr.write(f"piecemill: {error}\n")
     sys.exit(code)

@@ -14,6 +14,7 @@ from piecemill.sources.options import SourceOptions
 Flag = Annotated[bool, Parameter(negative=())]
 
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
+_ESCAPE = re.compile(r"\\(?:([nrt0\\])|x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8}))")
 
 
 def as_flags(plan: type, **parameters: Parameter) -> None:
@@ -27,7 +28,7 @@ def _unescaped(_: Any, tokens: Sequence[Token]) -> str:
     (token,) = tokens
     if token.source != "cli":
         return token.value
-    return re.sub(r"\\([nrt0\\])", lambda escape: _ESCAPES[escape[1]], token.value)
+    return _ESCAPE.sub(lambda found: _ESCAPES.get(found[1]) or chr(int(found[found.lastindex or 0], 16)), token.value)
 
 
 _SOURCES = Group("Options of sources", sort_key=1)

@@ -6,12 +6,14 @@ Whoever writes through it needs no lock for correctness: a name appears with all
 Start with `open_place`, `replace_file` and `new_file`.
 """
 
+import ctypes
 import errno
 import fcntl
 import json
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -198,10 +200,12 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
+def new_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
     """A folder to fill that is at `target` once all of it was written and synced, and nowhere if that failed.
 
-    There must be nothing at `target`, or an empty folder.
+    There must be nothing at `target`, or an empty folder. With `replace`, the folder there is swapped with the new one
+    in one step where the system can (Linux); elsewhere it is renamed first, and for that instant nothing is at the
+    target, but both are complete beside it. A killed process can leave a hidden folder, `.NAME.*.part`, behind.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
@@ -211,10 +215,49 @@ def new_folder(target: Path) -> Iterator[Path]:
         for path in part.rglob("*"):
             sync_file(path)  # folders too: what can be opened to read can be synced
         sync_file(part)
-        os.rename(part, target)
+        if replace:
+            _replace_folder(target, part)
+        else:
+            os.rename(part, target)
         sync_folder(target.parent)
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        # Twice, because Ctrl-C can come in the middle of the first.
+        try:
+            shutil.rmtree(part, ignore_errors=True)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def _replace_folder(target: Path, new: Path) -> None:
+    """Put `new` at `target`; what was there is deleted, here or by the caller."""
+    if _exchange(new, target):
+        return  # the old one now has the name of the new one, which the caller deletes
+    aside = new.with_suffix(".old.part")
+    try:
+        os.rename(target, aside)
+        os.rename(new, target)
+    finally:
+        # An interrupt can come between any two lines, so look rather than remember how far it got.
+        if not target.exists():
+            os.rename(aside, target)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two names in one step; False where the system or the file system cannot."""
+    if sys.platform != "linux":
+        return False
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if renameat2(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), str(other))
 
 
 def sync_file(path: Path) -> None:

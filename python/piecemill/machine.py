@@ -1,9 +1,11 @@
 """The machine and this process: cores and memory.
 
-Memory is read from `/proc`, which Linux has; elsewhere every figure is 0.
+Memory is read from `/proc`, which Linux has. Elsewhere it is the peak that the system reports, which is never less.
 """
 
 import os
+import resource
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -40,12 +42,12 @@ _counting = threading.Lock()
 
 def memory_now() -> int:
     """Bytes of memory this process holds now."""
-    return _status("VmRSS")
+    return _status("VmRSS") or _largest()
 
 
 def memory_peak() -> int:
     """The most bytes of memory this process has held so far."""
-    return _status("VmHWM")
+    return _status("VmHWM") or _largest()
 
 
 def tree_memory() -> int:
@@ -60,7 +62,7 @@ def tree_memory() -> int:
     tree = {os.getpid()}
     while found := {pid for pid, parent in parents.items() if parent in tree and pid not in tree}:
         tree |= found
-    return sum(map(_resident, tree))
+    return sum(map(_resident, tree)) or _largest()
 
 
 def _resident(pid: int) -> int:
@@ -75,5 +77,10 @@ def _status(key: str) -> int:
     try:
         with open("/proc/self/status", encoding="ascii") as status:
             return next((int(line.split()[1]) * 1024 for line in status if line.startswith(key)), 0)
-    except FileNotFoundError:
+    except OSError:
         return 0
+
+
+def _largest() -> int:
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return largest if sys.platform == "darwin" else largest * 1024

@@ -1,7 +1,7 @@
 """Plans: what the records of options of all commands share."""
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields, replace
@@ -29,14 +29,19 @@ def with_keywords(plan: P, arguments: dict[str, Any], unknown: dict[str, Any]) -
     return with_options(plan, {name: value for name, value in {**given, **unknown}.items() if value is not FROM_PLAN})
 
 
+def check_names(given: Iterable[str], known: Sequence[str], what: str = "option") -> None:
+    """PlanError for the first name that is not known, with the nearest one that is."""
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {list(known)}."
+            raise PlanError(f"unknown {what} {name!r}; {hint}")
+
+
 def with_options(plan: P, options: dict[str, Any]) -> P:
     """`plan` with `options` in place of its fields; an unknown one is an error that names the nearest."""
     known = [field.name for field in fields(plan)]  # type: ignore[arg-type] # a dataclass
-    for name in options:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {known}."
-            raise PlanError(f"unknown option {name!r}; {hint}")
+    check_names(options, known)
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
     return replace(plan, **given)  # type: ignore[type-var]
 

@@ -12,7 +12,7 @@ numpy, torch or a device, is told by a `Place`. Start with `batches`.
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from types import TracebackType
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -26,7 +26,8 @@ from piecemill.loading.feeding import Feeder
 from piecemill.loading.mixing import Draws, Mixture, Parts, Weights, parts_of
 from piecemill.loading.order import Ints, Local, OrderPlan
 from piecemill.loading.state import FORMAT, samples_of
-from piecemill.loading.windows import Gathered, Rows, gather
+from piecemill.loading.windows import Cut, Gathered, Rows, check_rows, gather
+from piecemill.plans import check_names
 
 # A chunk has about so many tokens: enough that handing one over costs nothing beside gathering it, and small enough
 # that its inputs and labels (4 MiB) stay in the cache until they are used.
@@ -187,6 +188,9 @@ class Batches(Generic[Sent, Batch]):
 
     def __init__(self, rows: Rows | Mixture, place: Place[Sent, Batch], weights: Weights, options: Mapping[str, Any]):
         plan_names = set(BatchPlan.__slots__)
+        check_names(options, [*BatchPlan.__slots__, *Cut.__slots__, "weights"])
+        if not isinstance(rows, Mixture):
+            check_rows(rows)
         self.plan = BatchPlan(**{name: value for name, value in options.items() if name in plan_names})
         cut = {name: value for name, value in options.items() if name not in plan_names}
         self.rows, self.parts = rows, parts_of(rows, weights, cut)
@@ -249,7 +253,7 @@ class Batches(Generic[Sent, Batch]):
     @property
     def samples(self) -> int:
         """Samples given out so far, over all ranks."""
-        given = self._given * self.plan.global_batch
+        given = self._job.offset + self._given * self.plan.global_batch
         return given if self._job.samples is None else min(given, self._job.samples)
 
     @property
@@ -259,7 +263,8 @@ class Batches(Generic[Sent, Batch]):
 
     def state_dict(self) -> dict[str, Any]:
         """Where the next batch begins: after the last one that was given out, whatever is made ahead."""
-        return {"format": FORMAT, "samples": self.samples, **self._identity()}
+        offset = {"offset": self._job.offset} if self._job.offset else {}
+        return {"format": FORMAT, "samples": self.samples, **offset, **self._identity()}
 
     def _identity(self) -> dict[str, Any]:
         cut, order = self.parts.windows[0].cut, Local() if self.plan.order == "local" else self.plan.order
@@ -281,7 +286,7 @@ class Batches(Generic[Sent, Batch]):
             return self.rows.identity
         return hash_bytes(f"{self.rows.identity} {self.parts.shares}".encode())
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], *, change_batch: bool = False) -> None:
         """Go on exactly where `state` was taken, with any number of threads and any rank of any world size.
 
         Data, seed, order and windows must be the same, and so must the global batch, `batch_size * world_size`.
@@ -300,11 +305,14 @@ class Batches(Generic[Sent, Batch]):
             ),
         }
         mine = self._identity()
-        if state.get("tokenizer") is None or mine["tokenizer"] is None:
+        if mine["tokenizer"] is None or (isinstance(state, Mapping) and state.get("tokenizer") is None):
             del mine["tokenizer"]  # not known, as in states of older versions: `data` still tells other tokens
-        samples = samples_of(state, mine, self.plan, self._job.samples, other)
+        samples = samples_of(state, mine, self.plan, self._job.samples, other, change_batch=change_batch)
         self._drop()
-        self._given = -(-samples // self.plan.global_batch)
+        # Batches are counted from the first sample that is not of a step with another global batch.
+        offset = samples if change_batch else int(state.get("offset", 0))
+        self._job.begin_at(offset % self.plan.global_batch)
+        self._given = -(-(samples - self._job.offset) // self.plan.global_batch)
         self._closed, self._failed = False, None
 
     def every(self, step: int, skip: int) -> None:
@@ -340,6 +348,7 @@ class _Job(Generic[Sent]):
 
     def __init__(self, parts: Parts, plan: BatchPlan, place: Place[Sent, Any]) -> None:
         self._parts, self._plan, self._place = parts.windows, plan, place
+        self._sources = None if parts.sources is None else np.array(parts.sources)
         local = plan.order == "local" or isinstance(plan.order, Local)
         ends = [windows.shard_ends for windows in parts.windows] if local else None
         self._draws = Draws([len(windows) for windows in parts.windows], parts.shares, plan.order, plan.seed, ends)
@@ -347,11 +356,16 @@ class _Job(Generic[Sent]):
         self.window = parts.windows[0].cut.window
         self.chunk = 1 if place.single else max(1, CHUNK_TOKENS // (plan.batch_size * self.window))
         self.samples = None if plan.epochs is None else plan.epochs * parts.epoch
+        self.begin_at(0)
+
+    def begin_at(self, offset: int) -> None:
+        """Count batches from sample number `offset` on, which is below the global batch."""
+        self.offset = offset
         self.batches: int | None = None
         self._whole: int | None = None
         if self.samples is not None:
-            self._whole, rest = divmod(self.samples, plan.global_batch)
-            self.batches = self._whole + (rest > 0 and not plan.drop_last)
+            self._whole, rest = divmod(max(0, self.samples - offset), self._plan.global_batch)
+            self.batches = self._whole + (rest > 0 and not self._plan.drop_last)
 
     def _share(self, batch: int) -> tuple[int, int]:
         """The samples of this rank in a batch, as first and count.
@@ -359,7 +373,7 @@ class _Job(Generic[Sent]):
         A short last batch is dealt evenly, so that counts differ by one at most. A rank for which none is left is given
         a row of padding, so that all ranks step alike.
         """
-        plan, first = self._plan, batch * self._plan.global_batch
+        plan, first = self._plan, self.offset + batch * self._plan.global_batch
         left = plan.global_batch if self.samples is None else min(plan.global_batch, self.samples - first)
         each, more = divmod(left, plan.world_size)
         return first + plan.rank * each + min(plan.rank, more), each + (plan.rank < more)
@@ -380,7 +394,7 @@ class _Job(Generic[Sent]):
         last = first + self.chunk * step
         whole = np.arange(first, last if self._whole is None else min(last, self._whole), step)
         mine = self._plan.rank * self._plan.batch_size + np.arange(self._plan.batch_size)
-        wanted = (whole[:, None] * self._plan.global_batch + mine).reshape(-1)
+        wanted = (self.offset + whole[:, None] * self._plan.global_batch + mine).reshape(-1)
         ends = list(range(self._plan.batch_size, len(wanted) + 1, self._plan.batch_size))
         short = first + len(whole) * step
         if self._whole is not None and self._whole == short < min(last, self.batches or 0):
@@ -391,9 +405,12 @@ class _Job(Generic[Sent]):
         real = slice(None) if wanted[-1] >= 0 else slice(-1)
         part[real], numbers[real] = self._draws(wanted[real])
         if self._ahead is not None:
-            self._ahead(first * self._plan.global_batch, self.samples)
+            self._ahead(self.offset + first * self._plan.global_batch, self.samples)
         into = self._place.room(len(wanted), self.window, self._plan.dtype)
-        return self._place.send(Chunk(gather(self._parts, part, numbers, into=into), tuple(ends)))
+        rows = gather(self._parts, part, numbers, into=into)
+        if self._sources is not None:
+            rows = replace(rows, part=np.where(numbers < 0, -1, self._sources[part]))
+        return self._place.send(Chunk(rows, tuple(ends)))
 
 
 def batches(

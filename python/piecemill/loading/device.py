@@ -90,6 +90,7 @@ class _Slot:
 
     ids: torch.Tensor
     cuts: torch.Tensor
+    part: torch.Tensor
     event: Any = None
 
 
@@ -118,12 +119,12 @@ class Device:
 
     def room(self, rows: int, window: int, dtype: str) -> tuple[NDArray[Any], NDArray[Any]]:
         """Inputs and labels in a slot that no copy reads any more."""
-        slot = self._slot(rows * window, getattr(torch, dtype))
+        slot = self._slot(rows, rows * window, getattr(torch, dtype))
         self._mine.slot = slot
         ids = slot.ids[: 2 * rows * window].view(2, rows, window).numpy()
         return ids[0], ids[1]
 
-    def _slot(self, places: int, dtype: torch.dtype) -> _Slot:
+    def _slot(self, rows: int, places: int, dtype: torch.dtype) -> _Slot:
         if hasattr(self._mine, "slot"):  # gathering into it failed
             self._free.put(self._mine.slot)
             del self._mine.slot
@@ -133,7 +134,8 @@ class Device:
             self._made += new
         slot = None if new else self._free.get()
         if slot is None or len(slot.ids) < 4 * places:
-            return _Slot(self._lane.slot(4 * places, dtype), self._lane.slot(places + 1, torch.int32))
+            cuts, part = self._lane.slot(places + 1, torch.int32), self._lane.slot(rows, torch.int64)
+            return _Slot(self._lane.slot(4 * places, dtype), cuts, part)
         if slot.event is not None:
             self._lane.wait(slot.event)
         return slot
@@ -153,6 +155,9 @@ class Device:
             cuts, longest = sequences(chunk.rows.cuts, 0, rows, window)
             np.copyto(slot.cuts[: len(cuts)].numpy(), cuts)
             sources = [slot.cuts[: len(cuts)]]
+        if chunk.rows.part is not None:
+            np.copyto(slot.part[:rows].numpy(), chunk.rows.part)
+            names, sources = (*names, "part"), [*sources, slot.part[:rows]]
         copied, slot.event = self._lane.copies([slot.ids[: planes * rows * window], *sources])
         sent = Sent(names, [*copied[0].view(planes, rows, window).unbind(), *copied[1:]], slot.event, longest)
         self._free.put(slot)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from piecemill.errors import LoadError, PlanError
 from piecemill.files import hash_bytes
 from piecemill.loading.order import Ints, Order, OrderPlan, Permutation, mix_key, mixed, order_of
-from piecemill.loading.windows import Rows, Windows
+from piecemill.loading.windows import Rows, Windows, check_rows
 
 Weights = Literal["stored"] | Sequence[float] | None
 
@@ -73,8 +73,13 @@ def mix(parts: Sequence[tuple[Rows, float]]) -> Mixture:
     An epoch is as many windows as all parts have together; a part with a larger share than its size comes round more
     than once in it, one with a smaller share not quite.
     """
-    if not parts:
-        raise PlanError("mix: no parts; expected pairs of rows and a share, such as [(code, 0.7), (text, 0.3)].")
+    expected = "expected pairs of rows and a share, such as [(code, 0.7), (text, 0.3)]."
+    if not isinstance(parts, list | tuple) or not parts:
+        raise PlanError(f"mix: found {'no parts' if not parts else type(parts).__name__}; {expected}")
+    for each in parts:
+        if not isinstance(each, list | tuple) or len(each) != 2 or not isinstance(each[1], int | float):
+            raise PlanError(f"mix: found {each!r:.80} among the parts; {expected}")
+        check_rows(each[0])
     for rows, share in parts:
         if not 0 < share < float("inf"):
             raise PlanError(f"mix: {rows} has share {share!r}; expected a number above 0. Leave it out instead of 0.")
@@ -101,6 +106,8 @@ class Parts:
     windows: tuple[Windows, ...]
     shares: tuple[float, ...]
     epoch: int
+    sources: tuple[int, ...] | None = None
+    "Of a mixture: which of its parts the windows are from."
 
 
 def parts_of(source: Rows | Mixture, weights: Weights, cut: Mapping[str, Any]) -> Parts:
@@ -111,7 +118,8 @@ def parts_of(source: Rows | Mixture, weights: Weights, cut: Mapping[str, Any]) -
         inner = [parts_of(rows, weights, cut) for rows in source.rows]
         windows = tuple(each for parts in inner for each in parts.windows)
         shares = [s * share / sum(p.shares) for p, share in zip(inner, source.shares, strict=True) for s in p.shares]
-        return Parts(windows, tuple(shares), sum(parts.epoch for parts in inner))
+        sources = tuple(number for number, parts in enumerate(inner) for _ in parts.windows)
+        return Parts(windows, tuple(shares), sum(parts.epoch for parts in inner), sources)
     wanted = _group_weights(source, weights)
     if wanted is None:
         whole = Windows(source, **cut)

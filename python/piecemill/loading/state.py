@@ -27,6 +27,8 @@ def samples_of(
     plan: Steps,
     last: int | None,
     other: Mapping[str, Callable[[Any, Any], str]],
+    *,
+    change_batch: bool = False,
 ) -> int:
     """How many samples had been given out when `state` was taken; LoadError if it does not fit.
 
@@ -41,18 +43,21 @@ def samples_of(
         raise LoadError(f"state: format {state.get('format')!r}; expected {FORMAT}, from `state_dict()` of a loader.")
     for name, mine in identity.items():
         theirs = state.get(name)
-        if theirs == mine:
+        if theirs == mine or (change_batch and name == "global_batch"):
             continue
         if name in other:
             raise LoadError(f"state: {other[name](theirs, mine)}")
         if name == "global_batch":
             raise LoadError(
                 f"state: taken with {theirs} samples a step over all ranks, asked for batch_size={plan.batch_size} * "
-                f"world_size={plan.world_size} = {mine}. Choose batch_size so that it is {theirs} again."
+                f"world_size={plan.world_size} = {mine}. Choose batch_size so that it is {theirs} again; "
+                "to go on with another one, load_state_dict(state, change_batch=True)."
             )
         raise LoadError(f"state: taken with {name}={theirs!r}, asked for {mine!r}. Pass {name}={theirs!r}.")
-    samples = state.get("samples")
-    if type(samples) is not int or not 0 <= samples < 1 << 62 or (samples % plan.global_batch and samples != last):
+    samples, offset = state.get("samples"), state.get("offset", 0)
+    if type(samples) is not int or type(offset) is not int or not 0 <= offset <= samples < 1 << 62:
+        raise LoadError(f"state: samples={samples!r}, offset={offset!r}; expected numbers from `state_dict()`.")
+    if not change_batch and (samples - offset) % plan.global_batch and samples != last:
         raise LoadError(f"state: samples={samples!r}; expected a multiple of {plan.global_batch}.")
     if last is not None and samples > last:
         raise LoadError(

@@ -4,7 +4,7 @@ Start with `batches`. `BatchDataset` is for loops that insist on a DataLoader: i
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
@@ -12,6 +12,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from piecemill.errors import PlanError
 from piecemill.loading.batching import Batches, Chunk, Numpy, split
 from piecemill.loading.mixing import Mixture, Weights
+from piecemill.loading.order import OrderPlan
 from piecemill.loading.windows import Rows
 
 
@@ -33,13 +34,32 @@ class Tensors(Numpy):
 
 
 def batches(
-    rows: Rows | Mixture, *, device: str | torch.device = "cpu", weights: Weights = "stored", **options: Any
+    rows: Rows | Mixture,
+    *,
+    device: str | torch.device = "cpu",
+    window: int = 2048,
+    overlap: int = 0,
+    pack: bool = True,
+    boundaries: bool = False,
+    overlap_labels: bool = False,
+    pad_id: int | None = None,
+    batch_size: int = 8,
+    seed: int = 0,
+    epochs: int | None = None,
+    rank: int = 0,
+    world_size: int = 1,
+    order: OrderPlan = "shuffled",
+    weights: Weights = "stored",
+    drop_last: bool = False,
+    threads: int = 1,
+    dtype: Literal["int64", "int32"] = "int64",
 ) -> Batches[Any, dict[str, Any]]:
-    """As `piecemill.loading.batches`, which has all options, with tensors on `device`: "cpu", "cuda" or "cuda:1".
+    """As `piecemill.loading.batches`, which explains the options, with tensors on `device`: "cpu", "cuda" or "cuda:1".
 
     On a device, windows are gathered into pinned memory and copied on a stream of their own, ahead of the step; nothing
     waits for the device. `cu_seqlens` is there too; `max_seqlen` is a Python number, as attention wants it.
     """
+    options = {name: value for name, value in locals().items() if name not in ("rows", "device", "weights")}
     where = torch.device(device)
     if where.type == "cpu":
         return Batches(rows, Tensors(), weights, options)
@@ -47,7 +67,7 @@ def batches(
         raise PlanError(f"device={str(device)!r}: expected cpu or cuda.")
     from piecemill.loading.device import Device
 
-    return Batches(rows, Device(where, slots=int(options.get("threads", 1)) + 1), weights, options)
+    return Batches(rows, Device(where, slots=threads + 1), weights, options)
 
 
 class BatchDataset(IterableDataset):  # type: ignore[misc] # torch is not there when types are checked

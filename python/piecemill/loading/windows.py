@@ -11,6 +11,7 @@ A window is a list of pieces of files, and `gather` fetches the pieces of many w
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from os import PathLike
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from piecemill._core import gather_windows
 from piecemill.errors import LoadError, PlanError
 from piecemill.loading.order import Ints
+from piecemill.plans import check_names
 from piecemill.shards.format import Kind
 from piecemill.shards.windows import Cut as Chunks
 
@@ -46,6 +48,13 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
     @property
     def tokens(self) -> int: ...
+
+
+def check_rows(rows: object) -> None:
+    """PlanError if `rows` is nothing that windows can be cut from."""
+    if not hasattr(rows, "token_ends"):
+        what = f"{rows!r}: a path" if isinstance(rows, str | PathLike) else f"rows: found {type(rows).__name__}"
+        raise PlanError(f"{what}; expected rows, such as piecemill.open_shards({str(rows)!r:.60}, split='train').")
 
 
 @runtime_checkable
@@ -138,6 +147,8 @@ class Windows:
 
     def __init__(self, rows: Rows, *, group: int | None = None, **options: Any) -> None:
         """`group` keeps to the documents of one group (see `--weight` of prepare); `options` are those of `Cut`."""
+        check_rows(rows)
+        check_names(options, Cut.__slots__)
         self.rows, self.cut, self.group = rows, Cut(**options), group
         pad = rows.eos if self.cut.pad_id is None else self.cut.pad_id
         self.pad = 0 if pad is None else pad
@@ -341,12 +352,14 @@ class Gathered:
     labels: NDArray[Any]
     position_ids: NDArray[Any] | None = None
     document_ids: NDArray[Any] | None = None
+    part: Ints | None = None
+    "Of a mixture: which of its parts each row is from, -1 for a row of padding."
     cuts: Ints | None = None
     "Where each document begins among all columns of all rows, and where a row or its padding does."
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """What has a row for each window, by name."""
-        named = {name: getattr(self, name) for name in ("input_ids", "labels", "position_ids", "document_ids")}
+        named = {name: getattr(self, name) for name in ("input_ids", "labels", "position_ids", "document_ids", "part")}
         return {name: array for name, array in named.items() if array is not None}
 
 

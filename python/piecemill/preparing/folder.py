@@ -6,22 +6,20 @@ nothing. Besides the files of docs/shards.md there is `.sources.npy`: when each 
 Start with `begin`.
 """
 
-import io
 import json
 import os
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from piecemill.errors import PlanError, ShardError, SourceError
 from piecemill.files import LOCK, SCRATCH, Place, parse_json
 from piecemill.plans import check_same
+from piecemill.preparing.plan import PIECE_DOCUMENTS
+from piecemill.shards import folder as prepared
 from piecemill.shards.folder import CHANGED, FILES, PLAN, STATS, TIMING, TOKENIZER, delete_prepared, tokenizer_files
 from piecemill.shards.format import VERSION
-from piecemill.shards.manifest import ENTRIES
+from piecemill.shards.manifest import ENTRIES, whole_entries
 from piecemill.sources import Source
-from piecemill.sources.unchanged import changed_times, check_files, check_times, file_lines
+from piecemill.sources.unchanged import changed_times, check_content, check_files, file_lines
 from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.saving import files_of
 
@@ -29,11 +27,18 @@ _OURS = frozenset({PLAN, FILES, STATS, TOKENIZER, LOCK, SCRATCH, CHANGED, TIMING
 
 
 def begin(
-    place: Place, plan: dict[str, Any], source: Source, tokenizer: Tokenizer, *, force: bool = False
+    place: Place,
+    plan: dict[str, Any],
+    source: Source,
+    tokenizer: Tokenizer,
+    *,
+    force: bool = False,
+    alone: bool = False,
 ) -> Literal["new", "begun", "complete"]:
     """Begin a run or go on with one; refuses a folder of someone else, and another plan, tokenizer or source.
 
-    With `force`, what was made of something else is deleted; data in memory always counts as something else."""
+    With `force`, what was made of something else is deleted; data in memory always counts as something else. A folder
+    in which no piece was finished is begun anew, where this run is `alone` in it."""
     local = place.local()
     names = set(place.sizes() if local is None else os.listdir(local))
     if PLAN not in names and (foreign := sorted(names - _OURS)):
@@ -41,6 +46,10 @@ def begin(
             f"{place.url}: holds {foreign[0]!r} and was not made by `piecemill prepare`. "
             "Choose an empty or a new folder for --out."
         )
+    if alone and PLAN in names and names <= _OURS and prepared.nothing_finished(place):
+        for name in (FILES, CHANGED, *(f"{TOKENIZER}/{file}" for file in tokenizer_files(place)), PLAN):
+            place.delete(name)
+        names -= {PLAN, FILES, CHANGED}
     new = PLAN not in names and place.create(PLAN, (json.dumps(plan, indent=2) + "\n").encode())
     if not new:
         try:
@@ -58,24 +67,10 @@ def begin(
         if name not in saved:
             place.write(f"{TOKENIZER}/{name}", content)
     if CHANGED not in names:
-        buffer = io.BytesIO()
-        np.save(buffer, changed_times(source.files))
-        place.write(CHANGED, buffer.getvalue())
+        prepared.write_times(place, changed_times(source.files))
     if FILES not in names:
         place.write(FILES, file_lines(source))
     return "complete" if STATS in names else "new" if new else "begun"
-
-
-def begun_times(place: Place) -> NDArray[np.int64]:
-    """When each source file was last changed, as the run that began the folder saw it."""
-    try:
-        times: NDArray[np.int64] = np.load(io.BytesIO(place.read(CHANGED)), allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise ShardError(
-            f"{place.url}/{CHANGED}: cannot be read ({error}), so it is not known whether the sources are "
-            "the same. Choose another --out."
-        ) from None
-    return times
 
 
 def _check_begun(place: Place, plan: dict[str, Any], source: Source, names: set[str]) -> None:
@@ -98,5 +93,8 @@ def _check_begun(place: Place, plan: dict[str, Any], source: Source, names: set[
     if FILES in names:
         check_files(source, place.read(FILES), place.url)
     check_same(place.url, "source", old.get("source"), plan["source"])
-    if CHANGED in names:
-        check_times(source.files, begun_times(place))
+    if CHANGED in names and source.files:
+        was, piece = prepared.begun_times(place), plan["options"]["piece_bytes"]
+        now = check_content(source, was, whole_entries(place, []), piece, PIECE_DOCUMENTS)
+        if (now != was).any():
+            prepared.write_times(place, now)

@@ -19,6 +19,10 @@ HOW = ("workers", "memory", *NOT_STORED)
 _SIZES = ("min_bytes", "max_bytes", "max_file_bytes", "block_bytes", "piece_bytes")
 
 
+PIECE_DOCUMENTS = 1 << 20
+"A piece ends after so many documents too: tiny ones weigh more by their records than by their text."
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparePlan(SourceOptions):
     """How documents become token shards."""
@@ -67,6 +71,8 @@ class PreparePlan(SourceOptions):
 
     def __post_init__(self) -> None:
         SourceOptions.__post_init__(self)  # not super(): a class with slots is made twice
+        if isinstance(self.splits, dict):  # {"train": 85, "val": 15} says the same as "train=85,val=15"
+            object.__setattr__(self, "splits", ",".join(f"{name}={share}" for name, share in self.splits.items()))
         Splits.parse(self.splits)
         parse_weights(self.weight)
         for name in (*_SIZES, "memory"):

@@ -23,13 +23,13 @@ from piecemill.machine import memory_now, memory_peak
 from piecemill.plans import FROM_PLAN, with_keywords
 from piecemill.preparing.dedup import drop_later_copies
 from piecemill.preparing.finish import Totals, finish
-from piecemill.preparing.folder import begin, begun_times
+from piecemill.preparing.folder import begin
 from piecemill.preparing.job import Job
 from piecemill.preparing.plan import PreparePlan
 from piecemill.preparing.result import STAGES, Numbers, PrepareProgress, Summary
 from piecemill.preparing.selection import Splits
 from piecemill.preparing.task import prepare_task
-from piecemill.shards.folder import STATS, TIMING, saved_tokenizer
+from piecemill.shards.folder import STATS, TIMING, begun_times, saved_tokenizer
 from piecemill.shards.format import VERSION, token_dtype
 from piecemill.shards.manifest import delete_entry, delete_leftovers, newest_entries, whole_entries
 from piecemill.sources import Source, Task
@@ -152,7 +152,8 @@ class _Run:
         if force and (part is not None or join):
             raise PlanError("force and part: each part would delete what the others did. Delete the folder first.")
         self.file_groups = weight_groups(self.groups, opened.files)  # first: a pattern may be wrong
-        state = begin(self.place, self._resolved(opened), opened, self.tokenizer, force=force)
+        alone = part is None and not join and self.place.local() is not None  # object stores have no locks
+        state = begin(self.place, self._resolved(opened), opened, self.tokenizer, force=force, alone=alone)
         try:
             if state != "complete":
                 return self._go_on(opened, executor, ray_address, part, join, resumed=state == "begun")

@@ -74,6 +74,8 @@ class Splits:
         >>> Splits.parse("train=9,val=1").shares
         (Fraction(9, 10), Fraction(1, 10))
         """
+        if not isinstance(text, str | None):
+            raise PlanError(f"splits={text!r:.60}: expected something like 'train=85,val=10,test=5'.")
         names, numbers = [], []
         for part in (text if text is not None else "all=1").split(","):
             name, _, number = (word.strip() for word in part.partition("="))

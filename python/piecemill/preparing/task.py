@@ -19,6 +19,7 @@ from piecemill.errors import SourceError
 from piecemill.machine import core_share, using_cores
 from piecemill.preparing.dedup import save_hashes
 from piecemill.preparing.job import Job
+from piecemill.preparing.plan import PIECE_DOCUMENTS
 from piecemill.preparing.result import Numbers
 from piecemill.preparing.selection import Selected, select
 from piecemill.shards import ShardWriter
@@ -27,9 +28,6 @@ from piecemill.shards.manifest import Entry, entry_name, parse_entry, piece_name
 from piecemill.sources import Documents, Tally, Task, read_task
 from piecemill.sources.ahead import ReadAhead
 from piecemill.sources.unchanged import check_task
-
-PIECE_DOCUMENTS = 1 << 20
-"A piece ends after so many documents too: tiny ones weigh more by their records than by their text."
 
 
 def prepare_task(task: Task, job: Job) -> Numbers:

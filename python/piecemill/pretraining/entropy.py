@@ -22,7 +22,7 @@ def unigram_entropy(shards: Shards, most: int = MOST_TOKENS) -> float:
 def entropy(counts: NDArray[np.int64]) -> float:
     """Of a distribution given as counts, in nats.
 
-    >>> round(entropy(np.array([1, 1, 0, 2])) / np.log(2), 6)
+    >>> round(entropy(np.array([1, 1, 0, 2])) / float(np.log(2)), 6)
     1.5
     """
     seen = counts[counts > 0]

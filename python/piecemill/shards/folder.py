@@ -4,6 +4,7 @@ stats.json is written last and makes the folder complete: it holds the checksum 
 nor an entry covers, and its own. It is stored in one form only, so that even a changed space in it shows.
 """
 
+import io
 import json
 import os
 import re
@@ -13,10 +14,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from piecemill.errors import ShardError
 from piecemill.files import LOCK, SCRATCH, Place, hash_bytes, parse_json, read_json
 from piecemill.shards import manifest
-from piecemill.shards.format import MOST_IDS, READABLE, is_split_name
+from piecemill.shards.format import MOST_IDS, READABLE, VERSION, is_split_name
 
 if TYPE_CHECKING:
     from piecemill.tokenizers import Tokenizer
@@ -171,6 +175,12 @@ def delete_prepared(place: Place) -> None:
     place.delete(PLAN)
 
 
+def nothing_finished(place: Place) -> bool:
+    """Whether the folder was begun in the format of this version, and no piece of it was finished."""
+    plan = parse_json(place.read(PLAN), f"{place.url}/{PLAN}", "Choose another --out.")
+    return plan.get("format") == VERSION and STATS not in place.sizes() and not place.sizes(manifest.ENTRIES)
+
+
 def source_files(folder: Path) -> int:
     """How many source files files.jsonl lists."""
     with open(folder / FILES, "rb") as file:
@@ -184,3 +194,22 @@ def listed(folder: Path) -> set[str]:
         for where, _, names in os.walk(folder)
         for name in names
     }
+
+
+def write_times(place: Place, times: NDArray[np.int64]) -> None:
+    """Store when each source file was last changed."""
+    buffer = io.BytesIO()
+    np.save(buffer, times)
+    place.write(CHANGED, buffer.getvalue())
+
+
+def begun_times(place: Place) -> NDArray[np.int64]:
+    """When each source file was last changed, as the run that began the folder saw it."""
+    try:
+        times: NDArray[np.int64] = np.load(io.BytesIO(place.read(CHANGED)), allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise ShardError(
+            f"{place.url}/{CHANGED}: cannot be read ({error}), so it is not known whether the sources are "
+            "the same. Choose another --out."
+        ) from None
+    return times

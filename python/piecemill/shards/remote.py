@@ -272,7 +272,10 @@ class Cache:
                 if self._make_space(size):
                     try:
                         with open(part, "wb") as file:
-                            os.posix_fallocate(file.fileno(), 0, max(1, size))
+                            if hasattr(os, "posix_fallocate"):
+                                os.posix_fallocate(file.fileno(), 0, max(1, size))
+                            else:  # macOS: a full disk shows while it is downloaded
+                                file.truncate(max(1, size))
                     except OSError as error:
                         part.unlink(missing_ok=True)
                         raise self._full(one, error) from None

@@ -9,16 +9,21 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill.errors import ShardError
+from piecemill.errors import ShardError, TokenizerError
+from piecemill.files import LocalPlace, Place
 from piecemill.objects import ObjectPlace, is_object_url
 from piecemill.shards import folder as prepared
+from piecemill.shards.manifest import newest_entries
 from piecemill.shards.reader import Shards, open_shards
 from piecemill.sizes import show_bytes, show_count
+
+if TYPE_CHECKING:
+    from piecemill.tokenizers import Tokenizer
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 _EXACT_LENGTHS = 1 << 20  # a count for each length up to here takes 8 MB; longer documents are few and kept as they are
@@ -37,19 +42,20 @@ def describe(folder: str | Path) -> dict[str, Any]:
             if not (Path(copy) / prepared.PLAN).exists():
                 raise ShardError(f"{folder} has no {prepared.PLAN}. Name a folder written by `piecemill prepare`.")
             opened = partial(open_shards, folder, cache=Path(copy) / "cache", cache_bytes=_CACHE_BYTES)
-            return {**_describe_shards(Path(copy), opened), "folder": folder}
+            return {**_describe_shards(Path(copy), ObjectPlace(folder), opened), "folder": folder}
     path = Path(folder)
     if (path / prepared.PLAN).exists():
-        return _describe_shards(path, partial(open_shards, path))
-    if (path / "tokenizer.json").exists():
+        return _describe_shards(path, LocalPlace(path), partial(open_shards, path))
+    try:
         return _describe_tokenizer(path)
-    raise ShardError(
-        f"{path} has neither {prepared.PLAN} nor tokenizer.json. "
-        "Name a folder written by `piecemill prepare` or `piecemill train`."
-    )
+    except TokenizerError as error:
+        raise ShardError(
+            f"{path}: neither prepared (it has no {prepared.PLAN}) nor a tokenizer ({error}) "
+            "Name a folder written by a command of Piecemill, or a tokenizer."
+        ) from None
 
 
-def _describe_shards(path: Path, opened: Callable[..., Shards]) -> dict[str, Any]:
+def _describe_shards(path: Path, place: Place, opened: Callable[..., Shards]) -> dict[str, Any]:
     plan = prepared.read_plan(path)
     splits = {name: opened(name, unfinished=True) for name in plan["splits"]}
     documents, tokens = sum(map(len, splits.values())), sum(shards.tokens for shards in splits.values())
@@ -59,6 +65,7 @@ def _describe_shards(path: Path, opened: Callable[..., Shards]) -> dict[str, Any
         "kind": "shards",
         "folder": str(path),
         "complete": stats is not None,
+        "finished": None if stats is not None else _finished(place),
         "documents": documents,
         "tokens": tokens,
         **_duplicates(list(splits.values())),
@@ -83,6 +90,12 @@ def _describe_groups(plan: dict[str, Any], splits: list[Shards]) -> list[dict[st
         counts[:, 0] = sum(map(len, splits)), sum(shards.tokens for shards in splits)
     columns = zip(groups, *counts.tolist(), strict=True)
     return [{**group, "documents": documents, "tokens": tokens} for group, documents, tokens in columns]
+
+
+def _finished(place: Place) -> dict[str, int]:
+    """What the pieces hold that an unfinished run has finished: manifests come at its end."""
+    shards = [shard for entry in newest_entries(place) for shard in entry.shards.values()]
+    return {"documents": sum(shard.documents for shard in shards), "tokens": sum(shard.tokens for shard in shards)}
 
 
 def _describe_split(shards: Shards, documents: int, tokens: int) -> dict[str, Any]:
@@ -157,19 +170,35 @@ def _describe_tokenizer(path: Path) -> dict[str, Any]:
     from piecemill.tokenizers import load_tokenizer
 
     tokenizer = load_tokenizer(path)
+    split = _split_of(tokenizer)
     step = max(1, (tokenizer.vocab_size - 1) // 15)
     sample = range(tokenizer.vocab_size - 1, -1, -step)
     return {
         "kind": "tokenizer",
         "folder": str(path),
         "vocab_size": tokenizer.vocab_size,
-        "split": tokenizer.split,
+        "split": split,
         "engine": tokenizer.engine.name,
         "why": tokenizer.engine.why,
         "special_tokens": tokenizer.special_tokens,
-        "sample": {str(i): tokenizer.bytes_of(i).decode("utf-8", "backslashreplace") for i in reversed(sample)},
-        "training": tokenizer.training,
+        "sample": {str(i): _spelling(tokenizer, i) for i in reversed(sample)},
+        "training": tokenizer.training if split is not None else {},
     }
+
+
+def _split_of(tokenizer: "Tokenizer") -> str | None:
+    """The split of byte-level BPE; others have none that could be given."""
+    try:
+        return tokenizer.split
+    except TokenizerError:
+        return None
+
+
+def _spelling(tokenizer: "Tokenizer", token: int) -> str:
+    try:
+        return tokenizer.bytes_of(token).decode("utf-8", "backslashreplace")
+    except TokenizerError:  # its tokens are not bytes
+        return tokenizer.decode([token])
 
 
 def as_text(found: dict[str, Any]) -> str:
@@ -179,9 +208,11 @@ def as_text(found: dict[str, Any]) -> str:
 
 
 def _shard_lines(found: dict[str, Any]) -> list[str]:
-    state = "complete" if found["complete"] else "not complete: run the same prepare again to go on"
+    state, count = "complete", found
+    if (finished := found["finished"]) is not None:
+        state, count = "in finished pieces; not complete: run the same prepare to its end", finished
     lines = [
-        f"{found['folder']}: {found['documents']:,} documents, {show_count(found['tokens'])} tokens; {state}",
+        f"{found['folder']}: {count['documents']:,} documents, {show_count(count['tokens'])} tokens; {state}",
         f"duplicates  {found['duplicates']:,} documents repeat an earlier text; "
         f"{found['texts_in_several_splits']:,} texts are in more than one split",
         "",
@@ -229,7 +260,7 @@ def group_lines(groups: Sequence[Mapping[str, Any]]) -> list[str]:
 def _tokenizer_lines(found: dict[str, Any]) -> list[str]:
     return [
         f"{found['folder']}: a tokenizer of {found['vocab_size']:,} tokens",
-        f"split    {found['split']}",
+        *([f"split    {found['split']}"] if found["split"] is not None else []),
         f"engine   {found['engine']}: {found['why']}",
         f"special  {', '.join(f'{text} = {i}' for text, i in found['special_tokens'].items()) or 'none'}",
         "tokens   " + "  ".join(f"{i} {text!r}" for i, text in found["sample"].items()),

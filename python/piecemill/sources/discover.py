@@ -13,6 +13,7 @@ import re
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from glob import iglob
 from os import PathLike, fspath
 from typing import Any
@@ -54,7 +55,7 @@ class _Findings:
             self.left_out[rule] = self.left_out.get(rule, 0) + count
 
     def add(self, file: File, key: str | None = None) -> None:
-        key = key or os.path.abspath(file.path)
+        key = key or _real_path(file.path)
         if key in self.seen:
             self.count("repeated")
         else:
@@ -67,6 +68,7 @@ def discover(
 ) -> tuple[list[File], Tally, tuple[str, ...]]:
     """The files of all `sources`, what was left out, and notes; a source that gives no file is an error."""
     findings = _Findings()
+    _real_folder.cache_clear()  # links may have changed since the last call, and so may the current folder
     for source in sources:
         before = len(findings.seen)
         own = _Findings(seen=findings.seen, included_by=findings.included_by, excluded_by=findings.excluded_by)
@@ -88,6 +90,17 @@ def _unmatched(wanted: Wanted, findings: _Findings) -> Iterator[str]:
         for number, pattern in enumerate(patterns):
             if number not in matched:
                 yield f"--{option} {pattern!r} matched no file of a folder: is it spelled as the paths are?"
+
+
+def _real_path(path: str) -> str:
+    """The file itself, whatever links lead to it; folders are asked once."""
+    folder, name = os.path.split(path)
+    return os.path.realpath(path) if os.path.islink(path) else os.path.join(_real_folder(folder), name)
+
+
+@lru_cache(maxsize=4096)
+def _real_folder(folder: str) -> str:
+    return os.path.realpath(folder or ".")
 
 
 def exists(source: str) -> bool:

@@ -1,15 +1,19 @@
 """Is a source still what it was? Which files it had, how large they were, and when each was last changed.
 
-Of a URL, the version that its server tells (ETag, generation, time of change) stands for the time.
+Of a URL, the version that its server tells (ETag, generation, time of change) stands for the time. A file with another
+time is read again: only other content is a change. Paths may be written in another way.
 """
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from piecemill._core import Xxh3, hash_documents
 from piecemill.errors import SourceError
 from piecemill.sources.patience import source_changed
 from piecemill.sources.remote import Storage, is_url, states
@@ -48,7 +52,7 @@ def check_files(source: Source, lines: bytes, where: str) -> None:
     listed, files = [json.loads(line) for line in lines.splitlines()], numbered_files(source)
     differs = "" if len(listed) == len(files) else f"made from {len(listed):,} source files, found {len(files):,} now"
     for number, (was, file) in enumerate(zip(listed, files, strict=False)):
-        if was["path"] != file.path:
+        if not same_path(was["path"], file.path):
             differs = f"its source file {number + 1:,} was {was['path']}, and is {file.path} now"
             break
         if was["bytes"] != file.size and source.files:
@@ -60,11 +64,86 @@ def check_files(source: Source, lines: bytes, where: str) -> None:
         )
 
 
-def check_times(files: Sequence[File], times: NDArray[np.int64]) -> None:
-    """SourceError if one of `files` was written to since `changed_times` gave these."""
-    for file, was, now in zip(files, times, changed_times(files), strict=True):
-        if was != now and not (is_url(file.path) and was < 0):
-            raise source_changed(file.path, "it was written to since")
+def same_path(one: str, other: str) -> bool:
+    """Whether two names can be those of one file: both absolute and the same, or one of them ends in the other.
+
+    >>> same_path("../mix/./a.txt", "/data/mix/a.txt"), same_path("mix/a.txt", "/data/max/a.txt")
+    (True, False)
+    """
+    if one == other or is_url(one) or is_url(other):
+        return one == other
+    parts = [[part for part in os.path.normpath(path).split(os.sep) if part not in ("", "..")] for path in (one, other)]
+    length = min(map(len, parts))
+    if os.path.isabs(one) and os.path.isabs(other):
+        return os.path.realpath(one) == os.path.realpath(other)
+    return parts[0][-length:] == parts[1][-length:]
+
+
+class PreparedPiece(Protocol):
+    """What is known of a piece of a task that was prepared; the content is that of `piece_contents`."""
+
+    @property
+    def task(self) -> int: ...
+    @property
+    def piece(self) -> int: ...
+    @property
+    def content(self) -> str: ...
+    @property
+    def last(self) -> bool: ...
+
+
+def check_content(
+    source: Source,
+    times: NDArray[np.int64],
+    prepared: Iterable[PreparedPiece],
+    piece_bytes: int,
+    piece_documents: int,
+) -> NDArray[np.int64]:
+    """The times of the files now; SourceError if one of another time has other content than was prepared.
+
+    Only the tasks of files with another time are read, and then `prepared`, too; of these tasks, what was not prepared
+    yet need not be the same. A URL whose server told no version is not compared.
+    """
+    now = changed_times(source.files)
+    for number in np.flatnonzero((now != times) & (times < 0)):
+        if is_url(source.files[number].path):
+            now[number] = times[number]
+    changed = np.flatnonzero(now != times)
+    tasks = [task for task in source.tasks if _within(changed, task) is not None] if len(changed) else []
+    before: dict[int, dict[int, tuple[str, bool]]] = {task.index: {} for task in tasks}
+    for entry in prepared if tasks else ():
+        if entry.task in before:
+            before[entry.task][entry.piece] = entry.content, entry.last
+    for task in tasks:
+        was = before[task.index]
+        found = piece_contents(source, task, piece_bytes, piece_documents) if was else iter(())
+        pieces = dict(enumerate(islice(found, max(was, default=-1) + 1)))
+        if any(pieces.get(number) != content for number, content in was.items()):
+            path = source.files[_within(changed, task) or 0].path
+            raise source_changed(path, "it was written to since, and its content is another")
+    return now
+
+
+def _within(files: NDArray[np.int64], task: Task) -> int | None:
+    """The first of the numbers of files that `task` reads."""
+    at = int(np.searchsorted(files, task.first_file))
+    return int(files[at]) if at < len(files) and files[at] < task.first_file + len(task.paths) else None
+
+
+def piece_contents(source: Source, task: Task, piece_bytes: int, piece_documents: int) -> Iterator[tuple[str, bool]]:
+    """xxh3-64 of the hashes of all documents of each piece of a task, which ends with the block that fills it.
+
+    With each, whether it is the last one.
+    """
+    hash, text_bytes, documents = Xxh3(), 0, 0
+    for block in source.read(task):
+        if text_bytes >= piece_bytes or documents >= piece_documents:
+            yield hash.hexdigest(), False
+            hash, text_bytes, documents = Xxh3(), 0, 0
+        hash.update(hash_documents(block.data, block.ends).view(np.uint8).reshape(-1))
+        text_bytes += block.nbytes
+        documents += len(block)
+    yield hash.hexdigest(), True
 
 
 def check_task(task: Task, times: NDArray[np.int64], storage: Storage) -> None:

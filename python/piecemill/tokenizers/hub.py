@@ -22,6 +22,18 @@ def looks_like_hub_id(spec: str) -> bool:
     return bool(_HUB_ID.fullmatch(spec)) and not spec.endswith((".json", ".model", ".tiktoken", ".txt", ".gz"))
 
 
+def is_cached(spec: str) -> bool:
+    """Whether the cache holds a vocabulary of `spec`; nothing is asked of the hub."""
+    import huggingface_hub as hub
+
+    name, _, revision = spec.partition("@")
+    try:
+        found = [hub.try_to_load_from_cache(name, files[0], revision=revision or None) for files in _VOCABULARIES]
+    except ValueError:  # no hub id
+        return False
+    return any(isinstance(path, str) for path in found)
+
+
 def fetch(spec: str) -> Path:
     """The vocabulary file of hub id `spec`, in the folder of the cache that also holds the files beside it."""
     name, _, revision = spec.partition("@")

@@ -3,9 +3,11 @@
 A setting that would change ids and that no engine carries out is an error, never ignored.
 """
 
+import difflib
 import gzip
 import hashlib
 import json
+import os
 import zlib
 from collections.abc import Mapping
 from os import PathLike
@@ -74,10 +76,20 @@ def _model_of(
 
 
 def _file_of(spec: str | PathLike[str]) -> Path:
+    if not isinstance(spec, str | PathLike):
+        raise TokenizerError(
+            f"tokenizer: found {type(spec).__module__}.{type(spec).__name__}; {_EXPECTED} One of `tokenizers` or "
+            "`transformers` can be saved as a folder (save_pretrained, or save('tok/tokenizer.json')) and loaded."
+        )
     given = Path(spec)
     if given.is_dir():
         return _vocabulary_in(given)
     if not given.exists() and isinstance(spec, str) and hub.looks_like_hub_id(spec):
+        if (near := _similar_here(given)) is not None and not hub.is_cached(spec):
+            raise TokenizerError(
+                f"{given}: no such file or folder; did you mean {near}? If it is a Hugging Face hub id, rename "
+                f"{near}, or fetch it first: hf download {spec} tokenizer.json tokenizer_config.json"
+            )
         return hub.fetch(spec)
     if not given.exists():
         raise TokenizerError(f"{given}: no such file; {_EXPECTED}")
@@ -85,6 +97,21 @@ def _file_of(spec: str | PathLike[str]) -> Path:
     if ending not in _ENDINGS or (ending == ".txt" and given.name != _MERGES):
         raise TokenizerError(f"{given}: ends in {given.suffix or 'nothing'!r}; {_EXPECTED}")
     return given
+
+
+def _similar_here(given: Path) -> Path | None:
+    """A tokenizer beside where `given` would be whose name is nearly the same."""
+    try:
+        names = [entry.name for entry in os.scandir(given.parent)]
+    except OSError:
+        return None
+    for name in difflib.get_close_matches(given.name, names, 3, 0.75):
+        path = given.with_name(name)
+        if path.is_file() and path.name.endswith(_ENDINGS):
+            return path
+        if path.is_dir() and any((path / file).exists() for file in ("tokenizer.json", "tokenizer.model", _VOCAB)):
+            return path
+    return None
 
 
 def _vocabulary_in(folder: Path) -> Path:

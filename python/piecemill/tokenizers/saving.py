@@ -1,23 +1,15 @@
-"""Saving a tokenizer as a folder, whole or not at all.
+"""Saving a tokenizer as a folder, whole or not at all. Decides what may be replaced; `files.new_folder` does it.
 
-Everything is written and synced in a hidden folder beside the target, which is then renamed. Replacing an
-older one swaps the two names in one step where the system can (Linux); elsewhere the old folder is renamed
-aside first, and for that instant nothing is at the target, but both are complete beside it. A killed process can
-leave the hidden folder, `.NAME.saving-*` or `.NAME.old-*`, behind; it is never read and may be deleted.
+A killed process can leave a hidden folder, `.NAME.*.part`, behind; it is never read and may be deleted.
 """
 
-import ctypes
-import errno
 import os
-import secrets
-import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from piecemill.errors import TokenizerError
-from piecemill.files import sync_folder
+from piecemill.files import new_folder
 from piecemill.tokenizers.models.config import TEMPLATES, is_carried
 
 if TYPE_CHECKING:
@@ -35,33 +27,16 @@ def save(tokenizer: "Tokenizer", path: str | os.PathLike[str], *, force: bool) -
     target = Path(path).resolve()
     replace = check_target(target, force)
     contents = files_of(tokenizer)
-    beside = f"{target.name}.{{}}-{os.getpid()}-{secrets.token_hex(4)}"
-    temporary = target.parent / f".{beside.format('saving')}"
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary.mkdir()
-        for name, content in contents.items():
-            (temporary / name).parent.mkdir(exist_ok=True)
-            _write(temporary / name, content)
-        for folder in {(temporary / name).parent for name in contents}:
-            sync_folder(folder)
-        if replace:
-            _replace(target, temporary, target.parent / f".{beside.format('old')}")
-        else:
-            # Replaces an empty folder, but fails on one that somebody filled since the check.
-            os.rename(temporary, target)
-        sync_folder(target.parent)
+        with new_folder(target, replace=replace) as part:
+            for name, content in contents.items():
+                (part / name).parent.mkdir(exist_ok=True)
+                (part / name).write_bytes(content)
     except OSError as error:
         raise TokenizerError(
             f"{target}: could not be saved ({error}). Nothing there is half written: it is as before, or new and whole "
             "if only the last sync failed. Make room or choose another folder, and save again."
         ) from error
-    finally:
-        # Twice, because Ctrl-C can come in the middle of the first.
-        try:
-            shutil.rmtree(temporary, ignore_errors=True)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def files_of(tokenizer: "Tokenizer") -> dict[str, bytes]:
@@ -102,41 +77,3 @@ def _names(target: Path) -> Iterator[str]:
             yield from (f"{TEMPLATES}/{name}" for name in os.listdir(entry))
         else:
             yield entry.name
-
-
-def _write(path: Path, content: bytes) -> None:
-    with open(path, "xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _replace(target: Path, temporary: Path, aside: Path) -> None:
-    """Put `temporary` at `target`; what was there ends up deleted."""
-    if _exchange(temporary, target):
-        return  # The old one now has the temporary name, which the caller deletes.
-    try:
-        os.rename(target, aside)
-        os.rename(temporary, target)
-    finally:
-        # An interrupt can come between any two lines, so look rather than remember how far it got.
-        if not target.exists():
-            os.rename(aside, target)
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Swap two names in one step; False where the system or the file system cannot."""
-    if sys.platform != "linux":
-        return False
-    try:
-        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
-    except AttributeError:
-        return False
-    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    if renameat2(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0:
-        return True
-    code = ctypes.get_errno()
-    if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-        return False
-    raise OSError(code, os.strerror(code), str(other))

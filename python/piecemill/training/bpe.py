@@ -128,6 +128,10 @@ def count_words(
     return Counted(counts=Path(plan.save_counts), distinct_words=run.distinct_words, **run.read())
 
 
+_NAMED = 100
+"So many source files are named in training.json; all are counted."
+
+
 class _Run:
     """One training run: the stages, what was read, and what is told about it."""
 
@@ -145,6 +149,7 @@ class _Run:
         self.progress = _core.Progress()
         self.corpus = NOTHING
         self.tally = Tally()
+        self.files, self.sources = 0, [str(path) for path in plan.from_counts]
         self.split_note: str | None = None
         self.unused_separator: str | None = None
         self.notes: tuple[str, ...] = ()
@@ -243,6 +248,8 @@ class _Run:
         self.notes = opened.notes
         if self.save_counts is not None:
             check_not_a_source(self.save_counts, opened)
+        self.files = len(opened.files)
+        self.sources = [file.path for file in opened.files[:_NAMED]] or list(opened.tasks[0].paths)
         return opened
 
     def _check_read(self, opened: Source) -> None:
@@ -315,7 +322,7 @@ class _Run:
             "plan": plan,
             "versions": {"piecemill": _core.__version__, "python": platform.python_version(), "numpy": np.__version__},
             "platform": {"machine": platform.machine(), "system": sys.platform, "threads": self.plan.workers},
-            "corpus": self.read(),
+            "corpus": {**self.read(), "files": self.files, "sources": self.sources},
             "split_note": self.split_note,
             "distinct_words": self.distinct_words,
             "spilled": {"runs": self.spills[0], "bytes": self.spills[1]},

@@ -60,9 +60,15 @@ def as_text(tokenizer: Tokenizer, out: Path) -> str:
         f"in {show_seconds(seconds)} with {peak / 2**30:.2f} GiB: {out}"
     ]
     if record["ended"] != "vocabulary full":
+        plan = record["plan"]
+        ways = ["give more text"]
+        if plan["min_frequency"] > 1:
+            ways.append(f"a lower --min-frequency than {plan['min_frequency']:,}")
+        if plan["max_token_bytes"] is not None:
+            ways.append(f"a higher --max-token-bytes than {plan['max_token_bytes']:,}")
         lines.append(
-            f"note: {record['plan']['vocab_size']:,} tokens were asked for, but no pair is left that may be merged; "
-            "give more text, or a lower --min-frequency or higher --max-token-bytes if set"
+            f"note: {plan['vocab_size']:,} tokens were asked for, but no pair is left that may be merged; "
+            + ", or ".join(ways)
         )
     if record["split_note"]:
         lines.append(f"note: {record['split_note']}")

@@ -1,0 +1,104 @@
+"""Rooms: which may import which, and constants that Python and Rust both have."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import piecemill
+
+PACKAGE = Path(piecemill.__file__).parent
+RUST = Path(__file__).resolve().parents[1] / "src"
+
+GROUND = {"_core", "errors"}
+SHELF = {*GROUND, "cancelling", "files", "machine", "objects", "plans", "sizes"}
+# From the ground up: a room may import those named, all of which stand above it in this table.
+ALLOWED = {
+    "_core": set(),
+    "errors": set(),
+    "sizes": GROUND,
+    "machine": GROUND,
+    "plans": GROUND,
+    "crew": GROUND,
+    "progress": GROUND,
+    "cancelling": GROUND,
+    "objects": {*GROUND, "cancelling"},
+    "files": {*GROUND, "objects"},
+    "reference": GROUND,
+    "sources": SHELF,
+    "command": {*SHELF, "sources"},
+    "executors": SHELF,
+    "tokenizers": SHELF,
+    "training": {*SHELF, "crew", "progress", "sources", "executors", "tokenizers"},
+    "shards": {*SHELF, "command", "tokenizers"},
+    "preparing": {*SHELF, "sources", "executors", "tokenizers", "shards"},
+    "loading": {*SHELF, "shards"},
+    "pretraining": {*SHELF, "command", "progress", "shards", "loading", "tokenizers"},
+    "actions": {*SHELF, "command", "progress", "sources", "training", "shards", "loading"},
+    "report": {*SHELF, "command", "tokenizers", "training", "shards", "loading", "actions", "pretraining"},
+}
+# The surface calls every room, and no room calls it.
+SURFACE = {"__init__", "__main__", "cli", "demo", "folders"}
+
+
+def imports(path):
+    """The rooms that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            package, _, rest = name.partition(".")
+            if package == "piecemill":
+                room = rest.partition(".")[0]
+                yield "__init__" if room.startswith("__") else room
+
+
+def test_the_table_has_no_circle():
+    below = set()
+    for room, allowed in ALLOWED.items():
+        assert allowed <= below | {room}, f"{room} may import {allowed - below}, which stand at its height or above"
+        below.add(room)
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_room_imports_only_rooms_below_it(path):
+    name = path.relative_to(PACKAGE).as_posix()
+    room = name.partition("/")[0].removesuffix(".py")
+    if room in SURFACE:
+        return
+    found = set(imports(path)) - {room}
+    if path.name in ("__init__.py", "version.py") or "__init__" in found:
+        found -= {"__init__"}  # the package itself: its version
+    assert found <= ALLOWED[room], f"{name} imports {sorted(found - ALLOWED[room])}, which {room} may not"
+
+
+# What Python and Rust both have, and must stay equal: in Rust, in Python (file, pattern, how often).
+TWINS = {
+    "gather.rs: IGNORED: i64": [
+        ("loading/windows.py", r"^IGNORED = (.*)$"),
+        ("actions/tokenizer.py", r"^IGNORED = (.*)$"),
+    ],
+    "actions/encode.rs: STEP: u64": [
+        ("loading/order.py", r"\+ (0x\w+) & _MASK"),
+        ("reference/order.py", r"\+ (0x\w+) & _MASK"),
+        ("reference/segments.py", r"step = (0x\w+)"),
+    ],
+    "actions/weight.rs: TOLERANCE: f64": [("reference/actions.py", r"0 if exact else (\S+)\)")],
+}
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_a_constant_of_rust_is_the_same_in_python(twin):
+    if not RUST.is_dir():
+        pytest.skip("needs the sources of the core, which are not beside these tests")
+    file, _, name = twin.partition(": ")
+    (rust,) = re.findall(rf"\bconst {name} = (.*?);", (RUST / file).read_text())
+    for place, pattern in TWINS[twin]:
+        found = re.findall(pattern, (PACKAGE / place).read_text(), re.M)
+        assert found, f"{place} has none"
+        assert {ast.literal_eval(value) for value in found} == {ast.literal_eval(rust)}, place
