@@ -117,7 +117,7 @@ pub struct Worker {
     /// Added tokens in a document, and in its normalized text.
     pub found: [Vec<Found>; 2],
     pub portable: bool,
-    /// What other threads have merged, while there are any.
+    /// Words that any thread has merged; None in a call with one thread.
     pub shared: Option<Arc<Shared>>,
 }
 
@@ -197,7 +197,7 @@ impl Worker {
         self.out.reserve(cache::PACKED * n + self.spill.len() + 8);
         let before = self.out.len();
         // SAFETY: room was reserved for six ids a word, for all that is in the spill, and for the eight that are
-        // written at once; so many as it says were written.
+        // written at once; `written` of them were written.
         unsafe {
             let out = self.out.as_mut_ptr().add(before);
             let written = isa.call(Write { values: &self.values[..n], spill: &self.spill, out });
@@ -310,7 +310,7 @@ impl Worker {
         None
     }
 
-    /// Keeps the ids of a word that was merged, for all threads if they are few.
+    /// Caches the ids of a word that was merged, for all threads if the word is short and its ids fit a value.
     #[inline(always)]
     fn publish(&mut self, i: u16, word: &[u8], ids: &[u32]) -> u128 {
         let value = self.keep(i, word, ids);
@@ -360,7 +360,7 @@ impl Worker {
     }
 }
 
-/// Passes 1 and 2; gives how many words missed.
+/// Passes 1 and 2; returns the number of misses.
 struct Probe<'a, M> {
     model: &'a M,
     text: &'a [u8],
@@ -392,7 +392,7 @@ impl<M: Model> WithIsa for Probe<'_, M> {
         while from < n {
             let to = (from + AHEAD).min(n);
             // SAFETY: all arrays have `n` places or more, as was asserted. `starts` rise up to the length of the text, and
-            // up to word `inside` 16 bytes can be read.
+            // up to word `inside` 16 bytes can be read. Line numbers are those of `lines`.
             unsafe {
                 for i in from..to.min(inside) {
                     let start = start_of(model, text, *starts.get_unchecked(i) as usize);
@@ -426,7 +426,7 @@ impl<M: Model> WithIsa for Probe<'_, M> {
     }
 }
 
-/// Pass 4; gives how many ids were written. At `out` there is room for six ids a word, the spill, and eight more.
+/// Pass 4; returns the number of ids written. At `out` there is room for six ids a word, the spill, and eight more.
 struct Write<'a> {
     values: &'a [u128],
     spill: &'a [u32],

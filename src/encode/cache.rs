@@ -175,10 +175,13 @@ impl<'c> Lines<'c> {
     }
 
     /// A line by its number.
+    ///
+    /// # Safety
+    /// The number comes from `number` of these lines, whose shift leaves as many bits as there are lines.
     #[inline(always)]
-    pub fn at(self, number: u32) -> &'c Line {
+    pub unsafe fn at(self, number: u32) -> &'c Line {
         debug_assert!((number as usize) < self.lines.len());
-        // SAFETY: numbers come from `number`, whose shift leaves as many bits as there are lines.
+        // SAFETY: the caller says that there is such a line.
         unsafe { self.lines.get_unchecked(number as usize) }
     }
 }
@@ -201,8 +204,8 @@ impl Cache {
         }
     }
 
-    /// Whether a quarter of the places may be taken, and there may be more: of two words that fall on a line with two
-    /// others, each drives one out.
+    /// Whether a quarter of the places may be taken, and more lines are allowed. A line has two places, so with more words
+    /// than that many lines would get a third, which evicts one.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
         2 * self.added > self.lines.len() && self.lines.len() < self.most.lines
@@ -213,8 +216,8 @@ impl Cache {
         self.lines.len()
     }
 
-    /// Lines for a text of so many bytes: twice as many bytes as it has. (Growing later costs more: all words move, and
-    /// memory that is given back while other threads run makes each of them wait.)
+    /// The number of lines for a text of `text` bytes: lines of twice that size. (Growing later costs more: every word is
+    /// hashed again, and unmapping the old table interrupts all other threads.)
     pub fn lines_for(&self, text: usize) -> usize {
         (2 * text / size_of::<Line>()).next_power_of_two().clamp(self.lines.len(), self.most.lines)
     }

@@ -14,6 +14,9 @@ use crate::pretoken::split::Visitor;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+/// Capacity of the largest buffer of ids that is kept between calls: 8 MiB.
+const KEPT_IDS: usize = 4 * scan::FULL;
+
 /// A space that is put before a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefix {
@@ -118,6 +121,9 @@ impl Encoder {
         let bytes = self.cache_bytes();
         let mut worker = taken.unwrap_or_else(|| Worker::new(bytes, self.portable));
         let result = work(&mut worker);
+        // The ids of one huge word must not be remembered by the capacity of the buffer.
+        worker.out.clear();
+        worker.out.shrink_to(KEPT_IDS);
         let mut idle = idle();
         // Unless the bound was changed meanwhile.
         if self.cache_bytes() == bytes {
@@ -131,7 +137,7 @@ impl Encoder {
         self.cache_bytes.load(Ordering::Relaxed)
     }
 
-    /// Changes that memory, from the next call on: all caches begin anew.
+    /// Changes the bound from the next call on; all caches are emptied.
     pub fn set_cache_bytes(&self, bytes: usize) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         self.cache_bytes.store(bytes, Ordering::Relaxed);
@@ -143,8 +149,9 @@ impl Encoder {
         std::mem::take(&mut *self.spare.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Leaves buffers to later calls, at most so many.
+    /// Leaves at most `most` buffers to later calls, none of them huge.
     pub fn keep_spare(&self, mut buffers: Vec<Vec<u32>>, most: usize) {
+        buffers.retain(|buffer| buffer.capacity() <= KEPT_IDS);
         buffers.truncate(most);
         *self.spare.lock().unwrap_or_else(PoisonError::into_inner) = buffers;
     }

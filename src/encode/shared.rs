@@ -1,9 +1,9 @@
 //! Words that any thread of an encoder has merged: a new word of a corpus is then merged once, not once by each thread.
 //!
-//! A table of fixed size beside the caches of the threads, which stay the first place to look. A slot is one processor
-//! cache line with a version: odd while somebody writes. A reader that sees an odd version, or another one after than
-//! before, has found nothing; a writer that finds the slot taken goes on without it. So nobody ever waits, and a
-//! value is never the half of one and the half of another. The plain version this must equal is no table at all.
+//! A second-level cache: a table of fixed size that is looked up after a thread's own cache. Each slot is a sequence lock
+//! (seqlock) in one processor cache line: its version is odd during a write. A reader that sees an odd version, or two
+//! different versions before and after, treats it as a miss; a writer that finds the slot locked skips the write. So no
+//! thread ever waits, and no torn value is ever returned. Ids must be the same as without this table.
 
 use super::cache::{Table, Zero};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -18,7 +18,7 @@ struct Slot {
 // SAFETY: integers.
 unsafe impl Zero for Slot {}
 
-/// What all threads have merged of late.
+/// The table.
 pub struct Shared {
     /// A power of two of them.
     slots: Table<Slot>,
