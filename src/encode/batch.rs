@@ -50,7 +50,7 @@ pub trait Model: Sync {
     /// The id of `word` if it is one token; `hash` is its [`word_hash`].
     fn whole(&self, word: &[u8], hash: u64) -> Option<u32>;
 
-    /// Fetches what `whole` looks at, if it may find something there.
+    /// Prefetches the memory that `whole` reads, if the word may be there.
     fn fetch_whole(&self, hash: u64);
 
     /// The ids of up to [`GROUP`] words of at most `LANES` - 2 units; `ends[i]` is where those of word i end.
@@ -117,7 +117,7 @@ pub struct Worker {
     /// Added tokens in a document, and in its normalized text.
     pub found: [Vec<Found>; 2],
     pub portable: bool,
-    /// What other threads have merged, while there are any.
+    /// Words merged by other threads, if there are other threads.
     pub shared: Option<Arc<Shared>>,
 }
 
@@ -196,8 +196,8 @@ impl Worker {
         }
         self.out.reserve(cache::PACKED * n + self.spill.len() + 8);
         let before = self.out.len();
-        // SAFETY: room was reserved for six ids a word, for all that is in the spill, and for the eight that are
-        // written at once; so many as it says were written.
+        // SAFETY: space was reserved for six ids a word, for the whole spill, and for eight more, since eight ids are
+        // written at once; `written` ids are initialized.
         unsafe {
             let out = self.out.as_mut_ptr().add(before);
             let written = isa.call(Write { values: &self.values[..n], spill: &self.spill, out });
@@ -310,7 +310,7 @@ impl Worker {
         None
     }
 
-    /// Keeps the ids of a word that was merged, for all threads if they are few.
+    /// Caches the ids of a merged word; if they are few, for all threads.
     #[inline(always)]
     fn publish(&mut self, i: u16, word: &[u8], ids: &[u32]) -> u128 {
         let value = self.keep(i, word, ids);
@@ -360,7 +360,7 @@ impl Worker {
     }
 }
 
-/// Passes 1 and 2; gives how many words missed.
+/// Passes 1 and 2; returns the number of cache misses.
 struct Probe<'a, M> {
     model: &'a M,
     text: &'a [u8],
@@ -426,7 +426,7 @@ impl<M: Model> WithIsa for Probe<'_, M> {
     }
 }
 
-/// Pass 4; gives how many ids were written. At `out` there is room for six ids a word, the spill, and eight more.
+/// Pass 4; returns the number of ids written. `out` must have space for six ids a word, the spill, and eight more.
 struct Write<'a> {
     values: &'a [u128],
     spill: &'a [u32],
@@ -441,7 +441,7 @@ impl WithIsa for Write<'_> {
         let mut written = 0;
         for &value in self.values {
             let ids = count(value);
-            // SAFETY: whoever made this says that there is room.
+            // SAFETY: the constructor's caller guarantees the space at `out`.
             unsafe {
                 if ids == SPILLED as usize {
                     let range = spill_range(value);

@@ -201,8 +201,8 @@ impl Cache {
         }
     }
 
-    /// Whether a quarter of the places may be taken, and there may be more: of two words that fall on a line with two
-    /// others, each drives one out.
+    /// Whether the cache should grow: up to a quarter of its entries are in use, and it is below its limit. (A line that
+    /// is full evicts an entry for each new word.)
     #[inline(always)]
     pub fn is_full(&self) -> bool {
         2 * self.added > self.lines.len() && self.lines.len() < self.most.lines
@@ -213,8 +213,8 @@ impl Cache {
         self.lines.len()
     }
 
-    /// Lines for a text of so many bytes: twice as many bytes as it has. (Growing later costs more: all words move, and
-    /// memory that is given back while other threads run makes each of them wait.)
+    /// Number of lines for `text` bytes of text: the lines take twice as many bytes. (Growing later costs more: all
+    /// words are moved, and memory that is unmapped while other threads run stalls each of them.)
     pub fn lines_for(&self, text: usize) -> usize {
         (2 * text / size_of::<Line>()).next_power_of_two().clamp(self.lines.len(), self.most.lines)
     }
@@ -290,7 +290,7 @@ impl Cache {
         spilled(ids, spill)
     }
 
-    /// Keeps a value that was made elsewhere.
+    /// Inserts a value that another thread computed.
     #[inline(always)]
     pub fn put_value(&mut self, line: u32, key: u128, value: u128) {
         self.added += 1;

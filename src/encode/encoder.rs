@@ -59,7 +59,7 @@ pub struct Encoder {
     portable: bool,
     largest_id: u32,
     idle: Mutex<Vec<Worker>>,
-    /// Buffers for chunks of ids, from one call to the next.
+    /// Buffers for chunks of ids, reused by later calls.
     spare: Mutex<Vec<Vec<u32>>>,
     shared: OnceLock<Arc<Shared>>,
 }
@@ -119,7 +119,7 @@ impl Encoder {
         let mut worker = taken.unwrap_or_else(|| Worker::new(bytes, self.portable));
         let result = work(&mut worker);
         let mut idle = idle();
-        // Unless the bound was changed meanwhile.
+        // Not if `cache_bytes` was changed during the call.
         if self.cache_bytes() == bytes {
             idle.push(worker);
         }
@@ -131,7 +131,7 @@ impl Encoder {
         self.cache_bytes.load(Ordering::Relaxed)
     }
 
-    /// Changes that memory, from the next call on: all caches begin anew.
+    /// Sets that limit from the next call on, and clears all caches.
     pub fn set_cache_bytes(&self, bytes: usize) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         self.cache_bytes.store(bytes, Ordering::Relaxed);
@@ -143,13 +143,13 @@ impl Encoder {
         std::mem::take(&mut *self.spare.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Leaves buffers to later calls, at most so many.
+    /// Keeps at most `most` buffers for later calls.
     pub fn keep_spare(&self, mut buffers: Vec<Vec<u32>>, most: usize) {
         buffers.truncate(most);
         *self.spare.lock().unwrap_or_else(PoisonError::into_inner) = buffers;
     }
 
-    /// What the threads of a call share.
+    /// The table of merged words that the threads of a call share.
     pub fn shared(&self) -> Arc<Shared> {
         self.shared.get_or_init(|| Arc::new(Shared::new())).clone()
     }

@@ -1,9 +1,9 @@
-//! Words that any thread of an encoder has merged: a new word of a corpus is then merged once, not once by each thread.
+//! A lock-free cache of merged words that all threads of an encoder share: a new word is merged once, not by each thread.
 //!
-//! A table of fixed size beside the caches of the threads, which stay the first place to look. A slot is one processor
-//! cache line with a version: odd while somebody writes. A reader that sees an odd version, or another one after than
-//! before, has found nothing; a writer that finds the slot taken goes on without it. So nobody ever waits, and a
-//! value is never the half of one and the half of another. The plain version this must equal is no table at all.
+//! A table of fixed size, used after a miss in the thread's own cache. A slot is one processor cache line with a version
+//! number (a seqlock), odd during a write. A reader treats an odd version, or a version that changed while it read, as a
+//! miss; a writer skips a slot that another thread is writing. So no thread ever waits, and no reader sees a torn value.
+//! The plain version this must equal is no table at all.
 
 use super::cache::{Table, Zero};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -11,16 +11,16 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 #[repr(align(64))]
 struct Slot {
     version: AtomicU64,
-    /// The key of a word and its value, as in `cache`, in halves; 0 if there is none.
+    /// The key of a word and its value, as in `cache`, each in two halves; 0 if the slot is empty.
     words: [AtomicU64; 4],
 }
 
-// SAFETY: integers.
+// SAFETY: all fields are integers, for which zero bytes are valid.
 unsafe impl Zero for Slot {}
 
-/// What all threads have merged of late.
+/// Words that any thread has merged; a new word replaces the old one in its slot.
 pub struct Shared {
-    /// A power of two of them.
+    /// Their number is a power of two.
     slots: Table<Slot>,
 }
 
@@ -39,17 +39,17 @@ impl Shared {
 
     #[inline(always)]
     fn slot(&self, hash: u64) -> &Slot {
-        // By other bits than the table of whole words, which is asked before.
+        // Other bits than the table of whole words uses: the words that miss there must not share slots here.
         &self.slots[(hash >> 20) as usize & (self.slots.len() - 1)]
     }
 
-    /// Where `get` looks, to be fetched early.
+    /// The address that `get` reads, for a prefetch.
     #[inline(always)]
     pub fn place(&self, hash: u64) -> *const u8 {
         std::ptr::from_ref(self.slot(hash)).cast()
     }
 
-    /// The value of a word by its key and the hash of that.
+    /// The value of the word with this key; `hash` is the hash of the key.
     #[inline(always)]
     pub fn get(&self, key: u128, hash: u64) -> Option<u128> {
         let slot = self.slot(hash);
@@ -60,7 +60,7 @@ impl Shared {
         (same && joined(a, b) == key).then(|| joined(c, d))
     }
 
-    /// Keeps the value of a word for all threads, in place of what was there.
+    /// Stores the value of a word for all threads; replaces the word in its slot.
     #[inline(always)]
     pub fn put(&self, key: u128, hash: u64, value: u128) {
         let slot = self.slot(hash);
@@ -68,7 +68,7 @@ impl Shared {
         let mine = version & 1 == 0
             && slot.version.compare_exchange(version, version + 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
         if mine {
-            // The odd version is seen before any of the words is.
+            // Makes the odd version visible before any of the words.
             fence(Ordering::Release);
             slot.words[0].store(key as u64, Ordering::Relaxed);
             slot.words[1].store((key >> 64) as u64, Ordering::Relaxed);
