@@ -1,7 +1,7 @@
-"""Files that are whole or not there: atomic writes, locks, JSON, checksums, and places.
+"""Atomic file writes, locks, JSON, checksums, and places.
 
 A `Place` is one folder of files, on a file system (`LocalPlace`, here) or in an object store (`piecemill.objects`).
-Whoever writes through it needs no lock for correctness: a name appears with all of its content or not at all.
+Its writes are atomic (a name appears with all of its content or not at all), so writers need no lock for correctness.
 
 Start with `open_place`, `replace_file` and `new_file`.
 """
@@ -29,7 +29,7 @@ from piecemill.errors import PiecemillError, ShardError
 
 LOCK = ".lock"
 SCRATCH = ".scratch"
-"Folder of a local place for files that do not have their names yet. What a killed process leaves there is not read."
+"Folder of a local place for unfinished files. Files that a killed process leaves there are never read."
 
 _CHUNK = 1 << 22
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -44,24 +44,24 @@ class Place(Protocol):
 
     @property
     def url(self) -> str:
-        """Where it is, as a user would write it."""
+        """The URL or path, as a user would write it."""
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
         """The content of a file, or its bytes from `start` to before `stop`; FileNotFoundError if there is none."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file, whole or not at all, and durably; replaces one that is there."""
+        """Write a file atomically and durably; replaces an existing one."""
 
     def create(self, name: str, content: bytes) -> bool:
-        """As `write`, but False and nothing done if the file exists."""
+        """As `write`, but if the file exists, change nothing and return False."""
 
     def scratch(self) -> Path:
         """A local folder for files that are being written. Names in it must be unique: use `unique`."""
 
     def publish(self, path: Path, name: str) -> None:
-        """Give a finished file in `scratch()` its name, whole or not at all, and durably; replaces one that is there.
+        """Move a finished file from `scratch()` to `name`, atomically and durably; replaces an existing one.
 
-        The file in `scratch()` is gone afterwards.
+        The file in `scratch()` no longer exists afterwards.
         """
 
     def sizes(self, folder: str = "") -> dict[str, int]:
@@ -103,7 +103,7 @@ class LocalPlace:
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            # A file system without hard links cannot refuse the second writer at the same instant.
+            # Without hard links there is no atomic create: two writers at the same instant can both succeed.
             if target.exists():
                 return False
             os.replace(part, target)
@@ -178,14 +178,14 @@ def unique(name: str) -> str:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write `content` at `path`, whole or not at all, and durably."""
+    """Write `content` to `path` atomically and durably."""
     with new_file(path) as file:
         file.write(content)
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that is at `path` once all of it was written and synced, and nowhere if that failed."""
+    """Open a file for writing that gets the name `path` when it is complete and synced; discarded after an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{unique(path.name)}.part")
     try:
@@ -201,11 +201,11 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def new_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
-    """A folder to fill that is at `target` once all of it was written and synced, and nowhere if that failed.
+    """Make a folder that gets the name `target` when it is complete and synced; discarded after an error.
 
-    There must be nothing at `target`, or an empty folder. With `replace`, the folder there is swapped with the new one
-    in one step where the system can (Linux); elsewhere it is renamed first, and for that instant nothing is at the
-    target, but both are complete beside it. A killed process can leave a hidden folder, `.NAME.*.part`, behind.
+    `target` must not exist, or be an empty folder. With `replace`, the old folder is swapped with the new one
+    atomically where the system supports it (Linux). Elsewhere the old folder is renamed first: for an instant `target`
+    does not exist, and both folders are complete beside it. A killed process can leave a hidden folder `.NAME.*.part`.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
@@ -213,7 +213,7 @@ def new_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
         part.mkdir()
         yield part
         for path in part.rglob("*"):
-            sync_file(path)  # folders too: what can be opened to read can be synced
+            sync_file(path)  # folders too: fsync needs only a descriptor opened for reading
         sync_file(part)
         if replace:
             _replace_folder(target, part)
@@ -221,7 +221,7 @@ def new_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
             os.rename(part, target)
         sync_folder(target.parent)
     finally:
-        # Twice, because Ctrl-C can come in the middle of the first.
+        # Twice, because Ctrl-C can interrupt the first attempt.
         try:
             shutil.rmtree(part, ignore_errors=True)
         finally:
@@ -229,22 +229,22 @@ def new_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 def _replace_folder(target: Path, new: Path) -> None:
-    """Put `new` at `target`; what was there is deleted, here or by the caller."""
+    """Rename `new` to `target`; the old folder is deleted here or by the caller."""
     if _exchange(new, target):
-        return  # the old one now has the name of the new one, which the caller deletes
+        return  # the old folder now has the name `new`, which the caller deletes
     aside = new.with_suffix(".old.part")
     try:
         os.rename(target, aside)
         os.rename(new, target)
     finally:
-        # An interrupt can come between any two lines, so look rather than remember how far it got.
+        # An interrupt can come between any two lines, so check the disk instead of a variable.
         if not target.exists():
             os.rename(aside, target)
         shutil.rmtree(aside, ignore_errors=True)
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swap two names in one step; False where the system or the file system cannot."""
+    """Swap two names atomically; False if the system or the file system does not support it."""
     if sys.platform != "linux":
         return False
     try:
@@ -261,7 +261,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def sync_file(path: Path) -> None:
-    """Make the content of a file last, or the names in a folder."""
+    """fsync a file, or the names in a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -270,7 +270,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make new, renamed and deleted names in `folder` last."""
+    """fsync a folder, so that new, renamed and deleted names survive a power loss."""
     if os.name != "nt":  # Windows cannot open a folder
         sync_file(folder)
 
@@ -300,7 +300,7 @@ def parse_json(content: bytes, where: str, hint: str) -> dict[str, Any]:
 
 
 def hash_file(path: Path, skip: int = 0) -> str:
-    """The xxh3-64 of a file behind its first `skip` bytes, as 16 hexadecimal digits."""
+    """The xxh3-64 of a file after its first `skip` bytes, as 16 hexadecimal digits."""
     hash = Xxh3()
     with open(path, "rb", buffering=0) as file:
         file.seek(skip)
@@ -310,7 +310,7 @@ def hash_file(path: Path, skip: int = 0) -> str:
 
 
 def hash_bytes(data: bytes) -> str:
-    """The xxh3-64 of some bytes, as 16 hexadecimal digits."""
+    """The xxh3-64 of `data`, as 16 hexadecimal digits."""
     hash = Xxh3()
     hash.update(np.frombuffer(data, np.uint8))
     return hash.hexdigest()
@@ -346,7 +346,7 @@ class FolderLock:
                 f"{self._path.parent}: another run is writing to it (process {owner}). "
                 "Wait for it or stop it; the lock of a run that died is free."
             ) from None
-        # A run that ended deletes the name, perhaps after it was opened here: a lock on that file excludes nobody.
+        # A run that ends deletes the lock file, perhaps after it was opened here: then this lock excludes nobody.
         try:
             same = os.path.samestat(os.fstat(descriptor), os.stat(self._path))
         except FileNotFoundError:
@@ -359,7 +359,7 @@ class FolderLock:
         return descriptor
 
     def release(self) -> None:
-        """Let the next run in. The name goes first, unless others share the lock."""
+        """Release the lock. The lock file is deleted first, unless other processes share the lock."""
         if self._descriptor >= 0:
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -372,7 +372,7 @@ class FolderLock:
 
 @contextmanager
 def locked(place: Place, *, shared: bool = False) -> Iterator[None]:
-    """Holds the lock of a local place, whose folder is made if need be; an object store has none."""
+    """Hold the lock of a local place, and create its folder if needed; an object store has no lock."""
     if (folder := place.local()) is None:
         yield
         return
@@ -385,6 +385,6 @@ def locked(place: Place, *, shared: bool = False) -> Iterator[None]:
 
 
 def clear_scratch(place: Place) -> None:
-    """Delete what killed processes left in the scratch folder of a local place; nobody else may be writing there."""
+    """Delete the files of killed processes in a local place's scratch folder. No other process may be writing there."""
     if (folder := place.local()) is not None:
         shutil.rmtree(folder / SCRATCH, ignore_errors=True)

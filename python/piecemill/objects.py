@@ -1,9 +1,9 @@
 """Object stores: one folder under an s3://, gs://, az:// or memory:// URL, through obstore.
 
 `ObjectPlace` has the same methods as a local folder (`files.Place`): read, write, create, publish, list, delete. An
-object is stored whole or not at all. Throttling (429, 503) and cut connections are retried with backoff; an attempt
-whose answer was lost is resolved by looking at what the store holds. Credentials and endpoint come from the environment
-(`AWS_*`, `GOOGLE_*`, `AZURE_*`) and from `options`, which have obstore's names.
+object is written atomically. Throttling (429, 503) and cut connections are retried with backoff; if a response was
+lost, the next attempt reads the object to find out whether the write succeeded. Credentials and endpoint come from the
+environment (`AWS_*`, `GOOGLE_*`, `AZURE_*`) and from `options`, which have obstore's names.
 
 This is the only file that imports obstore, and only when a URL is opened. Start with `ObjectPlace`.
 """
@@ -44,7 +44,7 @@ _FIRST_CONTACT_SECONDS = 15.0
 _RETRIED_STATUS = {408, 429, 500, 502, 503, 504}
 _RETRIED_CODES = {"RequestTimeout", "SlowDown", "ConditionalRequestConflict", "OperationAborted"}
 
-# With no credentials given, obstore asks the metadata service of a cloud machine; elsewhere that request fails.
+# Without credentials, obstore queries the metadata service of a cloud machine; elsewhere that request fails.
 _METADATA_PATHS = ("/latest/api/token", "/latest/meta-data", "/computeMetadata/", "/metadata/identity")
 _KINDS = {
     "Connect": "no connection",
@@ -54,7 +54,7 @@ _KINDS = {
 }
 
 _memory: dict[str, "MemoryStore"] = {}
-# obstore's threads do not exist in a forked child: a request there would wait for ever.
+# obstore's threads do not exist in a forked child: a request there would hang.
 _used_in: int | None = None
 
 Result = TypeVar("Result")
@@ -114,7 +114,7 @@ class ObjectPlace:
         def attempt() -> bytes:
             if start == 0 and stop is None:
                 return bytes(obstore.get(client, self._key(name)).bytes())
-            # A store refuses a range that is empty or behind the end, where a file gives no bytes.
+            # A store rejects a range that is empty or past the end; a local file returns no bytes.
             size = obstore.head(client, self._key(name))["size"]
             end = size if stop is None else min(stop, size)
             return bytes(obstore.get_range(client, self._key(name), start=start, end=end)) if start < end else b""
@@ -122,17 +122,17 @@ class ObjectPlace:
         return self._repeat("read", name, attempt)
 
     def write(self, name: str, content: bytes) -> None:
-        """Store an object, whole or not at all; replaces what is there."""
+        """Store an object atomically; replaces an existing one."""
         import obstore
 
         client = self._client(retries=False)
         self._repeat("write", name, lambda: obstore.put(client, self._key(name), content, use_multipart=False))
 
     def create(self, name: str, content: bytes) -> bool:
-        """Store an object if there is none of this name; False if there is.
+        """Store an object if none has this name; False if one exists.
 
-        A first attempt may have been stored although its answer was lost. If a later attempt then finds an object with
-        exactly this content, that is this call's own, and the answer is True.
+        An attempt may have succeeded although its response was lost. If a retry then finds an object with exactly this
+        content, this call has written it, and the result is True.
         """
         import obstore
         from obstore.exceptions import AlreadyExistsError
@@ -170,7 +170,7 @@ class ObjectPlace:
         return True
 
     def scratch(self) -> Path:
-        """A folder on the local disk for files being written, under TMPDIR; deleted with this object."""
+        """A folder under TMPDIR for files being written; deleted when this `ObjectPlace` is."""
         with self._lock:
             if self._scratch is None:
                 self._scratch = Path(tempfile.mkdtemp(prefix="piecemill-"))
@@ -178,15 +178,15 @@ class ObjectPlace:
             return self._scratch
 
     def publish(self, path: Path, name: str) -> None:
-        """Upload a finished local file under a name, whole or not at all, and delete the local file."""
+        """Upload a finished local file to `name` atomically, and delete the local file."""
         import obstore
 
         size = path.stat().st_size
         if size <= _PART_BYTES:
             self.write(name, path.read_bytes())
         else:
-            # Parts are retried one by one inside obstore. The whole upload is repeated where that was not enough, also
-            # when the last request succeeded without an answer: then the upload id is gone (404).
+            # obstore retries each part. If that is not enough, the whole upload is retried, also when the last request
+            # succeeded but its response was lost: the upload id no longer exists then (404).
             client, part = self._client(retries=True), max(_PART_BYTES, -(-size // _MOST_PARTS))
             self._repeat(
                 "upload",
@@ -209,7 +209,7 @@ class ObjectPlace:
         client = self._client(retries=True)
 
         def attempt() -> None:
-            # r+b: a file that was made with its final size keeps the space that it reserves.
+            # r+b: a file that was preallocated with its final size keeps its reserved space.
             with open(path, "r+b" if path.exists() else "wb") as file:
                 for chunk in obstore.get(client, self._key(name)).stream(min_chunk_size=_READ_BYTES):
                     file.write(chunk)
@@ -258,8 +258,8 @@ class ObjectPlace:
     def _client(self, *, retries: bool) -> Any:
         """The obstore client, with obstore's own retries or without.
 
-        A client with retries would repeat a conditional put by itself and report the object of its own first attempt
-        as somebody else's.
+        A client with retries would repeat a conditional put by itself, and report the object that its own first
+        attempt wrote as a conflict.
         """
         global _used_in
         with self._lock:
@@ -284,7 +284,7 @@ class ObjectPlace:
             ) from None
         if self._root.startswith("memory://"):
             return _memory.setdefault(self._root, MemoryStore())
-        # Ctrl-C is not heard inside obstore: of its own retries there are a few seconds, the rest is `_repeat`.
+        # Ctrl-C is not handled inside obstore, so its own retries last only seconds; `_repeat` does the rest.
         options = {"retry_config": {"max_retries": 6}, **self.options}
         if not retries:
             options["retry_config"] = {"max_retries": 0}
@@ -297,7 +297,7 @@ class ObjectPlace:
             ) from None
 
     def _repeat(self, verb: str, name: str, attempt: Callable[[], Result]) -> Result:
-        """`attempt()`, again after failures that may pass, with growing random pauses, until patience is used up."""
+        """Call `attempt()`, and retry transient failures with jittered exponential backoff for `patience` seconds."""
         started, pause = time.monotonic(), _FIRST_PAUSE
         while True:
             try:
@@ -328,7 +328,7 @@ class ObjectPlace:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """What an exception of obstore says, taken from its text: obstore has no fields for it."""
+    """An exception of obstore, parsed from its text, because obstore has no fields for it."""
 
     status: int | None
     code: str

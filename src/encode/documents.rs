@@ -1,10 +1,10 @@
 //! Many documents -> ids, on several threads.
 //!
 //! Documents go to threads in chunks, in order. A thread encodes a chunk into a buffer of its own that stays in the
-//! processor's cache; where its ids go is known once every chunk before it has been counted. A thread does not wait for
-//! that: it leaves the ids to whoever finishes the chunk before, and takes the next chunk. So the ids are in the order of
-//! the documents whatever the number of threads. A chunk with very many ids waits for its place and drains its
-//! buffer as it goes.
+//! processor's cache; the output offset of the chunk is known once every chunk before it has been counted. A thread does
+//! not wait for that: it leaves the ids to the thread that finishes the chunk before, and takes the next chunk. So the
+//! ids are in the order of the documents for any number of threads. A chunk with very many ids waits for its turn and
+//! then drains its buffer repeatedly.
 
 use super::added::{Finder, Special};
 use super::batch::{self, Worker};
@@ -98,7 +98,7 @@ impl Encoder {
         }
     }
 
-    /// The ids of all documents in `ids`, whose content goes; None if there are more than `room`.
+    /// The ids of all documents, in the buffer `ids`, which is cleared first; None if there are more than `room`.
     fn encode_into<T: Id>(
         &self,
         data: &[u8],
@@ -145,7 +145,7 @@ impl Encoder {
             Some((_, error)) if !turn.overflowed => Err(error),
             _ if turn.overflowed => Ok(None),
             _ => {
-                // SAFETY: every id up to `offset` was written, and there is room for them.
+                // SAFETY: every id up to `offset` was written, and the capacity is at least `offset`.
                 unsafe { ids.set_len(turn.offset) };
                 Ok(Some(ids))
             }
@@ -154,7 +154,7 @@ impl Encoder {
 }
 
 impl Encoder {
-    /// All documents on this thread, whose ids need no other place than `ids`.
+    /// Encodes all documents on this thread, directly into `ids`.
     fn encode_in_order(
         &self,
         data: &[u8],
@@ -197,7 +197,7 @@ fn chunk_end(ends: &[i64], from: usize, goal: usize) -> usize {
     (from + ends[from..].partition_point(|&end| end as usize <= goal)).max(from + 1)
 }
 
-/// Says in which document a split failed.
+/// Adds the number of the document in which a split failed to the error.
 fn named(error: Error, document: usize) -> Error {
     match error {
         Error::Split(why) => Error::Split(format!("texts[{document}]: {why}")),
@@ -237,7 +237,7 @@ fn check(data: &[u8], ends: &[i64], from: usize, to: usize) -> Result<()> {
 trait Id: Copy + Send + Sync {
     fn of(id: u32) -> Self;
 
-    /// The ids themselves if they are as a worker makes them.
+    /// The ids as `u32`, the type that a worker writes; None for a narrower type.
     fn wide(ids: &mut Vec<Self>) -> Option<&mut Vec<u32>>;
 }
 
@@ -277,12 +277,12 @@ struct Turn {
     /// The first document of the chunk whose turn it is.
     document: usize,
     offset: usize,
-    /// Chunks that are encoded but whose place is not known yet, by their first document: the document after them, and
+    /// Chunks that are encoded but whose offset is not known yet, by their first document: the document after them, and
     /// their ids.
     waiting: HashMap<usize, (usize, Vec<u32>)>,
     most_waiting: usize,
-    /// Buffers of chunks that were written. They are made with room for a whole chunk: memory that grows is given back
-    /// on the way, and then all other threads wait.
+    /// Buffers of written chunks, for reuse. They are allocated with the capacity of a whole chunk: growing would unmap
+    /// memory, which stalls all other threads.
     spare: Vec<Vec<u32>>,
     /// The first document that failed, and why.
     failed: Option<(usize, Error)>,
@@ -318,7 +318,7 @@ struct Chunk {
     drained: usize,
 }
 
-/// Lets nobody wait for a thread that panics.
+/// Wakes the waiting threads if this thread panics.
 struct Unwinding<'a, 'r, T>(&'a Run<'r, T>);
 
 impl<T> Drop for Unwinding<'_, '_, T> {
@@ -391,8 +391,8 @@ impl<T: Id> Run<'_, T> {
         self.finish(&chunk, &mut worker.out)
     }
 
-    /// The ids of a chunk are complete: writes them, and those of all chunks that waited for this one. If the chunk before
-    /// is not done yet, leaves them to it.
+    /// Writes the ids of a complete chunk, and those of all chunks that waited for it. If the chunk before is not done,
+    /// queues them instead; the thread that finishes that chunk writes them.
     fn finish(&self, chunk: &Chunk, ids: &mut Vec<u32>) -> Result<()> {
         let mut turn = self.lock();
         while turn.document != chunk.from {
@@ -466,8 +466,8 @@ impl<T: Id> Run<'_, T> {
     }
 
     fn write(&self, offset: usize, ids: &[u32]) {
-        // SAFETY: from its offset on so much memory belongs to a chunk, and there is room; nothing reads it before the end
-        // of the call.
+        // SAFETY: the memory from the chunk's offset on belongs to this chunk and is within the capacity; nothing reads it
+        // before the end of the call.
         let out = unsafe { std::slice::from_raw_parts_mut(self.out.0.add(offset).cast::<MaybeUninit<T>>(), ids.len()) };
         for (out, &id) in out.iter_mut().zip(ids) {
             out.write(T::of(id));

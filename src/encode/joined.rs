@@ -16,7 +16,7 @@ pub struct Joined {
     /// For each byte at the end of a character the bytes that may follow it: pairs of ASCII characters, and the
     /// borders of characters inside tokens that begin or end in the middle of one of the two.
     bytes: Box<[[u64; 4]; 256]>,
-    /// For each two ASCII characters, whether a text can be cut between them: what `bytes` says of them.
+    /// For each two ASCII characters, whether a text can be cut between them, precomputed from `bytes`.
     cuts: Box<[[bool; 128]; 128]>,
     /// Pairs of whole characters of which one at least is beyond ASCII; open addressing, 0 is empty.
     wide: Vec<u64>,
@@ -87,7 +87,7 @@ impl Joined {
     }
 
     /// Bit p is set where a text that goes on with `block` can be cut before its byte p, as far as the block is ASCII.
-    /// (Each place is looked at by itself: `end` has a branch for every byte, of which the last is never foreseen.)
+    /// (Each byte is tested without a branch: `end` has one for every byte, and the last is always mispredicted.)
     #[inline(always)]
     pub fn starts(&self, block: &[u8; BLOCK]) -> u64 {
         let mut starts = 0;

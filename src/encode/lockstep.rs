@@ -57,7 +57,7 @@ impl<const LANES: usize> Lanes<LANES> {
         self.alive = (4u64 << units) - 1;
     }
 
-    /// Writes the id of each symbol that is left, from `at` on; gives where that ends.
+    /// Writes the id of each symbol that is left, from `at` on; returns the end offset.
     #[inline(always)]
     pub fn write(&self, ids: &IdsOfSymbols, out: &mut GroupIds, mut at: usize) -> usize {
         // All but the two borders.

@@ -140,7 +140,7 @@ impl Cut for ByWordPiece<'_> {
     }
 }
 
-/// Words between places that no token crosses; their ends a function tells, and many at once `joined` does.
+/// Words between positions that no token crosses: a function finds the end of one word, `joined` those of many at once.
 pub struct ByJoined<'t, F>(pub &'t Joined, pub ByEnds<'t, F>);
 
 impl<F: Fn(&[u8], usize) -> usize> Cut for ByJoined<'_, F> {

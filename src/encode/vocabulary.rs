@@ -43,7 +43,7 @@ pub fn character_len(first: u8) -> usize {
 }
 
 /// The id that is written for each symbol. In most vocabularies it is the symbol itself, or a constant more: then
-/// the table is not looked at, which would be one more cache line for every token.
+/// the table is not read, which saves a cache line per token.
 pub struct IdsOfSymbols {
     table: Vec<u32>,
     constant: Option<u32>,

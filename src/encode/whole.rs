@@ -5,8 +5,8 @@ use super::isa::prefetch;
 
 /// The id of each of some words.
 pub struct WholeWords {
-    /// Eight bits a word, of which its hash sets one: most words that are not here are told by this, which is small
-    /// enough to stay in a core's own cache.
+    /// A Bloom filter with eight bits a word, of which its hash sets one. It rejects most words that are not here, and
+    /// is small enough to stay in a core's own cache.
     maybe: Vec<u64>,
     /// Bits of the hash above, number of the word + 1 below; 0 is empty.
     slots: Vec<u64>,
@@ -62,7 +62,7 @@ impl WholeWords {
         }
     }
 
-    /// Fetches the place where `get` looks, if it will.
+    /// Prefetches the slot that `get` reads, if the filter passes.
     #[inline(always)]
     pub fn fetch(&self, hash: u64) {
         if self.maybe(hash) {

@@ -1,8 +1,9 @@
-"""Executors: where and when a function of a task runs. What it returns or writes never depends on it.
+"""Executors: run a function over tasks. The results and the files written do not depend on the executor.
 
-An executor has one method, `map(function, tasks)`. `local` has threads, and any `concurrent.futures.Executor` of the
-user's; `ray` a cluster; `part` a share of the tasks, for Slurm arrays and Kubernetes indexed jobs.
-Nothing in this room knows what a function does with a task; the function calls `cancelling.check` between two steps.
+An executor has one method, `map(function, tasks)`. `local` runs tasks in threads or on the user's own
+`concurrent.futures.Executor`; `ray` runs them on a cluster; `part` runs one share of them, for Slurm arrays and
+Kubernetes indexed jobs. Executors do not know what the function does; the function calls `cancelling.check` between
+two steps, which reports progress and raises if the run was cancelled.
 
 Start with `open_executor`.
 """
@@ -32,11 +33,11 @@ class Executor(Protocol):
     def map(
         self, function: Callable[[T], R], tasks: Sequence[T], on_tick: OnTick | None = None
     ) -> Generator[tuple[T, R], None, None]:
-        """(task, result) as they finish, in any order; the first error stops the rest and is raised.
+        """Yield (task, result) as tasks finish, in any order; the first error cancels the other tasks and is raised.
 
-        `function` and tasks can be pickled. `on_tick` is called after each result and ten times a second. A generator
-        that is closed, or interrupted by Ctrl-C, cancels what runs and waits for it: iterate inside
-        `contextlib.closing`, so that an error in the loop's own body closes it too.
+        `function` and the tasks must be picklable. `on_tick` is called after each result and ten times a second.
+        Closing the generator, or Ctrl-C, cancels the running tasks and waits for them to end. Iterate inside
+        `contextlib.closing`, so that an error in the body of the loop closes the generator too.
         """
         ...
 
@@ -48,10 +49,10 @@ def open_executor(
     ray_address: str | None = None,
     part: str | None = None,
 ) -> Executor:
-    """The executor of this name; an `Executor` as it is; a `concurrent.futures.Executor` wrapped.
+    """Return the executor with this name. An `Executor` is returned unchanged, a `concurrent.futures.Executor` wrapped.
 
-    `workers` is the number of threads of `local`; default: one per core. `ray_address` is that of a running cluster, or
-    "auto". With `part`, such as "3/64", only the tasks of that part are run, on the executor.
+    `workers` is the number of threads of `local`; default: one per core. `ray_address` is the address of a running
+    cluster, or "auto". With `part`, such as "3/64", the executor runs only the tasks of that part.
 
     >>> sorted(open_executor("local").map(abs, [-1, 2, -3]))
     [(-3, 3), (-1, 1), (2, 2)]
@@ -82,7 +83,7 @@ def open_executor(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorOptions:
-    """Where tasks run. No plan holds it."""
+    """Where tasks run. Not stored in plan.json, because the result does not depend on it."""
 
     executor: str = "local"
     "Where tasks run: local (threads on this machine) or ray (a cluster). The result does not depend on it."

@@ -1,7 +1,7 @@
 """Threads on this machine, the default; and any `concurrent.futures.Executor`: processes, Dask, loky, mpi4py.
 
-The function spends its time in Rust or in reading files, where Python's lock is released, so threads use all cores.
-The driver's thread only submits and waits: it gets Ctrl-C at once.
+The function spends its time in Rust or in reading files, where the GIL is released, so threads use all cores.
+The driver's thread only submits tasks and waits, so it handles Ctrl-C at once.
 """
 
 import threading
@@ -17,7 +17,7 @@ from piecemill.executors import TICK_SECONDS, OnTick, R, T
 from piecemill.machine import cores
 
 IN_FLIGHT = 256
-"""Tasks submitted and not finished: bounded, so that memory does not grow with their number; no fewer than workers."""
+"""Limit of tasks submitted but not finished (or `workers`, if larger): memory does not grow with the task count."""
 
 
 class LocalExecutor:
@@ -39,7 +39,7 @@ class LocalExecutor:
 
 
 class FuturesExecutor:
-    """Submits tasks to `executor`, which stays the caller's: it is never shut down here."""
+    """Submits tasks to the caller's `executor`, and never shuts it down."""
 
     name = "futures"
 
@@ -80,13 +80,13 @@ class FuturesExecutor:
             for future in list(pending):
                 if future.cancel():
                     del pending[future]
-            while pending:  # those that run: threads end at their next `check`, others with their task
+            while pending:  # running tasks: threads stop at their next `check`, other workers finish their task
                 pending.pop(done.get(), None)
             del _runs[run]
 
 
 class _Run:
-    """What the threads of one `map` share with its driver."""
+    """State shared by the driver and the threads of one `map` call."""
 
     def __init__(self) -> None:
         self.cancelled = threading.Event()
@@ -94,7 +94,7 @@ class _Run:
 
 
 _runs: dict[int, _Run] = {}
-"""By number, as a task may run in another process, where its run is not found."""
+"""Runs of this process by number. In another process the lookup finds nothing, and the task runs without a driver."""
 _numbers = count()
 
 
@@ -108,7 +108,7 @@ def _call(run: int, number: int, function: Callable[[T], R], task: T) -> R:
             state.progress[number] = progress
 
     try:
-        checkpoint(None)  # a thread takes its next task before the driver hears of an error
+        checkpoint(None)  # a thread may start its next task before the driver has cancelled the run
         return run_with_checkpoint(checkpoint, function, task)
     except BaseException:
         state.cancelled.set()

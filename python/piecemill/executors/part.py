@@ -1,7 +1,7 @@
 """One share of the tasks: for schedulers that start the same command on many machines with a number each.
 
 Part 3/64 takes the tasks whose index leaves 2 when divided by 64, so that parts of a corpus with large files first are
-about equally large. Parts know nothing of each other; whatever must see all tasks is done afterwards, once (`--join`).
+about equally large. Parts do not communicate; steps that need all tasks run once, afterwards (`--join`).
 """
 
 import re

@@ -1,8 +1,8 @@
 """A Ray cluster (extra `piecemill[ray]`, Ray core only).
 
-Each task is a Ray task of one CPU. Ray keeps its worker processes, and a worker keeps the function it ran last: what
-the function has loaded, such as a tokenizer, is loaded once per worker. Only results travel to the driver. Ray runs a
-task again if its worker or node was lost; an error that the function itself raised ends the run.
+Each task is a Ray task of one CPU. Ray reuses its worker processes, and a worker caches the function it ran last, so
+what the function loads, such as a tokenizer, is loaded once per worker. Only results are sent to the driver. Ray
+retries a task whose worker or node was lost; an error that the function itself raises ends the run.
 """
 
 import os
@@ -28,10 +28,10 @@ RETRIES = 16
 """How often a task is run again after its worker or node was lost. Bounded, as the task itself may be the cause."""
 
 REPORT_SECONDS = 2.0
-"""A task that runs longer than this reports its progress, and again as often. Of others the result is enough."""
+"""Interval at which a running task reports its progress. A shorter task reports only its result."""
 
 STOP_SECONDS = 10.0
-"""How long a cancelled run waits for its tasks to end. One that is inside a long native call ends after it."""
+"""How long a cancelled run waits for its tasks to end. A task inside a long native call ends only after that call."""
 
 
 class RayExecutor:
@@ -47,21 +47,21 @@ class RayExecutor:
     ) -> Generator[tuple[T, R], None, None]:
         """(task, result) as they finish; the first error cancels the other tasks and is raised."""
         self._connect()
-        run, shared = uuid.uuid4().hex, [ray.put((function, os.getcwd()))]  # in a list, a reference stays one
+        run, shared = uuid.uuid4().hex, [ray.put((function, os.getcwd()))]  # in a list, Ray passes it by reference
         remote = ray.remote(num_cpus=1, max_retries=RETRIES, retry_exceptions=False)(_run)
         reports = _Reports(run)
         pending: dict[Any, int] = {}
         waiting, most = iter(range(len(tasks))), 0
         try:
             while True:
-                if len(pending) <= most // 2:  # then every worker still has one waiting; the cluster may have grown
+                if len(pending) <= most // 2:  # each worker still has a queued task; the cluster may have grown
                     most = self._in_flight or max(64, 4 * int(ray.cluster_resources().get("CPU", 1)))
                     for number in islice(waiting, most - len(pending)):
                         pending[remote.remote(run, shared, tasks[number], number)] = number
                 if not pending:
                     return
                 ready, _ = ray.wait(list(pending), num_returns=1, timeout=TICK_SECONDS if on_tick else None)
-                if ready:  # and those that finished meanwhile: one wait for each would look at all that are pending
+                if ready:  # take all finished tasks at once: each `wait` scans the whole pending list
                     ready, _ = ray.wait(list(pending), num_returns=len(pending), timeout=0)
                 for reference in ready:
                     number = pending.pop(reference)
@@ -80,7 +80,7 @@ class RayExecutor:
             return
         try:
             host, _, port = (self._address or "").rpartition(":")
-            if host and port.isdigit() and "//" not in host:  # Ray itself tries for minutes
+            if host and port.isdigit() and "//" not in host:  # fail early: Ray itself retries for minutes
                 socket.create_connection((host, int(port)), timeout=10).close()
             ray.init(address=self._address, include_dashboard=False, log_to_driver=False, logging_level="error")
         except (OSError, ValueError, RuntimeError) as error:
@@ -107,14 +107,14 @@ def _result(reference: Any, task: object) -> Any:
 
 
 _functions: dict[str, Callable[[Any], Any]] = {}
-"""In a worker: the function of the run it works for."""
+"""In a worker process: the function of the current run."""
 
 
 def _run(run: str, shared: list[Any], task: Any, number: int) -> Any:
     if run not in _functions:
-        _functions.clear()  # of a run before this one
+        _functions.clear()  # functions of earlier runs
         function, folder = ray.get(shared[0])
-        with suppress(OSError):  # relative paths are those of the driver; a node without that folder needs whole ones
+        with suppress(OSError):  # relative paths start at the driver's folder; a node without it needs absolute paths
             os.chdir(folder)
         _functions[run] = function
     reported = time.monotonic()
@@ -123,14 +123,14 @@ def _run(run: str, shared: list[Any], task: Any, number: int) -> Any:
         nonlocal reported
         if progress is not None and time.monotonic() - reported > REPORT_SECONDS:
             reported = time.monotonic()
-            with suppress(ValueError):  # the driver did not open a mailbox: results come often enough
+            with suppress(ValueError):  # no mailbox: the driver opens one only if results are rare
                 ray.get_actor(run).put.remote(number, progress)
 
     return run_with_checkpoint(checkpoint, _functions[run], task)
 
 
 class _Mailbox:
-    """An actor that holds the latest progress of each task until the driver asks for it."""
+    """An actor that holds the latest progress of each task until the driver fetches it."""
 
     def __init__(self) -> None:
         self._new: dict[int, Any] = {}
@@ -144,9 +144,9 @@ class _Mailbox:
 
 
 class _Reports:
-    """The driver's side of the mailbox, which is opened when no task has finished for a while: it is one more process.
+    """The driver's side of the mailbox. The actor is a process of its own, so it starts only when results are rare.
 
-    It never waits: progress that does not come is not shown.
+    Never blocks: progress that has not arrived is not shown.
     """
 
     _mailbox: Any = None

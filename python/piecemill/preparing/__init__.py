@@ -4,8 +4,8 @@
 run: tasks without entries ─▶ executor ─▶ task: read, select, encode, write shards, then the entry ─▶ dedup ─▶ finish
 ```
 
-`prepare_task` is the unit of work; everything else decides where and when it runs. An entry means that its shards are
-whole, so a run can end anywhere and go on from there. Start with task.py, then run.py.
+`prepare_task` is the unit of work; everything else decides where and when it runs. An entry is written after its
+shards and marks them as complete, so a run can stop at any point and resume. Start with task.py, then run.py.
 """
 
 from piecemill.preparing.plan import PreparePlan

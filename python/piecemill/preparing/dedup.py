@@ -1,9 +1,9 @@
 """Exact deduplication across tasks and machines: of equal documents, the first in corpus order stays.
 
-Tasks encode everything and save the hashes of each piece, sorted (`save_hashes`). When all are done, a first wave reads
-one range of hashes of all pieces and writes down which documents are later copies (`find_copies`); a second wave
-rewrites the shards of the pieces that have some (`drop_copies`). Each function depends only on what is in the folder,
-so doing it twice, anywhere, writes the same bytes.
+Tasks encode every document and save the sorted hashes of each piece (`save_hashes`). When all tasks are done, pass 1
+reads one range of hash values from all pieces and records which documents are later copies (`find_copies`); pass 2
+rewrites the shards of the pieces that contain copies (`drop_copies`). Each function depends only on the files in the
+folder, so it is idempotent: a retry on any machine writes the same bytes.
 
 Both kinds of files have sections with checksums (`shards.sections`).
 
@@ -39,11 +39,11 @@ _PREFIXES = 1 << HASH_PREFIX_BITS
 _COPIES, _SIDES = _PREFIXES, _PREFIXES + 1
 "Sections of a `.hashes` file behind those of prefixes."
 _HASH_MEMORY = 32
-"Bytes that a hash of a range takes: 20 as it is read, 4 if it is a copy, and some tolerance."
+"Memory per hash of a range, in bytes: 20 for the record, 4 if it is a copy, and a margin."
 _FEW_HASHES, _RANGES = 1 << 18, 64
-"A range of fewer hashes is not worth a task; more ranges than this are made only if they do not fit into memory."
+"Fewest hashes worth a task; and the most ranges, unless memory requires more."
 _AT_ONCE = 16
-"Runs are read with so many requests underway: an object store answers each after tens of milliseconds."
+"Concurrent read requests: an object store takes tens of milliseconds to answer each."
 
 
 class HashRange(NamedTuple):
@@ -54,7 +54,7 @@ class HashRange(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The file that says which documents with such a hash are later copies."""
+        """The file that lists the later copies among documents with a hash in this range."""
         return f"{ENTRIES}/{self.first:04}-{self.stop:04}.copies"
 
 
@@ -74,9 +74,9 @@ def _hashes(piece: str) -> str:
 def drop_later_copies(
     place: Place, entries: Iterable[Entry], splits: Sequence[str], executor: Executor, memory: int, *, dtype: str
 ) -> int:
-    """Replace the shards and the entry of every piece that holds later copies; returns how many pieces do.
+    """Replace the shards and the entry of every piece that contains later copies; returns the number of such pieces.
 
-    `entries` has one entry per piece, in corpus order. `memory` is what one call of a function may hold; `dtype` the
+    `entries` has one entry per piece, in corpus order. `memory` limits the bytes that one task holds; `dtype` is the
     type of token ids.
     """
     names = {f"{ENTRIES}/{name}": size for name, size in place.sizes(ENTRIES).items()}
@@ -102,7 +102,7 @@ def _run_all(results: Iterator[tuple[Any, int]]) -> None:
 
 
 def _saved(place: Place, entry: Entry, names: Mapping[str, int]) -> tuple[int, int]:
-    """Documents of a piece, and copies among them; ShardError if its hashes are not there."""
+    """Number of documents of a piece, and of copies inside it; ShardError if its hashes are missing."""
     piece, counts = piece_name(entry.task, entry.piece), entry.hashes or {"documents": 0, "copies": 0}
     documents, copies, found = counts["documents"], counts["copies"], names.get(_hashes(piece), 0)
     expected = sections_bytes(_SIDES + 1, HASH_ITEM_BYTES * (documents - copies) + 4 * copies + 2 * documents)
@@ -114,7 +114,7 @@ def _saved(place: Place, entry: Entry, names: Mapping[str, int]) -> tuple[int, i
 def choose_ranges(hashes: int, memory: int) -> list[HashRange]:
     """Ranges of equal width, each of which fits into `memory`.
 
-    They have about the same number of hashes, which are spread evenly: a piece has each of them once.
+    Hash values are uniformly distributed, so the ranges contain about the same number of hashes.
 
     >>> len(choose_ranges(100_000, 2**20)), len(choose_ranges(100_000, 2**30))
     (4, 1)
@@ -125,7 +125,7 @@ def choose_ranges(hashes: int, memory: int) -> list[HashRange]:
 
 
 def find_copies(hashes: HashRange, place: Place, pieces: Sequence[str]) -> int:
-    """The first wave: write down the documents of each piece whose hash, in this range, an earlier piece has."""
+    """Pass 1: record the documents of each piece whose hash, in this range, occurs in an earlier piece."""
     runs = []
     with threads(_AT_ONCE) as pool_map:
         for run in pool_map(lambda piece: read_sections(place, _hashes(piece), *hashes), pieces):
@@ -139,7 +139,7 @@ def find_copies(hashes: HashRange, place: Place, pieces: Sequence[str]) -> int:
 def drop_copies(
     number: int, place: Place, pieces: Sequence[str], ranges: Sequence[HashRange], splits: Sequence[str], dtype: str
 ) -> int:
-    """The second wave: write the shards of a piece without its later copies, then the entry that replaces the old."""
+    """Pass 2: write the shards of a piece without its later copies, then the entry that replaces the old one."""
     name = f"{ENTRIES}/{pieces[number]}.json"
     old = parse_entry(place.read(name), name)
     sides = read_sections(place, _hashes(pieces[number]), _SIDES, _SIDES + 1).view("<u2")

@@ -1,4 +1,4 @@
-"""The end of a run: what entries say, added up, becomes stats.json, and the folder is complete."""
+"""The end of a run: sum all entries, write the manifests and stats.json, which marks the folder as complete."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from piecemill.sources.matching import Weight
 from piecemill.sources.unchanged import numbered_files
 
 EXAMPLES = 20
-"So many dropped duplicates are named; all are counted."
+"Dropped duplicates that are listed by name; all are counted."
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Totals:
     pieces: int = 0
 
     def add(self, entry: Entry) -> None:
-        """Take an entry into account; in corpus order."""
+        """Add an entry. Call it in corpus order."""
         self.pieces += 1
         self.tally += Tally(**{**entry.tally, "skipped": tuple(Skipped(*one) for one in entry.tally["skipped"])})
         for split, shard in entry.shards.items():
@@ -53,7 +53,7 @@ def _add(sums: dict[str, list[int]], key: str, counts: list[int]) -> None:
 
 
 def finish(place: Place, source: Source, splits: Splits, groups: Sequence[Weight], verified: Any) -> dict[str, Any]:
-    """Write the manifest of each split and stats.json, which makes the folder complete; gives what is in it."""
+    """Write the manifest of each split and stats.json, which marks the folder as complete; returns its content."""
     totals = Totals()
     for entry in write_manifests(place, splits.names):
         totals.add(entry)

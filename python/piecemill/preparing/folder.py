@@ -1,7 +1,8 @@
-"""The folder that a run writes to: is it new, begun or complete, and begun with the same plan, tokenizer and source?
+"""The output folder: is it new, begun or complete, and was it begun with the same plan, tokenizer and source?
 
-plan.json is created first, in one step that only one run can win; a run that finds another plan there has changed
-nothing. Besides the files of docs/shards.md there is `.sources.npy`: when each source file was last changed.
+plan.json is created first, atomically, so only one of several runs creates it; a run that finds another plan stops
+before it changes anything. Besides the files of docs/shards.md there is `.sources.npy`, the modification time of each
+source file.
 
 Start with `begin`.
 """
@@ -35,10 +36,10 @@ def begin(
     force: bool = False,
     alone: bool = False,
 ) -> Literal["new", "begun", "complete"]:
-    """Begin a run or go on with one; refuses a folder of someone else, and another plan, tokenizer or source.
+    """Begin or resume a run; an error if the folder has other files, or another plan, tokenizer or source.
 
-    With `force`, what was made of something else is deleted; data in memory always counts as something else. A folder
-    in which no piece was finished is begun anew, where this run is `alone` in it."""
+    With `force`, output of another plan, tokenizer or source is deleted; data in memory always counts as another
+    source. A folder without a finished piece is begun again if this run holds the lock alone (`alone`)."""
     local = place.local()
     names = set(place.sizes() if local is None else os.listdir(local))
     if PLAN not in names and (foreign := sorted(names - _OURS)):
@@ -81,7 +82,7 @@ def _check_begun(place: Place, plan: dict[str, Any], source: Source, names: set[
             f"format {VERSION}. It can be read, but not gone on with: choose another --out, or --force to replace it."
         )
     plan = json.loads(json.dumps(plan))
-    # The options first: what the user wrote says more than what follows from it. The files before their sum.
+    # Options first: a message about what the user typed is clearer than one about a derived value. Files before sums.
     check_same(place.url, "options", old.get("options"), plan["options"])
     if (was := old.get("tokenizer", {}).get("identity")) != (now := plan["tokenizer"]["identity"]):
         raise ShardError(

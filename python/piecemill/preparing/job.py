@@ -1,4 +1,4 @@
-"""The job: all that a task needs to be prepared, on this machine or another."""
+"""The job: the arguments of `prepare_task` that are the same for all tasks of a run."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,25 +14,25 @@ from piecemill.sources import Reading
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Job:
-    """What is the same for all tasks of a run. Can be pickled: no locks, threads, callbacks or open files."""
+    """The same for all tasks of a run. Picklable: no locks, threads, callbacks or open files."""
 
     plan: PreparePlan
     out: Place
     reading: Reading
     splits: Splits
     identity: str
-    "Of the tokenizer in `out`."
+    "Identity hash of the tokenizer in `out`."
     engine: str
     dtype: str
     bos: int | None
     eos: int | None
     cores: int
-    "Cores for the tasks of one process; those that run at the same time share them."
+    "Cores that the running tasks of one process share."
     groups: NDArray[np.int32] | None
     "The weight group of each source file; None if all are in group 0."
     keys: NDArray[np.uint64] | None
-    "A hash of what each source file belongs with, for `split_by=directory`."
+    "A hash of the directory group of each source file, for `split_by=directory`."
     changed: NDArray[np.int64]
     "When each source file was last changed, in nanoseconds; -1 where that is not known."
     memory: Any = None
-    "The object to read, of a source in memory: then the job stays in its process."
+    "For a source in memory, the object to read; the job then cannot leave its process."

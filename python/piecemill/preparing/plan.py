@@ -20,7 +20,7 @@ _SIZES = ("min_bytes", "max_bytes", "max_file_bytes", "block_bytes", "piece_byte
 
 
 PIECE_DOCUMENTS = 1 << 20
-"A piece ends after so many documents too: tiny ones weigh more by their records than by their text."
+"A piece also ends after this many documents: records of tiny documents take more memory than their text."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

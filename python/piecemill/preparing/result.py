@@ -1,4 +1,4 @@
-"""What a run of `prepare` reports: numbers of its tasks, progress while it goes on, and the result."""
+"""Reports of a `prepare` run: counters of its tasks, progress events, and the result."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -14,7 +14,7 @@ STAGES = ("read", "select", "encode", "write")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
-    """What was done: by a task so far, or by all tasks of a run. Adds up."""
+    """Counters of one task so far, or the sum over all tasks of a run."""
 
     pieces: int = 0
     documents: int = 0
@@ -35,7 +35,7 @@ class PrepareProgress:
     """One moment of a run."""
 
     stage: str = "prepare"
-    "`start` once, with what was chosen for the run; then `prepare`, and `dedup` if there is that."
+    "`start` once, with the chosen settings; then `prepare`; then `dedup`, if requested."
     workers: str = ""
     "At the start: how many tasks run at once, on how many cores, and why."
     files: int = 0
@@ -47,7 +47,7 @@ class PrepareProgress:
     documents: int = 0
     tokens: int = 0
     bytes_per_second: float = 0.0
-    "Of this run alone."
+    "Rate of this run, without earlier ones."
     seconds_left: float | None = None
 
     @property

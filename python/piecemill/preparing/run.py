@@ -1,7 +1,7 @@
 """`prepare`: a source and a tokenizer become a prepared folder, in one go or in several.
 
-The driver only decides: what is checked before anything is written, which tasks are left, how many run at once, and
-what is written at the end. The work is `prepare_task`, wherever the executor runs it.
+The driver checks the arguments before it writes anything, chooses the tasks that are left and how many run at once, and
+writes the manifests at the end. The work is done by `prepare_task`, wherever the executor runs it.
 """
 
 import concurrent.futures
@@ -40,11 +40,11 @@ from piecemill.tokenizers.describing import engine_record
 OnProgress = Callable[[PrepareProgress], None]
 
 MIB = 2**20
-# The interpreter with all that preparing imports. What a process holds beyond that when it calls `prepare` is its own.
+# The interpreter with all imports of `prepare`. Memory of the process beyond this belongs to the caller.
 _INTERPRETER = 256 * MIB
-# What a running task holds, besides blocks: pages of files, columns of tables, and what allocators keep.
+# Memory of a running task besides blocks: file pages, table columns, and memory that allocators retain.
 _TASK, _TABLES = 48 * MIB, 96 * MIB
-# Blocks of a running task: one being read, with what it is read from; one being encoded, with its ids.
+# Blocks of a running task: one being read, with its input buffers; one being encoded, with its ids.
 _BLOCKS = 8
 # Caches of the encoder, of fixed size, for each thread.
 _THREAD = 24 * MIB
@@ -87,14 +87,14 @@ def prepare(
     block_bytes: int | str = FROM_PLAN,
     **unknown: Never,
 ) -> Summary:
-    """Encode `source` into token shards under `out`; called again after a stop, it goes on where it was.
+    """Encode `source` into token shards under `out`; called again after a stop, it resumes.
 
     `source` is whatever `piecemill.sources` can open, `tokenizer` a Tokenizer or where to load one, `out` a folder or
     the URL of one in an object store. Keywords from `field` on are the fields of `PreparePlan`, which says what each
-    means and its default; they count before those of `plan`. The files are the same, byte by byte, for any executor,
+    means and its default; they override those of `plan`. The files are the same, byte by byte, for any executor,
     number of workers and interruptions. With `part`, such as "3/64", only that share of the tasks is done; `join`
-    finishes when all are. A folder that holds something else, also other data from memory, is refused, or with `force`
-    replaced. `docs/prepare.md` has the rules.
+    finishes the folder when all parts are done. A folder made from other data, also other data in memory, is an error;
+    `force` replaces it. The rules are in `docs/prepare.md`.
 
     >>> import tempfile
     >>> tok = Tokenizer.from_merges([], split="gpt2", special_tokens=["<|endoftext|>"])
@@ -105,7 +105,7 @@ def prepare(
     plan = with_keywords(plan or PreparePlan(), locals(), unknown)
     if part is not None and join:
         raise PlanError(f"part={part!r} and join: first run all parts, then join once, without a part.")
-    open_executor(executor, ray_address=ray_address, part=part)  # wrong use is an error before anything is written
+    open_executor(executor, ray_address=ray_address, part=part)  # reports invalid arguments before anything is written
     callers_own = max(0, memory_now() - _INTERPRETER)
     tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer)
     run = _Run(plan, tokenizer, open_place(out), on_progress or (lambda _: None), callers_own)
@@ -122,7 +122,7 @@ def prepare(
 
 
 def _is_local(executor: object) -> bool:
-    """Whether tasks run in threads here: then they share the cores and the memory of this process. Others take one."""
+    """Whether tasks run in threads of this process and share its cores and memory. Elsewhere a task uses one core."""
     return getattr(executor, "name", executor) == "local"
 
 
@@ -158,7 +158,7 @@ class _Run:
             if state != "complete":
                 return self._go_on(opened, executor, ray_address, part, join, resumed=state == "begun")
         except (ShardError, FileNotFoundError):
-            # Object stores have no locks: a second run may have completed the folder, and deleted what this one needs.
+            # Object stores have no locks: a second run may have completed the folder and deleted files this one needs.
             if STATS not in self.place.sizes():
                 raise
         for task in () if opened.files else opened.tasks:  # data in memory has no sizes and times to compare
@@ -169,7 +169,7 @@ class _Run:
     def _go_on(
         self, opened: Source, executor: Any, ray_address: str | None, part: str | None, join: bool, *, resumed: bool
     ) -> Summary:
-        """Do the tasks that are left and, without `part`, what comes after them."""
+        """Run the tasks that are left and, without `part`, the steps after them."""
         if part is None:
             clear_scratch(self.place)
         before, left = self._left(opened)
@@ -178,7 +178,7 @@ class _Run:
                 f"{self.place.url}: {len(left):,} of {len(opened.tasks):,} tasks are not done; the first is number "
                 f"{left[0].index:,}. Run all parts to their end, then join."
             )
-        self.tokenizer.encode("loads the engine")  # so that its memory is known
+        self.tokenizer.encode("loads the engine")  # so that its memory can be measured
         workers, cores = self._share_memory(opened, len(left)) if _is_local(executor) else (1, 1)
         runner = open_executor(executor, workers=workers, ray_address=ray_address, part=part)
         job = self._job(opened, cores)
@@ -217,7 +217,7 @@ class _Run:
         }
 
     def _left(self, source: Source) -> tuple[Totals, list[Task]]:
-        """What earlier runs have done, and the tasks that are not at their end."""
+        """Totals of earlier runs, and the unfinished tasks."""
         before, pieces, ends, damaged = Totals(), dict[int, int](), dict[int, int](), list[str]()
         for entry in whole_entries(self.place, damaged):
             before.add(entry)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DROPPED = -1
 _WORD = 2**64
-_LEAST = 1e-18  # the smallest number of a share, which is relative to the others
+_LEAST = 1e-18  # the smallest number accepted as a share
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Splits:
         for part in (text if text is not None else "all=1").split(","):
             name, _, number = (word.strip() for word in part.partition("="))
             try:
-                size = float(number.partition("/")[0])  # of 1e999999999, a fraction would have as many digits
+                size = float(number.partition("/")[0])  # first: Fraction('1e999999999') has a billion digits
                 share = Fraction(number) if _LEAST <= size < 1 / _LEAST else Fraction(-1)
             except (ValueError, ZeroDivisionError):
                 share = Fraction(-1)

@@ -1,8 +1,8 @@
 """The unit of work: one task of the source becomes shards and entries.
 
-`prepare_task` is a function of what it is given: it reads a task, cuts it into pieces of a fixed amount of text, and
-for each piece writes one shard per split and then an entry. Doing it twice writes the same bytes. Pieces that have an
-entry already are read past, not encoded.
+`prepare_task` depends only on its arguments: it reads a task, cuts it into pieces of a fixed amount of text, and for
+each piece writes one shard per split and then an entry. It is idempotent: a second call writes the same bytes. A piece
+that already has an entry is read and compared with it, but not encoded again.
 """
 
 import time
@@ -31,7 +31,7 @@ from piecemill.sources.unchanged import check_task
 
 
 def prepare_task(task: Task, job: Job) -> Numbers:
-    """Write the shards and the entry of each piece of `task` that has none; what was done, in numbers."""
+    """Write the shards and the entry of each piece of `task` that has none; returns counters of the work done."""
     done, piece = Numbers(), 0
     blocks = read_task(task, job.reading, job.memory)
     with using_cores(), ReadAhead(blocks, job.reading.block_bytes, lambda: check(done)) as ahead:
@@ -54,7 +54,7 @@ def prepare_task(task: Task, job: Job) -> Numbers:
 
 
 class _Piece:
-    """A piece that has an entry: read past, and compared with it."""
+    """A piece that has an entry: it is read and compared with the entry, but not encoded."""
 
     def __init__(self, task: Task, number: int, job: Job, entry: Entry | None = None) -> None:
         self.task, self.number, self.job, self.entry = task, number, job, entry
@@ -68,7 +68,7 @@ class _Piece:
         return self.text_bytes >= self.job.plan.size("piece_bytes") or self.documents >= PIECE_DOCUMENTS
 
     def add(self, block: Documents) -> Selected:
-        """Count the next block of the task; gives what is decided about its documents."""
+        """Count the next block of the task; returns the decision about each of its documents."""
         started = time.perf_counter()
         selected = select(block, self.job)
         if not self.documents and len(block):
@@ -80,7 +80,7 @@ class _Piece:
         return selected
 
     def finish(self, *, last: bool) -> None:
-        """SourceError if the piece is not what it was when its shards were written."""
+        """SourceError if the source of the piece has changed since its shards were written."""
         if self.entry is None or (self.entry.content, self.entry.last) != (self.content.hexdigest(), last):
             was = self.entry.tally["documents"] if self.entry else 0
             raise SourceError(
@@ -137,7 +137,7 @@ class _NewPiece(_Piece):
         self.numbers += seconds + Numbers(documents=len(rows), tokens=len(ids))
 
     def finish(self, *, last: bool) -> None:
-        """Publish the shards, then write the entry that says they are whole."""
+        """Publish the shards, then write the entry, which marks them as complete."""
         started, out, hashes = time.perf_counter(), self.job.out, None
         shards = {split: shard for split, writer in self.writers.items() if (shard := writer.finish()) is not None}
         if self.job.plan.dedup == "exact":

@@ -1,7 +1,7 @@
 """Shards: the files a training loop reads.
 
 A shard holds every token id one after another, where each document ends, and a record of each document. An entry
-says that the shards of a piece of the corpus are whole; the manifest of a split lists its shards in corpus order.
+marks the shards of one piece of the corpus as complete; the manifest of a split lists its shards in corpus order.
 Nothing here knows how the ids were made. The contract is docs/shards.md.
 
 Start with `ShardWriter` and `open_shards`.

@@ -1,11 +1,11 @@
-"""Is a prepared folder still what was written? Every byte is compared with something, and a problem has its place.
+"""Verifies a prepared folder: every byte is compared with a checksum, and every problem is reported with its place.
 
-The data of shards is covered by the manifests, headers by what they must say, manifests and most other files by
-stats.json, and entries and stats.json by their own checksums. Beyond the bytes, the meaning: ends rise, ids are below
-the vocabulary size, counts agree, and a sample of documents is decoded and compared with the hash of its text. Where a
-shard's checksum is wrong, all its documents are decoded, to say which one. A tokenizer that normalizes texts does not
-decode to the same bytes: then the decoded text is encoded again and the ids are compared, and where even those differ,
-the document counts as not compared.
+Manifests have the checksums of shard data; headers are compared with their expected bytes; stats.json has the
+checksums of manifests and most other files; entries and stats.json have their own. Then the values: ends rise, ids are
+below the vocabulary size, counts agree, and a sample of documents is decoded and compared with the hash of its text. If
+a shard's checksum is wrong, all its documents are decoded to find the damaged one. A tokenizer that normalizes texts
+does not decode to the same bytes: then the decoded text is encoded again and the ids are compared, and if those differ
+too, the document counts as not compared.
 """
 
 import tempfile
@@ -66,7 +66,7 @@ class Findings:
     encoded_again: int = 0
     "Documents that decode to another text, which encodes to the same ids: the tokenizer normalizes texts."
     not_compared: int = 0
-    "Documents of such a tokenizer whose decoded text encodes to other ids: nothing can be said about them."
+    "Documents of such a tokenizer whose decoded text encodes to other ids: they cannot be verified."
     _causes: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -117,7 +117,7 @@ def _check(path: Path, present: set[str], found: Findings, sample: int, place: O
         plan = prepared.read_plan(path)
         sources = prepared.source_files(path)
     except (ShardError, OSError) as error:
-        if found.sound:  # else said above: both are sealed
+        if found.sound:  # else reported above: both files have checksums
             found.add(prepared.PLAN, str(error))
         return found
     manifests: dict[str, list[ShardEntry]] = {}
@@ -166,7 +166,7 @@ def _check_entries(
 
 
 def _check_stats(path: Path, found: Findings) -> dict[str, str] | None:
-    """What stats.json vouches for; None if it is not there or not to be believed."""
+    """The checksums in stats.json; None if it is missing or damaged."""
     try:
         content = (path / prepared.STATS).read_bytes()
         stats = prepared.read_stats(path) or {}
@@ -238,10 +238,10 @@ class _Split:
 
     @contextmanager
     def _downloaded(self, entry: ShardEntry) -> Iterator[None]:
-        """The files of a shard, here as long as they are compared."""
+        """Download the files of a shard, and delete them after the comparison."""
         names = [f"{self.split}/{file.name}" for file in entry.files.values()] if self.place is not None else []
         for name in names:
-            with suppress(FileNotFoundError):  # said when it is looked at
+            with suppress(FileNotFoundError):  # reported when the file is checked
                 self.place.fetch(name, self.folder / name)  # type: ignore[union-attr] # there are names
         try:
             yield
@@ -252,10 +252,10 @@ class _Split:
     def _check_shard(self, entry: ShardEntry, sample: NDArray[np.int64]) -> None:
         self.found.documents += entry.documents
         self.found.tokens += entry.tokens
-        # A list, so that every file is looked at whatever is wrong with another.
+        # A list, so that every file is checked even if another one is damaged.
         whole = [self._check_file(entry, kind) for kind in KINDS]
         if None in whole:
-            return  # of another size: there is nothing to compare documents by
+            return  # a file has the wrong size: documents cannot be compared
         tokens, ends, documents = (self._data(entry, kind) for kind in KINDS)
         name = f"{self.split}/{entry.files['ends'].name}"
         falls = np.flatnonzero(np.diff(ends, prepend=0) < 0)
@@ -272,7 +272,7 @@ class _Split:
             )
 
     def _check_file(self, entry: ShardEntry, kind: Kind) -> bool | None:
-        """Whether the data has the checksum of the manifest; None if the size is another."""
+        """Whether the data has the checksum in the manifest; None if its size differs."""
         file = entry.files[kind]
         name = f"{self.split}/{file.name}"
         dtype = dtype_of(kind, self.dtype)
@@ -310,11 +310,11 @@ class _Split:
     def _chunks(self, entry: ShardEntry, kind: Kind) -> Iterator[tuple[int, NDArray[Any]]]:
         data = self._data(entry, kind)
         for start in range(0, len(data), _CHUNK // data.itemsize):
-            # A copy, so that what is hashed is what is looked at.
+            # A copy, so that the bytes hashed are the bytes checked.
             yield start, np.array(data[start : start + _CHUNK // data.itemsize])
 
     def _data(self, entry: ShardEntry, kind: Kind) -> NDArray[Any]:
-        """The items behind the header, whatever the header says."""
+        """The items after the header; the header itself is not parsed."""
         dtype = dtype_of(kind, self.dtype)
         count = entry.tokens if kind == "tokens" else entry.documents
         path = self.folder / self.split / entry.files[kind].name
@@ -345,7 +345,7 @@ class _Split:
     ) -> None:
         """Decode some documents and compare each with its record."""
         name = f"{self.split}/{entry.files['tokens'].name}"
-        where = name if damaged else ""  # damage is of one shard; of whole shards, a cause is that of all
+        where = name if damaged else ""  # damage concerns one shard; other causes concern all shards
         for at in sample.tolist():
             start, end = int(ends[at - 1]) if at else 0, int(ends[at])
             place = f"document {at:,} (tokens {start:,} to {end:,})"

@@ -1,8 +1,8 @@
-"""Exporting a prepared folder: rows for other people's loaders.
+"""Exporting a prepared folder as rows for other loaders.
 
-An export is cut into parts, one file for each shard (one pair for each split with Megatron), and what is in a part
-depends only on the folder and the plan. So a part that is there under its final name is done, and the same command
-after a stop makes the missing ones. How many windows there will be is known before the first is written.
+An export consists of parts, one file for each shard (one pair for each split with Megatron). The content of a part
+depends only on the folder and the plan, and a part gets its final name when it is complete, so the same command
+resumes after a stop. The number of windows is computed before the first one is written.
 """
 
 import json
@@ -139,7 +139,7 @@ def export(
 ) -> Exported:
     """Write a complete prepared folder as rows under `out`; called again after a stop, it makes the missing parts.
 
-    `on_part` is told of each part that is done: the part, how many are done, and of how many.
+    `on_part` is called after each finished part with the part, the number of finished parts and their total.
     """
     for where in (folder, out):
         if isinstance(where, str) and is_object_url(where):
@@ -156,7 +156,7 @@ def export(
     parts, dropped = _all_parts(splits, plan)
     made = done = 0
     try:
-        # Two exports into one folder would take each other's parts for what a killed one left.
+        # Two exports into one folder would delete each other's unfinished parts as leftovers.
         with locked(LocalPlace(target)):
             _claim(source, target, plan, parts)
             for part in parts:
@@ -197,10 +197,10 @@ def _all_parts(splits: dict[str, Shards], plan: ExportPlan) -> tuple[list[Part],
 
 
 def _claim(source: Path, out: Path, plan: ExportPlan, parts: list[Part]) -> None:
-    """Make `out` the folder of this export; an error if it is that of another, or of something else."""
+    """Claim `out` for this export; an error if it has another export or other files."""
     seal = (prepared.read_stats(source) or {}).get("xxh3")
     record = {"source": seal, "plan": asdict(plan), "parts": {part.name: part.windows for part in parts}}
-    left = list(out.rglob(".*.part"))  # of an export that was killed
+    left = list(out.rglob(".*.part"))  # left by a killed export
     if (out / CLAIM).exists():
         before = read_json(out / CLAIM, "Choose another --out.")
         if before == record:
@@ -226,7 +226,7 @@ def _claim(source: Path, out: Path, plan: ExportPlan, parts: list[Part]) -> None
 
 
 def _write_part(out: Path, shards: Shards, plan: ExportPlan, part: Part) -> None:
-    """Write a part under a temporary name, compare it with the prediction, sync it and give it its name."""
+    """Write a part under a temporary name, compare it with the prediction, sync it and rename it."""
     target = out / part.name
     if plan.to == "megatron":
         from piecemill.shards.export_megatron import write

@@ -1,7 +1,7 @@
 """The files beside the shards: plan.json, files.jsonl, stats.json and the tokenizer.
 
-stats.json is written last and makes the folder complete: it holds the checksum of every file that neither a manifest
-nor an entry covers, and its own. It is stored in one form only, so that even a changed space in it shows.
+stats.json is written last and marks the folder as complete. It has the checksum of every file that neither a manifest
+nor an entry covers, and its own. It has one canonical form, so that even a changed space is detected.
 """
 
 import io
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from piecemill.tokenizers import Tokenizer
 
 PLAN, FILES, STATS, TOKENIZER = "plan.json", "files.jsonl", "stats.json", "tokenizer"
-# Of the run, not of the data: not checked, and not part of what is promised to be the same.
+# They describe the run, not the data: `check` skips them, and they are not deterministic.
 TIMING, CHANGED = "timing.json", ".sources.npy"
 UNCHECKED = frozenset({STATS, LOCK, TIMING, CHANGED})
 
@@ -39,7 +39,7 @@ _TEMPLATES = "additional_chat_templates"
 
 
 def read_plan(folder: Path) -> dict[str, Any]:
-    """plan.json, once what every reader needs is known to be in it.
+    """Read plan.json and check the fields that every reader needs.
 
     `format` (1 or 2), `vocab_size`, `splits` (name -> share, in order), and `bos` and `eos`: the ids before and after
     each document, or null.
@@ -98,7 +98,7 @@ def read_stats(folder: Path) -> dict[str, Any] | None:
 
 
 def render_stats(stats: Mapping[str, Any]) -> bytes:
-    """The one form of stats.json: sorted keys, two spaces, and `xxh3` over the same without that key."""
+    """The canonical form of stats.json: sorted keys, two spaces, and `xxh3`, the checksum of the rest."""
     rest = {key: value for key, value in stats.items() if key != "xxh3"}
     seal = hash_bytes(_render(rest))
     return _render({**rest, "xxh3": seal})
@@ -116,9 +116,9 @@ _loading = threading.Lock()
 def saved_tokenizer(
     place: Place, identity: str, engine: str, given: "Tokenizer | None" = None
 ) -> "Tokenizer":  # fmt: skip
-    """The tokenizer in a prepared folder, loaded once per process; `given` is it, where it was loaded before.
+    """The tokenizer in a prepared folder, loaded once per process; `given` is used if it is already loaded.
 
-    ShardError if its identity is another.
+    ShardError if its identity differs.
     """
     from piecemill.tokenizers import load_tokenizer
 
@@ -147,7 +147,7 @@ def tokenizer_files(place: Place) -> list[str]:
 
 
 def delete_prepared(place: Place) -> None:
-    """Delete what `prepare` wrote, plan.json last; ShardError, and nothing is deleted, if there is anything else."""
+    """Delete what `prepare` wrote, plan.json last. ShardError, and nothing is deleted, if there are other files."""
     plan = checked_plan(parse_json(place.read(PLAN), f"{place.url}/{PLAN}", "Choose another --out."), PLAN)
     folders = {
         "": _TOP,
@@ -166,7 +166,7 @@ def delete_prepared(place: Place) -> None:
             f"{place.url}: holds {other[0]!r}, which `piecemill prepare` did not write, so nothing is replaced, "
             "even with --force. Move it, or choose another --out."
         )
-    # First it is no longer complete; until the end it is a run of its plan, which can be gone on with.
+    # stats.json first: the folder is then an unfinished run of its plan, which can be resumed, until plan.json goes.
     for name in sorted(ours - {LOCK, PLAN}, key=lambda name: name != STATS):
         place.delete(name)
     for empty in [] if local is None else [local / folder for folder in folders if folder]:

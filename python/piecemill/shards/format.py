@@ -1,7 +1,7 @@
 """The bytes on disk: names, types and headers of the three files of a shard. Nothing here opens a file.
 
-A header has one length for its kind of file, whatever the count in it, so that data can be written behind room for it
-and the header be filled in when the count is known.
+The length of a header depends only on the kind of file, not on the count in it. So a writer reserves the header, writes
+the data, and fills in the header when the count is known.
 """
 
 from typing import Any, Literal
@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 VERSION = 2
-"Of the format that is written; plan.json names the one of its folder."
+"Format version that is written; plan.json has the version of its folder."
 READABLE = (1, 2)
 "Format 1 had shards numbered by split and no entries; everything else is the same."
 
@@ -30,7 +30,7 @@ MOST_IDS = 1 << 31
 "Ids are at most 32 bits wide, and loaders count them in signed ones."
 
 RESERVED = frozenset({"tokenizer", "entries"})
-"Folders of a prepared folder that are no splits."
+"Subfolders of a prepared folder that are not splits."
 
 
 def is_split_name(name: str) -> bool:

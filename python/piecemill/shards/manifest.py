@@ -1,8 +1,8 @@
-"""Entries and manifests: which shards are whole, and what is in them.
+"""Entries and manifests: which shards are complete, and their content.
 
 An entry is a small file about one piece of a task: `entries/000012-0003.json` is piece 3 of task 12. It is written
-after its shards, so an entry means that they are whole. The manifest of a split, written when all pieces are done, has
-a line per shard in corpus order. Removing duplicates replaces an entry by `entries/000012-0003.unique.json`.
+after its shards, so an entry means that they are complete. The manifest of a split, written when all pieces are done,
+has a line per shard in corpus order. Removing duplicates replaces an entry by `entries/000012-0003.unique.json`.
 
 Start with `Entry`, `newest_entries` and `read_manifest`.
 """
@@ -27,9 +27,9 @@ ENTRIES = "entries"
 _ENTRY = re.compile(r"(\d{6,})-(\d{4,})(\.unique)?\.json")
 _STEM = re.compile(r"\d{5,}|\d{6,}-\d{4,}(\.unique)?")  # a number in format 1
 _MOST = 1 << 60
-"No count or size is as large as this: sums of them stay in 64 bits."
+"Upper limit of counts and sizes, so that sums fit in 64 bits."
 _AT_ONCE = 256
-"Entries are read with so many requests underway: an object store answers each after tens of milliseconds."
+"Concurrent requests for entries: an object store takes tens of milliseconds to answer each."
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,9 @@ class Entry:
     last: bool
     "Whether it is the last piece of its task."
     content: str
-    "xxh3-64 of the hashes of all documents that were read, dropped or not: is the source still the same?"
+    "xxh3-64 of the hashes of all documents read, dropped or not; a changed source is detected by it."
     place: str
-    "What places of documents are: `file`, `byte` or `row`."
+    "Unit of the documents' places: `file`, `byte` or `row`."
     tally: Mapping[str, Any]
     "The fields of `sources.Tally`: what was read, left out and skipped."
     dropped: Mapping[str, tuple[int, int]]
@@ -87,7 +87,7 @@ class Entry:
     examples: tuple[tuple[int, int], ...] = field(default=())
     "File number and place of the first documents that were dropped as copies."
     unique: bool = False
-    "Whether later copies were dropped: then it replaces the entry without."
+    "Whether later copies were dropped; this entry then replaces the one written before."
 
     @property
     def stem(self) -> str:
@@ -101,11 +101,11 @@ class Entry:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Entries in corpus order are in the order of this."""
+        """Sort key: corpus order."""
         return self.task, self.piece
 
     def to_json(self) -> bytes:
-        """The one form of an entry, with a checksum of the rest as `xxh3`."""
+        """The canonical form of an entry, with a checksum of the rest as `xxh3`."""
         record: dict[str, Any] = {
             "task": self.task,
             "piece": self.piece,
@@ -165,15 +165,15 @@ def entry_files(names: Iterable[str]) -> Iterator[tuple[int, int, bool, str]]:
 
 
 def newest_entries(place: Place) -> Iterator[Entry]:
-    """The entry of each finished piece in corpus order, and of two the one that replaces the other."""
+    """The entry of each finished piece in corpus order; of two entries, the one that replaces the other."""
     for name, content in _newest(place):
         yield parse_entry(content, name)
 
 
 def whole_entries(place: Place, damaged: list[str]) -> Iterator[Entry]:
-    """As `newest_entries`, without those that are damaged, or of which a shard is missing or has another size.
+    """As `newest_entries`, but without entries that are damaged, or whose shards are missing or have another size.
 
-    The names of these are added to `damaged`; once they are deleted (`delete_entry`) their pieces will be made again.
+    The names of those are added to `damaged`; after `delete_entry`, the next run makes their pieces again.
     """
     sizes: dict[str, dict[str, int]] = {}
     for name, content in _newest(place):
@@ -207,7 +207,7 @@ def delete_entry(place: Place, name: str) -> None:
 
 
 def write_manifests(place: Place, splits: Sequence[str]) -> Iterator[Entry]:
-    """Write the manifest of each split once all entries, which are given on in corpus order, were taken."""
+    """Yield all entries in corpus order; after the last one, write the manifest of each split."""
     paths = {split: place.scratch() / unique(f"{split}.{NAME}") for split in splits}
     counts = dict.fromkeys(splits, 0)
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Reading the shards of one split: documents by number, memory-mapped when first asked for.
+"""Reading the shards of one split: documents by number, memory-mapped on first use.
 
 Opening reads plan.json and the manifest and nothing else, so it costs the same for any number of tokens. Nothing is
 imported but numpy: a training loop pays for neither pyarrow nor a tokenizer.
@@ -26,7 +26,7 @@ from piecemill.shards.manifest import NAME, ShardEntry, newest_entries, parse_ma
 if TYPE_CHECKING:
     from piecemill.tokenizers import Tokenizer
 
-# A map holds no file descriptor, but is one of the 65,530 that Linux gives a process; views keep theirs beyond this.
+# A memory map holds no file descriptor, but Linux allows a process 65,530 maps. Views keep theirs after eviction.
 _OPEN_MAPS = 16_384
 
 
@@ -50,8 +50,8 @@ def open_shards(
 ) -> "Shards":
     """The documents of one split of a prepared folder; `split` may be left out where there is only one.
 
-    A folder that `prepare` has not completed is refused, as its documents are not all there; with `unfinished` the
-    shards of the pieces that are done are opened, duplicates and all.
+    A folder that `prepare` has not completed is an error, because documents are missing. With `unfinished`, the shards
+    of finished pieces are opened, with duplicates.
 
     The last three are for folders in an object store (`s3://bucket/run`, also gs://, az://, memory://).
 
@@ -152,7 +152,7 @@ class Shards:
     @property
     def bos(self) -> int | None:
         """The id before each document, if there is one."""
-        return self.plan["bos"]  # type: ignore[no-any-return] # read_plan has looked
+        return self.plan["bos"]  # type: ignore[no-any-return] # read_plan has checked
 
     @property
     def eos(self) -> int | None:
@@ -161,13 +161,13 @@ class Shards:
 
     @property
     def identity(self) -> str:
-        """Which tokens these are, as 16 hexadecimal digits: a hash of all that the manifest says of them."""
+        """A hash of the manifest as 16 hexadecimal digits: it identifies these tokens."""
         told = [f"{entry.documents} {entry.files['tokens'].xxh3} {entry.files['ends'].xxh3}" for entry in self.entries]
         return hash_bytes("\n".join([str(self.vocab_size), *told]).encode())
 
     @property
     def tokenizer_identity(self) -> str | None:
-        """`Tokenizer.identity` of what made the ids, as plan.json has it; None where it does not say."""
+        """`Tokenizer.identity` of the tokenizer that made the ids, from plan.json; None if it has none."""
         recorded = self.plan.get("tokenizer")
         return recorded.get("identity") if isinstance(recorded, dict) else None
 
@@ -199,11 +199,11 @@ class Shards:
                 start = end
 
     def shard(self, number: int) -> Shard:
-        """The arrays of one shard, mapped when first asked for."""
+        """The arrays of one shard, mapped on first use."""
         return Shard(*(self.array(number, kind) for kind in KINDS))
 
     def array(self, number: int, kind: Kind) -> NDArray[Any]:
-        """One array of one shard, mapped when first asked for; from any thread."""
+        """One array of one shard, mapped on first use; thread-safe."""
         with self._lock:
             array = self._open.get((number, kind))
             if array is None:
@@ -270,7 +270,7 @@ class Shards:
 
 
 def _in_header(path: Path) -> str:
-    """What numpy finds in a header that is not as it was written."""
+    """Describe a header that is not as it was written."""
     try:
         array = np.load(path, mmap_mode="r")
     except Exception as error:  # noqa: BLE001 - numpy evaluates the header as Python: whatever that can raise

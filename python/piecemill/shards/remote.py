@@ -1,8 +1,8 @@
 """Shards in an object store: downloaded into a cache folder when first needed, then memory-mapped as local ones are.
 
-The cache is a folder on a local disk that several processes can share. A file appears in it whole and verified (size
-and xxh3 of the manifest), is downloaded by one process at a time, and is deleted when it is the least recently used
-one and space is needed. A process that has it mapped can go on reading: on Linux a deleted file lives as long as a map.
+The cache is a folder on a local disk that several processes can share. One process downloads a file, verifies its size
+and xxh3 against the manifest, and renames it to its final name. Eviction deletes the least recently used file. A
+process that has the file mapped can still read it: Linux keeps the data of a deleted file while a map of it exists.
 
 Start with `open_remote` and `Cache`.
 """
@@ -39,10 +39,10 @@ from piecemill.sizes import parse_size
 if TYPE_CHECKING:
     from piecemill.tokenizers import Tokenizer
 
-# Only files with such names are counted and deleted: the folder may hold others.
+# Only files with such names are counted and evicted: the folder may have others.
 _OWN = re.compile(r"[0-9a-f]{16}\..+\.[0-9a-f]{16}\..+\.npy(\.part)?")
 _LOCKS = ".piecemill-locks"
-# Files share this many locks, so that locks need no cleaning up. Two files with one lock only wait for each other.
+# Files share this many locks, so that lock files need no cleanup. Two files with one lock are downloaded in turn.
 _LOCK_COUNT = 1024
 _WAIT_SECONDS = 0.05
 _DOWNLOADS_AT_ONCE = 8
@@ -103,7 +103,7 @@ class RemoteShards(Shards):
 
     @property
     def ahead_bytes(self) -> int:
-        """How many bytes of shards a loader may ask for, those in use included, so that these stay in the cache."""
+        """Limit of bytes in use plus bytes prefetched by a loader, so that shards in use are not evicted."""
         return self.cache.limit * 3 // 4
 
     def tokenizer(self) -> "Tokenizer":
@@ -116,7 +116,7 @@ class RemoteShards(Shards):
             return load_tokenizer(folder)
 
     def array(self, number: int, kind: Kind) -> NDArray[Any]:
-        """One array of one shard, downloaded and mapped when first asked for; from any thread."""
+        """One array of one shard, downloaded and mapped on first use; thread-safe."""
         entry = self.entries[number]
         with self._lock:
             array = self._open.get((number, kind))
@@ -137,7 +137,7 @@ class RemoteShards(Shards):
     def prefetch(self, numbers: Iterable[int], kinds: Sequence[Kind] = ("tokens",)) -> None:
         """Download files that are not in the cache, in the background and in this order.
 
-        Errors are not reported here: whoever then needs the file gets them.
+        Errors are not reported here; they are raised when the file is needed.
         """
         wanted = [(self.entries[number], kind) for number in numbers for kind in kinds]
         missing = [(entry, kind) for entry, kind in wanted if not self.path(entry, kind).exists()]
@@ -151,7 +151,7 @@ class RemoteShards(Shards):
                     self._pool.submit(_download, self.cache, one, self._asked)
 
     def close(self) -> None:
-        """Stop downloading ahead, and wait for downloads that have begun. Reading goes on to work."""
+        """Stop prefetching, and wait for running downloads. Reading still works afterwards."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
@@ -177,7 +177,7 @@ class RemoteShards(Shards):
 
 def _download(cache: "Cache", one: "CachedObject", asked: "set[CachedObject]") -> None:
     try:
-        # At the end of the program, what is still waiting is not begun.
+        # When the program ends, queued downloads do not start.
         if threading.main_thread().is_alive():
             cache.map(one)
     finally:
@@ -201,7 +201,7 @@ class CachedObject:
 
 
 class Cache:
-    """Files on a local disk, at most `limit` bytes together, least recently used first out."""
+    """Files on a local disk, at most `limit` bytes together, with LRU eviction."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         self.folder, self.limit = folder, limit
@@ -215,7 +215,7 @@ class Cache:
         return self.folder / one.name
 
     def touch(self, one: CachedObject) -> None:
-        """Note that a file is in use; nothing if it was deleted meanwhile."""
+        """Mark a file as recently used; does nothing if it was evicted."""
         now = time.time_ns()
         try:
             os.utime(self.path(one), ns=(now, now))
@@ -235,9 +235,9 @@ class Cache:
                 one.place.fetch(f"{one.split}/{one.file.name}", part)
                 self._verify(one, part)
                 sync_file(part)
-                # Mapped before it has its name: from then on, another process may delete it at any time.
+                # Mapped before the rename: from then on, another process may evict it at any time.
                 mapped = map_file(part)
-                with self._locked("all"):  # who counts the files sees one of the two names
+                with self._locked("all"):  # so that a process that counts the files sees one of the two names
                     os.replace(part, path)
             except OSError as error:
                 part.unlink(missing_ok=True)
@@ -268,13 +268,13 @@ class Cache:
         part = self.folder / f"{one.name}.part"
         while True:
             with self._locked("all"):
-                part.unlink(missing_ok=True)  # of a process that was killed: this one has the lock of the file
+                part.unlink(missing_ok=True)  # left by a killed process: this one holds the file's lock
                 if self._make_space(size):
                     try:
                         with open(part, "wb") as file:
                             if hasattr(os, "posix_fallocate"):
                                 os.posix_fallocate(file.fileno(), 0, max(1, size))
-                            else:  # macOS: a full disk shows while it is downloaded
+                            else:  # macOS: a full disk is an error during the download
                                 file.truncate(max(1, size))
                     except OSError as error:
                         part.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""Files of sections: runs of bytes, some of which are read at a time, each with a checksum.
+"""Files of sections: byte ranges that can be read one by one, each with a checksum.
 
-A file begins with a table of (where the section starts, its xxh3-64), two u8 for each section and one more row for the
-end of the last. So sections that follow each other are two reads, of the table and of the data, for any file or object.
+A file begins with a table of (offset, xxh3-64), two u8 for each section, and one more row for the end of the last
+section. So consecutive sections take two reads, one of the table and one of the data, from a file or an object.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ _ROW = 16
 
 
 def sections_bytes(sections: int, data: int) -> int:
-    """The size of a file with so many sections and bytes in them."""
+    """The size of a file with `sections` sections and `data` bytes in them."""
     return _ROW * (sections + 1) + data
 
 
@@ -47,7 +47,7 @@ def read_sections(place: Place, name: str, first: int, stop: int) -> NDArray[np.
 
 
 def section_sizes(place: Place, name: str, sections: int) -> NDArray[np.int64]:
-    """How many bytes are in each section of a file with so many."""
+    """The size in bytes of each section of a file with `sections` sections."""
     return np.diff(_table(place, name, 0, sections)[:, 0])
 
 

@@ -1,7 +1,7 @@
-"""What a folder is: a prepared one or a saved tokenizer, in figures and in a page for people.
+"""Describes a prepared folder or a saved tokenizer, as JSON or as text.
 
-Memory is bounded for any number of documents: lengths are counted, and content hashes compared one share of all
-possible hashes at a time.
+Memory is bounded for any number of documents: lengths are counted, and content hashes are compared one range of hash
+values at a time.
 """
 
 import shutil
@@ -93,7 +93,7 @@ def _describe_groups(plan: dict[str, Any], splits: list[Shards]) -> list[dict[st
 
 
 def _finished(place: Place) -> dict[str, int]:
-    """What the pieces hold that an unfinished run has finished: manifests come at its end."""
+    """Totals of the finished pieces of an unfinished run, from entries: manifests are written at its end."""
     shards = [shard for entry in newest_entries(place) for shard in entry.shards.values()]
     return {"documents": sum(shard.documents for shard in shards), "tokens": sum(shard.tokens for shard in shards)}
 
@@ -113,7 +113,7 @@ def _describe_split(shards: Shards, documents: int, tokens: int) -> dict[str, An
 
 
 def length_percentiles(shards: Shards) -> dict[str, int]:
-    """Tokens per document: for each percentile the least length that so many documents do not exceed, and the most."""
+    """Percentiles of tokens per document, and the maximum."""
     counts = np.zeros(_EXACT_LENGTHS, np.int64)
     longer: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
     for number in range(len(shards.entries)):
@@ -136,7 +136,7 @@ def length_percentiles(shards: Shards) -> dict[str, int]:
 
 
 def _duplicates(splits: list[Shards]) -> dict[str, int]:
-    """Documents whose text came before, and distinct texts that stand in more than one split."""
+    """Number of documents whose text occurred before, and of distinct texts in more than one split."""
     total = sum(map(len, splits))
     passes = -(-total // _HASHES_AT_ONCE) or 1
     repeated = shared = 0

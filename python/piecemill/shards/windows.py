@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How a row is cut."""
+    """Window size, overlap and tail: how a row is cut into windows."""
 
     window: int
     overlap: int
@@ -49,8 +49,8 @@ class Cut:
     def spans(self, lengths: Ints, counted: Ints, first: int, last: int) -> tuple[Ints, Ints, Ints]:
         """Windows `first` to `last` of all rows one after another: the row, where in it, and how many tokens.
 
-        `counted` is the running sum of `count(lengths)`. Any range of windows can be asked for on its own, so a row of
-        any length is cut within a bounded amount of memory.
+        `counted` is the running sum of `count(lengths)`. Any range of windows can be computed by itself, so a row of
+        any length is cut with bounded memory.
         """
         windows = np.arange(first, last, dtype=np.int64)
         rows = np.searchsorted(counted, windows, side="right").astype(np.int64)

@@ -1,7 +1,7 @@
-"""Writing one shard: append blocks to three files, then give them their names.
+"""Writing one shard: append blocks to three files, then rename them.
 
-The files grow in the scratch folder of the place, behind room for a header, whose count is known at the end. Until
-`finish` nothing is visible under a final name, so a writer that is killed leaves nothing to undo.
+The files grow in the scratch folder of the place, after space reserved for the header, whose count is known at the end.
+Before `finish` no file has its final name, so a killed writer leaves nothing to undo.
 """
 
 from pathlib import Path
@@ -91,7 +91,7 @@ class ShardWriter:
 def rewrite_shard(
     place: Place, split: str, old: ShardEntry, stem: str, keep: NDArray[np.bool_], dtype: str
 ) -> tuple[ShardEntry | None, NDArray[np.void]]:
-    """Write the documents of a shard that are to `keep` as the shard `stem`; gives that, and the records of all.
+    """Write the documents of a shard that are to `keep` as the shard `stem`; returns its entry and the records of all.
 
     Reads some documents at a time. ShardError, and no new shard, if the old one is not as its entry says.
     """
@@ -129,7 +129,7 @@ def rewrite_shard(
 
 
 class _Growing:
-    """A file being written: room for a header, then data, with its length and running hash."""
+    """A file being written: space for a header, then data, with its length and running hash."""
 
     def __init__(self, path: Path, kind: Kind) -> None:
         self.path, self.hash, self.bytes = path, Xxh3(), HEADER_BYTES[kind]

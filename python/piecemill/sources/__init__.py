@@ -1,8 +1,8 @@
 """Sources: files, tables and strings -> documents.
 
 Finds what a corpus consists of, plans it as tasks that can be read anywhere, and reads each as blocks of
-`Documents`: one buffer, and where each document ends. Nothing is left out in silence: rules count what they
-leave out, and a bad document stops the run or is counted and listed. Nothing here knows tokens.
+`Documents`: one buffer, and the offset at which each document ends. Nothing is dropped silently: rules count what they
+leave out, and a bad document stops the run or is counted and listed. This package does not tokenize.
 
 ```
 open_source ─▶ discover: files ─▶ plan: tasks ─▶ text, pieces, jsonl, parquet, arrow, items ─▶ Packer: blocks

@@ -1,4 +1,4 @@
-"""Reading ahead: a thread reads the next block of a task while this one is worked on."""
+"""Read-ahead: a thread reads the next block of a task while the current one is processed."""
 
 import threading
 import time
@@ -11,9 +11,9 @@ _WAIT_SECONDS = 0.1
 
 
 class ReadAhead:
-    """The blocks of a task, one read ahead; behind a block of more than `usual_bytes` none, to hold one large document.
+    """The blocks of a task, with one block read ahead; none after a block of more than `usual_bytes`, to save memory.
 
-    `on_wait` is called some times a second while a block is waited for. A context manager: leaving it ends the thread.
+    `on_wait` is called several times a second while waiting for a block. A context manager: leaving it ends the thread.
     """
 
     def __init__(self, blocks: Iterator[Documents], usual_bytes: int, on_wait: Callable[[], None]) -> None:
@@ -23,8 +23,8 @@ class ReadAhead:
         self._next: Documents | None = None
         self._ended = self._waiting = False
         self.seconds = 0.0
-        "Spent reading."
-        # A daemon, so that a source that never answers cannot keep the process from ending.
+        "Time spent reading."
+        # A daemon, so that a source that hangs cannot keep the process from ending.
         threading.Thread(target=self._work, daemon=True, name="piecemill-read").start()
         self._want()
 
@@ -41,7 +41,7 @@ class ReadAhead:
         return self._next is not None
 
     def take(self) -> Documents:
-        """The next block. Nothing here refers to it afterwards: its text is freed when the caller is done with it."""
+        """The next block. No reference to it is kept here, so the caller decides when its text is freed."""
         if not self.more() or self._next is None:
             raise ValueError("no block is left")
         block, self._next = self._next, None
@@ -69,7 +69,7 @@ class ReadAhead:
                 self._read.put(error)
             self.seconds += time.perf_counter() - started
         if isinstance(self._blocks, Generator):
-            self._blocks.close()  # and with it the files it reads
+            self._blocks.close()  # also closes the files it reads
 
     def __enter__(self) -> "ReadAhead":
         return self

@@ -1,7 +1,7 @@
 """Arrow -> documents: files and streams (`.arrow`, `.feather`), and anything in memory with the PyCapsule interface.
 
-Memory: one record batch, of the columns that are needed where the file is not a stream; where batches are packed,
-once more while one is unpacked.
+Memory: one record batch (of a file, only the needed columns; of a stream, all columns). A compressed batch is in
+memory twice while it is decompressed.
 
 Start with `read` and `read_capsule`.
 """
@@ -47,7 +47,7 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
 
 def _batches(path: str, size: int, reading: Reading) -> Iterator[pa.RecordBatch]:
     """Batches of an Arrow file, or of a stream (which Hugging Face datasets save under the same ending)."""
-    # Not a memory map: what was read of it would count as this process's memory until all of it was read.
+    # Not a memory map: its pages would count as memory of this process until the whole file was read.
     remote = partial(RemoteFile, path, reading.storage, size)
     with pa.PythonFile(remote()) if is_url(path) else patiently(lambda: pa.OSFile(path, "rb")) as file:
         try:
@@ -84,7 +84,7 @@ def _hugging_face(dataset: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _capsule_batches(source: Any) -> Iterable[pa.RecordBatch]:
-    """The batches of anything that speaks Arrow; a lone array or column becomes a table with one nameless column."""
+    """The batches of any object with the Arrow interface; a single array becomes a table with one unnamed column."""
     if hasattr(source, "__arrow_c_stream__"):
         try:
             return pa.RecordBatchReader.from_stream(source)

@@ -1,10 +1,10 @@
 """Arrow record batches -> documents: one column of text.
 
 The column may be string, large_string, string_view, their binary kinds, or a dictionary of those; its bytes
-must be UTF-8, which is checked: Parquet and Arrow promise it for strings, writers do not always keep it.
+must be UTF-8, which is checked: Parquet and Arrow require it for strings, but not all writers comply.
 Nulls are bad documents, empty strings are left out and counted. Rows are numbered from 0.
 
-Text is not copied: blocks are views of the Arrow buffers. Only a dictionary and string views are turned into plain
+Text is not copied: blocks are views of the Arrow buffers. Only dictionaries and string views are converted to plain
 strings, about a block at a time.
 
 Start with `Column`; `parquet` and `arrow` give it batches.
@@ -26,7 +26,7 @@ from piecemill.sources.packing import Packer
 from piecemill.sources.patience import about_the_file, stopped_by
 
 LARGE = 16 * 1024 * 1024
-"""After this much at once, freed memory is returned to the system."""
+"""After a batch of this many bytes, freed memory is returned to the system."""
 
 _NO_BYTES = np.empty(0, np.uint8)
 
@@ -42,8 +42,8 @@ BROKEN = (pa.ArrowException, OSError, ValueError, LookupError, OverflowError)
 class Column:
     """Adds the text column of batches to a packer, and counts the rows.
 
-    `trusted` batches come from a library, which made the arrays; those of Arrow files are as whoever wrote them left
-    them, and are checked before a byte behind them is looked at.
+    `trusted` batches were built by a library in this process. Batches of Arrow files may have invalid offsets, so they
+    are validated before any access.
     """
 
     def __init__(self, packer: Packer, path: str, file: int = 0, first_row: int = 0, *, trusted: bool = True) -> None:
@@ -53,7 +53,7 @@ class Column:
         self._was_large = False
 
     def add(self, batch: pa.RecordBatch) -> Iterator[None]:
-        """Add the documents of a batch, and stop after each part of it: about a block, or all that is not copied."""
+        """Add the documents of a batch; yield after each part: about a block, or everything that needs no copy."""
         reading = self._packer.reading
         large = batch.nbytes > LARGE
         if large or self._was_large:
@@ -85,7 +85,7 @@ class Column:
         return column
 
     def failed(self, error: Exception) -> None:
-        """What a table that cannot be read means: a bad document from here on, or an error that is not the table's."""
+        """Handle a read error: report a bad document from this row on, or raise if the table is not the cause."""
         if isinstance(error, pa.ArrowMemoryError):
             error = OSError(errno.ENOMEM, first_line(error))
         if isinstance(error, OSError) and error.errno is not None and not about_the_file(error):
@@ -122,7 +122,7 @@ class Column:
 
 
 def release_memory() -> None:
-    """Return what Arrow has freed to the system: its allocator keeps 600 MB of pages after a string of 200 MB."""
+    """Return memory that Arrow has freed to the system: its allocator retains 600 MB after a string of 200 MB."""
     pa.default_memory_pool().release_unused()
 
 
@@ -141,12 +141,12 @@ def check_column(schema: pa.Schema, field: str) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """What an error of Arrow says, without the places in its source code that follow."""
+    """The message of an Arrow error, without the C++ source locations that follow."""
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def find_column(schema: pa.Schema, field: str) -> tuple[int, list[str]]:
-    """The column of a field's name, or the outermost struct of a dotted one and the way inside."""
+    """The index of a field's column; for a dotted name, of the outermost struct, and the path inside it."""
     if schema.names == [""]:
         return 0, []
     column, inside = field, ""
@@ -161,7 +161,7 @@ def find_column(schema: pa.Schema, field: str) -> tuple[int, list[str]]:
 
 
 def _as_bytes(array: Any) -> Any:
-    """The same without the promise of UTF-8, which is checked document by document."""
+    """The array as binary: UTF-8 is checked document by document."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         return pa.DictionaryArray.from_arrays(array.indices, _as_bytes(array.dictionary), safe=False)
@@ -170,10 +170,10 @@ def _as_bytes(array: Any) -> Any:
 
 
 def _plain(array: Any, size: int) -> Iterator[tuple[int, Any]]:
-    """The same strings in arrays with one buffer and offsets, and the row at which each starts.
+    """The strings as plain arrays (one buffer and offsets), with the row at which each array starts.
 
-    What has to be turned into such an array is, in parts of about `size` bytes: a dictionary of a few megabytes may
-    stand for gigabytes.
+    Dictionaries and string views are converted in parts of about `size` bytes: a dictionary of a few megabytes can
+    expand to gigabytes.
     """
     kind = array.type
     if pa.types.is_dictionary(kind):
@@ -222,7 +222,7 @@ def _keys(column: Any, group: str) -> tuple[NDArray[np.uint64], NDArray[np.bool_
     keys, missing = hash_documents(*_buffers(text.fill_null("")))[:, 0], np.asarray(text.is_null())
     if numbers is None:
         return keys, missing
-    # Not a number is no group: it is how pandas writes a missing value.
+    # NaN is not a group: pandas writes a missing value as NaN.
     there = ~np.isnan(numbers)
     return np.where(there, number_keys(np.ascontiguousarray(numbers, np.float64)), keys), missing & ~there
 

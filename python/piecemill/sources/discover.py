@@ -38,7 +38,7 @@ class Wanted:
     gitignore: bool = True
     hidden: bool = False
     out: str | None = None
-    "Where the output goes: no source, even if it lies in one."
+    "The output folder: never read, even if it is inside a source."
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ def _unmatched(wanted: Wanted, findings: _Findings) -> Iterator[str]:
 
 
 def _real_path(path: str) -> str:
-    """The file itself, whatever links lead to it; folders are asked once."""
+    """The path with all symbolic links resolved; folders are cached."""
     folder, name = os.path.split(path)
     return os.path.realpath(path) if os.path.islink(path) else os.path.join(_real_folder(folder), name)
 
@@ -107,7 +107,7 @@ def exists(source: str) -> bool:
     """Whether a string names a file or a folder, or is a glob that matches one; no text of any length is."""
     if len(source) > 4096 or "\0" in source or "\n" in source:
         return False
-    # Asked of texts as well ("what? *"), so the shell's own wildcards will do here: braces look like a path anyway.
+    # Also called with texts ("what? *"), so the wildcards of `glob` are enough here: braces look like a path anyway.
     return os.path.lexists(source) or (is_glob(source) and any(True for _ in iglob(source, recursive=True)))
 
 
@@ -138,7 +138,7 @@ def _discover_url(source: str, wanted: Wanted, reading: Reading, findings: _Find
     found = find(source, reading.storage, **_rules(wanted))
     if found is None:
         return
-    findings.included_by.update(range(len(wanted.include)))  # not told apart
+    findings.included_by.update(range(len(wanted.include)))  # `find` does not report which pattern matched
     findings.excluded_by.update(found.excluded_by)
     for rule, count in found.left_out.items():
         findings.count(rule, count)

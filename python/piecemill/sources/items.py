@@ -1,7 +1,7 @@
 """Strings in memory -> documents.
 
-Any iterable of `str` or `bytes` is one task, read in order by one reader: nothing can be known of it without
-going through it. An iterator can be read once; a list as often as one likes.
+Any iterable of `str` or `bytes` is one task, read in order by one reader, because it has no random access. An iterator
+can be read once; a list any number of times.
 
 Start with `read_items`.
 """

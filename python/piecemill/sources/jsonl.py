@@ -5,7 +5,7 @@ needs no end; where a key occurs twice the last one counts. A document's place i
 starts in the unpacked file: a range of a large file knows that without reading what comes before. Messages
 give the line number; the lines before the range are counted only for a message.
 
-Memory: a chunk, the line being read, and while its text is taken out of it the text; a text with escapes once more.
+Memory: a chunk, the current line and the text extracted from it; a text with escapes is in memory twice.
 
 Start with `read`.
 """
@@ -31,7 +31,7 @@ def cut(file: Task, reading: Reading, size: int) -> list[Task]:
     if file.packing is not None:
         return [file]
     starts = range(0, max(file.nbytes, 1), size)
-    # The last range runs to the end of the file, wherever that is by then.
+    # The last range has no end, in case the file has grown.
     ranges = [replace(file, nbytes=size, start=start, stop=start + size) for start in starts[:-1]]
     return [*ranges, replace(file, nbytes=file.nbytes - starts[-1], start=starts[-1])]
 
@@ -42,7 +42,7 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
     try:
         with open_bytes(task.paths[0], packer.reading.storage, task.sizes[0]) as file:
             if task.start:
-                # From one byte before, so that a line that starts right at the range is seen to start there.
+                # From one byte before, to detect whether a line starts exactly at the range.
                 file.seek(task.start - 1)
             stream = ByteStream(file, task.packing)
             for chunk in stream:
@@ -53,7 +53,7 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
                     return
             lines.end()
     except BrokenStream as broken:
-        # Whole lines before the break were handed over; the line that is broken goes with it.
+        # Complete lines before the break were added; the broken line is lost.
         packer.bad(lines.name(0), str(broken))
     except OSError as error:
         packer.bad(task.paths[0], failure(error, task.paths[0]))
@@ -70,7 +70,7 @@ class _Lines:
         "Whether the first line of the range was found."
         self._held = bytearray()  # it grows in place: a long line is in memory once
         self._position = self._first = 0
-        "Bytes of the file at which what is held and the first line of the range start."
+        "Offsets in the file of the buffer and of the first line of the range."
         self._newlines = 0
         self._newlines_before: int | None = None
 
@@ -108,7 +108,7 @@ class _Lines:
             self._take()
 
     def _take(self) -> None:
-        """Add the documents of the lines that are held, and let the lines go."""
+        """Add the documents of the buffered lines, and clear the buffer."""
         packer, whole, self._held = self._packer, np.frombuffer(self._held, np.uint8), bytearray()
         reading = packer.reading
         (data, ends, starts, empty, (listed, count)), newlines, keys = extract_lines(
@@ -122,7 +122,7 @@ class _Lines:
         packer.add(data, ends, self._task.first_file, starts, keys if reading.group else None)
 
     def name(self, line: int) -> str:
-        """ "path:number" of a line, counted from what is held."""
+        """ "path:number" of a line, counted from the start of the buffer."""
         if self._newlines_before is None:
             self._newlines_before = self._count_before()
         return f"{self._task.paths[0]}:{self._newlines_before + self._newlines + line + 1}"

@@ -15,7 +15,7 @@ from piecemill.sources.tasks import File
 
 
 class Weight(NamedTuple):
-    """A sampling weight for the files that match a pattern; group 0, without one, is all that match no other."""
+    """A sampling weight for the files that match a pattern; group 0 has no pattern: files that match no other group."""
 
     pattern: str | None
     weight: float
@@ -54,7 +54,7 @@ def weight_groups(groups: Sequence[Weight], files: Sequence[File]) -> NDArray[np
     last = np.int32(len(patterns))
     first = np.where(found < 0, last, found).min(axis=0)
     for number, pattern in enumerate(patterns):
-        # One whose files all match an earlier one is there with 0 documents in the result.
+        # A pattern whose files all match an earlier one is valid: its group has 0 documents in the result.
         if not (first == number).any() and not _matches(pattern, spelled):
             raise PlanError(
                 f"weight={pattern!r}: it matches none of the {len(files):,} files, the first of which is "
@@ -84,7 +84,7 @@ def _example(file: File) -> str:
 
 
 def as_typed(patterns: Sequence[str], folder: str) -> tuple[list[str], list[int]]:
-    """Patterns for a walk of `folder`, also where they were written from where the user typed it; and whose each is.
+    """Patterns for a walk of `folder`, with those relative to the typed path rewritten; and the index of each original.
 
     >>> as_typed(["web/*.txt", "*.md"], "web")
     (['web/*.txt', '*.md', '/*.txt'], [0, 1, 0])

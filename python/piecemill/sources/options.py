@@ -1,7 +1,7 @@
 """The options that every command with sources has: which documents are read, and how.
 
-A plan of a command inherits them, so that flags, TOML keys, help and checks are the same everywhere. Nothing here
-knows the command line: `piecemill.command` says how the flags are shown and read.
+A plan of a command inherits them, so that flags, TOML keys, help and checks are the same everywhere. This module
+does not know the command line: `piecemill.command` defines how flags are shown and parsed.
 """
 
 import json
@@ -15,7 +15,7 @@ from piecemill.sources.packing import MAX_FILE_BYTES
 from piecemill.sources.source import Source, open_source
 
 NOT_STORED = ("storage_option",)
-"Options that are never written anywhere: there may be a key in them."
+"Options that are never written anywhere, because they may contain credentials."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

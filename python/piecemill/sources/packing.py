@@ -1,10 +1,10 @@
-"""Packing: documents as they are read -> blocks of the promised size.
+"""Packing: documents -> blocks of at most `block_bytes`.
 
-How a block is cut depends only on the documents of its task and the block size, not on how many bytes a reader
-happened to get at a time. Here also lives the policy for bad documents: stop with an error, or count and list.
+Block boundaries depend only on the documents of the task and the block size, not on the sizes of the reader's chunks.
+This module also implements the policy for bad documents: stop with an error, or count and list.
 
-A reader pushes documents into its `Packer` and then yields `packer.full()`. It calls a function that adds what was
-read and returns, so that no variable of a suspended generator keeps a large document alive.
+A reader pushes documents into its `Packer` and then yields `packer.full()`. It adds
+documents in a function that returns first, so that no variable of a suspended generator keeps a large document alive.
 
 Start with `Packer`; each task has one.
 """
@@ -48,7 +48,7 @@ class Reading:
     group: str | None = None
     "Field or column that says which documents belong together; a hash of it comes with each document."
     storage: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
-    "Options for the file systems of URLs, as fsspec takes them. Not shown: there may be a key in it."
+    "Options for the file systems of URLs, as fsspec takes them. Not printed, because they may contain credentials."
 
     def __post_init__(self) -> None:
         if self.block_bytes < 1:
@@ -123,7 +123,7 @@ class Packer:
         self._progress = min(self._files_before + source_bytes, self._source_bytes)
 
     def next_file(self, source_bytes: int) -> None:
-        """Report that a file of the task, which has so many bytes, was read to its end."""
+        """Report that a file of the task, of `source_bytes` bytes, was read to its end."""
         self._files_before += source_bytes
         self.progress(0)
 
@@ -159,11 +159,11 @@ class Packer:
             if self._held_bytes >= most:
                 self._full.append(self._block())
         if self._held and len(data) > most:
-            # What waits for more documents must not keep a large buffer alive.
+            # Documents that wait for the block to fill must not keep a large buffer alive.
             self._held[-1] = dataclasses.replace(self._held[-1], data=self._held[-1].data.copy())
 
     def full(self) -> Iterator[Documents]:
-        """The blocks that are complete; each is forgotten as it is given out."""
+        """Yield the complete blocks; no reference to a yielded block is kept."""
         while self._full:
             yield self._full.popleft()
 
@@ -220,5 +220,5 @@ _T = TypeVar("_T", bound=np.generic)
 
 
 def _joined(parts: list[NDArray[_T]], dtype: type[_T]) -> NDArray[_T]:
-    # numpy joins no list of nothing, and a block may have nothing but a tally.
+    # np.concatenate rejects an empty list, and a block may have only a tally.
     return np.concatenate(parts) if parts else np.empty(0, dtype)

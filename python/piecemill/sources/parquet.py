@@ -37,7 +37,7 @@ from piecemill.sources.tasks import Task, Unreadable
 
 PLACE: Place = "row"
 
-# An eighth of a block: the mean is of the whole row group, and rows that are larger may stand together in it.
+# An eighth of a block: rows per batch follow the mean of the row group, and larger rows may be adjacent.
 _BATCH_BYTES = 1024 * 1024
 _BATCH_ROWS = 8_192
 # Pages are read through a buffer of this size; without one, the whole column of a row group would be read ahead.
@@ -161,7 +161,7 @@ def _exactly(file: BinaryIO, size: int) -> bytes:
 
 
 class _Compact:
-    """Thrift's compact protocol, as far as a footer needs it: integers and structs are kept, all else is passed."""
+    """Thrift's compact protocol, as far as a footer needs it: integers and structs are kept, the rest is skipped."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0

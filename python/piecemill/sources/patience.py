@@ -1,8 +1,8 @@
-"""Patience: errors that say nothing about a file are waited out, and never taken for its content.
+"""Retries: transient I/O errors are retried with backoff, and never treated as a bad document.
 
-A file that is gone or may not be read is that file's problem: the policy for bad documents decides. Every other error
-of a system or server (EIO, ESTALE, EMFILE, a timeout, a 503) is retried with growing pauses; if it does not pass, the
-run stops, whatever the policy: what was committed is whole, and the same command goes on from there.
+A file that is missing or not readable (ENOENT, EACCES) is a bad document, and the policy for those applies. Every other
+error of a system or server (EIO, ESTALE, EMFILE, a timeout, a 503) is retried with growing pauses; if it persists, the
+run stops, whatever the policy. Finished pieces are complete, and the same command resumes the run.
 
 Start with `patiently` and `PatientFile`.
 """
@@ -18,7 +18,7 @@ from piecemill.errors import SourceError
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 "Seconds before each further attempt."
 FIRST_PAUSES = PAUSES[:2]
-"The same for the first request to a server: a name that is misspelled is told soon."
+"The same for the first request to a server: a misspelled name is reported soon."
 
 Result = TypeVar("Result")
 
@@ -27,18 +27,18 @@ _NEVER_PASS = frozenset({errno.ENOMEM, errno.ENAMETOOLONG, errno.ELOOP, errno.EI
 
 
 def about_the_file(error: OSError) -> bool:
-    """Whether a failure is the file's: it is not there, or may not be read."""
+    """Whether the file itself is the cause of the error: it is missing, a folder, or access is denied."""
     return isinstance(error, _OF_THE_FILE)
 
 
 def patiently(attempt: Callable[[], Result], pauses: tuple[float, ...] | None = None) -> Result:
-    """`attempt()`, again after each pause while it fails in a way that may pass; at last the error itself."""
+    """Call `attempt()`, and retry transient errors after each pause; the last error is raised."""
     left = list(PAUSES if pauses is None else pauses)
     while True:
         try:
             return attempt()
         except OSError as error:
-            # Without a number it is no error of a system: pyarrow's word for broken content.
+            # An OSError without errno is not a system error: pyarrow raises it for broken content.
             if about_the_file(error) or error.errno is None or error.errno in _NEVER_PASS or not left:
                 raise
             time.sleep(left.pop(0))

@@ -2,7 +2,7 @@
 
 The rules of `text` for UTF-8, byte order marks and binary files apply. Empty pieces are left out and counted.
 
-Memory: a chunk and the piece being read; the piece once more while it is cut off.
+Memory: a chunk and the current piece, which is copied once when it is cut off.
 
 Start with `read`.
 """
@@ -38,7 +38,7 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
                 pieces.feed(chunk)
                 yield from packer.full()
     except (OSError, BrokenStream) as error:
-        # Whole pieces before the break were handed over; the piece that is broken goes with it.
+        # Complete pieces before the break were added; the broken piece is lost.
         return packer.bad(f"{task.paths[0]}@{pieces.position}", failure(error, task.paths[0]))
     pieces.take(last=True)
 
@@ -52,21 +52,21 @@ class _Pieces:
         self._held = bytearray()
         self._read = 0
         self.position = 0
-        "Byte of the unpacked file at which what is held starts."
+        "Offset of the buffer in the unpacked file."
 
     def feed(self, chunk: bytes) -> None:
         """Add the pieces that end in this chunk."""
         start, self._read = self._read, self._read + len(chunk)
         if start == 0 and chunk.startswith(BOM):
             chunk, self.position = chunk[len(BOM) :], len(BOM)
-        # A separator may have begun at the end of what is held.
+        # A separator may begin at the end of the buffer.
         edge = max(0, len(self._held) - len(self._separator) + 1)
         self._held += chunk
         if self._held.find(self._separator, edge) >= 0:
             self.take(last=False)
 
     def take(self, *, last: bool) -> None:
-        """Add the pieces that are held whole; with `last`, what is held is whole."""
+        """Add the complete pieces in the buffer; with `last`, the whole buffer."""
         text, self._held = bytes(self._held), bytearray()
         found = cut_text(text, self._separator, self.position, last)
         (data, ends, starts, empty, (listed, count)), done = found

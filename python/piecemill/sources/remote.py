@@ -1,10 +1,9 @@
 """Remote files: URLs, through fsspec.
 
 A string with a scheme (`s3://`, `gs://`, `hf://`, `https://`, `memory://`, also chained as in
-`zip://*.txt::s3://bucket/a.zip`) names files that lie elsewhere. A file is known by its URL and nothing else, so a
-task can be sent anywhere: the file system is made again where it is read, and fsspec keeps it for the next task.
-Caches and credentials are fsspec's business; whatever it raises is translated to an `OSError`, without the secrets of
-its URL.
+`zip://*.txt::s3://bucket/a.zip`) names remote files. A task refers to a file by its URL only, so it
+can be sent to any machine: the worker opens the file system again, and fsspec caches it for the next task. fsspec
+manages caches and credentials; its exceptions are translated to `OSError`, without the secrets of the URL.
 
 This is the only file that imports fsspec, and only where a URL is met. Start with `open_bytes`, `find`.
 """
@@ -52,7 +51,7 @@ _VERSIONS = (
     "date_time",
     "created",
 )
-"What file systems of fsspec call that which changes with the content, the best first."
+"Keys of fsspec listings that change with the content, the most reliable first."
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _WILDCARDS = frozenset("*?[{")
 
@@ -69,7 +68,7 @@ class UrlParts(NamedTuple):
 
 
 class State(NamedTuple):
-    """What is known of a file without reading it: bytes (0 if a server does not tell), and a hash of its version.
+    """Metadata of a file: size in bytes (0 if the server does not report it), and a hash of its version.
 
     The version is the ETag, generation or time of change, whichever there is; -1 without one.
     """
@@ -94,7 +93,7 @@ class Found(NamedTuple):
 
 
 class Url(os.PathLike[str]):
-    """A URL that says so: as a `Path` in a list of sources does, it settles that none of them is a text."""
+    """A string marked as a URL: like a `Path` in a list of sources, it means that all items are paths, not texts."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -151,7 +150,7 @@ class RemoteFile(PatientFile):
     """A file behind a URL. Reads are fsspec's: ranged, a few MiB ahead. Every error is an `OSError`."""
 
     def __init__(self, url: str, storage: Storage, size: int = 0) -> None:
-        # Kept, because the file system of an archive closes the archive when it goes.
+        # Kept, because the file system of an archive closes the archive when it is deleted.
         self._fs, self._place = file_system(url, storage)
         self._may_stream = _is_web(url_parts(url).head)
         super().__init__(url, size)
@@ -174,7 +173,7 @@ class RemoteFile(PatientFile):
             return bytes(self._file.read(size))
 
     def _stream(self) -> None:
-        """From here on in one answer from the start: slow for a range far behind, but the bytes are right."""
+        """Switch to one request from the start of the file: correct, but slow for a large offset."""
         self._may_stream, left = False, self.tell()
         self._file.close()
         self._file = self._fs.open(self._place, "rb", block_size=0)
@@ -238,7 +237,7 @@ def _path_in(url: str) -> str:
 
 
 def states(urls: Sequence[str], storage: Storage) -> list[State | None]:
-    """What the server says of files of one file system now; None for one that is gone."""
+    """Current metadata of files of one file system; None for a file that no longer exists."""
     fs, _ = file_system(urls[0], storage)
     fs.invalidate_cache()
 
@@ -313,9 +312,9 @@ def file_system(url: str, storage: Storage) -> tuple[Any, str]:
 
 
 def os_error(error: Exception) -> OSError:
-    """Whatever a file system raised, as an error with words in it, and without secrets."""
+    """An exception of a file system as an OSError that has a message, without secrets."""
     cause = error.__cause__
-    # fsspec's web file system says "not found" of every answer it did not like, and keeps the answer as the cause.
+    # fsspec's HTTP file system raises FileNotFoundError for every failed response, with the response as the cause.
     answered = isinstance(cause, OSError) or getattr(cause, "status", 404) not in (404, 410)
     if isinstance(error, FileNotFoundError) and isinstance(cause, Exception) and answered:
         return os_error(cause)
@@ -358,7 +357,7 @@ def _is_web(head: str) -> bool:
 
 
 def _state(fs: Any, info: Mapping[str, Any]) -> State:
-    """Of a listing; what a listing does not have is asked for. A size of 0 counts for nothing in a total."""
+    """The state from a listing; missing fields are requested. An unknown size is 0 and adds nothing to a total."""
     if info.get("size") is None:
         asked: Mapping[str, Any] | None = _patiently_asked(partial(_info, fs, str(info["name"])), None)
         info = asked or info

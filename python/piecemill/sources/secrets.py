@@ -1,7 +1,7 @@
 """Secrets of URLs: user info and signatures, which are used and stored nowhere.
 
-What is stored, shown and compared is the public URL. The full one is kept beside the storage options, which no file and
-no message has, so a task can be read anywhere and a renewed signature is the same file.
+The public URL is stored, shown and compared. The full URL is kept in the storage options, which are never written to a
+file or a message. So any worker can read a task, and a URL with a renewed signature is the same file.
 
 Start with `hide`.
 """
@@ -22,7 +22,7 @@ _SIGNED = re.compile(
     r"secret|api_?key|awsaccesskeyid|googleaccessid|ossaccesskeyid|key-pair-id|policy|expires|securitytoken)",
     re.I,
 )
-# What a shared access signature of Azure stands with.
+# Parameters that accompany a shared access signature of Azure.
 _SAS = re.compile(r"s[tepvrsi]|spr|sip|sdd|sk(oid|tid|t|e|s|v)|saoid|suoid|scid", re.I)
 _IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://[^\s'\"<>]+")
 
@@ -49,14 +49,14 @@ def _public_query(found: re.Match[str]) -> str:
 
 
 def scrubbed(text: str) -> str:
-    """`text` with every URL in it as `public` has it: what libraries say may repeat a URL in full."""
+    """`text` with every URL in it as `public` has it, because messages of libraries may contain the full URL."""
     return _IN_TEXT.sub(lambda found: public(found[0]), text)
 
 
 def hide(
     sources: Sequence[str | PathLike[str]], storage: Mapping[str, Any]
 ) -> tuple[list[str | PathLike[str]], dict[str, Any]]:
-    """The sources as they may be shown, and the storage options with what is not."""
+    """The sources with public URLs, and the storage options with the secrets added."""
     shown: list[str | PathLike[str]] = []
     secrets: dict[str, str] = {}
     for source in sources:

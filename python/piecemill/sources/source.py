@@ -19,7 +19,7 @@ from piecemill.sources.secrets import hide
 from piecemill.sources.tasks import File, Task, kind_of, plan, reader_of
 
 _LOOKED_AT = 64
-"""Of a list of strings, so many are looked at to tell paths from texts."""
+"""Number of strings of a list that are checked to distinguish paths from texts."""
 
 
 def open_source(
@@ -89,7 +89,7 @@ def open_source(
 class Source:
     """A corpus that was found and can be read, task by task.
 
-    Tasks and blocks depend on the files, their sizes and the options, not on who reads them. `read_task(task,
+    Tasks and blocks depend on the files, their sizes and the options, not on the executor. `read_task(task,
     source.reading)` does the same as `source.read(task)` without the list of all files, for workers elsewhere.
     """
 
@@ -225,7 +225,7 @@ def _as_paths(source: object) -> Sequence[str | PathLike[str]] | None:
     if any(exists(item) for item in first):
         return source
     if all(_looks_like_path(item) for item in first):
-        # Whether a URL exists would be a request each; discovery asks anyway, and says which one does not.
+        # Checking a URL costs a request; discovery makes it later, and reports a URL that does not exist.
         if any(is_url(item) for item in first):
             return source
         raise SourceError(

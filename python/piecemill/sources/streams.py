@@ -16,7 +16,7 @@ CHUNK_BYTES = 1024 * 1024
 
 _GZIP_BYTES = 1024 * 1024
 _ZSTD_BYTES = 64 * 1024
-# zstd cannot be told how much to unpack at a time, so it gets a few blocks, each of which gives at most 128 KiB.
+# zstd has no output limit per call, so it gets a few blocks at a time, each of at most 128 KiB unpacked.
 _ZSTD_BLOCKS = 8
 _ZSTD_WINDOW = 2**27
 "The largest window, as of the `zstd` command: 128 MiB. It is held while a frame is read."
@@ -27,11 +27,11 @@ PACKINGS = {".gz": "gzip", ".zst": "zstd"}
 
 
 class BrokenStream(Exception):
-    """The packed stream ends early or is damaged; everything before was handed over."""
+    """The packed stream ends early or is damaged; everything before the break was yielded."""
 
 
 class ByteStream:
-    """The unpacked bytes of one file in chunks of about `CHUNK_BYTES`; `consumed` bytes of the file are done with.
+    """The unpacked bytes of one file in chunks of about `CHUNK_BYTES`; `consumed` counts the file's bytes so far.
 
     Chunks may have any size but zero: readers must not depend on it.
     """
@@ -58,7 +58,7 @@ class ByteStream:
             yield chunk
 
     def _gathered(self, parts: Iterator[bytes]) -> Iterator[bytes]:
-        """Small unpacked parts in chunks worth a call into the core; all of them also before a break."""
+        """Join small unpacked parts into chunks; before a break, all parts so far are yielded."""
         held: list[bytes] = []
         held_bytes = 0
         try:
@@ -125,7 +125,7 @@ class ByteStream:
 class _ZstdBlocks:
     """Cuts a zstd stream after every few blocks, wherever the chunks of it end (RFC 8878, section 3.1).
 
-    A stream that is none is not cut further: the decoder has the words for what is wrong with it.
+    Data that is not zstd is passed on uncut: the decoder reports the error.
     """
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 What a task covers depends on the files, their sizes and the options; not on the executor, nor on the block size. A
 task can be pickled and sent to a worker; reading it needs nothing else but a `Reading`.
 
-A format is a module of this room and a line in `ENDINGS`. The module has what `Reader` asks for, and is imported when
+A format is a module of this room and a line in `ENDINGS`. The module implements `Reader`, and is imported when
 the first file of its kind is planned or read: a tree of text files does not load pyarrow.
 
 Start with `plan`.
@@ -40,7 +40,7 @@ GROUP_FILES = 4_096
 """Most files in one task, however small they are."""
 
 _PACKED = 4
-"""Bytes of text that a byte of a packed file is taken for, to tell which files are small."""
+"""Assumed compression ratio of packed files, used to decide which files are small."""
 
 
 class File(NamedTuple):
@@ -52,7 +52,7 @@ class File(NamedTuple):
     inside: str = ""
     "Its path from the folder that was walked; its name, if it was named."
     version: int = -1
-    "Of a URL, a hash of its ETag, generation or time of change; -1 if the server tells none."
+    "Of a URL, a hash of its ETag, generation or time of change; -1 if the server reports none."
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def _joined(parts: Sequence[Task], most_bytes: int) -> Iterator[Task]:
     sizes = [part.nbytes * (_PACKED if part.packing or part.kind == "parquet" else 1) for part in parts]
     sizes = [size if cuts[file] == 1 else most_bytes + 1 for size, file in zip(sizes, numbers, strict=True)]
     for chosen in grouped(sizes, most_bytes, GROUP_FILES):
-        # A file that was skipped leaves a gap in the numbers, and those of a task have none.
+        # A skipped file leaves a gap in the numbers, but the file numbers of a task are consecutive.
         for _, run in groupby(chosen, key=lambda number: numbers[number] - number):
             some = [parts[number] for number in run]
             paths, file_sizes = tuple(part.paths[0] for part in some), tuple(part.sizes[0] for part in some)

@@ -70,7 +70,7 @@ def _add_files(task: Task, numbers: range, packer: Packer) -> None:
 
 
 def _add_packed(task: Task, packer: Packer) -> None:
-    """A packed file is one document, so a break anywhere spoils all of it."""
+    """Add a packed file as one document; if the stream is broken anywhere, it is a bad document."""
     path, whole = task.paths[0], bytearray()  # it grows in place
     try:
         with open_bytes(path, packer.reading.storage, task.sizes[0]) as file:
@@ -116,7 +116,7 @@ def refuse_binary(path: str, task: Task, packer: Packer) -> None:
 
 
 def failure(error: OSError | BrokenStream, path: str = "") -> str:
-    """Why a file cannot be read; an error that is not the file's is raised, as one that stops the run."""
+    """The reason why a file cannot be read; raises the error that stops the run if the file is not the cause."""
     if isinstance(error, OSError) and not about_the_file(error):
         raise stopped_by(path, error) from None
     return str(error) if isinstance(error, BrokenStream) else f"cannot be read: {error.strerror or error}"

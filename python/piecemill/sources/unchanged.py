@@ -1,7 +1,7 @@
 """Is a source still what it was? Which files it had, how large they were, and when each was last changed.
 
-Of a URL, the version that its server tells (ETag, generation, time of change) stands for the time. A file with another
-time is read again: only other content is a change. Paths may be written in another way.
+For a URL, the version that the server reports (ETag, generation, time of change) takes the place of the time. A file
+with another time is read again: only different content is a change. Paths may be spelled differently.
 """
 
 import json
@@ -33,7 +33,7 @@ def file_lines(source: Source) -> bytes:
 
 
 def changed_times(files: Sequence[File]) -> NDArray[np.int64]:
-    """When each file was last changed, in nanoseconds; of a URL its version; -1 if it cannot be asked."""
+    """When each file was last changed, in nanoseconds; of a URL its version; -1 if unknown."""
     times = np.array([file.version for file in files], np.int64)
     for number, file in enumerate(files):
         if is_url(file.path):
@@ -99,10 +99,10 @@ def check_content(
     piece_bytes: int,
     piece_documents: int,
 ) -> NDArray[np.int64]:
-    """The times of the files now; SourceError if one of another time has other content than was prepared.
+    """The current times of the files; SourceError if a file with another time differs from what was prepared.
 
-    Only the tasks of files with another time are read, and then `prepared`, too; of these tasks, what was not prepared
-    yet need not be the same. A URL whose server told no version is not compared.
+    Only the tasks of files with another time are read and compared with `prepared`; the part of a task that was not
+    prepared yet may differ. A URL without a version is not compared.
     """
     now = changed_times(source.files)
     for number in np.flatnonzero((now != times) & (times < 0)):

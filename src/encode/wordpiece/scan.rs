@@ -82,7 +82,7 @@ impl WordPiece {
     /// go there. Gives where they end.
     #[inline(always)]
     pub fn run(&self, text: &[u8], mut at: usize, out: &mut Vec<u32>) -> usize {
-        // So that a worker drains what is here before it is much more.
+        // So that a worker drains its buffer before it grows much larger.
         let most = out.len() + FULL;
         while out.len() < most
             && let Some(id) = self.alone_id(text, at)
