@@ -26,6 +26,7 @@ import numpy as np
 
 from piecemill._core import Xxh3
 from piecemill.errors import PiecemillError, ShardError
+from piecemill.objects import ObjectPlace
 
 LOCK = ".lock"
 SCRATCH = ".scratch"
@@ -163,10 +164,7 @@ def open_place(where: str | PathLike[str] | Place) -> Place:
         return LocalPlace(Path(text))
     if scheme == "file":
         return LocalPlace(Path(unquote(urlsplit(text).path)))
-    from piecemill.objects import ObjectPlace  # type: ignore[import-not-found, unused-ignore] # needs an extra
-
-    place: Place = ObjectPlace(text)
-    return place
+    return ObjectPlace(text)
 
 
 def unique(name: str) -> str:
@@ -208,7 +206,7 @@ def new_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
     does not exist, and both folders are complete beside it. A killed process can leave a hidden folder `.NAME.*.part`.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    part = target.with_name(f".{unique(target.name)}.part")
     try:
         part.mkdir()
         yield part

@@ -11,7 +11,6 @@ the same to go on from it. Start with `action_batches`.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
@@ -187,9 +186,7 @@ class ActionBatches:
     def __enter__(self) -> "ActionBatches":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

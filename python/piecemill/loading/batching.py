@@ -13,7 +13,6 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from types import TracebackType
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -337,9 +336,7 @@ class Batches(Generic[Sent, Batch]):
     def __enter__(self) -> "Batches[Sent, Batch]":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

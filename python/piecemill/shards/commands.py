@@ -13,20 +13,7 @@ from piecemill.shards.export import ExportPlan
 
 
 def show(what: str, *, engine: str | None = None, split: str | None = None, json: bool = False) -> None:
-    """Say what WHAT is: prepared shards, or a tokenizer, with the engine that encodes and why.
-
-    Parameters
-    ----------
-    what
-        A folder written by `piecemill prepare` (or its URL: s3://, gs://, az://) or `piecemill train`, a tokenizer
-        file, or a Hugging Face hub id.
-    engine
-        Of a tokenizer: force piecemill, tokenizers, sentencepiece or tiktoken.
-    split
-        Of a .tiktoken file, which does not say it: a name that `piecemill train --help` lists, or a regex.
-    json
-        Print everything as JSON.
-    """
+    """Say what WHAT is: prepared shards, or a tokenizer, with the engine that encodes and why."""
     from piecemill.shards.show import as_text, describe
     from piecemill.tokenizers import describing, load_tokenizer
 
@@ -39,17 +26,7 @@ def show(what: str, *, engine: str | None = None, split: str | None = None, json
 
 
 def check(folder: str, *, sample: int = 1000, json: bool = False) -> None:
-    """Compare every byte of prepared FOLDER with what was written; exit 1 and say where if it differs.
-
-    Parameters
-    ----------
-    folder
-        A folder written by `piecemill prepare`, or its URL (s3://, gs://, az://).
-    sample
-        Documents of each split to decode and compare with the hash of their text.
-    json
-        Print the findings as JSON.
-    """
+    """Compare every byte of prepared FOLDER with what was written; exit 1 and say where if it differs."""
     from piecemill.shards.check import as_json, as_text, check_shards
 
     found = check_shards(folder, sample=sample)

@@ -113,24 +113,15 @@ _loaded: dict[tuple[str, str, str], "Tokenizer"] = {}
 _loading = threading.Lock()
 
 
-def saved_tokenizer(
-    place: Place, identity: str, engine: str, given: "Tokenizer | None" = None
-) -> "Tokenizer":  # fmt: skip
+def saved_tokenizer(place: Place, identity: str, engine: str, given: "Tokenizer | None" = None) -> "Tokenizer":
     """The tokenizer in a prepared folder, loaded once per process; `given` is used if it is already loaded.
 
     ShardError if its identity differs.
     """
-    from piecemill.tokenizers import load_tokenizer
-
     with _loading:
         if (place.url, identity, engine) in _loaded:
             return _loaded[place.url, identity, engine]
-        with tempfile.TemporaryDirectory(prefix="piecemill-") as folder:
-            local = place.local()
-            for name in tokenizer_files(place) if given is None and local is None else ():
-                (Path(folder) / name).parent.mkdir(exist_ok=True)
-                (Path(folder) / name).write_bytes(place.read(f"{TOKENIZER}/{name}"))
-            tokenizer = given or load_tokenizer(folder if local is None else local / TOKENIZER, engine=engine)
+        tokenizer = given or read_tokenizer(place, engine)
         if tokenizer.identity != identity:
             raise ShardError(
                 f"{place.url}/{TOKENIZER}: not the tokenizer of this run ({tokenizer.identity}, expected {identity}). "
@@ -139,6 +130,19 @@ def saved_tokenizer(
         _loaded.clear()  # a worker serves one run after another
         _loaded[place.url, identity, engine] = tokenizer
         return tokenizer
+
+
+def read_tokenizer(place: Place, engine: str | None = None) -> "Tokenizer":
+    """The tokenizer in a prepared folder."""
+    from piecemill.tokenizers import load_tokenizer
+
+    if (local := place.local()) is not None:
+        return load_tokenizer(local / TOKENIZER, engine=engine)
+    with tempfile.TemporaryDirectory(prefix="piecemill-") as folder:
+        for name in tokenizer_files(place):
+            (Path(folder) / name).parent.mkdir(exist_ok=True)
+            (Path(folder) / name).write_bytes(place.read(f"{TOKENIZER}/{name}"))
+        return load_tokenizer(folder, engine=engine)
 
 
 def tokenizer_files(place: Place) -> list[str]:

@@ -10,7 +10,6 @@ Start with `open_remote` and `Cache`.
 import fcntl
 import os
 import re
-import tempfile
 import threading
 import time
 import weakref
@@ -69,9 +68,8 @@ def open_remote(
 
 def fetch_small_files(place: ObjectPlace, folder: Path) -> set[str]:
     """Download all of a prepared folder but its arrays; gives the names of all files there."""
-    names = set(place.sizes())
-    for inside in (prepared.TOKENIZER, ENTRIES):
-        names |= {f"{inside}/{name}" for name in place.sizes(inside)}
+    names = {*place.sizes(), *(f"{ENTRIES}/{name}" for name in place.sizes(ENTRIES))}
+    names |= {f"{prepared.TOKENIZER}/{name}" for name in prepared.tokenizer_files(place)}
     if prepared.PLAN in names:
         content = place.read(prepared.PLAN)
         for split in parse_json(content, f"{place.url}/{prepared.PLAN}", "Prepare the folder again.")["splits"]:
@@ -108,12 +106,7 @@ class RemoteShards(Shards):
 
     def tokenizer(self) -> "Tokenizer":
         """The tokenizer that made the ids, from the folder itself."""
-        from piecemill.tokenizers import load_tokenizer
-
-        with tempfile.TemporaryDirectory(prefix="piecemill-") as folder:
-            for name in self.place.sizes(prepared.TOKENIZER):
-                self.place.fetch(f"{prepared.TOKENIZER}/{name}", Path(folder) / name)
-            return load_tokenizer(folder)
+        return prepared.read_tokenizer(self.place)
 
     def array(self, number: int, kind: Kind) -> NDArray[Any]:
         """One array of one shard, downloaded and mapped on first use; thread-safe."""

@@ -131,7 +131,7 @@ def _tokenizer_json(file: Path, *, folder: bool) -> Model:
     content = _content(file)
     record = file.parent / "training.json"
     training = read_json(record) if folder and record.exists() else {}
-    return _json_model(_parsed(content, file), content, file, training)
+    return _json_model(read_json(file, content), content, file, training)
 
 
 def _json_model(data: dict[str, Any], content: bytes, file: Path, training: Mapping[str, Any]) -> Model:
@@ -202,16 +202,6 @@ def _ranks(file: Path, split: str | None, special_tokens: Mapping[str, int] | No
         )
     special = stored.get("special_tokens", {}) if special_tokens is None else special_tokens
     return Ranks(content, file, name_of(pattern_of(split or stored["split"])), dict(special))
-
-
-def _parsed(content: bytes, file: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise TokenizerError(f"{file}: could not be read as JSON ({error}).") from error
-    if not isinstance(data, dict):
-        raise TokenizerError(f"{file}: holds a JSON {type(data).__name__}; expected an object.")
-    return data
 
 
 def _content(file: Path) -> bytes:

@@ -36,15 +36,15 @@ def is_carried(name: str) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in (*BESIDE, *_CARRIED))
 
 
-def read_json(file: Path) -> dict[str, Any]:
-    """A JSON object from `file`."""
+def read_json(file: Path, content: bytes | None = None) -> dict[str, Any]:
+    """A JSON object from `file`, or from its `content`, where that was read before."""
     try:
-        data = json.loads(file.read_bytes())
+        data = json.loads(file.read_bytes() if content is None else content)
     except FileNotFoundError:
         raise TokenizerError(
             f"{file}: no such file; expected a folder saved with Tokenizer.save, or a tokenizer.json."
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise TokenizerError(f"{file}: could not be read as JSON ({error}).") from error
     if not isinstance(data, dict):
         raise TokenizerError(f"{file}: holds a JSON {type(data).__name__}; expected an object.")
