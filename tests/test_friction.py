@@ -57,9 +57,8 @@ def test_a_flag_takes_several_values(tmp_path):
     words = ("--special-token", "<a>", "<b>", "--vocab-size", 300, "--out", tmp_path / "tok")
     done = run("train", tmp_path / "a.txt", *words)
     assert done.returncode == 0, done.stderr
-    assert "note: special tokens are <a>, <b>; the default, <|endoftext|>, is not one" in done.stderr
     tokenizer = piecemill.load_tokenizer(tmp_path / "tok")
-    assert tokenizer.special_tokens == {"<a>": 0, "<b>": 1}
+    assert tokenizer.special_tokens == {"<|endoftext|>": 0, "<a>": 1, "<b>": 2}
 
 
 def test_a_dash_is_standard_input(tmp_path, tok):
@@ -368,6 +367,22 @@ def test_an_unfinished_folder_says_what_is_finished(corpus, tok, tmp_path, capsy
 
 
 # Training
+
+
+def test_counts_are_trained_with_the_split_that_they_were_made_with(tmp_path):
+    counts = [tmp_path / "1.parquet", tmp_path / "2.parquet"]
+    for path in counts:
+        piecemill.count_words([TEXT], split="gpt2", save_counts=path)
+    done = run("train", "--from-counts", *counts, "--vocab-size", 280, "--out", tmp_path / "tok")
+    assert done.returncode == 0, done.stderr
+    assert piecemill.load_tokenizer(tmp_path / "tok").split == "gpt2"
+    assert json.loads((tmp_path / "tok/training.json").read_text())["plan"]["split"] == "gpt2"
+    with pytest.raises(SourceError, match=r"1.parquet: counted with split='gpt2', asked for split='o200k'"):
+        piecemill.train_bpe(from_counts=counts, split="o200k")
+    assert piecemill.train_bpe([TEXT], vocab_size=280).split == "cl100k"
+    (tmp_path / "1.parquet").write_bytes(b"no")
+    with pytest.raises(SourceError, match=r"1.parquet: cannot be read as Parquet"):
+        piecemill.train_bpe(from_counts=counts)
 
 
 def test_the_record_of_a_training_names_its_sources(corpus):

@@ -8,7 +8,7 @@ import io
 import sys
 import tomllib
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -48,7 +48,8 @@ app = App(
 )
 as_flags(
     TrainPlan,
-    special_tokens=Parameter(name=("--special-token", "--special-tokens"), negative="--no-special-tokens"),
+    special_tokens=Parameter(name=("--special-token", "--special-tokens")),
+    roles=Parameter(name=("--role", "--roles")),
 )
 as_flags(PreparePlan, weight=Parameter(name="--weight"))
 app.meta.suppress_keyboard_interrupt = False  # what stopped the command is for `__main__` to say
@@ -58,6 +59,7 @@ app.meta.suppress_keyboard_interrupt = False  # what stopped the command is for 
 def train(
     *sources: str,
     out: Path | None = None,
+    no_special_tokens: Flag = False,
     force: Flag = False,
     quiet: Flag = False,
     json: Flag = False,
@@ -73,6 +75,8 @@ def train(
         standard input, which --separator cuts into documents.
     out
         Folder for the tokenizer. Without it, and with --save-counts, words are only counted.
+    no_special_tokens
+        Leave out <|endoftext|>: only tokens of --special-token and --role are special.
     force
         Replace a tokenizer that is in OUT already, and a file at --save-counts.
     quiet
@@ -93,12 +97,10 @@ def train(
         if plan.save_counts is not None and out.resolve() in plan.save_counts.resolve().parents:
             raise PlanError(f"--save-counts {plan.save_counts}: is in --out, which holds the tokenizer only.")
         check_target(out.resolve(), force)  # before the work, not after it
-    if TrainPlan().special_tokens[0] not in plan.special_tokens and plan.special_tokens and not quiet:
-        given = ", ".join(plan.special_tokens)
-        sys.stderr.write(
-            f"note: special tokens are {given}; the default, {TrainPlan().special_tokens[0]}, is not one\n"
-        )
-    if (note := cuts_otherwise(plan.split)) and not quiet:
+    default = TrainPlan().special_tokens
+    special = [token for token in plan.special_tokens if token not in default]
+    plan = replace(plan, special_tokens=tuple(special if no_special_tokens else (*default, *special)))
+    if plan.split and (note := cuts_otherwise(plan.split)) and not quiet:
         sys.stderr.write(f"note: {note}\n")
     if out is None:
         with Display(quiet=quiet) as display:

@@ -21,6 +21,7 @@ from piecemill.pretraining.plan import PretrainPlan, Resolved
 from piecemill.pretraining.progress import PretrainProgress
 from piecemill.pretraining.result import PretrainSummary
 from piecemill.shards import Shards, open_shards
+from piecemill.shards.folder import read_plan
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +49,7 @@ def pretrain(
     Options are the fields of `PretrainPlan` (`size`, `tokens`, `lr`, `device`, ...). Raises `Diverged` when the loss
     leaves the road, with the curve drawn and the last good checkpoint kept. `docs/pretraining.md` has the rules.
     """
-    plan = with_options(plan or PretrainPlan(), options)
+    plan = with_options(plan or PretrainPlan(), options).with_splits(read_plan(Path(shards))["splits"])
     _require_libraries(plan)
     resolved = plan.resolved()
     rows, validation_rows = _open(Path(shards), resolved)
@@ -148,7 +149,7 @@ def _summary(trainer: "Trainer", sample: tuple[str, str] | None, *, complete_bef
 
 def _open(path: Path, resolved: Resolved) -> tuple[Shards, Shards | None]:
     plan = resolved.plan
-    rows = open_shards(path, plan.split)
+    rows = open_shards(path, str(plan.split))
     if rows.tokens <= resolved.window:
         raise PlanError(
             f"{path}: split {plan.split!r} has {rows.tokens:,} tokens, too few for a row of --window {resolved.window}."
@@ -160,7 +161,7 @@ def _open(path: Path, resolved: Resolved) -> tuple[Shards, Shards | None]:
             f"{path}: there is no split {plan.val_split!r}, only {', '.join(rows.splits)}. Prepare with "
             "--splits train=90,val=10, name another --val-split, or pass --val-split none to train without validation."
         )
-    validation = open_shards(path, plan.val_split)
+    validation = open_shards(path, str(plan.val_split))
     if validation.tokens <= resolved.window:
         raise PlanError(
             f"{path}: split {plan.val_split!r} has {validation.tokens:,} tokens, too few for a row of --window "

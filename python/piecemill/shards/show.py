@@ -181,6 +181,7 @@ def _describe_tokenizer(path: Path) -> dict[str, Any]:
         "engine": tokenizer.engine.name,
         "why": tokenizer.engine.why,
         "special_tokens": tokenizer.special_tokens,
+        "roles": tokenizer.roles,
         "sample": {str(i): _spelling(tokenizer, i) for i in reversed(sample)},
         "training": tokenizer.training if split is not None else {},
     }
@@ -263,6 +264,11 @@ def _tokenizer_lines(found: dict[str, Any]) -> list[str]:
         *([f"split    {found['split']}"] if found["split"] is not None else []),
         f"engine   {found['engine']}: {found['why']}",
         f"special  {', '.join(f'{text} = {i}' for text, i in found['special_tokens'].items()) or 'none'}",
+        *(
+            [f"roles    {', '.join(f'{role} {text}' for role, text in found['roles'].items())}"]
+            if found["roles"]
+            else []
+        ),
         "tokens   " + "  ".join(f"{i} {text!r}" for i, text in found["sample"].items()),
     ]
 
