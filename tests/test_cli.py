@@ -219,7 +219,7 @@ def test_what_was_not_counted_is_said_kept_and_added_up(corpus, tmp_path):
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[1:] == [
             f"left out: {left_out}",
-            f"skipped 1 bad documents, listed in the metadata of {part}:",
+            f"skipped 1 bad document, listed in the metadata of {part}:",
             f"  {corpus / 'bad.txt'}: invalid UTF-8 at byte 3 (found 0xe9)",
         ]
         (corpus / "empty").touch()

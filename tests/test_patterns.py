@@ -87,7 +87,7 @@ def test_documents_and_tokens_of_groups_are_in_the_result_in_show_and_in_stats(t
     assert found["groups"] == found["stats"]["groups"] == list(summary.groups)
     for text in (summary.as_text(), as_text(found)):
         assert "web/** (weight 2): 3 documents" in text
-        assert "all others (weight 1): 1 documents" in text
+        assert "all others (weight 1): 1 document," in text
     assert pm.prepare(
         "mix", tok, out="out", weight=["web/**=2", "books/web/**=0.5"], splits="a=1,b=1", dedup="exact"
     ).groups == summary.groups  # fmt: skip

@@ -4,6 +4,7 @@ Results go to stdout (`--json` for machines), progress and errors to stderr. Exi
 130 stopped. An option can also stand in a TOML file, `--config`, under its field's name: flag beats file beats default.
 """
 
+import errno
 import io
 import sys
 import tomllib
@@ -345,7 +346,8 @@ def run() -> None:
         _fail(error, 1)
     except OSError as error:
         names = " and ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
-        _fail(f"{names}: {error.strerror}." if names and error.strerror else error.strerror or error, 1)
+        full = " Free some space, or choose another place." if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        _fail(f"{names}{': ' * bool(names)}{error.strerror or error}.{full}", 1)
 
 
 def _fail(error: Exception | str, code: int) -> None:

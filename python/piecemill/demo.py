@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 
 from piecemill.errors import PlanError
+from piecemill.files import check_writable
 from piecemill.preparing import PreparePlan, prepare
 from piecemill.progress import Display
 from piecemill.shards.check import as_text, check_shards
@@ -58,6 +59,7 @@ def _claim(out: Path) -> None:
     mark = out / ".piecemill-demo"
     if os.path.lexists(out) and not mark.exists() and (not out.is_dir() or any(out.iterdir())):
         raise PlanError(f"{out}: was not made by the demo, which would replace it. Delete it, or choose another --out.")
+    check_writable(out)
     out.mkdir(parents=True, exist_ok=True)
     mark.touch()
 

@@ -14,6 +14,7 @@ import os
 import secrets
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ import numpy as np
 from piecemill._core import Xxh3
 from piecemill.errors import PiecemillError, ShardError
 from piecemill.objects import ObjectPlace
+from piecemill.sizes import show_bytes
 
 LOCK = ".lock"
 SCRATCH = ".scratch"
@@ -174,6 +176,30 @@ def unique(name: str) -> str:
 
 # Files
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_PROBE = 1 << 16
+
+
+def check_writable(target: Path, error: type[PiecemillError] = PiecemillError) -> None:
+    """Refuse, before any work, a target on a full or read-only disk, or one without the right to write there.
+
+    Writes 64 KiB to an unnamed file in the folder that is or will hold `target`.
+    """
+    folder = next(path for path in (target.absolute(), *target.absolute().parents) if os.path.lexists(path))
+    if folder == target.absolute() and not folder.is_dir():
+        folder = folder.parent  # a file, which the caller replaces or refuses
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            file.write(bytes(_PROBE))
+    except OSError as problem:
+        free = f", {show_bytes(shutil.disk_usage(folder).free)} free" if problem.errno in _FULL else ""
+        todo = "Free some space" if problem.errno in _FULL else "Get the right to write there"
+        todo = "Remount it for writing" if problem.errno == errno.EROFS else todo
+        raise error(
+            f"{target}: cannot be written: {problem.strerror} ({folder}{free}). Nothing was done. {todo}, "
+            "or choose another place."
+        ) from None
+
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write `content` to `path` atomically and durably."""
@@ -320,10 +346,13 @@ def hash_bytes(data: bytes) -> str:
 class FolderLock:
     """An flock on `.lock` in a folder, which the system releases when the process ends, however it ends.
 
-    `shared` locks exclude an exclusive one, but not each other. Where the file system has no locks, nothing is locked.
+    The folder is made if needed, once it is clear that it can be written to. `shared` locks exclude an exclusive one,
+    but not each other. Where the file system has no locks, nothing is locked.
     """
 
     def __init__(self, folder: Path, *, shared: bool = False, error: type[PiecemillError] = ShardError) -> None:
+        check_writable(folder, error)
+        folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / LOCK
         self._descriptor = -1
         while self._descriptor < 0:
@@ -374,7 +403,6 @@ def locked(place: Place, *, shared: bool = False) -> Iterator[None]:
     if (folder := place.local()) is None:
         yield
         return
-    folder.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(folder, shared=shared)
     try:
         yield

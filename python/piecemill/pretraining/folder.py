@@ -32,7 +32,6 @@ class RunFolder:
             raise PretrainError(
                 f"{path} holds other things ({min(there)}, ...) and no run. Name a new or empty folder as --out."
             )
-        path.mkdir(parents=True, exist_ok=True)
         self._lock = FolderLock(path, error=PretrainError)
         self._metrics: Any = None
 

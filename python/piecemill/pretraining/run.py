@@ -16,7 +16,7 @@ from piecemill.files import replace_file
 from piecemill.plans import with_options
 from piecemill.pretraining.curve import draw, require_matplotlib
 from piecemill.pretraining.entropy import unigram_entropy
-from piecemill.pretraining.folder import SAMPLE, RunFolder, read_metrics
+from piecemill.pretraining.folder import SAMPLE, RunFolder, checkpoints, read_metrics
 from piecemill.pretraining.plan import PretrainPlan, Resolved
 from piecemill.pretraining.progress import PretrainProgress
 from piecemill.pretraining.result import PretrainSummary
@@ -57,6 +57,13 @@ def pretrain(
     folder = RunFolder(Path(out))
     try:
         return _run(resolved, rows, validation_rows, folder, device, on_progress or (lambda _: None))
+    except OSError as error:
+        kept = checkpoints(folder.path)
+        state = f"{kept[-1]} is whole" if kept else "There is no checkpoint yet"
+        raise PretrainError(
+            f"{error.filename or folder.path}: {error.strerror or error}. {state}: free some space or fix the cause, "
+            "and run the same command again to go on."
+        ) from error
     finally:
         folder.release()
 

@@ -57,7 +57,7 @@ def export(
         Print the result as JSON.
     """
     from piecemill.shards.export import export as export_shards
-    from piecemill.sizes import show_bytes, show_count
+    from piecemill.sizes import plural, show_bytes, show_count
 
     def tell(part: Any, done: int, parts: int) -> None:
         if not quiet:
@@ -70,5 +70,5 @@ def export(
         asdict(done)
         if json
         else f"{done.windows:,} {rows}, {show_count(done.tokens)} tokens{dropped}; {show_bytes(done.bytes)} in "
-        f"{done.parts:,} parts ({done.made:,} made now) in {done.out}"
+        f"{plural(done.parts, 'part')} ({done.made:,} made now) in {done.out}"
     )

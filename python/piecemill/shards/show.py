@@ -4,9 +4,10 @@ Memory is bounded for any number of documents: lengths are counted, and content 
 values at a time.
 """
 
+import json
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from piecemill.objects import ObjectPlace, is_object_url
 from piecemill.shards import folder as prepared
 from piecemill.shards.manifest import newest_entries
 from piecemill.shards.reader import Shards, open_shards
-from piecemill.sizes import show_bytes, show_count
+from piecemill.sizes import plural, show_bytes, show_count
 
 if TYPE_CHECKING:
     from piecemill.tokenizers import Tokenizer
@@ -213,9 +214,9 @@ def _shard_lines(found: dict[str, Any]) -> list[str]:
     if (finished := found["finished"]) is not None:
         state, count = "in finished pieces; not complete: run the same prepare to its end", finished
     lines = [
-        f"{found['folder']}: {count['documents']:,} documents, {show_count(count['tokens'])} tokens; {state}",
-        f"duplicates  {found['duplicates']:,} documents repeat an earlier text; "
-        f"{found['texts_in_several_splits']:,} texts are in more than one split",
+        f"{found['folder']}: {plural(count['documents'], 'document')}, {show_count(count['tokens'])} tokens; {state}",
+        f"duplicates  documents that repeat an earlier text: {found['duplicates']:,}; "
+        f"texts that are in more than one split: {found['texts_in_several_splits']:,}",
         "",
         f"{'split':<8}{'asked':>8}{'documents':>16}{'share':>8}{'tokens':>12}{'share':>8}{'text':>11}{'bytes/token':>13}"
         f"{'shards':>8}",
@@ -243,8 +244,29 @@ def _shard_lines(found: dict[str, Any]) -> list[str]:
     width = max(40, shutil.get_terminal_size().columns - 10)
     lines += [f"{name:<8}{row!r:.{width}}" for name, split in found["splits"].items() for row in split["rows"]]
     lines += ["", "plan"]
-    lines += [f"  {key:<20}{value!r:.{width}}" for key, value in found["plan"].items()]
-    return lines
+    return [*lines, *_plan_lines(found["plan"])]
+
+
+def _plan_lines(plan: Mapping[str, Any], indent: int = 2) -> Iterator[str]:
+    """A line for each value, whole, and as one would type it."""
+    for key, value in plan.items():
+        if isinstance(value, Mapping) and value:
+            yield f"{'':<{indent}}{key}"
+            yield from _plan_lines(value, indent + 2)
+        else:
+            several = value if isinstance(value, list) else [value]
+            shown = ", ".join(_as_typed(one) for one in several) or "none"
+            yield f"{'':<{indent}}{key:<{22 - indent}}{shown}"
+
+
+def _as_typed(value: object) -> str:
+    if isinstance(value, Mapping):  # a weight group
+        return " ".join(f"{key}={_as_typed(one)}" for key, one in value.items())
+    if isinstance(value, str):
+        return value if value.isprintable() and value else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)
 
 
 def group_lines(groups: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -252,7 +274,7 @@ def group_lines(groups: Sequence[Mapping[str, Any]]) -> list[str]:
     tokens = sum(group["tokens"] for group in groups)
     return [
         f"{'all others' if group['pattern'] is None else group['pattern']} (weight {group['weight']:g}): "
-        f"{group['documents']:,} documents, {show_count(group['tokens'])} tokens "
+        f"{plural(group['documents'], 'document')}, {show_count(group['tokens'])} tokens "
         f"({_percent(group['tokens'] / tokens if tokens else None)})"
         for group in (groups if len(groups) > 1 else ())
     ]

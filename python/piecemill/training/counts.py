@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import WordCounter, WordCounts
 from piecemill.errors import PlanError, SourceError
+from piecemill.files import check_writable
 from piecemill.sources import Skipped, Source, Tally
 
 if TYPE_CHECKING:
@@ -67,9 +68,7 @@ def check_files(save: Path | None, load: Sequence[Path], *, force: bool) -> None
         raise PlanError(f"{name}: is one of from_counts, and is never replaced. Choose another name.")
     if os.path.lexists(save) and not force:
         raise PlanError(f"{name}: exists. Choose another name, or replace it with force (--force).")
-    parent = next(folder for folder in save.absolute().parents if os.path.lexists(folder))
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise PlanError(f"{name}: {parent} cannot be written to. Choose another folder.")
+    check_writable(save)
 
 
 def check_not_a_source(save: Path, source: Source) -> None:
