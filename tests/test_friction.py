@@ -52,6 +52,23 @@ def test_help_is_a_command_too():
     assert run("help", "train").stdout == run("train", "--help").stdout
 
 
+def test_a_shell_completes_commands_and_flags(tmp_path):
+    def completed(*words):
+        script = f"""eval "$({command.PIECEMILL} completion bash)"
+            COMP_WORDS=({" ".join(words)}); COMP_CWORD={len(words) - 1}; _piecemill; echo "${{COMPREPLY[@]}}\""""
+        done = subprocess.run(["bash", "-c", script], env=environment(), capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    assert set(completed("piecemill", "pre")) == {"prepare", "pretrain"}
+    assert completed("piecemill", "train", "--vocab-s") == ["--vocab-size"]
+    assert "completion" in run("--help").stdout
+    environ = {"HOME": str(tmp_path), "SHELL": "/bin/bash"}
+    done = command.piecemill("completion", "bash", "--install", **environ)
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.partition(": ")[0]).is_relative_to(tmp_path)
+    assert "piecemill" in (tmp_path / ".bashrc").read_text()
+
+
 def test_a_flag_takes_several_values(tmp_path):
     (tmp_path / "a.txt").write_text(TEXT)
     words = ("--special-token", "<a>", "<b>", "--vocab-size", 300, "--out", tmp_path / "tok")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, Literal
 
 from cyclopts import App, Parameter
 from cyclopts.config import Dict
@@ -270,7 +270,29 @@ def check(folder: str, *, sample: int = 1000, json: Flag = False) -> None:
 
 app.command(actions.app)
 app.command(shards.export)
+app.command(shards.vocab)
 app.command(pretraining.pretrain)
+
+
+@app.command
+def completion(shell: Literal["bash", "zsh", "fish", "powershell"] | None = None, *, install: Flag = False) -> None:
+    """Print the script that completes commands and flags in SHELL, for `eval "$(piecemill completion bash)"`.
+
+    Parameters
+    ----------
+    shell
+        The shell; default: the one this command is called from.
+    install
+        Write the script to where SHELL looks for it, and load it in the shell's startup file, in place of printing it.
+    """
+    from cyclopts.completion.detect import ShellDetectionError
+
+    try:
+        if install:
+            return print_result(f"{app.install_completion(shell=shell)}: begin a new shell to complete with TAB")
+        print_result(app.generate_completion(shell=shell))
+    except ShellDetectionError:
+        raise PlanError("the shell is not known: name it, as in `piecemill completion bash`.") from None
 
 
 def paths(sources: tuple[str, ...]) -> list[PathLike[str]]:

@@ -23,7 +23,7 @@ def as_flags(plan: type, **parameters: Parameter) -> None:
         plan.__annotations__[name] = Annotated[plan.__annotations__[name], parameter]
 
 
-def _unescaped(_: Any, tokens: Sequence[Token]) -> str:
+def unescaped(_: Any, tokens: Sequence[Token]) -> str:
     """A flag with the escapes that a shell leaves in; TOML has its own, so its strings stay as they are."""
     (token,) = tokens
     if token.source != "cli":
@@ -33,7 +33,7 @@ def _unescaped(_: Any, tokens: Sequence[Token]) -> str:
 
 _SOURCES = Group("Options of sources", sort_key=1)
 as_flags(SourceOptions, **{field.name: Parameter(group=_SOURCES) for field in fields(SourceOptions)})
-as_flags(SourceOptions, separator=Parameter(converter=_unescaped))
+as_flags(SourceOptions, separator=Parameter(converter=unescaped))
 
 
 def print_result(result: dict[str, Any] | str) -> None:

@@ -17,8 +17,8 @@ from piecemill.shards.show import describe
 from piecemill.sizes import show_bytes, show_seconds
 from piecemill.sources import open_source
 from piecemill.tokenizers import Tokenizer
+from piecemill.tokenizers.listing import show_token
 from piecemill.training import TrainPlan, train_bpe
-from piecemill.training.progress import show_token
 
 # One file in twenty is held out, by a hash of its name: the same files on every machine with this Python.
 _HELD_OUT = 20

@@ -138,7 +138,7 @@ def _discover_url(source: str, wanted: Wanted, reading: Reading, findings: _Find
     found = find(source, reading.storage, **_rules(wanted))
     if found is None:
         return
-    findings.included_by.update(range(len(wanted.include)))  # `find` does not report which pattern matched
+    _note_included(wanted.include, range(len(wanted.include)), found.inside if not found.is_file else (), findings)
     findings.excluded_by.update(found.excluded_by)
     for rule, count in found.left_out.items():
         findings.count(rule, count)
@@ -157,9 +157,7 @@ def _walk(folder: str, only: str | None, wanted: Wanted, reading: Reading, findi
     paths, sizes, left_out, problems, excluded_by = walk_folder(folder, only=only, **rules)
     findings.excluded_by.update(excluding[number] for number in excluded_by)
     insides = [path[len(folder) :].lstrip("/") for path in paths]
-    for pattern, owner in zip(include, including, strict=True):
-        if owner not in findings.included_by and bool((first_match([pattern], insides) == 0).any()):
-            findings.included_by.add(owner)
+    _note_included(include, including, insides, findings)
     for problem in problems:
         if reading.on_bad_document == "stop":
             raise bad_document(*problem)
@@ -171,6 +169,12 @@ def _walk(folder: str, only: str | None, wanted: Wanted, reading: Reading, findi
             findings.count("oversized")
         else:
             findings.add(File(path, size, named=False, inside=inside))
+
+
+def _note_included(include: Sequence[str], owners: Sequence[int], insides: Sequence[str], findings: _Findings) -> None:
+    for pattern, owner in zip(include, owners, strict=True):
+        if owner not in findings.included_by and bool((first_match([pattern], list(insides)) == 0).any()):
+            findings.included_by.add(owner)
 
 
 def _inside(out: str | None, folder: str) -> str | None:

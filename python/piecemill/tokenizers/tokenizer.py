@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -25,6 +25,9 @@ from piecemill.tokenizers.models.vocabulary import Vocabulary
 from piecemill.tokenizers.special import refuse_special
 from piecemill.tokenizers.splits import Pattern, name_of, pattern_of
 from piecemill.tokenizers.texts import Flat, check_flat, check_text, flat_arrays, flatten
+
+if TYPE_CHECKING:
+    from piecemill.tokenizers.listing import Token
 
 Special = Literal["plain", "parse", "stop"] | Collection[str]
 
@@ -249,6 +252,18 @@ class Tokenizer:
         if not isinstance(encoder := getattr(engine, "encoder", None), Encoder):
             raise TokenizerError(f"cache_bytes: the engine {engine.name} has no such bound; only piecemill has.")
         return encoder
+
+    @property
+    def tokens(self) -> "list[Token]":
+        """Every token with its id, bytes, and the two that it was merged from, where there are such.
+
+        >>> tok = Tokenizer.from_merges(np.array([[64, 65]]), split="gpt2")
+        >>> tok.tokens[256]
+        Token(id=256, token=b'ab', special=False, merge=0, parts=(64, 65))
+        """
+        from piecemill.tokenizers.listing import tokens_of
+
+        return tokens_of(self)
 
     # What only byte-level BPE has
 
