@@ -235,7 +235,33 @@ def test_a_mistyped_name_is_answered_here_before_a_hub_is_asked(tok, monkeypatch
         piecemill.load_tokenizer("tokk")
 
 
+def test_a_hub_that_cannot_be_reached_is_asked_once(tmp_path, monkeypatch):
+    hub = pytest.importorskip("huggingface_hub")
+    asked = []
+
+    class Session:
+        def head(self, url, timeout):
+            asked.append(url)
+            raise ConnectionError("Name or service not known")
+
+    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(hub.utils, "get_session", Session)
+    monkeypatch.setattr(hub, "hf_hub_download", lambda *_, **__: pytest.fail("began to download"))
+    with pytest.raises(TokenizerError, match=r"some-org/absent: no such file .* cannot be reached \(Name or service"):
+        piecemill.load_tokenizer("some-org/absent")
+    assert len(asked) == 1
+
+
 # Sources
+
+
+def test_a_pipe_that_is_no_file_is_told_the_way(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    done = run("train", tmp_path / "pipe", "--out", tmp_path / "x")
+    assert "or pipe it to standard input, and name - as the source" in done.stderr
+    with pytest.raises(SourceError, match="or pass an iterable"):
+        open_source(tmp_path / "pipe")
 
 
 @pytest.fixture

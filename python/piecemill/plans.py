@@ -3,7 +3,6 @@
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -46,18 +45,19 @@ def with_options(plan: P, options: dict[str, Any]) -> P:
     return replace(plan, **given)  # type: ignore[type-var]
 
 
-_flags = ContextVar("flags", default=False)
-"Whether options are flags of a command here, and not arguments of Python."
+_flags = False
+"Whether options are flags of a command in this process, in all of its threads, and not arguments of Python."
 
 
 @contextmanager
 def speaking_flags() -> Iterator[None]:
     """Inside, messages name options as the command line does."""
-    token = _flags.set(True)
+    global _flags
+    before, _flags = _flags, True
     try:
         yield
     finally:
-        _flags.reset(token)
+        _flags = before
 
 
 def option(name: str, value: Any = None) -> str:
@@ -66,7 +66,7 @@ def option(name: str, value: Any = None) -> str:
     >>> option("on_bad_row", "skip"), option("time", ...), option("items")
     ("on_bad_row='skip'", 'time=...', 'items')
     """
-    if _flags.get():
+    if _flags:
         shown = "" if value is None else " ..." if value is ... else f" {value}"
         return f"--{name.replace('_', '-')}{shown}"
     return name + ("" if value is None else "=..." if value is ... else f"={value!r}")
@@ -74,7 +74,7 @@ def option(name: str, value: Any = None) -> str:
 
 def by_place(in_python: str, in_shell: str) -> str:
     """What to do, said to whom reads it: someone who writes Python, or who runs commands."""
-    return in_shell if _flags.get() else in_python
+    return in_shell if _flags else in_python
 
 
 def check_same(where: str, name: str, old: Any, new: Any) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from piecemill._core import first_match, walk_folder
 from piecemill.errors import SourceError
+from piecemill.plans import by_place
 from piecemill.sources.documents import LISTED_SKIPS, Skipped, Tally
 from piecemill.sources.matching import as_typed
 from piecemill.sources.packing import Reading, bad_document
@@ -131,7 +132,8 @@ def _discover_one(source: str, wanted: Wanted, reading: Reading, findings: _Find
     elif stat.S_ISREG(found.st_mode):
         findings.add(File(source, found.st_size, named=True, inside=os.path.basename(source)))
     else:
-        raise SourceError(f"{source}: neither a file nor a folder. Save what it gives to a file, or pass an iterable.")
+        way_out = by_place("pass an iterable", "pipe it to standard input, and name - as the source")
+        raise SourceError(f"{source}: neither a file nor a folder. Save what it gives to a file, or {way_out}.")
 
 
 def _discover_url(source: str, wanted: Wanted, reading: Reading, findings: _Findings) -> None:
