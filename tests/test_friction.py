@@ -14,7 +14,7 @@ import piecemill
 from command import environment
 from corpora import write_jsonl
 from piecemill.actions.shards import write_action_shards
-from piecemill.errors import LoadError, PlanError, SourceError, TokenizerError
+from piecemill.errors import LoadError, PiecemillError, PlanError, SourceError, TokenizerError
 from piecemill.sources import open_source
 from pretraining import SMALL, small_shards
 
@@ -149,6 +149,20 @@ def test_a_wrong_argument_is_an_error_of_ours(rows, tok, tmp_path):
         mix([rows, rows])
     with pytest.raises(TokenizerError, match=r"found tokenizers\.Tokenizer; expected a folder"):
         piecemill.prepare(["a"], Tokenizer(BPE()), out=tmp_path / "x")
+    for verb in (batches, tensors):
+        with pytest.raises(PlanError, match="unknown option 'batch_sise'; did you mean 'batch_size'"):
+            verb(rows, batch_sise=16)
+    with pytest.raises(PlanError, match="unknown option 'splt'; did you mean 'split'"):
+        piecemill.open_shards("shards", splt="all")
+    with pytest.raises(PlanError, match="unknown option 'enigne'; did you mean 'engine'"):
+        piecemill.load_tokenizer(tok, enigne="tiktoken")
+    with pytest.raises(PlanError, match="window='8': expected a whole number"):
+        batches(rows, window="8")
+    with pytest.raises(PlanError, match=r"batch_size=2\.5: expected a whole number of 1 or more"):
+        batches(rows, batch_size=2.5)
+    for verb in (lambda: piecemill.open_shards(5), lambda: piecemill.prepare(["a"], tok, out=5)):
+        with pytest.raises(PiecemillError, match="found int, 5; expected the path of a folder, or its URL"):
+            verb()
     with pytest.raises(PlanError, match=r"splits=90: expected something like 'train=85"):
         piecemill.prepare(["a"], tok, out=tmp_path / "x", splits=90)
 

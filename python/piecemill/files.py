@@ -159,6 +159,8 @@ class LocalPlace:
 def open_place(where: str | PathLike[str] | Place) -> Place:
     """The place at a path or URL: `file://` and paths are local; `s3://`, `gs://`, `az://`, `memory://` are not."""
     if not isinstance(where, str | PathLike):
+        if not isinstance(where, LocalPlace | ObjectPlace):
+            raise PiecemillError(f"found {type(where).__name__}, {where!r}; expected the path of a folder, or its URL.")
         return where
     text = os.fspath(where)
     scheme = urlsplit(text).scheme if isinstance(where, str) and "://" in text else ""

@@ -1,14 +1,18 @@
 """Plans: what the records of options of all commands share."""
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from typing import Any, TypeVar
+from functools import wraps
+from inspect import signature
+from typing import Any, ParamSpec, TypeVar
 
 from piecemill.errors import PlanError
 
 P = TypeVar("P")
+R = TypeVar("R")
+A = ParamSpec("A")
 
 _SHOWN = 60
 
@@ -35,6 +39,18 @@ def check_names(given: Iterable[str], known: Sequence[str], what: str = "option"
             near = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"known are {list(known)}."
             raise PlanError(f"unknown {what} {name!r}; {hint}")
+
+
+def did_you_mean(function: Callable[A, R]) -> Callable[A, R]:
+    """`function`, where an unknown keyword is a PlanError that names the nearest."""
+    names = list(signature(function).parameters)
+
+    @wraps(function)
+    def checked(*given: A.args, **named: A.kwargs) -> R:
+        check_names(named, names)
+        return function(*given, **named)
+
+    return checked
 
 
 def with_options(plan: P, options: dict[str, Any]) -> P:
