@@ -4,11 +4,12 @@ Results go to stdout (`--json` for machines), progress and errors to stderr. Exi
 130 stopped. An option can also stand in a TOML file, `--config`, under its field's name: flag beats file beats default.
 """
 
+import difflib
 import errno
 import io
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
@@ -20,7 +21,7 @@ from cyclopts.config import Dict
 from piecemill._core import __version__
 from piecemill.actions import commands as actions
 from piecemill.command import Flag, as_flags, print_result
-from piecemill.errors import PiecemillError, PlanError, SplitError
+from piecemill.errors import PiecemillError, PlanError, SplitError, TokenizerError
 from piecemill.executors import ExecutorOptions, PartOptions
 from piecemill.plans import speaking_flags
 from piecemill.preparing.plan import PreparePlan
@@ -91,16 +92,21 @@ def train(
     from piecemill.training.bpe import count_words, train_bpe
     from piecemill.training.result import as_json, as_text
 
-    source = read_sources(sources, plan.separator) or None
+    source = read_sources(sources or tuple(_sources_of_config), plan.separator) or None
     if out is None and plan.save_counts is None:
         raise PlanError("--out is missing: name the folder for the tokenizer (or --save-counts to only count).")
     if out is not None:
         if plan.save_counts is not None and out.resolve() in plan.save_counts.resolve().parents:
             raise PlanError(f"--save-counts {plan.save_counts}: is in --out, which holds the tokenizer only.")
-        check_target(out.resolve(), force)  # before the work, not after it
-    default = TrainPlan().special_tokens
-    special = [token for token in plan.special_tokens if token not in default]
-    plan = replace(plan, special_tokens=tuple(special if no_special_tokens else (*default, *special)))
+        try:
+            check_target(out.resolve(), force)  # before the work, not after it
+        except TokenizerError as error:  # something else is there: wrong use, as of every command
+            raise PlanError(str(error)) from None
+    (default,), special = TrainPlan().special_tokens, plan.special_tokens
+    if no_special_tokens:
+        plan = replace(plan, special_tokens=tuple(token for token in special if token != default))
+    elif default not in special:  # flags add to it
+        plan = replace(plan, special_tokens=(default, *special))
     if plan.split and (note := cuts_otherwise(plan.split)) and not quiet:
         sys.stderr.write(f"note: {note}\n")
     if out is None:
@@ -153,7 +159,7 @@ def prepare(
     from piecemill.progress import Display
     from piecemill.tokenizers import load_tokenizer
 
-    if not sources:
+    if not (sources := sources or tuple(_sources_of_config)):
         raise PlanError("no source was given: name folders, files or globs.")
     loaded = load_tokenizer(tokenizer, engine=engine, split=tokenizer_split)
     with Display(quiet=quiet) as display:
@@ -330,24 +336,45 @@ def _with_config(
     Parameters
     ----------
     config
-        TOML file with options of the command, such as vocab_size = 50_000. A flag beats the file.
+        TOML file with options of the command, such as vocab_size = 50_000, or in a table for each command, such as
+        [train]; sources = [...] names sources. A flag beats the file.
     """
+    _sources_of_config.clear()
     if config is not None:
-        app.config = (Dict(_options(config), source=str(config), use_commands_as_keys=False),)
+        options = _options(config, tokens)
+        _sources_of_config.extend(options.pop("sources", ()))
+        app.config = (Dict(options, source=str(config), use_commands_as_keys=False),)
     app([_STDIN if word == "-" else word for word in tokens])
 
 
-def _options(path: Path) -> dict[str, Any]:
+_sources_of_config: list[str] = []
+"What a command without sources reads: a config names them, and the parser takes none of these from a file."
+
+
+def _options(path: Path, command: Sequence[str]) -> dict[str, Any]:
+    """The options in a TOML file for the command that these words begin with: at its top, and in its table."""
     try:
         options = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise PlanError(f"--config {path}: cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise PlanError(f"--config {path}: not TOML: {error}.") from error
-    for key, value in options.items():
-        if isinstance(value, dict):
-            raise PlanError(f"--config {path}: [{key}] is a table; expected options only, such as vocab_size = 50_000.")
-    return options
+    found: dict[str, Any] = {}
+    table, known, words = options, app, iter(command)
+    while True:
+        names = [name for name in known if not name.startswith("-")]
+        for key in (key for key, value in table.items() if isinstance(value, dict) and key not in names):
+            near = difflib.get_close_matches(key, names, 1)
+            hint = f"Did you mean [{near[0]}]?" if near else "Expected options, such as vocab_size = 50_000."
+            raise PlanError(f"--config {path}: [{key}] is no command. {hint}")
+        found |= {key: value for key, value in table.items() if not isinstance(value, dict)}
+        if (word := next(words, None)) not in names or word not in table:
+            break
+        table, known = table[word], known[word]
+    sources = found.get("sources", [])
+    if not isinstance(sources, list) or not all(isinstance(one, str) for one in sources):
+        raise PlanError(f"--config {path}: sources is {sources!r}; expected a list of paths, such as ['corpus'].")
+    return found
 
 
 def run() -> None:

@@ -188,8 +188,10 @@ def check_writable(target: Path, error: type[PiecemillError] = PiecemillError) -
     Writes 64 KiB to an unnamed file in the folder that is or will hold `target`.
     """
     folder = next(path for path in (target.absolute(), *target.absolute().parents) if os.path.lexists(path))
-    if folder == target.absolute() and not folder.is_dir():
-        folder = folder.parent  # a file, which the caller replaces or refuses
+    if not folder.is_dir():
+        if folder != target.absolute():
+            raise error(f"{target}: {folder} is a file, expected a folder. Nothing was done. Choose another place.")
+        folder = folder.parent  # the caller replaces or refuses a file at `target`
     try:
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             file.write(bytes(_PROBE))
@@ -353,6 +355,8 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path, *, shared: bool = False, error: type[PiecemillError] = ShardError) -> None:
+        if folder.exists() and not folder.is_dir():
+            raise error(f"{folder} is a file; expected a folder, new or an earlier one. Choose another place.")
         check_writable(folder, error)
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / LOCK

@@ -25,8 +25,6 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if path.exists() and not path.is_dir():
-            raise PretrainError(f"{path} is a file; expected a folder for the run. Name another --out.")
         mine = {PLAN, LOCK}
         if path.is_dir() and (there := {entry.name for entry in path.iterdir()}) and not there & mine:
             raise PretrainError(

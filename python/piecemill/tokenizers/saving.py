@@ -52,7 +52,7 @@ def check_target(target: Path, force: bool) -> bool:
         inside = []
     except NotADirectoryError:
         raise TokenizerError(f"{target} is a file; a tokenizer is saved as a folder. Choose another name.") from None
-    check_writable(target, TokenizerError)
+    check_writable(target)
     if not inside:
         return False
     strange = [name for name in inside if name not in FILES and not is_carried(name)]

@@ -66,8 +66,8 @@ class TrainPlan(SourceOptions):
         for name in ("special_tokens", "from_counts", "roles"):
             if not isinstance(value := getattr(self, name), tuple):
                 raise PlanError(f"{name}={value!r}: expected a list{f', such as [{str(value)!r}]' if value else ''}.")
-        special = dict.fromkeys((*self.special_tokens, *parse_roles(self.roles).values()))
-        object.__setattr__(self, "special_tokens", tuple(special))
+        named = dict.fromkeys(text for text in parse_roles(self.roles).values() if text not in self.special_tokens)
+        object.__setattr__(self, "special_tokens", (*self.special_tokens, *named))
         least = 256 + len(self.special_tokens)
         for name, lowest, highest in (
             ("vocab_size", 0, 2**30),
