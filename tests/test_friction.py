@@ -15,6 +15,7 @@ from command import environment
 from corpora import write_jsonl
 from piecemill.actions.shards import write_action_shards
 from piecemill.errors import LoadError, PiecemillError, PlanError, SourceError, TokenizerError
+from piecemill.files import LocalPlace, locked
 from piecemill.sources import open_source
 from pretraining import SMALL, small_shards
 
@@ -420,7 +421,13 @@ def test_an_unfinished_folder_says_what_is_finished(corpus, tok, tmp_path, capsy
     piecemill.prepare(corpus, tok, out=tmp_path / "out", part="1/2", piece_bytes="1KiB")  # two tasks
     code, text = shown("show", tmp_path / "out", capsys=capsys)
     assert (code, "30 documents" in text.splitlines()[0], "not complete" in text) == (0, True, True)
+    assert "run the same prepare to its end" in text
     assert shown("check", tmp_path / "out", capsys=capsys)[0] == 1
+    with locked(LocalPlace(tmp_path / "out")):
+        text = shown("show", tmp_path / "out", capsys=capsys)[1]
+        assert f"not complete: process {os.getpid()} is at work on it" in text.splitlines()[0]
+    (tmp_path / "out/.lock").write_text("999999999\n")  # of a process that was killed
+    assert "run the same prepare to its end" in shown("show", tmp_path / "out", capsys=capsys)[1]
 
 
 # Training

@@ -403,6 +403,18 @@ class FolderLock:
             self._descriptor = -1
 
 
+def lock_owner(folder: Path) -> int | None:
+    """The process of this machine that holds the lock of `folder`; None if none is known to."""
+    try:
+        process = int((folder / LOCK).read_text())
+        os.kill(process, 0)
+    except PermissionError:  # alive, and another user's
+        return process
+    except (OSError, ValueError, OverflowError):
+        return None
+    return process
+
+
 @contextmanager
 def locked(place: Place, *, shared: bool = False) -> Iterator[None]:
     """Hold the lock of a local place, and create its folder if needed; an object store has no lock."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import ShardError, TokenizerError
-from piecemill.files import LocalPlace, Place
+from piecemill.files import LocalPlace, Place, lock_owner
 from piecemill.objects import ObjectPlace, is_object_url
 from piecemill.shards import folder as prepared
 from piecemill.shards.manifest import newest_entries
@@ -67,6 +67,7 @@ def _describe_shards(path: Path, place: Place, opened: Callable[..., Shards]) ->
         "folder": str(path),
         "complete": stats is not None,
         "finished": None if stats is not None else _finished(place),
+        "written_by": None if stats is not None else lock_owner(path),
         "documents": documents,
         "tokens": tokens,
         **_duplicates(list(splits.values())),
@@ -225,7 +226,10 @@ def as_text(found: dict[str, Any]) -> str:
 def _shard_lines(found: dict[str, Any]) -> list[str]:
     state, count = "complete", found
     if (finished := found["finished"]) is not None:
-        state, count = "in finished pieces; not complete: run the same prepare to its end", finished
+        todo = "run the same prepare to its end"
+        if found["written_by"] is not None:
+            todo = f"process {found['written_by']} is at work on it"
+        state, count = f"in finished pieces; not complete: {todo}", finished
     lines = [
         f"{found['folder']}: {plural(count['documents'], 'document')}, {show_count(count['tokens'])} tokens; {state}",
         f"duplicates  documents that repeat an earlier text: {found['duplicates']:,}; "
