@@ -75,12 +75,14 @@ def prepare(
     json
         Print the result as JSON.
     """
+    from piecemill.executors import open_executor
     from piecemill.preparing.run import prepare as run
     from piecemill.progress import Display
     from piecemill.tokenizers import load_tokenizer
 
     if not sources:
         raise PlanError("no source was given: name folders, files or globs.")
+    open_executor(where.executor, ray_address=where.ray_address)  # a cluster starts workers while the tokenizer loads
     loaded = load_tokenizer(tokenizer, engine=engine, split=tokenizer_split)
     with Display(quiet=quiet) as display:
         source = read_sources(sources, plan.separator)
