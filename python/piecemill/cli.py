@@ -75,14 +75,16 @@ def prepare(
     json
         Print the result as JSON.
     """
-    from piecemill.executors import open_executor
     from piecemill.preparing.run import prepare as run
     from piecemill.progress import Display
     from piecemill.tokenizers import load_tokenizer
 
     if not sources:
         raise PlanError("no source was given: name folders, files or globs.")
-    open_executor(where.executor, ray_address=where.ray_address)  # a cluster starts workers while the tokenizer loads
+    if where.executor == "ray":
+        from piecemill.executors.ray import connect
+
+        connect(where.ray_address)  # now, so that its workers start while the tokenizer is loaded
     loaded = load_tokenizer(tokenizer, engine=engine, split=tokenizer_split)
     with Display(quiet=quiet) as display:
         source = read_sources(sources, plan.separator)
@@ -218,7 +220,7 @@ def _with_config(
         from cyclopts.config import Dict
 
         app.config = (Dict(_options(config), source=str(config), use_commands_as_keys=False),)
-    app([STDIN if word == "-" else word for word in tokens])
+    app(tokens)
 
 
 def _options(path: Path) -> dict[str, Any]:
@@ -247,9 +249,12 @@ def run() -> None:
         words = words[:1]  # not even help: there is no such command
     if not words or words[0].startswith("-"):
         app.resolved_commands()  # help lists all, and cyclopts would not import those that are named
+    words = [STDIN if word == "-" else word for word in words]
+    # Only `--config` and help need the outer app, which parses everything once more.
+    plain = words[:1] and words[0] in app and not any(word.startswith(("-h", "--help", "--config")) for word in words)
     try:
         with speaking_flags():
-            app.meta(words)
+            (app if plain else app.meta)(words)
     except (PlanError, SplitError) as error:
         _fail(error, 2)
     except PiecemillError as error:

@@ -40,13 +40,13 @@ class RayExecutor:
     name = "ray"
 
     def __init__(self, address: str | None = None, in_flight: int | None = None) -> None:
-        self._in_flight = in_flight
-        _connect(address)  # before the driver reads anything: worker processes start meanwhile, which takes a second
+        self._address, self._in_flight = address, in_flight
 
     def map(
         self, function: Callable[[T], R], tasks: Sequence[T], on_tick: OnTick | None = None
     ) -> Generator[tuple[T, R], None, None]:
         """(task, result) as they finish; the first error cancels the other tasks and is raised."""
+        connect(self._address)
         run, shared = uuid.uuid4().hex, [ray.put((function, os.getcwd()))]  # in a list, Ray passes it by reference
         remote = ray.remote(num_cpus=1, max_retries=RETRIES, retry_exceptions=False)(_run)
         reports = _Reports(run)
@@ -76,7 +76,8 @@ class RayExecutor:
             reports.close()
 
 
-def _connect(address: str | None) -> None:
+def connect(address: str | None) -> None:
+    """Connect this process to a cluster, which then starts its workers: early is better, as each takes a second."""
     if ray.is_initialized():
         return
     try:
