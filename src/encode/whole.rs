@@ -79,11 +79,12 @@ impl WholeWords {
         let mut at = hash as usize & (self.short.len() - 1);
         loop {
             let slot = &self.short[at];
-            if slot.key == key {
-                return Some(slot.id);
-            }
+            // First, as a word may be empty: its key is that of an empty slot.
             if slot.key == 0 {
                 return None;
+            }
+            if slot.key == key {
+                return Some(slot.id);
             }
             at = (at + 1) & (self.short.len() - 1);
         }
