@@ -118,15 +118,12 @@ class Summary:
 
     def as_text(self) -> str:
         """The result in a line, and one more for each thing there is to say about it."""
-        what = (
-            f"{show_count(self.tokens)} tokens of {plural(self.documents, 'document')}, {show_bytes(self.text_bytes)}"
-        )
+        what, timing = f"{show_count(self.tokens)} tokens of {plural(self.documents, 'document')}", self.timing
+        if self.part is not None:
+            return f"part {self.part} is done: {what}, in {show_seconds(timing['seconds'])}; join when all parts are"
+        what += f", {show_bytes(self.text_bytes)}"
         if self.complete_before:
             return f"{self.out} is complete: {what}, {plural(self.shards, 'shard')}; nothing was done"
-        timing = self.timing
-        if self.part is not None:
-            what = f"{show_count(self.tokens)} tokens of {plural(self.documents, 'document')}"
-            return f"part {self.part} is done: {what}, in {show_seconds(timing['seconds'])}; join when all parts are"
         lines = [
             f"{what}, in {show_seconds(timing['seconds'])} with {timing['peak_memory_bytes'] / 2**30:.2f} GiB: "
             f"{plural(self.shards, 'shard')} in {self.out}"
