@@ -56,11 +56,11 @@ def commands(given, out):
 def test_a_place_that_cannot_be_written_is_refused_before_the_work(given, tmp_path, monkeypatch, capsys, number, says):
     from piecemill import cli
 
-    def refuse(**_):
+    def refuse(_):
         raise OSError(number, os.strerror(number))
 
     pytest.importorskip("torch")
-    monkeypatch.setattr(files.tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(files, "_unnamed_file", refuse)
     monkeypatch.setattr(files.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 0))
     says = says.replace("FOLDER", str(tmp_path)).replace("SIZE", "0 B")
     for words in commands(given, tmp_path / "new/out"):
@@ -74,7 +74,10 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(given, tmp_pa
         assert not (tmp_path / "new").exists(), words
 
 
-def test_nothing_is_left_where_it_was_tried(tmp_path):
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_nothing_is_left_where_it_was_tried(tmp_path, monkeypatch, unnamed):
+    if not unnamed:
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
     files.check_writable(tmp_path / "a/b/c")
     files.check_writable(tmp_path)
     assert not list(tmp_path.iterdir())

@@ -13,9 +13,8 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -192,7 +191,7 @@ def check_writable(target: Path, error: type[PiecemillError] = PiecemillError) -
             raise error(f"{target}: {folder} is a file, expected a folder. Nothing was done. Choose another place.")
         folder = folder.parent  # the caller replaces or refuses a file at `target`
     try:
-        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        with open(_unnamed_file(folder), "wb") as file:
             file.write(bytes(_PROBE))
     except OSError as problem:
         free = f", {show_bytes(shutil.disk_usage(folder).free)} free" if problem.errno in _FULL else ""
@@ -202,6 +201,17 @@ def check_writable(target: Path, error: type[PiecemillError] = PiecemillError) -
             f"{target}: cannot be written: {problem.strerror} ({folder}{free}). Nothing was done. {todo}, "
             "or choose another place."
         ) from None
+
+
+def _unnamed_file(folder: Path) -> int:
+    """A descriptor of a new file in `folder` that has no name, so that nothing of it stays, whatever happens."""
+    if hasattr(os, "O_TMPFILE"):
+        with suppress(OSError):  # as of a file system without such files: the way below says what is wrong
+            return os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    path = folder / unique(".probe")
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    path.unlink()
+    return descriptor
 
 
 def replace_file(path: Path, content: bytes) -> None:
