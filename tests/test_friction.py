@@ -430,6 +430,28 @@ def test_an_unfinished_folder_says_what_is_finished(corpus, tok, tmp_path, capsy
     assert "run the same prepare to its end" in shown("show", tmp_path / "out", capsys=capsys)[1]
 
 
+def test_show_prints_the_whole_plan_as_one_would_type_it(tok, tmp_path, capsys):
+    assert "tokens of 1 document, 8 B" in (said := piecemill.prepare(["one text"], tok, out=tmp_path / "out").as_text())
+    assert "1 shard in" in said
+    lines = shown("show", tmp_path / "out", capsys=capsys)[1].splitlines()
+    assert lines[0].startswith(f"{tmp_path / 'out'}: 1 document, ")
+    plan = lines[lines.index("plan") :]
+    identity = piecemill.load_tokenizer(tok).identity
+    assert f"    identity          {identity}" in plan
+    assert {"  bos                 none", "    gitignore         yes", "    include           none"} < set(plan)
+    assert not any("{" in line or "'" in line for line in plan)
+
+
+def test_one_cause_is_one_problem(tok, tmp_path, capsys):
+    piecemill.prepare([f"{letter} text" for letter in "abcdefgh"], tok, out=tmp_path / "out")
+    plan = tmp_path / "out/plan.json"
+    plan.write_text(plan.read_text().replace('"bos": null', '"bos": 5'))
+    code, text = shown("check", tmp_path / "out", capsys=capsys)
+    changed, documents = text.splitlines()
+    assert (code, "plan.json: was changed" in changed) == (1, True)
+    assert documents.endswith("not with bos, 5. The same is wrong with 7 other documents of the sample.")
+
+
 # Training
 
 
