@@ -14,6 +14,7 @@ It takes two or three minutes, nearly all of it packing.
 """
 
 import argparse
+import json
 import lzma
 import shutil
 import subprocess
@@ -39,25 +40,23 @@ def main() -> None:
     jsonl = args.jsonl or corpus(args.corpus).jsonl
     shutil.rmtree(args.out, ignore_errors=True)
     args.out.mkdir(parents=True)
-    shards = make_shards(jsonl, args.out / "shards")
+    from piecemill import prepare, train_bpe
+
+    tokenizer, shards = train_bpe(jsonl, vocab_size=VOCABULARY), args.out / "shards"
+    print(f"carry   {prepare(jsonl, tokenizer, out=shards, splits='train=95,val=5', dedup='exact')}")
     pack(shards, args.out / "shards.tar.xz")
     sample(jsonl, args.out / "sample.jsonl.xz")
     install(args.out / "site")
+    check_size(args.out)
+
+
+def check_size(folder: Path) -> None:
+    """What travels with all that git tracks, and what may."""
     core = HERE.parent / "python" / "piecemill" / "_core.abi3.so"
-    size = core.stat().st_size + sum(path.stat().st_size for path in args.out.rglob("*") if path.is_file())
-    print(f"carry   {args.out} and {core.name}: {size / 2**20:.1f} MiB of {LIMIT / 2**20:.0f}")
+    size = core.stat().st_size + sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    print(f"carry   {folder} and {core.name}: {size / 2**20:.1f} MiB of {LIMIT / 2**20:.0f}")
     if size > LIMIT:
         raise SystemExit("carry   that is more than may travel")
-
-
-def make_shards(jsonl: Path, out: Path) -> Path:
-    """The vocabulary, then the shards, each in about a second or two."""
-    from piecemill import prepare, train_bpe
-
-    tokenizer = train_bpe(jsonl, vocab_size=VOCABULARY)
-    summary = prepare(jsonl, tokenizer, out=out, splits="train=95,val=5", dedup="exact")
-    print(f"carry   {summary.as_text()}")
-    return out
 
 
 def pack(folder: Path, target: Path) -> None:
@@ -78,8 +77,6 @@ def pack(folder: Path, target: Path) -> None:
 
 def sample(jsonl: Path, target: Path) -> None:
     """The first documents, up to `SAMPLE_BYTES` of text."""
-    import json
-
     taken = 0
     with lzma.open(target, "wt", encoding="utf-8", preset=6) as lines:
         for text in texts(jsonl):
@@ -92,10 +89,8 @@ def sample(jsonl: Path, target: Path) -> None:
 
 def install(target: Path) -> None:
     """Pure Python packages, so that they run under whichever version is there."""
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--target", str(target), *PACKAGES],
-        check=True,
-    )
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--target", str(target)]
+    subprocess.run([*command, *PACKAGES], check=True)
     shutil.rmtree(target / "bin", ignore_errors=True)
     binary = sorted(target.rglob("*.so"))
     if binary:

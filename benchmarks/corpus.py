@@ -37,6 +37,7 @@ from pathlib import Path
 from sdists import Sdist, fetch, members
 
 CACHE = Path(__file__).parent / "cache"
+FLAT = CACHE / "flat"
 Document = tuple[str, str]  # name, text
 
 # Large, hand-written, permissively licensed, of several trades: web, algebra, tables, numerics, databases,
@@ -390,6 +391,18 @@ def compress(made: Corpus) -> None:
     part.rename(made.zst)
 
 
+def flatten(made: Corpus) -> None:
+    """Make FLAT/NAME.bin, all documents one after another, and FLAT/NAME.npy, where each ends: what encoders read."""
+    import numpy as np
+
+    if not (FLAT / f"{made.name}.bin").exists():
+        FLAT.mkdir(parents=True, exist_ok=True)
+        documents = [text.encode() for text in texts(made.jsonl)]
+        np.save(FLAT / f"{made.name}.npy", np.cumsum([len(text) for text in documents], dtype=np.int64))
+        (FLAT / f"{made.name}.part").write_bytes(b"".join(documents))
+        (FLAT / f"{made.name}.part").rename(FLAT / f"{made.name}.bin")
+
+
 def texts(jsonl: Path) -> Iterator[str]:
     """The documents of a corpus, in order. Read as bytes: text mode would turn \\r\\n into \\n."""
     with jsonl.open("rb") as lines:
@@ -425,9 +438,13 @@ def _distinct(wanted: dict[Sdist, list[str]]) -> Iterator[Document]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--flat", action="store_true", help="also all documents in one file, and where each ends")
     parser.add_argument("names", nargs="*", default=list(RECORDED), help="which corpora (default: all)")
-    for name in parser.parse_args().names:
+    args = parser.parse_args()
+    for name in args.names:
         made = corpus(name)
+        if args.flat:
+            flatten(made)
         if name.startswith("mixed"):
             compress(made)
         where = made.folder if made.folder.exists() else made.jsonl

@@ -19,17 +19,23 @@ import datetime
 import gzip
 import json
 import lzma
+import math
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
-from measure import append, machine, read
+import tables
+from measure import machine
+from protocol import HERE, RESULTS, append, write_page
+from tables import Bar, bar
 
-HERE = Path(__file__).parent
-RESULTS = HERE / "results.jsonl"
-PAGE = HERE.parent / "docs" / "benchmarks.md"
-PYTHON = HERE.parent / "python"
+WAYS = {
+    "resident": "one batch that lies on the GPU: the step alone",
+    "feeder": "**piecemill**, shuffled windows from shards",
+    "naive": "HF tokenizer in the loop, one document at a time",
+}
 
 
 def main() -> None:
@@ -52,30 +58,16 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="rewrite the page from results.jsonl")
     args = parser.parse_args()
     if args.take or args.table:
-        take(args.take)
+        for path in sorted(args.take.glob("pretrain-*.json")) if args.take else []:
+            append(RESULTS, json.loads(path.read_text(encoding="utf-8")))
+            print(f"kept {path}")
+        write_page("pretrain", render, RESULTS)
         return
     if args.out is None or (args.run is None and (args.shards is None or args.jsonl is None)):
         parser.error("name SHARDS, --jsonl and --out; or --run and --out; or --take")
     args.out.mkdir(parents=True, exist_ok=True)
-    if args.run is not None:
-        keep(args.out, training_record(args.run, args.commit))
-        return
-    keep(args.out, feeding_record(args))
-
-
-def take(folder: Path | None) -> None:
-    """Keep what another machine measured, and show all of it."""
-    import tables_pretrain
-
-    for path in sorted(folder.glob("pretrain-*.json")) if folder is not None else []:
-        append(RESULTS, json.loads(path.read_text(encoding="utf-8")))
-        print(f"kept {path}")
-    tables_pretrain.page(read(RESULTS), PAGE)
-    print(f"the table in {PAGE} is rewritten")
-
-
-def keep(folder: Path, record: dict) -> None:
-    path = folder / f"pretrain-{record['question']}.json"
+    record = training_record(args.run, args.commit) if args.run else feeding_record(args)
+    path = args.out / f"pretrain-{record['question']}.json"
     path.write_text(json.dumps(record) + "\n", encoding="utf-8")
     print(json.dumps({name: value for name, value in record.items() if name not in ("segments", "curve")}, indent=1))
     print(f"wrote {path}")
@@ -144,7 +136,7 @@ class Bench:
             if look:
                 loss.item()
         (reading,) = readings.drain()
-        if not all(map(_finite, reading.losses)):
+        if not all(map(math.isfinite, reading.losses)):
             raise SystemExit(f"losses are not numbers: {reading.losses}; no time is reported")
         return {
             "steps": steps,
@@ -155,12 +147,6 @@ class Bench:
             "feeder_cpu": float(self.feed.stats.cpu) - cpu,
         }
 
-    def from_feeder(self) -> dict:
-        return next(self.feed)
-
-    def from_memory(self) -> dict:
-        return self.resident
-
     def naive(self) -> Callable[[], dict]:
         """Tokenize in the loop, as many scripts do."""
         from transformers import PreTrainedTokenizerFast
@@ -168,8 +154,7 @@ class Bench:
         torch, args = self.torch, self.args
         tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(args.shards / "tokenizer" / "tokenizer.json"))
         eos = self.rows.eos
-        documents = texts(args.jsonl)
-        held: list[int] = []
+        documents, held = texts(args.jsonl), []
 
         def next_batch() -> dict:
             while len(held) < self.tokens + 1:
@@ -192,8 +177,10 @@ class Bench:
         for name in self.args.attention.split(",") if self.device.type == "cuda" else ["auto"]:
             self.step.attention = name
             self.torch._dynamo.reset()  # what was compiled for one kernel would be kept for the other
-            self.segment(self.from_memory, steps=3)
-            found[name] = 1e3 * statistics.median(per_step(self.segment(self.from_memory, steps=6)) for _ in range(3))
+            self.segment(lambda: self.resident, steps=3)
+            found[name] = 1e3 * statistics.median(
+                per_step(self.segment(lambda: self.resident, steps=6)) for _ in range(3)
+            )
             say(f"attention {name}: {found[name]:.2f} ms a step")
         self.step.attention = min(found, key=lambda name: found[name])
         self.torch._dynamo.reset()
@@ -206,7 +193,7 @@ class Bench:
         self.torch.cuda.set_sync_debug_mode("error")
         try:
             for _ in range(steps):
-                self.step(self.from_feeder, 1e-4)
+                self.step(lambda: next(self.feed), 1e-4)
         finally:
             self.torch.cuda.set_sync_debug_mode("default")
         self.torch.cuda.synchronize()
@@ -217,7 +204,7 @@ def feeding_record(args: argparse.Namespace) -> dict:
     bench = Bench(args)
     try:
         attention = bench.choose_attention()
-        ways = {"feeder": bench.from_feeder, "resident": bench.from_memory}
+        ways = {"feeder": lambda: next(bench.feed), "resident": lambda: bench.resident}
         for way in ways.values():
             bench.segment(way, steps=5)
         segments: dict[str, list[dict]] = {name: [] for name in (*ways, "naive")}
@@ -234,13 +221,12 @@ def feeding_record(args: argparse.Namespace) -> dict:
     finally:
         bench.feed.close()
     seconds = {name: statistics.median(map(per_step, found)) for name, found in segments.items()}
-    ratios = [
-        per_step(fed) / per_step(alone) for fed, alone in zip(segments["feeder"], segments["resident"], strict=True)
-    ]
-    fed, alone = total(segments["feeder"]), total(segments["resident"])
-    extra = {
-        name: (fed[name] / fed["seconds"] - alone[name] / alone["seconds"]) for name in ("process_cpu", "main_cpu")
+    both = zip(segments["feeder"], segments["resident"], strict=True)
+    share = {  # of the seconds of all segments of a way
+        way: {name: sum(each[name] for each in found) / sum(each["seconds"] for each in found) for name in found[0]}
+        for way, found in segments.items()
     }
+    fed, alone = share["feeder"], share["resident"]
     return header("feeding", args.commit, bench.device_name) | {
         "size": args.size,
         "parameters": bench.parameters,
@@ -252,12 +238,12 @@ def feeding_record(args: argparse.Namespace) -> dict:
         "attention": bench.step.attention,
         "step_ms": {name: 1e3 * value for name, value in seconds.items()},
         "ratio": seconds["feeder"] / seconds["resident"],
-        "ratio_by_round": ratios,
-        "waited_share": {name: total(found)["waited"] / total(found)["seconds"] for name, found in segments.items()},
-        "extra_cpu_cores": extra["process_cpu"],
-        "extra_cpu_cores_of_the_loop": extra["main_cpu"],
-        "feeder_cpu_cores": fed["feeder_cpu"] / fed["seconds"],
-        "process_cpu_cores": {name: total(s)["process_cpu"] / total(s)["seconds"] for name, s in segments.items()},
+        "ratio_by_round": [per_step(one) / per_step(other) for one, other in both],
+        "waited_share": {way: found["waited"] for way, found in share.items()},
+        "extra_cpu_cores": fed["process_cpu"] - alone["process_cpu"],
+        "extra_cpu_cores_of_the_loop": fed["main_cpu"] - alone["main_cpu"],
+        "feeder_cpu_cores": fed["feeder_cpu"],
+        "process_cpu_cores": {way: found["process_cpu"] for way, found in share.items()},
         "flops_per_token": bench.flops,
         "peak_flops": bench.peak,
         "utilisation": {
@@ -274,10 +260,6 @@ def per_step(segment: dict) -> float:
     return segment["seconds"] / segment["steps"]
 
 
-def total(segments: list[dict]) -> dict[str, float]:
-    return {name: sum(segment[name] for segment in segments) for name in segments[0]}
-
-
 def texts(path: Path) -> Iterator[str]:
     """The documents of a JSONL file, over and over."""
     opened = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
@@ -285,10 +267,6 @@ def texts(path: Path) -> Iterator[str]:
         with opened(path, "rb") as lines:
             for line in lines:
                 yield json.loads(line)["text"]
-
-
-def _finite(value: float) -> bool:
-    return value == value and abs(value) != float("inf")
 
 
 def say(text: str) -> None:
@@ -317,7 +295,83 @@ def training_record(run: Path, commit: str) -> dict:
     }
 
 
+# Tables
+
+
+def latest(records: Sequence[dict], question: str) -> dict | None:
+    mine = [line for line in tables.complete(records, "pretrain") if line["question"] == question]
+    return mine[-1] if mine else None
+
+
+def render(records: Sequence[dict]) -> str:
+    feeding, training = latest(records, "feeding"), latest(records, "training")
+    parts = [tables.bars_table("Bars of loading and pretraining on a GPU", bars(feeding, training))]
+    parts += [feeding_table(feeding)] if feeding else []
+    parts += [training_table(training)] if training else []
+    return "".join(parts) + "\n"
+
+
+def bars(feeding: dict | None, training: dict | None) -> list[Bar]:
+    fed, trained = feeding or {}, training or {}
+
+    def falls(validation: list) -> tuple[str, bool]:
+        losses = [loss for _, loss in validation]
+        down = all(later < earlier for earlier, later in pairwise(losses))
+        words = f"{'falls' if down else 'does not fall'} at every look; {losses[-1]:.3f}"
+        return f"{words} at {trained['tokens'] / 1e6:.0f} M", down and losses[-1] < 2.6
+
+    return [
+        bar("step with our loader at most 1.01x the step on a resident batch", [fed.get("ratio")],
+            lambda ratio: (f"{ratio:.4f}x", ratio <= 1.01)),
+        bar("GPU waiting for data at most 1% of the time", [fed.get("waited_share", {}).get("feeder")],
+            lambda waited: (f"{waited:.3%}", waited <= 0.01)),
+        bar("CPU of feeding at most 15% of a core beyond the training loop's own",
+            [fed.get("feeder_cpu_cores"), fed.get("extra_cpu_cores")],
+            lambda own, more: (f"feeder threads {own:.1%}, whole process {more:+.1%}", max(own, more) <= 0.15)),
+        bar("370M in bf16: at least 40% of the GPU's peak", [trained.get("utilisation")],
+            lambda share: (f"{share:.1%}", share >= 0.4)),
+        bar("validation falls at every look and ends below 2.6 nats per token", [trained.get("validation")], falls),
+    ]  # fmt: skip
+
+
+def feeding_table(record: dict) -> str:
+    alone, rows = record["step_ms"]["resident"], []
+    for name, words in WAYS.items():
+        ms, share = record["step_ms"][name], record["utilisation"][name]
+        cells = [words, f"{ms:.2f}", f"{ms / alone:.4f}", f"{record['tokens_per_second'][name]:,.0f}"]
+        cells += ["not known" if share is None else f"{share:.1%}", f"{record['waited_share'][name]:.3%}"]
+        rows.append([*cells, f"{record['process_cpu_cores'][name]:.2f}"])
+    header = ["batches from", "ms a step", "x resident", "tokens/s", "of peak", "GPU waiting", "process, cores"]
+    return (
+        f"\n## A step of {record['parameters'] / 1e6:.0f}M parameters, {record['batch_size']} rows of "
+        f"{record['window']:,} tokens, vocabulary {record['vocab']:,}\n\n"
+        f"{gpu(record)}; medians of segments that took turns; attention: {record['attention']}; "
+        f"{record['steps_that_never_waited']} steps with torch set to raise at any wait of the host: none raised\n\n"
+    ) + tables.table(header, rows)
+
+
+def training_table(record: dict) -> str:
+    share = record["utilisation"]
+    rows = [[f"{step:,}", f"{loss:.4f}"] for step, loss in record["validation"]]
+    return (
+        f"\n## {record['parameters'] / 1e6:.0f}M parameters from scratch: {record['tokens'] / 1e6:.0f} M tokens in "
+        f"{record['seconds'] / 60:.1f} minutes\n\n"
+        f"{gpu(record)}; {record['train_tokens'] / 1e6:.1f} M tokens in the training split, so "
+        f"{record['tokens'] / record['train_tokens']:.1f} epochs; learning rate {record['options']['lr']:g}, warm-up "
+        f"{record['options']['warmup']} steps; {record['tokens_per_second']:,.0f} tokens/s, "
+        f"{'share of peak not known' if share is None else f'{share:.1%} of peak'}, GPU waiting for data "
+        f"{record['waited_share']:.3%}, feeder {record['feeder_cores']:.3f} cores. Chance is ln(V) = "
+        f"{record['chance']:.2f}, unigrams {record['unigram_entropy']:.2f}.\n\n"
+        "![loss over tokens](pretraining-370m.svg)\n\n"
+    ) + tables.table(["step", "validation loss, nats per token"], rows)
+
+
+def gpu(record: dict) -> str:
+    where = record["machine"]
+    return f"{where['device']}, torch {where['torch']}; {record['session'][:10]}; input {record['input'][:16]}"
+
+
 if __name__ == "__main__":
     # The package as it lies here: on a lent machine it is not installed.
-    sys.path.insert(0, str(PYTHON))
+    sys.path.insert(0, str(HERE.parent / "python"))
     main()

@@ -20,19 +20,20 @@ from piecemill.sources import open_source
 from piecemill.training.remaining import Moment, moment
 
 HERE = Path(__file__).parent
+CACHE = HERE / "cache"
 OUT = HERE.parent / "tests" / "recorded_runs.json"
 MOMENTS = 150
 THREADS = {"a thread for each core": len(os.sched_getaffinity(0)), "one thread": 1}
 RUNS = [
-    ("words of 127 MB of Python", HERE / "cache/python-127mb", "gpt2", 50_257),
-    ("words of 30 MB in many languages", HERE / "cache/multilingual-30mb", "cl100k", 100_000),
-    ("lines of 127 MB of Python", HERE / "cache/python-127mb", r"[^\n]+|\n+", 200_000),
+    ("words of 127 MB of Python", CACHE / "python-127mb", "gpt2", 50_257),
+    ("words of 30 MB in many languages", CACHE / "multilingual-30mb", "cl100k", 100_000),
+    ("lines of 127 MB of Python", CACHE / "python-127mb", r"[^\n]+|\n+", 200_000),
     ("words of the standard library", Path(sysconfig.get_path("stdlib")), "gpt2", 32_768),
-    ("127 MB of Python, whole files", HERE / "cache/python-127mb", "none", 50_257),
-    ("127 MB of Python, whole files, large vocabulary", HERE / "cache/python-127mb", "none", 200_000),
-    ("20 MB of Python, whole files", HERE / "cache/python-20mb", "none", 32_768),
-    ("5 MB of Python, whole files", HERE / "cache/python-5mb", "none", 8_192),
-    ("30 MB in many languages, whole files", HERE / "cache/multilingual-30mb", "none", 50_257),
+    ("127 MB of Python, whole files", CACHE / "python-127mb", "none", 50_257),
+    ("127 MB of Python, whole files, large vocabulary", CACHE / "python-127mb", "none", 200_000),
+    ("20 MB of Python, whole files", CACHE / "python-20mb", "none", 32_768),
+    ("5 MB of Python, whole files", CACHE / "python-5mb", "none", 8_192),
+    ("30 MB in many languages, whole files", CACHE / "multilingual-30mb", "none", 50_257),
 ]
 
 
@@ -58,12 +59,13 @@ def record(corpus: Path, split: str, vocab_size: int, threads: int) -> list[Mome
         trace.append(moment(time.perf_counter() - started, progress))
     work.join()
     trace.append(moment(time.perf_counter() - started, progress))
-    # Even in time, as somebody who polls would see them.
-    chosen = np.searchsorted([moment[0] for moment in trace], np.linspace(0, trace[-1][0], MOMENTS)).tolist()
-    return [
-        Moment(round(seen.seconds, 4), *seen[1:7], round(seen.round_seconds, 4))
-        for seen in map(trace.__getitem__, sorted(set(chosen)))
-    ]
+    return [Moment(round(seen.seconds, 4), *seen[1:7], round(seen.round_seconds, 4)) for seen in thinned(trace)]
+
+
+def thinned(trace: list[Moment]) -> list[Moment]:
+    """Even in time, as somebody who polls would see them."""
+    chosen = np.searchsorted([seen.seconds for seen in trace], np.linspace(0, trace[-1].seconds, MOMENTS)).tolist()
+    return [trace[min(at, len(trace) - 1)] for at in sorted(set(chosen))]
 
 
 def main() -> None:
