@@ -20,18 +20,15 @@ import json
 import lzma
 import multiprocessing
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from carry import check_size
+import carry
 from corpus import FLAT, Corpus, corpus, respelled, texts
 from encode import BESIDE, CARRIED, ENCODERS, install
 from encode_vocabularies import FOLDER, SHARED, VOCABULARIES, vocabulary
 
-HERE = Path(__file__).parent
 TEXT = ("python-20mb", "english-40mb")
 VOCABULARY = "cl100k"
 SITES = {
@@ -54,20 +51,14 @@ def pack(out: Path, python_version: str) -> None:
         raise SystemExit(f"carry   {VOCABULARY}: {reason}")
     shutil.copytree(VOCABULARIES[VOCABULARY].folder, out / VOCABULARY)
     for site, packages in SITES.items():
-        unpack_wheels(out / site, packages, python_version)
-    check_size(out)
-
-
-def unpack_wheels(target: Path, packages: list[str], python_version: str) -> None:
-    """Wheels for another Python than this one, so nothing is compiled and what they ask for is named by us."""
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--no-deps", "--only-binary", ":all:"]
-    command += ["--python-version", python_version, "--target", str(target)]
-    command += ["--platform", "manylinux2014_x86_64", "--platform", "manylinux_2_28_x86_64"]
-    subprocess.run([*command, *packages], check=True)
-    shutil.rmtree(target / "bin", ignore_errors=True)
+        # Wheels for another Python than this one, so nothing is compiled and what they ask for is named by us.
+        wheels = ["--no-deps", "--only-binary", ":all:", "--python-version", python_version]
+        platforms = ["--platform", "manylinux2014_x86_64", "--platform", "manylinux_2_28_x86_64"]
+        carry.install(out / site, packages, *wheels, *platforms)
     for unneeded in ("tests", "include", "header-only"):
-        for folder in sorted(target.rglob(unneeded)):
+        for folder in sorted(out.rglob(unneeded)):
             shutil.rmtree(folder, ignore_errors=True)
+    carry.check_size(out)
 
 
 def unpack(folder: Path) -> None:
@@ -124,7 +115,7 @@ def _repetition(number: int) -> list[bytes]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=HERE.parent / "carry", help="folder to make (default: carry)")
+    parser.add_argument("--out", type=Path, default=carry.HERE.parent / "carry", help="folder to make (default: carry)")
     parser.add_argument("--python", default="3.12", help="Python of the other machine (default: 3.12)")
     parser.add_argument("--unpack", type=Path, metavar="FOLDER", help="on the other machine: make the text")
     args = parser.parse_args()

@@ -28,7 +28,6 @@ import protocol
 import tables_encode
 from corpus import FLAT, RECORDED, Corpus, corpus, texts
 from encode_vocabularies import NAMED, SHARED, VOCABULARIES, Vocabulary, vocabulary
-from measure import median_and_spread
 from protocol import CACHE, HERE, OURS, Entry, Session, choose
 from tables_encode import CORPORA
 
@@ -280,25 +279,6 @@ def keep(session: Session, question: Question, entries: Sequence[Entry], machine
         )
 
 
-def in_words(line: dict) -> str:
-    short = line["question"] == "short"
-    names = ("encode", "decode") if short else ("cold", "warm")
-    measured = {name: tables_encode.figures(line, name) for name in names}
-    if line["reason"] or not measured[names[0]]:
-        words = tables_encode.why_not(line)
-    else:
-        unit = "us" if short else "MB/s"
-        words = "  ".join(
-            f"{name} {middle:7.2f} {unit} ({low:.2f}-{high:.2f})"
-            for name, found in measured.items()
-            if found
-            for middle, low, high in [median_and_spread(found)]
-        )
-        words += "" if short else f"  {tables_encode.growth(line) / 1e6:6.1f} MB"
-        words += f"  {len(line['runs'])} runs"
-    return f"  {line['tool']:18} {line['form']:7} {words}"
-
-
 def main() -> None:
     flags = protocol.parser(__doc__, kinds=KINDS, peers=PEERS, cap=300, results=RESULTS)
     flags.set_defaults(only="bulk,regex,short")
@@ -334,7 +314,8 @@ def main() -> None:
     session.facts["quick"] = args.quick
     wrong = []
     for question in asked:
-        print(f"\n{question}")
+        how = "us of encode / decode" if question.name == "short" else "MB/s in a new process / cold / warm"
+        print(f"\n{question}: {how}")
         if missing.get(question.vocabulary.name):
             print(f"  skipped: {missing[question.vocabulary.name]}")
             continue
@@ -352,7 +333,8 @@ def main() -> None:
             compare=lambda asked=question, of=entries: [one for one in of if one is faster_form(of, one.tool, asked)],
         )
         for line in keep(session, question, entries, machine):
-            print(in_words(line), flush=True)
+            cell = tables_encode.short_cell(line) if question.name == "short" else tables_encode.bulk_cell(line)
+            print(f"  {line['tool']:18} {line['form']:7} {cell}", flush=True)
         wrong += [f"{question}: {entry.reason}" for entry in entries if entry.ours and entry.reason]
     protocol.show_bars(tables_encode.bars(session.records()))
     if wrong:

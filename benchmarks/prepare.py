@@ -18,33 +18,18 @@ table in `docs/benchmarks.md`, which shows the last complete session of each que
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
+import pipelines
 import protocol
 import tables
 from corpus import RECORDED, compress
 from measure import median_and_spread
-from pipelines import (
-    BEFORE,
-    DEDUP,
-    PEERS,
-    PIPELINES,
-    RAY,
-    SCRATCH,
-    WORKERS,
-    YARDSTICK,
-    answer_of,
-    cluster,
-    install,
-    make_inputs,
-    prepare_command,
-    produced,
-    reference,
-    version,
-)
-from protocol import CACHE, Entry, Session, ask, choose
-from tables import OURS, Bar, bar, median, of, spread_of
+from pipelines import BEFORE, PIPELINES, SCRATCH, WORKERS, YARDSTICK, reference
+from protocol import CACHE, Entry, Session, choose
+from tables import OURS, Bar, at_most, bar, median, of
 
 KINDS = ["127mb", "2gb", "dedup", "ray"]
 GIB = 2**30
@@ -55,13 +40,13 @@ LARGE, FORMATS = "mixed-2000mb", ("jsonl", "parquet", "jsonl.zst")
 class Question:
     """What every pipeline is asked."""
 
-    name: str
+    question: str
     corpus: str
     format: str
     memory: str
 
     def __str__(self) -> str:
-        return f"{self.name} {self.corpus}.{self.format} workers={WORKERS} memory={self.memory}"
+        return f"{self.question} {self.corpus}.{self.format} workers={WORKERS} memory={self.memory}"
 
     @property
     def input(self) -> Path:
@@ -80,35 +65,38 @@ def questions(only: Sequence[str], quick: bool) -> list[Question]:
     return [*asked, *(Question(name, large, "jsonl", "2GiB") for name in ("dedup", "ray") if name in only)]
 
 
-def pipelines(question: Question, peers: list[str]) -> list[str]:
+def asked_of(question: Question, peers: list[str]) -> list[str]:
     """Which pipelines are asked, ours first."""
-    if question.name == "dedup":
-        return [OURS, DEDUP.name]
-    if question.name == "ray":
-        return [OURS, *(pipeline.name for pipeline in RAY)]
-    if question.name == "127mb":
+    if question.question == "dedup":
+        return [OURS, pipelines.DEDUP.name]
+    if question.question == "ray":
+        return [OURS, *(pipeline.name for pipeline in pipelines.RAY)]
+    if question.question == "127mb":
         return [OURS, BEFORE, YARDSTICK, *peers]
     return [OURS, YARDSTICK] if question.memory == "2GiB" else [OURS]  # the limit is ours alone
 
 
-def run_once(question: Question, entry: Entry, cap: float) -> None:
+def run_once(question: Question, cap: float, entry: Entry) -> None:
     pipeline, out = PIPELINES[entry.tool], SCRATCH / entry.tool
     shutil.rmtree(out, ignore_errors=True)
     inputs = parts(question) if pipeline.reads_whole_files else [question.input]
     if entry.tool == YARDSTICK and question.format == "jsonl.zst":
         inputs = [RECORDED[question.corpus].jsonl]  # how it comes into memory is not measured
-    with cluster(pipeline.nodes, WORKERS) as address:
-        command = prepare_command(pipeline, inputs, out=out, memory=question.memory, address=address)
+    with pipelines.cluster(pipeline.nodes, WORKERS) as address:
+        command = pipelines.prepare_command(pipeline, inputs, out=out, memory=question.memory, address=address)
         # What the last one wrote is on its way to the disk; nobody shall wait for another's bytes.
         os.sync()
-        answer = answer_of(out) if entry.tool == YARDSTICK else None
+        answer = pipelines.answer_of(out) if entry.tool == YARDSTICK else None
         ended = entry.run(f"prepare {question}", command, threads=WORKERS, cap=cap, tree=True, answer=answer)
     if ended:
-        entry.facts["output_bytes"] = folder_bytes(out)
+        wrote = [path for path in out.rglob("*") if path.is_file() and not path.is_symlink()]
+        entry.facts["output_bytes"] = sum(path.stat().st_size for path in wrote)  # caches and logs too
+        entry.note = f"wrote {entry.facts['output_bytes'] / 1e6:,.1f} MB"
         if entry.tool == YARDSTICK:
             entry.facts["inside_seconds"].append(entry.told[-1]["seconds"])
+            entry.note = f"encode alone {median_and_spread(entry.facts['inside_seconds'])[0]:.2f} s"
         if not entry.facts["digest"]:
-            entry.facts["digest"] = produced(pipeline, out)
+            entry.facts["digest"] = pipelines.produced(pipeline, out)
             judge(question, entry, reference(question.corpus))
     shutil.rmtree(out, ignore_errors=True)
 
@@ -152,25 +140,13 @@ def cut_lines(source: Path, targets: list[Path]) -> None:
                     part.write(line)
 
 
-def folder_bytes(folder: Path) -> int:
-    """Bytes of all files that were left, caches and logs too."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-
-
-def keep(session: Session, question: Question, entry: Entry) -> None:
-    session.keep(
-        entry,
-        question=question.name,
-        corpus=question.corpus,
-        input=RECORDED[question.corpus].sha256,
-        text_bytes=RECORDED[question.corpus].bytes,
-        format=question.format,
-        workers=WORKERS,
-        memory=question.memory,
-        memory_measured="sum of all processes, sampled",
-        version=version(PIPELINES[entry.tool]),
-        tokenizers=PIPELINES[entry.tool].tokenizers,
-    )
+def facts(question: Question, entry: Entry) -> dict:
+    made, pipeline = RECORDED[question.corpus], PIPELINES[entry.tool]
+    return asdict(question) | {
+        **{"input": made.sha256, "text_bytes": made.bytes, "workers": WORKERS},
+        **{"version": pipelines.version(pipeline), "tokenizers": pipeline.tokenizers},
+        "memory_measured": "sum of all processes, sampled",
+    }
 
 
 # Tables
@@ -203,22 +179,15 @@ def table(group: Sequence[dict]) -> str:
     about = {"dedup": ", without and with dedup", "ray": ", with threads and on Ray"}
     first, ours, rows = group[0], median(of(group, OURS)), []
     for record in group:
-        runs, wall = record["runs"], median(record)
-        if wall is None:
-            cells = [tables.why_not(record), "", "", "", "", ""]
-        elif record["tool"] == YARDSTICK:
-            # Its wall time is no answer to the question: reading and saving were not what it was asked.
-            cells = ["encode_batch in memory alone", "", f"{speed(record) / 1e6:,.1f}", "", "", ""]
-        else:
-            cells = [
-                spread_of(runs, "seconds"),
-                f"{wall / ours:.2f}" if ours else "",
-                f"{speed(record) / 1e6:,.1f}",
-                spread_of(runs, "cpu_seconds"),
-                spread_of(runs, "peak_bytes", 1e6),
-                f"{record['output_bytes'] / 1e6:,.1f}",
-            ]
-        rows.append([tables.titled(record), *cells, str(len(runs)), record["agreement"]])
+        wall, ratio, cpu, peak = tables.measured(record, ours)
+        rate, wrote = "", ""
+        if median(record) is not None:
+            rate, wrote = f"{speed(record) / 1e6:,.1f}", f"{record['output_bytes'] / 1e6:,.1f}"
+            if record["tool"] == YARDSTICK:
+                # Its wall time is no answer to the question: reading and saving were not what it was asked.
+                wall, ratio, cpu, peak, wrote = "encode_batch in memory alone", "", "", "", ""
+        cells = [tables.titled(record), wall, ratio, rate, cpu, peak, wrote]
+        rows.append([*cells, str(len(record["runs"])), record["agreement"]])
     header = ["pipeline", "wall s", "x ours", "MB/s of text", "CPU s", "peak MB", "wrote MB", "runs", "tokens"]
     return (
         f"\n## prepare: {first['corpus']}.{first['format']}, {first['workers']} workers, "
@@ -232,11 +201,11 @@ def bars(groups: dict[tuple, list[dict]]) -> list[Bar]:
     """The promises of preparing, on two cores."""
     small = groups.get(("127mb", "python-127mb", "jsonl", "2GiB"), [])
     others = [line for line in small if not line["tool"].startswith(OURS) and line["tool"] != YARDSTICK]
-    default = [line for line in others if "+" not in line["tool"]]
+    default, ours = [line for line in others if "+" not in line["tool"]], of(small, OURS)
     found = [
-        _at_most("127 MB JSONL: at most 0.75x the time of the version before", small, OURS, BEFORE, 0.75),
-        _fastest("each other pipeline with its default library", 15, small, default),
-        _fastest("each with the fastest library it accepts", 3, small, others),
+        at_most("127 MB JSONL: at most 0.75x the time of the version before", ours, of(small, BEFORE), 0.75),
+        _fastest("each other pipeline with its default library", 15, ours, default),
+        _fastest("each with the fastest library it accepts", 3, ours, others),
     ]
     large = {key[2:]: group for key, group in groups.items() if key[:2] == ("2gb", LARGE)}
     found += [_yardstick(kind, large.get((kind, "2GiB"), [])) for kind in FORMATS]
@@ -247,24 +216,16 @@ def bars(groups: dict[tuple, list[dict]]) -> list[Bar]:
         ("ray", f"{OURS}+ray-1-node", "Ray on one machine: at most 1.15x the time of threads", 1.15),
     ):
         group = groups.get((question, LARGE, "jsonl", "2GiB"), [])
-        found.append(_at_most(f"2 GB jsonl, {words}", group, tool, OURS, limit))
+        found.append(at_most(f"2 GB jsonl, {words}", of(group, tool), of(group, OURS), limit))
     return found
 
 
-def _at_most(promise: str, group: Sequence[dict], tool: str, than: str, limit: float) -> Bar:
-    return bar(
-        promise,
-        [median(of(group, tool)), median(of(group, than))],
-        lambda time, other: (f"{time:.2f} s, {than} {other:.2f} s: {time / other:.2f}x", time / other <= limit),
-    )
-
-
-def _fastest(whom: str, times: int, group: Sequence[dict], others: Sequence[dict]) -> Bar:
+def _fastest(whom: str, times: int, ours: dict | None, others: Sequence[dict]) -> Bar:
     """The fastest of the others decides: who is that much faster than it is so than each."""
-    other = min(filter(median, others), key=median, default=None)
+    other = tables.fastest(others)
     return bar(
         f"127 MB JSONL: at least {times}x as fast as {whom}",
-        [median(of(group, OURS)), median(other)],
+        [median(ours), median(other)],
         lambda ours, best: (f"{ours:.2f} s, {other['tool']} {best:.2f} s: {best / ours:.1f}x", best / ours >= times),
     )
 
@@ -291,38 +252,29 @@ def _peak(kind: str, memory: str, limit: int, ours: dict | None) -> Bar:
 
 
 def main() -> None:
-    flags = protocol.parser(__doc__, kinds=KINDS, peers=PEERS, cap=1800)
+    flags = protocol.parser(__doc__, kinds=KINDS, peers=pipelines.PEERS, cap=1800)
     flags.add_argument("--setup", action="store_true", help="make all that is not measured, and end")
     args = flags.parse_args()
     if args.table:
         protocol.write_page("prepare", render, args.results)
         return
-    only, chosen = choose(args.only, KINDS, "--only"), choose(args.peers, PEERS, "--peers")
+    only, chosen = choose(args.only, KINDS, "--only"), choose(args.peers, pipelines.PEERS, "--peers")
     asked = questions(only, args.quick)
-    failed = install([YARDSTICK, *([BEFORE, *chosen] if "127mb" in only else [])])
-    make_inputs([question.corpus for question in asked])
+    failed = pipelines.install([YARDSTICK, *([BEFORE, *chosen] if "127mb" in only else [])])
+    pipelines.make_inputs([question.corpus for question in asked])
     for question in asked:
         if question.format == "jsonl.zst":
             compress(RECORDED[question.corpus])
         reference(question.corpus)
     if args.setup:
         return
-    session = Session("prepare", args, complete=set(chosen) == set(PEERS))
+    session = Session("prepare", args, complete=set(chosen) == set(pipelines.PEERS))
     for question in asked:
-        names = pipelines(question, chosen)
+        names = asked_of(question, chosen)
         entries = [Entry(name, reason=failed.get(name, "")) for name in names]
         for entry in entries:
             entry.facts = {"digest": {}, "output_bytes": 0, "inside_seconds": []}
-        repeats = 1 if args.quick else args.repeats
-        ask(entries, lambda entry, asked=question: run_once(asked, entry, args.cap), repeats=repeats)
-        print(f"\n{question}")
-        for entry in protocol.fastest_first(entries):
-            more = f"wrote {entry.facts['output_bytes'] / 1e6:8,.1f} MB"
-            if entry.facts["inside_seconds"]:
-                more += f"  encode alone {median_and_spread(entry.facts['inside_seconds'])[0]:.2f} s"
-            print(entry.in_words(more), flush=True)
-        for entry in entries:
-            keep(session, question, entry)
+        session.ask(question, entries, partial(run_once, question, args.cap), partial(facts, question))
     protocol.show_bars(bars(latest(session.records(), session.facts["session"])))
     session.finish(render)
 

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 
 import tables
-from measure import Run, machine, measure, median_and_spread
+from measure import Run, machine, measure
 from tables import OURS, PAGE
 
 HERE = Path(__file__).parent
@@ -107,6 +107,8 @@ class Entry:
     "The answer of each run that ended well."
     facts: dict = field(default_factory=dict)
     "What else its record has."
+    note: str = ""
+    "What is shown beside its times."
 
     @property
     def ours(self) -> bool:
@@ -134,19 +136,19 @@ class Entry:
             self.told.append(json.loads(answer.read_text()) if answer is not None else {})
         return done.outcome == "ok"
 
-    def in_words(self, more: str = "") -> str:
+    def __str__(self) -> str:
         """One line of what was measured; of one that did not finish, why."""
+        words = self.reason
         if self.finished:
-            wall, low, high = median_and_spread([run.seconds for run in self.runs])
-            cpu = median_and_spread([run.cpu_seconds for run in self.runs])[0]
-            peak = median_and_spread([run.peak_bytes for run in self.runs])[0]
-            words = f"{wall:8.2f} s ({low:.2f}-{high:.2f})  cpu {cpu:8.2f} s  peak {peak / 1e6:8,.0f} MB  {more}"
+            wall, cpu, peak = (
+                tables.spread([getattr(run, name) for run in self.runs], unit)
+                for name, unit in (("seconds", 1), ("cpu_seconds", 1), ("peak_bytes", 1e6))
+            )
+            words = f"{wall:>20} s   cpu {cpu} s   peak {peak} MB   {self.note} {self.agreement}"
         elif self.runs and not self.reason:
             last = self.runs[-1]
             words = f"{last.outcome} after {last.seconds:.0f} s, {last.peak_bytes / 1e6:,.0f} MB  {last.message[-300:]}"
-        else:
-            words = self.reason
-        return f"  {self.tool:24} {self.how:24} {words} {self.agreement if self.finished else ''}".rstrip()
+        return f"  {self.tool:24} {self.how:8} {words}"
 
 
 def ask(
@@ -176,10 +178,6 @@ def ask(
         for entry in pending[turn:] + pending[:turn]:
             once(entry)
         count += 1
-
-
-def fastest_first(entries: Sequence[Entry]) -> list[Entry]:
-    return sorted(entries, key=lambda entry: (not entry.finished, entry.runs[0].seconds if entry.runs else 0))
 
 
 # Flags and records
@@ -222,7 +220,7 @@ class Session:
     def __init__(self, benchmark: str, args: argparse.Namespace, *, complete: bool = True) -> None:
         describe = ["git", "describe", "--always", "--dirty"]
         partly = args.quick or args.repeats or args.cap != args.full_cap
-        self.results = args.results
+        self.results, self.repeats = args.results, 1 if args.quick else args.repeats
         self.facts = {
             "benchmark": benchmark,
             "session": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -231,16 +229,26 @@ class Session:
             "machine": machine(),
         }
 
+    def ask(
+        self,
+        question: object,
+        entries: Sequence[Entry],
+        once: Callable[[Entry], object],
+        facts: Callable[[Entry], dict],
+        compare: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Ask a question, show what was measured, fastest first, and keep it; `facts` is what a record says besides."""
+        ask(entries, once, repeats=self.repeats, compare=compare)
+        print(f"\n{question}")
+        for entry in sorted(entries, key=lambda one: (not one.finished, one.runs[0].seconds if one.runs else 0)):
+            print(entry, flush=True)
+        for entry in entries:
+            self.keep(entry, **facts(entry))
+
     def keep(self, entry: Entry, **facts: object) -> dict:
         """Append the record of an entry: the facts, then every run, the slow ones too."""
-        line = {
-            **self.facts,
-            **facts,
-            "tool": entry.tool,
-            "reason": entry.reason,
-            "agreement": entry.agreement,
-            **entry.facts,
-        }
+        about = {"tool": entry.tool, "reason": entry.reason, "agreement": entry.agreement}
+        line = {**self.facts, **about, **entry.facts, **facts}
         line["runs"] = line.get("runs") or [asdict(run) for run in entry.runs]
         append(self.results, line)
         return line

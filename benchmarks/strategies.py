@@ -12,40 +12,30 @@ Every run is appended to `results.jsonl`; complete sessions rewrite the table in
 import shutil
 from collections.abc import Sequence
 
+import pipelines
 import protocol
 import tables
 from corpus import RECORDED
 from measure import median_and_spread
-from pipelines import (
-    PIPELINES,
-    PYTHON,
-    SCRATCH,
-    SENTENCEPIECE,
-    TOKENIZER,
-    TOKENIZERS,
-    WORKERS,
-    YARDSTICK,
-    install,
-    make_inputs,
-    prepare_command,
-    produced,
-    reference,
-    version,
-)
+from pipelines import PIPELINES, PYTHON, SCRATCH, TOKENIZER, WORKERS, YARDSTICK
 from protocol import CACHE, OURS, Entry, Session, ask, worker
 
 SCRIPT = "strategy_peers.py"
 MODEL = CACHE / "sentencepiece-16384.model"
 JOINED = "one concatenated string"
 STRATEGIES = ["one by one", "batches, one thread", "batches", "threads", "processes", JOINED]
-VERSIONS = {"tokenizers": TOKENIZERS, "sentencepiece": SENTENCEPIECE, "gigatoken": PIPELINES[YARDSTICK].version}
+VERSIONS = {
+    "tokenizers": pipelines.TOKENIZERS,
+    "sentencepiece": pipelines.SENTENCEPIECE,
+    "gigatoken": PIPELINES[YARDSTICK].version,
+}
 
 
 def run_once(entry: Entry, corpus: str, cap: float) -> None:
     out, answer, source = SCRATCH / "strategy", SCRATCH / "strategy.json", RECORDED[corpus].jsonl
     shutil.rmtree(out, ignore_errors=True)
     if entry.ours:
-        command = prepare_command(PIPELINES[OURS], [source], out=out)
+        command = pipelines.prepare_command(PIPELINES[OURS], [source], out=out)
     else:
         model = MODEL if entry.tool == "sentencepiece" else TOKENIZER
         asked = {"library": entry.tool, "strategy": entry.how, "input": source, "model": model, "workers": WORKERS}
@@ -54,7 +44,7 @@ def run_once(entry: Entry, corpus: str, cap: float) -> None:
     if entry.run(what, command, threads=WORKERS, cap=cap, tree=True, answer=None if entry.ours else answer):
         if entry.ours:
             entry.told[-1] = {"seconds": entry.runs[-1].seconds}
-            entry.facts["digest"] = entry.facts.get("digest") or produced(PIPELINES[OURS], out)
+            entry.facts["digest"] = entry.facts.get("digest") or pipelines.produced(PIPELINES[OURS], out)
         else:
             entry.facts["digest"] = {name: value for name, value in entry.told[-1].items() if name != "seconds"}
     shutil.rmtree(out, ignore_errors=True)
@@ -87,7 +77,7 @@ def keep(session: Session, entry: Entry, corpus: str) -> dict:
         workers=WORKERS,
         memory_measured="sum of all processes, sampled",
         library=entry.tool,
-        version=VERSIONS.get(entry.tool) or version(PIPELINES[OURS]),
+        version=VERSIONS.get(entry.tool) or pipelines.version(PIPELINES[OURS]),
         strategy=entry.how,
         inside_seconds=[told["seconds"] for told in entry.told],
     )
@@ -131,13 +121,13 @@ def main() -> None:
         protocol.write_page("strategies", render, args.results)
         return
     corpus = "python-5mb" if args.quick else "python-20mb"
-    if install([YARDSTICK]):
+    if pipelines.install([YARDSTICK]):
         raise SystemExit("the libraries could not be installed")
-    make_inputs(["python-5mb", corpus])
+    pipelines.make_inputs(["python-5mb", corpus])
     if not MODEL.exists():
         source = RECORDED["python-5mb"].jsonl
         protocol.call(worker(PYTHON, SCRIPT, "library", "train", SCRATCH / "answer.json", input=source, model=MODEL))
-    session, prepared = Session("strategies", args), reference(corpus)
+    session, prepared = Session("strategies", args), pipelines.reference(corpus)
     entries = [Entry(library, strategy) for library in VERSIONS for strategy in STRATEGIES]
     entries.append(Entry(OURS, "prepare, from the file to shards"))
     ask(

@@ -29,6 +29,16 @@ def bar(promise: str, values: Sequence[float | None], judge: Callable[..., tuple
     return Bar(promise) if None in values else Bar(promise, *judge(*values))
 
 
+def at_most(promise: str, ours: dict | None, other: dict | None, limit: float, label: str = "", digits: int = 2) -> Bar:
+    """Our time over that of another record."""
+
+    def judge(taken: float, theirs: float) -> tuple[str, bool]:
+        ratio = taken / theirs
+        return f"{taken:.2f} s, {label or other['tool']} {theirs:.2f} s: {ratio:.{digits}f}x", ratio <= limit
+
+    return bar(promise, [median(ours), median(other)], judge)
+
+
 def rewrite(path: Path, name: str, text: str) -> None:
     """Rewrite the part of the page between the markers `name`; the words around it are left alone."""
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
@@ -84,6 +94,15 @@ def median(record: dict | None, field: str = "seconds") -> float | None:
     return median_and_spread([run[field] for run in record["runs"]])[0]
 
 
+def measured(record: dict, ours: float | None) -> list[str]:
+    """Wall time, how many times ours it is, CPU time and peak memory; of one that did not finish, why."""
+    runs, taken = record["runs"], median(record)
+    if taken is None:
+        return [why_not(record), "", "", ""]
+    ratio = f"{taken / ours:.2f}" if ours else ""
+    return [spread_of(runs, "seconds"), ratio, spread_of(runs, "cpu_seconds"), spread_of(runs, "peak_bytes", 1e6)]
+
+
 def why_not(record: dict) -> str:
     if record.get("reason") or not record["runs"]:
         return record["reason"]
@@ -97,6 +116,10 @@ def why_not(record: dict) -> str:
 
 def of(group: Iterable[dict], tool: str) -> dict | None:
     return next((record for record in group if record["tool"] == tool), None)
+
+
+def fastest(group: Iterable[dict]) -> dict | None:
+    return min(filter(median, group), key=median, default=None)
 
 
 def fastest_first(group: Iterable[dict]) -> list[dict]:

@@ -78,7 +78,7 @@ def render(records: Sequence[dict]) -> str:
     return "".join([*parts, short_table(groups), scaling_table(groups)]) + "\n"
 
 
-def table(title: str, found: Column, cell: Callable[[dict | None, str], str], more: str = "") -> str:
+def table(title: str, found: Column, cell: Callable[[dict | None], str], more: str = "") -> str:
     """A row for each library, ours first, and a column for each group; `more` is the header of a last one, memory."""
     names = sorted({name: None for group in found.values() for name in group}, key=lambda name: name != OURS)
     records = [record for group in found.values() for record in group.values()]
@@ -87,12 +87,12 @@ def table(title: str, found: Column, cell: Callable[[dict | None, str], str], mo
     last = max(records, key=lambda record: record["session"])
     rows = []
     for tool in names:
-        mine = {column: group.get(tool) for column, group in found.items()}
-        cells = [cell(record, column) for column, record in mine.items()]
+        mine = [group.get(tool) for group in found.values()]
+        cells = [cell(record) for record in mine]
         if len(set(cells)) == 1:  # a reason that is the same everywhere stands in the first column alone
             cells = cells[:1] + [""] * (len(cells) - 1)
-        most = max((growth(record) for record in mine.values() if record), default=0) if more else 0
-        version = next(record["version"] for record in mine.values() if record)
+        most = max((growth(record) for record in mine if record), default=0) if more else 0
+        version = next(record["version"] for record in mine if record)
         name = f"**{tool}**" if tool == OURS else tool.removesuffix("-1.0rc")
         rows.append([f"{name} {version}", *cells, *([f"{most / 1e6:,.0f}" if most else ""] if more else [])])
     loads = [record["load"] for record in records]
@@ -108,7 +108,7 @@ def bulk_table(question: str, name: str, threads: int, groups: dict[Key, Group])
     order = [corpus for corpus in CORPORA if corpus in found] + sorted(set(found) - set(CORPORA))
     title = f"{name}, {threads} thread{'s' * (threads > 1)}: MB/s in a new process / cold (lowest-highest) / warm"
     columns = {corpus: found[corpus] for corpus in order}
-    return table(title, columns, lambda record, _: bulk_cell(record), "MB beyond text, tokenizer and ids")
+    return table(title, columns, bulk_cell, "MB beyond text, tokenizer and ids")
 
 
 def bulk_cell(record: dict | None) -> str:
@@ -125,15 +125,15 @@ def bulk_cell(record: dict | None) -> str:
 def short_table(groups: dict[Key, Group]) -> str:
     """A column for each vocabulary: microseconds of one call each."""
     found = {key[1]: group for key, group in groups.items() if key[0] == "short"}
-
-    def cell(record: dict | None, _: str) -> str:
-        encode, decode = figures(record, "encode"), figures(record, "decode")
-        if record is None or record["reason"] or not encode:
-            return why_not(record) if record else ""
-        return f"{tables.spread(encode, digits=2)} / {median_and_spread(decode)[0]:.2f}"
-
     columns = {name: found[name] for name in VOCABULARIES if name in found}
-    return table("One string of 50 characters: microseconds of encode (lowest-highest) / decode", columns, cell)
+    return table("One string of 50 characters: microseconds of encode (lowest-highest) / decode", columns, short_cell)
+
+
+def short_cell(record: dict | None) -> str:
+    encode, decode = figures(record, "encode"), figures(record, "decode")
+    if record is None or record["reason"] or not encode:
+        return why_not(record) if record else ""
+    return f"{tables.spread(encode, digits=2)} / {median_and_spread(decode)[0]:.2f}"
 
 
 def scaling_table(groups: dict[Key, Group]) -> str:
@@ -141,7 +141,7 @@ def scaling_table(groups: dict[Key, Group]) -> str:
     found = {key[3]: group for key, group in groups.items() if key[0] == "scaling"}
     alone = found[min(found)] if found else {}
 
-    def cell(record: dict | None, _: str) -> str:
+    def cell(record: dict | None) -> str:
         middle, one = speed(record), speed(alone.get(record["tool"])) if record else None
         times = f", {middle / one:.1f}x" if middle and one and not record["reason"] else ""
         return bulk_cell(record) + times

@@ -17,15 +17,15 @@ import json
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import protocol
 import tables
 from corpus import RECORDED
-from measure import median_and_spread
-from protocol import CACHE, PIECEMILL, Entry, Session, ask, call, choose, worker
-from tables import OURS, Bar, bar, median, of, spread_of, titled
+from protocol import CACHE, PIECEMILL, Entry, Session, call, choose, worker
+from tables import OURS, Bar, bar, median, of
 
 SCRATCH = CACHE / "runs"
 VENVS = CACHE / "venvs-train"
@@ -93,14 +93,14 @@ def compile_quickbpe() -> str:
 class Question:
     """What every tool is asked."""
 
-    name: str
+    question: str
     corpus: str
     split: str
     vocab: int
     threads: int
 
     def __str__(self) -> str:
-        return f"{self.name} {self.corpus} split={self.split} vocab={self.vocab:,} threads={self.threads}"
+        return f"{self.question} {self.corpus} split={self.split} vocab={self.vocab:,} threads={self.threads}"
 
 
 def questions(only: Sequence[str], sizes: Sequence[int]) -> list[Question]:
@@ -120,7 +120,7 @@ def questions(only: Sequence[str], sizes: Sequence[int]) -> list[Question]:
     return asked
 
 
-def run_once(question: Question, entry: Entry, cap: float) -> None:
+def run_once(question: Question, cap: float, entry: Entry) -> None:
     out, made = SCRATCH / entry.tool, RECORDED[question.corpus]
     shutil.rmtree(out, ignore_errors=True)
     corpus = made.folder if made.folder.exists() else made.jsonl
@@ -176,44 +176,23 @@ def difference(found: list[list[str]], wanted: list[list[str]]) -> str:
     return f"first difference at merge {first + 1:,}; {shared:,} of {len(wanted):,} tokens shared"
 
 
-class Pace:
-    """Who is not asked: without a split, time never grew slower than the text."""
-
-    def __init__(self, cap: float) -> None:
-        self.cap = cap
-        self._last: dict[tuple[str, str], tuple[float, str, str]] = {}
-
-    def too_slow(self, question: Question, tool: str) -> str:
-        """The reason: it was stopped at a smaller cut, or would be over the cap at the pace of one."""
-        seconds, corpus, stopped = self._last.get((question.name, tool), (0, question.corpus, ""))
-        times = RECORDED[question.corpus].bytes / RECORDED[corpus].bytes
-        if not stopped and tool != OURS and question.name == "none" and times > 1 and seconds * times >= self.cap:
-            return f"not run: {seconds:,.0f} s for {corpus}, so over {self.cap:,.0f} s here at the same pace"
-        return stopped
-
-    def learn(self, question: Question, entry: Entry) -> None:
-        if entry.runs:
-            seconds, outcome = median_and_spread([run.seconds for run in entry.runs])[0], entry.runs[-1].outcome
-            stopped = f"not run: {outcome} at {question.corpus}" if outcome.startswith("over") else ""
-            self._last[question.name, entry.tool] = (seconds, question.corpus, stopped)
+def too_slow(question: Question, tool: str, last: dict, cap: float) -> str:
+    """Why a tool is not asked: without a split, time never grew slower than the text, so this would be over the cap."""
+    seconds, corpus = last.get((question.question, tool), (0, question.corpus))
+    times = RECORDED[question.corpus].bytes / RECORDED[corpus].bytes
+    if tool == OURS or question.question != "none" or times <= 1 or seconds * times < cap:
+        return ""
+    return f"not run: {seconds:,.0f} s for {corpus}, so over {cap:,.0f} s here at the same pace"
 
 
-def keep(session: Session, question: Question, entry: Entry) -> None:
+def facts(question: Question, entry: Entry) -> dict:
     learned = entry.facts.get("merges", [])
     entry.facts = {
         "merges": len(learned),
         "merges_sha256": hashlib.sha256(json.dumps(learned).encode()).hexdigest() if learned else "",
     }
-    session.keep(
-        entry,
-        question=question.name,
-        corpus=question.corpus,
-        input=RECORDED[question.corpus].sha256,
-        split=question.split,
-        vocab=question.vocab,
-        threads=question.threads,
-        version=TOOLS[entry.tool].version or protocol.installed_version(),
-    )
+    version = TOOLS[entry.tool].version or protocol.installed_version()
+    return asdict(question) | {"input": RECORDED[question.corpus].sha256, "version": version}
 
 
 # Tables
@@ -233,18 +212,11 @@ def render(records: Sequence[dict]) -> str:
 def table(group: Sequence[dict]) -> str:
     """One question: median (lowest-highest) of each tool, and how many times our time it took."""
     ours = of(group, OURS)
-    first = ours or group[0]
-    rows = []
+    first, rows = ours or group[0], []
     for record in group:
-        runs, taken, name = record["runs"], median(record), titled(record)
-        if record["session"] != first["session"]:
-            name += f" (session of {moment(record)})"
-        cells = [tables.why_not(record) if taken is None else "", "", "", ""]
-        if taken is not None:
-            ratio = f"{taken / median(ours):.2f}" if median(ours) else ""
-            cells = [spread_of(runs, "seconds"), ratio, spread_of(runs, "cpu_seconds")]
-            cells += [spread_of(runs, "peak_bytes", 1e6)]
-        rows.append([name, *cells, str(len(runs)), record["agreement"]])
+        other = f" (session of {moment(record)})" if record["session"] != first["session"] else ""
+        cells = [f"{tables.titled(record)}{other}", *tables.measured(record, median(ours))]
+        rows.append([*cells, str(len(record["runs"])), record["agreement"]])
     return (
         f"\n## {first['question']}: {first['corpus']}, split `{first['split']}`, vocabulary {first['vocab']:,}, "
         f"{first['threads']} {'thread' if first['threads'] == 1 else 'threads'}\n\n"
@@ -264,34 +236,23 @@ def bars(groups: dict[tuple, list[dict]]) -> list[Bar]:
         for key in (("words", "python-127mb"), ("none", "python-127mb"), ("none", "python-20mb"),
                     ("functions", "functions-127mb"))
     )  # fmt: skip
-    ours, theirs = of(words, OURS), of(words, HF)
+    ours, theirs, at_most = of(words, OURS), of(words, HF), partial(tables.at_most, digits=3)
+    fastest, other = (tables.fastest(line for line in group if line["tool"] != OURS) for group in (words, functions))
     merges = [ours and median(ours) and ours["merges"], theirs and median(theirs) and theirs["merges"]]
     return [
-        _at_most("words 127 MB: at most 0.5x the time of the fastest peer", ours, _fastest(words), 0.5),
-        _at_most("words 127 MB: at most 1/12 of the time of HF tokenizers", ours, theirs, 1 / 12),
+        at_most("words 127 MB: at most 0.5x the time of the fastest peer", ours, fastest, 0.5),
+        at_most("words 127 MB: at most 1/12 of the time of HF tokenizers", ours, theirs, 1 / 12),
         _under("words 127 MB: peak memory at most 400 MB", ours, "peak_bytes", 400e6, 1e6, "MB"),
         bar("words 127 MB: merges equal to HF tokenizers'", merges,
             lambda count, _: (f"{count:,} merges", ours["merges_sha256"] == theirs["merges_sha256"])),
         _under("no split 127 MB, whole files: at most 15 s", of(whole, OURS), "seconds", 15, 1, "s"),
         _under("no split 127 MB, whole files: peak memory at most 1.5 GB",
                of(whole, OURS), "peak_bytes", 1.5e9, 1e6, "MB"),
-        _at_most("no split 127 MB, functions: at least 5x faster than the fastest peer",
-                 of(functions, OURS), _fastest(functions), 1 / 5),
-        _at_most("no split, 20 to 127 MB (6.35x): time grows at most 9x",
-                 of(whole, OURS), of(smaller, OURS), 9, "20 MB"),
+        at_most("no split 127 MB, functions: at least 5x faster than the fastest peer",
+                of(functions, OURS), other, 1 / 5),
+        at_most("no split, 20 to 127 MB (6.35x): time grows at most 9x",
+                of(whole, OURS), of(smaller, OURS), 9, "20 MB"),
     ]  # fmt: skip
-
-
-def _fastest(group: Sequence[dict]) -> dict | None:
-    return min((line for line in group if line["tool"] != OURS and median(line)), key=median, default=None)
-
-
-def _at_most(promise: str, ours: dict | None, other: dict | None, ratio: float, label: str = "") -> Bar:
-    def judge(taken: float, theirs: float) -> tuple[str, bool]:
-        found = taken / theirs
-        return f"{taken:.2f} s, {label or other['tool']} {theirs:.2f} s: {found:.3f}x", found <= ratio
-
-    return bar(promise, [median(ours), median(other)], judge)
 
 
 def _under(promise: str, ours: dict | None, field: str, limit: float, unit: float, name: str) -> Bar:
@@ -316,24 +277,16 @@ def main() -> None:
     failed = {name: install(name) for name in dict.fromkeys([HF, *chosen])}
     protocol.make_corpora(question.corpus for question in asked)
     SCRATCH.mkdir(parents=True, exist_ok=True)
-    session, pace = Session("train", args), Pace(args.cap)
+    session, last = Session("train", args), {}
     for question in asked:
         entries = [Entry(name, reason=failed.get(name, "")) for name in [OURS, *chosen]]
         for entry in entries:
             able = question.split in TOOLS[entry.tool].splits
-            entry.reason = entry.reason or (pace.too_slow(question, entry.tool) if able else "cannot be asked")
-        ask(
-            entries,
-            lambda entry, asked=question: run_once(asked, entry, args.cap),
-            repeats=1 if args.quick else args.repeats,
-            compare=lambda asked=question, of=entries: compare(asked, of),
-        )
-        print(f"\n{question}")
-        for entry in protocol.fastest_first(entries):
-            print(entry.in_words(), flush=True)
-        for entry in entries:
-            pace.learn(question, entry)
-            keep(session, question, entry)
+            slow = too_slow(question, entry.tool, last, args.cap) if able else "cannot be asked"
+            entry.reason = entry.reason or slow
+        once, about = partial(run_once, question, args.cap), partial(facts, question)
+        session.ask(question, entries, once, about, partial(compare, question, entries))
+        last |= {(question.question, one.tool): (one.runs[0].seconds, question.corpus) for one in entries if one.runs}
     session.finish(render)
 
 

@@ -278,7 +278,7 @@ def test_a_repetition_has_other_words_and_every_document_differs():
 
 def test_documents_that_are_the_same_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "CACHE", tmp_path)
-    made = corpus.write_mixed("mixed-1mb", ["one", "zwei é\r\n"])
+    made = corpus.write("mixed-1mb", [("", "one"), ("", "zwei é\r\n")])
     assert (made.documents, made.bytes) == (2, 12)
     assert (
         list(corpus.texts(made.jsonl))
@@ -286,7 +286,7 @@ def test_documents_that_are_the_same_are_refused(tmp_path, monkeypatch):
         == ["one", "zwei é\r\n"]
     )
     with pytest.raises(SystemExit, match="1 documents are the same"):
-        corpus.write_mixed("mixed-1mb", ["one", "one"])
+        corpus.write("mixed-1mb", [("", "one"), ("", "one")])
 
 
 def test_shares_cover_every_document_once_and_in_order(tmp_path):
@@ -421,7 +421,7 @@ def test_the_bars_of_preparing_2_gb():
 
 def test_each_question_asks_its_own_pipelines():
     asked = prepare.questions(["127mb", "2gb", "dedup", "ray"], quick=False)
-    names = {(one.name, one.format, one.memory): prepare.pipelines(one, ["datasets"]) for one in asked}
+    names = {(one.question, one.format, one.memory): prepare.asked_of(one, ["datasets"]) for one in asked}
     assert names.pop(("127mb", "jsonl", "2GiB")) == ["piecemill", "piecemill-before", "gigatoken", "datasets"]
     assert names.pop(("dedup", "jsonl", "2GiB")) == ["piecemill", "piecemill+dedup"]
     assert len(names.pop(("ray", "jsonl", "2GiB"))) == 4
@@ -430,7 +430,7 @@ def test_each_question_asks_its_own_pipelines():
         for kind in ("jsonl", "parquet", "jsonl.zst")
         for memory in ("2GiB", "1GiB")
     }
-    assert {one.input.name for one in asked if one.name == "2gb"} == {
+    assert {one.input.name for one in asked if one.question == "2gb"} == {
         "mixed-2000mb.jsonl",
         "mixed-2000mb.parquet",
         "mixed-2000mb.jsonl.zst",
@@ -498,7 +498,7 @@ def test_both_libraries_of_the_pipelines_give_the_ids_and_the_end(tmp_path):
 
 def test_the_compressed_corpus_is_one_frame_of_the_same_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "CACHE", tmp_path)
-    made = corpus.write("some", [("a", "one"), ("b", "zwei é")], as_files=False)
+    made = corpus.write("some", [("a", "one"), ("b", "zwei é")])
     corpus.compress(made)
     assert zstandard.ZstdDecompressor().decompress(made.zst.read_bytes()) == made.jsonl.read_bytes()
 
