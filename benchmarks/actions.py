@@ -17,51 +17,29 @@ after some histories were compared with the definition, and prints how fast.
 """
 
 import argparse
-import gzip
 import hashlib
-import importlib
 import json
 import statistics
 import sys
-import tempfile
-import threading
-import time
-import types
-from collections.abc import Callable, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 import protocol
 import tables
 from measure import median_and_spread
-from piecemill._core import LearnedActions, Progress, train_actions
-from piecemill.actions import ActionTokenizer, ActionVocabulary, Histories, Items
-from piecemill.actions.batches import action_batches
-from piecemill.actions.shards import write_action_shards
-from piecemill.actions.training import MERGE_COST, initial_tokens, moment, rows_of
-from piecemill.reference import segments
-from progress import thinned
+from piecemill.actions.training import MERGE_COST
 from protocol import CACHE, HERE, OURS, Entry, Session, call, choose
 from tables import Bar, bar, spread_of
 
 SCRATCH = CACHE / "actions"
 TRACES = HERE.parent / "tests" / "recorded_actions.json"
-MODES = {"exact": ("published", "exact"), "current": ("current", "exact"), "float64": ("published", "float64")}
 DATA = ["beauty", "sports", "cds_hgn", "cds_like"]
 QUESTIONS = ["exact", "current", "float64", "spr"]
 VOCAB = 40_000
 FIRST = 932
 "Merges for which there is a published figure."
-PARTS = (0.01, 0.1, 0.25, 0.5, 1.0)
-"Of all merges: where merges a second are told."
 LEAST_TRACED = 5.0
 "Seconds: in a shorter run nobody can be wrong about the time left."
-RUNS = 5
-"Inside a process, of what is timed there."
-HISTORY, BATCH, BATCHES = 20, 256, 300
 PUBLISHED = {
     "beauty": "29 s to build, 345 s for the first 932 merges; 1.4 GB",
     "cds_like": "92 s to build, 26 s for the first merge, 267 s for ten; 5.8 GB",
@@ -71,186 +49,15 @@ PUBLISHED_SECONDS = 345.0
 "Of the first 932 merges of Beauty, without what comes before them."
 
 
-class Corpus:
-    """Sequences without their last two items, and the features of the items, as the core takes them."""
-
-    def __init__(self, features: dict[str, list[int]], sequences: list[list[str]]) -> None:
-        self.features, self.sequences = features, sequences
-        self.items, self.histories = Items.of(features), Histories.of(sequences)
-        initial = initial_tokens(self.items.codes)
-        self.n_init = len(initial) + 1
-        self.vocabulary = ActionVocabulary(
-            self.items.codes.shape[1], initial, np.empty((0, 2)), [0] * self.n_init, self.items.columns
-        )
-        self.table = self.vocabulary.initial_ids(self.items.codes)
-        self.rows, self.ends = rows_of(self.histories, self.items), self.histories.ends.astype(np.uint64)
-
-    @classmethod
-    def load(cls, data: Path, name: str) -> "Corpus":
-        features, sequences = files(data, name)
-        with gzip.open(features) as file:
-            table = json.load(file)
-        with gzip.open(sequences, "rt") as file:
-            rows = [line.split()[1:] for line in file]
-        return cls(table, [row[:-2] for row in rows if len(row) > 2])
-
-    def train(self, mode: str, vocab_size: int, progress: Progress) -> LearnedActions:
-        plan = (self.n_init, vocab_size, *MODES[mode], 0.0, 2)
-        return train_actions(self.table, self.rows, self.ends, *plan, progress)
-
-    def tokenizer(self) -> ActionTokenizer:
-        """With the exact vocabulary."""
-        learned, empty = self.train("exact", VOCAB, Progress()), self.vocabulary
-        weights = [0] * self.n_init + [weight / (learned.denominator or 1) for weight in learned.weights]
-        vocabulary = ActionVocabulary(empty.n_categories, empty.initial, learned.merges, weights, self.items.columns)
-        return ActionTokenizer(vocabulary, self.items)
-
-
-def files(data: Path, name: str) -> tuple[Path, Path]:
-    return data / f"{name}.feat.json.gz", data / f"{name}.seq.txt.gz"
-
-
-# One run, in a process of its own
-
-
-def learn(data: Path, name: str, mode: str) -> dict:
-    """Trains, watches, and tells what was seen."""
-    began = time.perf_counter()
-    corpus = Corpus.load(data, name)
-    loaded = time.perf_counter() - began
-    progress, learned = Progress(), []
-    work = threading.Thread(target=lambda: learned.append(corpus.train(mode, VOCAB, progress)))
-    began = time.perf_counter()
-    work.start()
-    trace, ended = [], False
-    while not ended:
-        work.join(0.002)
-        ended = not work.is_alive()  # asked before the last look, so that it sees all
-        trace.append(moment(time.perf_counter() - began, progress))
-    (result,) = learned
-    merges = result.merges.tolist()
-
-    def seconds_at(count: float) -> float:
-        return round(next(seen.seconds for seen in trace if seen.merges >= count), 4)
-
-    return {
-        "load_seconds": round(loaded, 4),
-        "train_seconds": round(trace[-1].seconds, 4),
-        "first_seconds": seconds_at(FIRST),
-        "milestones": [[int(part * len(merges)), seconds_at(part * len(merges))] for part in PARTS],
-        "merges": len(merges),
-        "merges_sha256": hashlib.sha256(json.dumps(merges).encode()).hexdigest(),
-        "stats": result.stats,
-        "trace": [[round(value, 4) for value in seen] for seen in thinned(trace)],
-    }
-
-
-def timed(call: Callable[[int], object]) -> dict[str, list[float]]:
-    """Wall and processor seconds of every run; the number of the run is the epoch."""
-    seconds, cpu = [], []
-    for epoch in range(RUNS):
-        began, spent = time.perf_counter(), time.process_time()
-        call(epoch)
-        cpu.append(round(time.process_time() - spent, 4))
-        seconds.append(round(time.perf_counter() - began, 4))
-    return {"seconds": seconds, "cpu_seconds": cpu}
-
-
-def segment(data: Path, name: str) -> dict:
-    """Random segmentations on one thread, with the exact vocabulary; every run is another epoch."""
-    corpus = Corpus.load(data, name)
-    tokenizer = corpus.tokenizer()
-    rows, ends = corpus.rows.astype(np.int64), corpus.ends.astype(np.int64)
-    tokenizer.encode_batch(rows[: ends[:100][-1]], ends[:100], seed=1, threads=1)
-    runs = timed(lambda epoch: tokenizer.encode_batch(rows, ends, seed=1, epoch=epoch, threads=1))
-    return {"items": len(rows), **runs}
-
-
-def published(data: Path, name: str, folder: Path, merges: int) -> dict:
-    """The first merges of the published implementation; an error if ours are not the same."""
-    corpus, core = Corpus.load(data, name), published_core(folder)
-    began = time.perf_counter()
-    theirs = core.ActionPieceCore(state2feat=corpus.features)
-    theirs.train(corpus.sequences, corpus.n_init + merges)
-    seconds = time.perf_counter() - began
-    found = [[a, b] for _, a, b in theirs.vocab[corpus.n_init :]]
-    ours = corpus.train("float64", corpus.n_init + merges, Progress())
-    if found != ours.merges.tolist() or theirs.priority[corpus.n_init :] != ours.weights:
-        raise SystemExit(f"{name}: our first {merges} merges are not the published ones; no time is reported")
-    return {"merges": merges, "seconds": round(seconds, 4)}
-
-
-def published_core(folder: Path) -> Any:
-    """Its module of training alone: the packages around it import what training does not need, and each other."""
-    if not (folder / "genrec" / "models" / "ActionPiece" / "core.py").is_file():
-        raise SystemExit(f"--published {folder}: no genrec/models/ActionPiece/core.py in it; name a checkout")
-    for name in ("genrec", "genrec.models", "genrec.models.ActionPiece"):
-        package = types.ModuleType(name)
-        package.__path__ = [str(folder.joinpath(*name.split(".")))]
-        sys.modules[name] = package
-    return importlib.import_module("genrec.models.ActionPiece.core")
-
-
-def show_batches(data: Path, name: str) -> None:
-    """How fast histories become tokens, and examples batches: a JSON line per measurement, with all runs."""
-    corpus = Corpus.load(data, name)
-    tokenizer, ends = corpus.tokenizer(), corpus.ends.astype(np.int64)
-    rows, vocabulary = corpus.rows.astype(np.int64), tokenizer.vocabulary
-    rules, some = segments.rules(vocabulary.merges.tolist(), vocabulary.n_init_feats), ends[:200]
-    ids, cut = tokenizer.encode_batch(rows[: some[-1]], some, seed=1)
-    sequences = np.split(tokenizer.table[rows[: some[-1]]], some[:-1])
-    for row, (sequence, got) in enumerate(zip(sequences, np.split(ids, cut[:-1]), strict=True)):
-        if got.tolist() != segments.spr(sequence.tolist(), rules, 1, 0, row):
-            raise SystemExit(f"history {row}: tokens differ from the definition; no time is reported")
-
-    def say(what: str, threads: int, count: int, runs: dict[str, list[float]]) -> None:
-        rates = {f"per_second_{key}": round(count / statistics.median(value)) for key, value in runs.items()}
-        print(json.dumps({"name": what, "threads": threads, **rates, "count": count, **runs}), flush=True)
-
-    for threads in (1, 2):
-        how = {"threads": threads}
-        for what, seed in (("items, SPR", {"seed": 1}), ("items, by weight", {})):
-            say(
-                what,
-                threads,
-                len(rows),
-                timed(lambda _, seed=seed, how=how: tokenizer.encode_batch(rows, ends, **seed, **how)),
-            )
-    with tempfile.TemporaryDirectory() as folder:
-        shards = write_action_shards(corpus.histories, tokenizer, Path(folder) / "shards")
-        for threads in (0, 1, 2):
-            with action_batches(shards, batch_size=BATCH, history=HISTORY, threads=threads) as batches:
-                next(batches)  # threads started, labels made
-                runs = timed(lambda _, of=batches: [None for _ in islice(of, BATCHES)])
-            say(f"sequences in batches of {BATCH}", threads, BATCH * BATCHES, runs)
-
-
-# All runs
-
-
-def check_golden(golden: Path) -> int:
-    """Learns the golden vectors in every mode; a difference ends the benchmark. Gives how many were compared."""
-    asked = {"float64": "official", "exact": "official_int_rule", "current": "paper_int_rule"}
-    cases = [path for path in sorted(golden.glob("*.json")) if path.stem != "tiny_traces"]
-    for path in cases:
-        case = json.loads(path.read_text(encoding="utf-8"))
-        corpus = Corpus(case["state2feat"], case["corpus"])
-        for mode, key in asked.items():
-            learned = corpus.train(mode, case["target_vocab_size"], Progress())
-            if learned.merges.tolist() != case[key]["merges"]:
-                raise SystemExit(f"{path.name}, {mode}: not the golden merges; no time is reported")
-    return len(cases) * len(asked)
-
-
-def command(args: argparse.Namespace, name: str, question: str) -> list[str]:
-    more = ["--published", str(args.published), "--published-merges", str(args.published_merges)]
-    one = ["--one", name, question, str(SCRATCH / "told.json")]
-    return [sys.executable, __file__, "--data", str(args.data), *(more if args.published else []), *one]
+def command(verb: str, **options: object) -> list[str]:
+    return protocol.worker(sys.executable, "action_peers.py", "actions", verb, SCRATCH / "told.json", **options)
 
 
 def ask(args: argparse.Namespace, name: str, question: str, session: Session) -> tuple[dict, list[dict]]:
     """The record of one question and what the runs told."""
-    entry, threads, run = Entry(OURS), 1 if question == "spr" else 2, command(args, name, question)
+    entry, threads, verb = Entry(OURS), *((1, "segment") if question == "spr" else (2, "learn"))
+    run = command(verb, data=args.data, name=name, mode=question, vocab=VOCAB, first=FIRST)
+    files = [args.data / f"{name}.{kind}.gz" for kind in ("feat.json", "seq.txt")]
     protocol.ask(
         [entry],
         lambda entry: entry.run(f"actions {name} {question}", run, threads=threads, cap=args.cap, answer=Path(run[-1])),
@@ -262,7 +69,7 @@ def ask(args: argparse.Namespace, name: str, question: str, session: Session) ->
         entry,
         question=question,
         corpus=name,
-        input=hashlib.sha256(b"".join(path.read_bytes() for path in files(args.data, name))).hexdigest(),
+        input=hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest(),
         vocab=VOCAB,
         threads=threads,
         version=protocol.installed_version(),
@@ -386,26 +193,22 @@ def main() -> None:
     flags.add_argument("--published-merges", type=int, default=10, help="merges to ask it for (default: 10)")
     flags.add_argument("--batches", action="store_true", help="only: how fast batches of examples are made")
     flags.add_argument("--traces", action="store_true", help=f"write {TRACES.name}, for the test of the time left")
-    flags.add_argument("--one", nargs=3, metavar=("DATA", "MODE", "ANSWER"), help=argparse.SUPPRESS)
     args = flags.parse_args()
-    if args.one:
-        name, question, answer = args.one
-        if question == "published":
-            told = published(args.data, name, args.published.resolve(), args.published_merges)
-        else:
-            told = segment(args.data, name) if question == "spr" else learn(args.data, name, question)
-        Path(answer).write_text(json.dumps(told), encoding="utf-8")
-        return
     if args.table:
         protocol.write_page("actions", render, args.results)
         return
     names, questions = choose(args.only, DATA, "--only"), choose(args.modes, QUESTIONS, "--modes")
+    SCRATCH.mkdir(parents=True, exist_ok=True)
     if args.batches:
         for name in names:
-            show_batches(args.data, name)
+            for told in call(command("batches", data=args.data, name=name, vocab=VOCAB)):
+                wall, cpu = (told["count"] / statistics.median(told[name]) for name in ("seconds", "cpu_seconds"))
+                print(
+                    f"{told['what']}, {told['threads']} threads: {wall:,.0f} a second, {cpu:,.0f} of CPU time; {told}"
+                )
         return
-    print(f"golden  {check_golden(args.data.parent / 'golden')} lists of merges are as they should be", file=sys.stderr)
-    SCRATCH.mkdir(parents=True, exist_ok=True)
+    compared = call(command("golden", data=args.data.parent / "golden"))
+    print(f"golden  {compared} lists of merges are as they should be", file=sys.stderr)
     args.repeats = 1 if args.quick else args.repeats
     session = Session("actions", args, complete=set(names) == set(DATA) and set(questions) == set(QUESTIONS))
     traces = []
@@ -417,7 +220,8 @@ def main() -> None:
                 first = {key: told[0][key] for key in ("merges", "trace")}
                 traces.append({"run": f"{name}, {question}", "merge_cost": MERGE_COST, **first})
         if args.published:
-            told = call(command(args, name, "published"))
+            asked = {"data": args.data, "name": name, "published": args.published.resolve()}
+            told = call(command("published", **asked, merges=args.published_merges))
             print(
                 f"| {name} | published | first {told['merges']} merges: {told['seconds']:,.1f} s; ours are the same |"
             )

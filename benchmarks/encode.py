@@ -18,7 +18,6 @@ import hashlib
 import json
 import os
 import random
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -111,17 +110,6 @@ class Machine:
         places = {OURS: HERE.parent / "python", "tokenizers-1.0rc": self.carried / "site-candidate"}
         return str(places.get(name, self.carried / "site"))
 
-    def missing(self, names: Sequence[str]) -> dict[str, str]:
-        """The reason for each carried library that cannot be imported."""
-        failed = {}
-        for name in names:
-            module = (ENCODERS[name].package or name).removesuffix("-rs")
-            code = f"import sys; sys.path.insert(0, {self.site(name)!r}); import {module}"
-            found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-            if found.returncode:
-                failed[name] = found.stderr.strip().splitlines()[-1]
-        return failed
-
     def version(self, name: str) -> str:
         """What is pinned; of ours and of what the other machine has by itself what is installed."""
         if name != OURS and (self.carried is None or name in ("gigatoken", "tokenizers-1.0rc")):
@@ -130,7 +118,7 @@ class Machine:
 
     def command(self, question: "Question", name: str, out: Path, **changes: object) -> list[str]:
         """The process that is measured."""
-        short, scaling = question.name == "short", question.name == "scaling"
+        scaling, verb = question.name == "scaling", "short" if question.name == "short" else "bulk"
         asked: dict[str, object] = {
             "vocabulary": question.vocabulary.folder,
             "text": question.source,
@@ -142,7 +130,6 @@ class Machine:
             "site": self.site(name),
             **changes,
         }
-        verb = "short" if short else "bulk"
         return protocol.worker(self.python(name), "encode_peers.py", name, verb, out.with_suffix(".json"), **asked)
 
 
@@ -300,10 +287,8 @@ def main() -> None:
     names = [OURS, *peers]
     machine = Machine(args.carried and args.carried.resolve())
     SCRATCH.mkdir(parents=True, exist_ok=True)
-    missing: dict[str, str] = {}
-    if args.carried:
-        failed = machine.missing(names)
-    else:
+    missing, failed = {}, {}
+    if not args.carried:
         failed = install([*names, *{question.vocabulary.home for question in asked}])
         protocol.make_corpora(["english-40mb", *(one.corpus for one in asked if one.corpus in RECORDED)], "--flat")
         for name in dict.fromkeys(question.vocabulary.name for question in asked):

@@ -46,15 +46,13 @@ def main() -> None:
     parser.add_argument("--size", default="370m", help="of the model (default: 370m)")
     parser.add_argument("--window", type=int, default=2048, help="tokens in a row (default: 2048)")
     parser.add_argument("--batch-size", type=int, default=32, help="rows in a step (default: 32)")
-    parser.add_argument("--attention", default="auto,cudnn", help="kernels to try; the fastest is used (auto,cudnn)")
+    parser.add_argument("--attention", default="auto", help="kernels: auto or cudnn (default: auto)")
     parser.add_argument("--segment", type=int, default=12, help="steps in a segment (default: 12)")
     parser.add_argument("--rounds", type=int, default=7, help="segments of each kind (default: 7)")
     parser.add_argument("--device", default="cuda", help="default: cuda")
     parser.add_argument("--commit", default="", help="what is being measured, where there is no git")
     parser.add_argument("--run", type=Path, help="a run of `piecemill pretrain`, to be written as a record")
-    parser.add_argument(
-        "--take", type=Path, help="append the records of this folder to results.jsonl; rewrite the page"
-    )
+    parser.add_argument("--take", type=Path, help="append the records of this folder to the results; rewrite the page")
     parser.add_argument("--table", action="store_true", help="rewrite the page from results.jsonl")
     args = parser.parse_args()
     if args.take or args.table:
@@ -112,13 +110,13 @@ class Bench:
         model = build(shape, seed=0).to(self.device)
         optimizer = build_optimizer(model, weight_decay=0.1, fused=gpu)
         self.step = Step(model, optimizer, vocab_size=self.rows.vocab_size, compiled=gpu)
+        self.step.attention = args.attention
         self.parameters, self.flops = parameter_count(model), flops_per_token(model, args.window)
         self.device_name = torch.cuda.get_device_name(self.device) if gpu else "cpu"
         self.peak = peak_flops(self.device_name)
         self.tokens = args.window * args.batch_size
-        self.feed = batches(
-            self.rows, window=args.window, batch_size=args.batch_size, seed=1, epochs=None, device=args.device
-        )
+        rows = {"window": args.window, "batch_size": args.batch_size}
+        self.feed = batches(self.rows, **rows, seed=1, epochs=None, device=args.device)
         self.resident = {name: tensor.clone() for name, tensor in next(self.feed).items()}
 
     def segment(self, next_batch: Callable[[], dict], *, look: bool = False, steps: int | None = None) -> dict:
@@ -138,14 +136,8 @@ class Bench:
         (reading,) = readings.drain()
         if not all(map(math.isfinite, reading.losses)):
             raise SystemExit(f"losses are not numbers: {reading.losses}; no time is reported")
-        return {
-            "steps": steps,
-            "seconds": reading.seconds,
-            "waited": reading.waited,
-            "process_cpu": reading.process_cpu,
-            "main_cpu": reading.main_cpu,
-            "feeder_cpu": float(self.feed.stats.cpu) - cpu,
-        }
+        seen = {name: getattr(reading, name) for name in ("seconds", "waited", "process_cpu")}
+        return {"steps": steps, **seen, "feeder_cpu": float(self.feed.stats.cpu) - cpu}
 
     def naive(self) -> Callable[[], dict]:
         """Tokenize in the loop, as many scripts do."""
@@ -163,28 +155,10 @@ class Bench:
                     held.append(eos)
             flat = torch.tensor(held[: self.tokens + 1])
             del held[: self.tokens]
-            shape = (args.batch_size, args.window)
-            return {
-                "input_ids": flat[:-1].reshape(shape).to(self.device),
-                "labels": flat[1:].reshape(shape).to(self.device),
-            }
+            inputs, labels = (each.reshape(args.batch_size, args.window) for each in (flat[:-1], flat[1:]))
+            return {"input_ids": inputs.to(self.device), "labels": labels.to(self.device)}
 
         return next_batch
-
-    def choose_attention(self) -> dict[str, float]:
-        """Milliseconds of a step with each kernel; the fastest stays."""
-        found = {}
-        for name in self.args.attention.split(",") if self.device.type == "cuda" else ["auto"]:
-            self.step.attention = name
-            self.torch._dynamo.reset()  # what was compiled for one kernel would be kept for the other
-            self.segment(lambda: self.resident, steps=3)
-            found[name] = 1e3 * statistics.median(
-                per_step(self.segment(lambda: self.resident, steps=6)) for _ in range(3)
-            )
-            say(f"attention {name}: {found[name]:.2f} ms a step")
-        self.step.attention = min(found, key=lambda name: found[name])
-        self.torch._dynamo.reset()
-        return found
 
     def without_waiting(self, steps: int = 20) -> int:
         """Steps that ran with torch set to raise at each wait of the host for the GPU; 0 where there is none."""
@@ -203,7 +177,6 @@ class Bench:
 def feeding_record(args: argparse.Namespace) -> dict:
     bench = Bench(args)
     try:
-        attention = bench.choose_attention()
         ways = {"feeder": lambda: next(bench.feed), "resident": lambda: bench.resident}
         for way in ways.values():
             bench.segment(way, steps=5)
@@ -212,8 +185,8 @@ def feeding_record(args: argparse.Namespace) -> dict:
             # Turn about, so that a drift of clocks or heat hits both.
             for name in sorted(ways, reverse=number % 2 == 1):
                 segments[name].append(bench.segment(ways[name]))
-            last = {name: 1e3 * per_step(found[-1]) for name, found in segments.items() if found}
-            say(f"round {number + 1}: " + ", ".join(f"{name} {ms:.2f} ms" for name, ms in last.items()))
+            last = [f"{name} {1e3 * per_step(segments[name][-1]):.2f} ms" for name in ways]
+            print(f"round {number + 1}: {', '.join(last)}", file=sys.stderr, flush=True)
         quiet = bench.without_waiting()
         naive = bench.naive()
         bench.segment(naive, look=True, steps=2)
@@ -221,12 +194,11 @@ def feeding_record(args: argparse.Namespace) -> dict:
     finally:
         bench.feed.close()
     seconds = {name: statistics.median(map(per_step, found)) for name, found in segments.items()}
-    both = zip(segments["feeder"], segments["resident"], strict=True)
     share = {  # of the seconds of all segments of a way
         way: {name: sum(each[name] for each in found) / sum(each["seconds"] for each in found) for name in found[0]}
         for way, found in segments.items()
     }
-    fed, alone = share["feeder"], share["resident"]
+    fed, alone, peak = share["feeder"], share["resident"], bench.peak
     return header("feeding", args.commit, bench.device_name) | {
         "size": args.size,
         "parameters": bench.parameters,
@@ -234,22 +206,14 @@ def feeding_record(args: argparse.Namespace) -> dict:
         "input": bench.rows.identity,
         "window": args.window,
         "batch_size": args.batch_size,
-        "attention_ms": attention,
-        "attention": bench.step.attention,
+        "attention": args.attention,
         "step_ms": {name: 1e3 * value for name, value in seconds.items()},
         "ratio": seconds["feeder"] / seconds["resident"],
-        "ratio_by_round": [per_step(one) / per_step(other) for one, other in both],
         "waited_share": {way: found["waited"] for way, found in share.items()},
         "extra_cpu_cores": fed["process_cpu"] - alone["process_cpu"],
-        "extra_cpu_cores_of_the_loop": fed["main_cpu"] - alone["main_cpu"],
         "feeder_cpu_cores": fed["feeder_cpu"],
         "process_cpu_cores": {way: found["process_cpu"] for way, found in share.items()},
-        "flops_per_token": bench.flops,
-        "peak_flops": bench.peak,
-        "utilisation": {
-            name: None if bench.peak is None else bench.tokens * bench.flops / value / bench.peak
-            for name, value in seconds.items()
-        },
+        "utilisation": {name: peak and bench.tokens * bench.flops / value / peak for name, value in seconds.items()},
         "tokens_per_second": {name: bench.tokens / value for name, value in seconds.items()},
         "steps_that_never_waited": quiet,
         "segments": segments,
@@ -267,10 +231,6 @@ def texts(path: Path) -> Iterator[str]:
         with opened(path, "rb") as lines:
             for line in lines:
                 yield json.loads(line)["text"]
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 # A run of the command

@@ -4,12 +4,16 @@ import gzip
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
+sys.path.insert(0, str(BENCHMARKS / "peers"))
+
+import action_peers  # noqa: E402
 
 import actions as benchmark  # noqa: E402
 import tables  # noqa: E402
@@ -68,21 +72,20 @@ def record(corpus, question, seconds, peak=400e6, **changes):
     }
 
 
-def test_a_run_leaves_out_two_items_and_tells_what_it_saw(data, monkeypatch):
-    corpus = benchmark.Corpus.load(data, "beauty")
+def test_a_run_leaves_out_two_items_and_tells_what_it_saw(data):
+    corpus = action_peers.Corpus.load(data, "beauty")
     with gzip.open(data / "beauty.seq.txt.gz", "rt") as file:
         lines = [line.split()[1:] for line in file]
     assert corpus.sequences == [line[:-2] for line in lines if len(line) > 2]
-    monkeypatch.setattr(benchmark, "VOCAB", corpus.n_init + 40)
-    monkeypatch.setattr(benchmark, "FIRST", 7)
+    asked = {"data": data, "name": "beauty", "vocab": corpus.n_init + 40, "first": 7}
     told = {}
-    for mode in benchmark.MODES:
-        told[mode] = benchmark.learn(data, "beauty", mode)
+    for mode in action_peers.MODES:
+        told[mode] = action_peers.learn(SimpleNamespace(**asked, mode=mode))
         assert told[mode]["merges"] == 40
         assert 0 < told[mode]["first_seconds"] <= told[mode]["train_seconds"]
         assert [merges for merges, _ in told[mode]["milestones"]] == [0, 4, 10, 20, 40]
     assert told["exact"]["merges_sha256"] != told["current"]["merges_sha256"]
-    assert benchmark.segment(data, "beauty")["items"] == len(corpus.rows)
+    assert action_peers.segment(SimpleNamespace(**asked))["items"] == len(corpus.rows)
 
 
 def test_the_published_implementation_is_compared_before_it_is_timed(data, tmp_path, monkeypatch):
@@ -92,18 +95,19 @@ def test_the_published_implementation_is_compared_before_it_is_timed(data, tmp_p
     (at / "utils.py").write_text("LEARNED = None")
     (at / "core.py").write_text(FAKE)
     with pytest.raises(SystemExit, match="name a checkout"):
-        benchmark.published_core(data)
+        action_peers.published_core(data)
     before = set(sys.modules)
     try:
-        core = benchmark.published_core(tmp_path / "checkout")
-        corpus = benchmark.Corpus.load(data, "beauty")
-        progress = benchmark.Progress
+        core = action_peers.published_core(tmp_path / "checkout")
+        corpus = action_peers.Corpus.load(data, "beauty")
+        progress = action_peers.Progress
         monkeypatch.setattr(core, "LEARNED", lambda _, size: corpus.train("float64", size, progress()))
-        monkeypatch.setattr(benchmark, "published_core", lambda _: core)
-        assert benchmark.published(data, "beauty", tmp_path, 9)["merges"] == 9
+        monkeypatch.setattr(action_peers, "published_core", lambda _: core)
+        asked = SimpleNamespace(data=data, name="beauty", published=tmp_path, merges=9)
+        assert action_peers.published(asked)["merges"] == 9
         monkeypatch.setattr(core, "LEARNED", lambda _, size: corpus.train("current", size, progress()))
         with pytest.raises(SystemExit, match="are not the published ones; no time is reported"):
-            benchmark.published(data, "beauty", tmp_path, 9)
+            action_peers.published(asked)
     finally:
         for name in set(sys.modules) - before:
             if name.split(".")[0] == "genrec":

@@ -11,12 +11,14 @@ the top of a script may import more than the standard library and numpy.
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-PATHS = ("out", "corpus", "tokens", "tokenizer", "input", "vocabulary", "text")
+PATHS = ("out", "corpus", "tokens", "tokenizer", "input", "vocabulary", "text", "data", "published")
 
 
 class Cannot(Exception):
@@ -73,3 +75,24 @@ def digest_rows(batches: Iterable[Any], sample: int = 20) -> dict[str, Any]:
             if len(some) < sample:
                 some.append(row.tolist())
     return {"rows": len(found), "sha256": hashlib.sha256(b"".join(sorted(found))).hexdigest(), "some": some}
+
+
+def watched(work: Callable[[], Any], look: Callable[[float], Any]) -> tuple[list[Any], Any]:
+    """What is seen every two milliseconds while `work` goes on, and what it returns."""
+    done, trace, ended = [], [], False
+    thread = threading.Thread(target=lambda: done.append(work()))
+    began = time.perf_counter()
+    thread.start()
+    while not ended:
+        thread.join(0.002)
+        ended = not thread.is_alive()  # asked before the last look, so that it sees all
+        trace.append(look(time.perf_counter() - began))
+    return trace, done[0]
+
+
+def thinned(trace: list[Any], moments: int = 150) -> list[Any]:
+    """Even in time, as somebody who polls would see them."""
+    import numpy as np
+
+    chosen = np.searchsorted([seen.seconds for seen in trace], np.linspace(0, trace[-1].seconds, moments)).tolist()
+    return [trace[min(at, len(trace) - 1)] for at in sorted(set(chosen))]
