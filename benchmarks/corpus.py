@@ -32,7 +32,7 @@ import json
 import random
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -44,15 +44,15 @@ FLAT = CACHE / "flat"
 ROW_GROUP = 64_000_000
 Document = tuple[str, str]  # name, text
 
-Wanted = dict[str, list[str]]  # patterns of files, by package
+Wanted = dict[str, Sequence[str]]  # patterns of files, by package
 # Large, hand-written, permissively licensed, of several trades: web, algebra, tables, numerics, databases, networks,
 # graphs. Generated client libraries are left out: they repeat one page ten thousand times.
-PYTHON: Wanted = dict.fromkeys(["Django", "sympy", "pandas", "scipy", "SQLAlchemy", "Twisted", "networkx"], ["*.py"])
+PYTHON: Wanted = dict.fromkeys(["Django", "sympy", "pandas", "scipy", "SQLAlchemy", "Twisted", "networkx"], ("*.py",))
 # Of a .po file only the translations are kept: the English originals would repeat in each of 100 languages.
 MULTILINGUAL: Wanted = {
     "Django": ["*.po", "docs/*.txt"],
-    **dict.fromkeys(["horizon", "wagtail", "django-oscar", "Sphinx", "django-cms"], ["*.po"]),
-    **dict.fromkeys(["nova", "neutron", "spyder"], ["*.po"]),
+    **dict.fromkeys(["horizon", "wagtail", "django-oscar", "Sphinx", "django-cms"], ("*.po",)),
+    **dict.fromkeys(["nova", "neutron", "spyder"], ("*.po",)),
     "Faker": ["faker/providers/*.py"],
     "opencc": ["data/dictionary/*.txt", "test/benchmark/*.txt"],
 }

@@ -152,12 +152,9 @@ def facts(question: Question, entry: Entry) -> dict:
 # Tables
 
 
-def latest(records: Sequence[dict], session: str | None = None) -> dict[tuple, list[dict]]:
-    """Of each question the records of the last complete session, or of `session`, fastest first."""
-    mine = tables.complete(records, "prepare")
-    if session is not None:
-        mine = [line for line in records if line.get("benchmark") == "prepare" and line["session"] == session]
-    groups = tables.grouped(mine, "question", "corpus", "format", "memory")
+def latest(records: Sequence[dict]) -> dict[tuple, list[dict]]:
+    """Of each question the records of the last complete session, fastest first."""
+    groups = tables.grouped(tables.complete(records, "prepare"), "question", "corpus", "format", "memory")
     return {key: tables.fastest_first(tables.last_session(group)) for key, group in groups.items()}
 
 
@@ -275,7 +272,7 @@ def main() -> None:
         for entry in entries:
             entry.facts = {"digest": {}, "output_bytes": 0, "inside_seconds": []}
         session.ask(question, entries, partial(run_once, question, args.cap), partial(facts, question))
-    protocol.show_bars(bars(latest(session.records(), session.facts["session"])))
+    protocol.show_bars(bars(latest([line | {"complete": True} for line in session.records()])))
     session.finish(render)
 
 

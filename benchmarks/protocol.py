@@ -193,7 +193,7 @@ def parser(
 ) -> argparse.ArgumentParser:
     """The flags that all have; `--only` and `--peers` where there is something to choose from."""
     made = argparse.ArgumentParser(description=(about or "").partition("\n")[0])
-    made.set_defaults(only=",".join(kinds), peers=",".join(peers), full_cap=cap)
+    made.set_defaults(only=",".join(kinds), peers=",".join(peers), usual=(cap, results))
     made.add_argument("--quick", action="store_true", help="small inputs, one run each, no table")
     if kinds:
         made.add_argument("--only", help=f"questions, separated by commas, of {','.join(kinds)}")
@@ -219,7 +219,7 @@ class Session:
 
     def __init__(self, benchmark: str, args: argparse.Namespace, *, complete: bool = True) -> None:
         describe = ["git", "describe", "--always", "--dirty"]
-        partly = args.quick or args.repeats or args.cap != args.full_cap
+        partly = args.quick or args.repeats or (args.cap, args.results) != args.usual
         self.results, self.repeats = args.results, 1 if args.quick else args.repeats
         self.facts = {
             "benchmark": benchmark,

@@ -88,9 +88,12 @@ def test_a_command_that_is_not_there_is_an_error_and_not_a_run(tmp_path, capfd):
 
 def test_records_are_appended_and_read_back(tmp_path):
     path = tmp_path / "results.jsonl"
-    session = protocol.Session("some", protocol.parser("").parse_args(["--results", str(path)]))
+    flags = protocol.parser("", results=path)
+    session = protocol.Session("some", flags.parse_args([]))
     kept = [session.keep(protocol.Entry("é", runs=[measure.Run(1.0, 2.0, 3, "ok")]), corpus=name) for name in "ab"]
     assert protocol.read(path) == session.records() == kept
+    for partly in (["--quick"], ["--repeats", "9"], ["--cap", "1"], ["--results", "x"]):
+        assert not protocol.Session("some", flags.parse_args(partly)).facts["complete"]
     assert (kept[0]["complete"], kept[0]["runs"][0]["peak_bytes"], kept[1]["corpus"]) == (True, 3, "b")
 
 
