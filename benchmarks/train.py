@@ -16,10 +16,10 @@ import hashlib
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 
 import protocol
 import tables
@@ -46,8 +46,8 @@ class Tool:
     "Installed first, for tools that build from source with what is there."
 
     @property
-    def python(self) -> Path:
-        return VENVS / self.name / "bin" / "python"
+    def python(self) -> str:
+        return sys.executable if self.name == OURS else str(VENVS / self.name / "bin" / "python")
 
 
 TOOLS = {
@@ -131,7 +131,6 @@ def run_once(question: Question, cap: float, entry: Entry) -> None:
         command = [PIECEMILL, "train", str(corpus), "--out", str(out), "--split", question.split, "--quiet"]
         command += ["--vocab-size", str(question.vocab), "--threads", str(question.threads)]
         command += ["--hidden", "--no-gitignore", "--no-special-tokens"]
-        python = TOOLS[HF].python
     else:
         command = worker(python, "train_peers.py", entry.tool, "train", answer, corpus=corpus, out=out, **asked)
     ended = entry.run(f"train   {question}", command, threads=question.threads, cap=cap)
@@ -273,8 +272,7 @@ def main() -> None:
     else:
         asked = questions([kind for kind in only if kind != "none"], sizes or [127])
         asked += questions([kind for kind in only if kind == "none"], sizes or [5, 20, 127])
-    # Ours is read by the same reader as HF's, in its environment.
-    failed = {name: install(name) for name in dict.fromkeys([HF, *chosen])}
+    failed = {name: install(name) for name in chosen}
     protocol.make_corpora(question.corpus for question in asked)
     SCRATCH.mkdir(parents=True, exist_ok=True)
     session, last = Session("train", args), {}
