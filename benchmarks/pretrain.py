@@ -4,31 +4,22 @@
     python benchmarks/pretrain.py --run RUN --out records/                          a run of `piecemill pretrain`
     python benchmarks/pretrain.py --take records/                                   keeps them, rewrites the page
 
-Three ways to the same step, taking turns in segments of some steps, after a warm-up that compiles everything:
-
-    feeder     `piecemill.loading.torch.batches`, shuffled windows from shards
-    resident   one batch that lies on the GPU already: the step alone
-    naive      a line of JSONL, HF's tokenizer, one document at a time, a blocking copy, and a look at every loss
-
-Times come from events on the GPU, as in `piecemill.pretraining.readings`. Then the feeder's loop runs once more with
-torch set to raise whenever the host waits for the GPU. Nothing but torch, transformers and numpy is needed there.
+`peers/pretrain_peers.py` measures our feeder, a batch that lies on the GPU, and a loop that tokenizes as it goes.
+Nothing but torch, transformers and numpy is needed there.
 """
 
 import argparse
 import datetime
-import gzip
 import json
-import lzma
-import math
-import statistics
+import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import tables
 from measure import machine
-from protocol import HERE, RESULTS, append, write_page
+from protocol import HERE, RESULTS, append, worker, write_page
 from tables import Bar, bar
 
 WAYS = {
@@ -64,17 +55,15 @@ def main() -> None:
     if args.out is None or (args.run is None and (args.shards is None or args.jsonl is None)):
         parser.error("name SHARDS, --jsonl and --out; or --run and --out; or --take")
     args.out.mkdir(parents=True, exist_ok=True)
-    record = training_record(args.run, args.commit) if args.run else feeding_record(args)
+    record = training_record(args) if args.run else feeding_record(args)
     path = args.out / f"pretrain-{record['question']}.json"
     path.write_text(json.dumps(record) + "\n", encoding="utf-8")
     print(json.dumps({name: value for name, value in record.items() if name not in ("segments", "curve")}, indent=1))
     print(f"wrote {path}")
 
 
-def header(question: str, commit: str, device: str) -> dict:
-    """What every record begins with. `runs` is empty: nothing here is a process of its own."""
-    import torch
-
+def header(question: str, commit: str, about: dict) -> dict:
+    """What every record begins with. `runs` is empty: nothing here is a process that is measured from outside."""
     return {
         "benchmark": "pretrain",
         "question": question,
@@ -82,169 +71,36 @@ def header(question: str, commit: str, device: str) -> dict:
         "session": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "complete": True,
         "commit": commit,
-        "machine": machine() | {"device": device, "torch": torch.__version__, "cuda": torch.version.cuda},
+        "machine": machine() | about,
         "runs": [],
     }
 
 
-# The three ways
-
-
-class Bench:
-    """One model, one step, and the ways to feed it."""
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        import torch
-
-        from piecemill.loading.torch import batches
-        from piecemill.pretraining.model import build, config, flops_per_token, parameter_count, peak_flops
-        from piecemill.pretraining.optimizer import build_optimizer
-        from piecemill.pretraining.step import Step
-        from piecemill.shards import open_shards
-
-        self.args, self.torch = args, torch
-        self.rows = open_shards(args.shards, "train")
-        self.device = torch.device(args.device)
-        gpu = self.device.type == "cuda"
-        shape = config(args.size, vocab_size=self.rows.vocab_size, eos=self.rows.eos, window=args.window)
-        model = build(shape, seed=0).to(self.device)
-        optimizer = build_optimizer(model, weight_decay=0.1, fused=gpu)
-        self.step = Step(model, optimizer, vocab_size=self.rows.vocab_size, compiled=gpu)
-        self.step.attention = args.attention
-        self.parameters, self.flops = parameter_count(model), flops_per_token(model, args.window)
-        self.device_name = torch.cuda.get_device_name(self.device) if gpu else "cpu"
-        self.peak = peak_flops(self.device_name)
-        self.tokens = args.window * args.batch_size
-        rows = {"window": args.window, "batch_size": args.batch_size}
-        self.feed = batches(self.rows, **rows, seed=1, epochs=None, device=args.device)
-        self.resident = {name: tensor.clone() for name, tensor in next(self.feed).items()}
-
-    def segment(self, next_batch: Callable[[], dict], *, look: bool = False, steps: int | None = None) -> dict:
-        """Some steps in a row; seconds, waiting and processor time of them. `look` reads every loss at once."""
-        from piecemill.pretraining.readings import Readings
-
-        steps = steps or self.args.segment
-        readings = Readings(self.device, steps)
-        cpu = float(self.feed.stats.cpu)
-        readings.start(1)
-        for _ in range(steps):
-            # A rate as at the end of a warm-up would be; what is learned does not matter, that it stays finite does.
-            loss, norm = self.step(lambda: readings.waiting(next_batch), 1e-4)
-            readings.put(loss, norm)
-            if look:
-                loss.item()
-        (reading,) = readings.drain()
-        if not all(map(math.isfinite, reading.losses)):
-            raise SystemExit(f"losses are not numbers: {reading.losses}; no time is reported")
-        seen = {name: getattr(reading, name) for name in ("seconds", "waited", "process_cpu")}
-        return {"steps": steps, **seen, "feeder_cpu": float(self.feed.stats.cpu) - cpu}
-
-    def naive(self) -> Callable[[], dict]:
-        """Tokenize in the loop, as many scripts do."""
-        from transformers import PreTrainedTokenizerFast
-
-        torch, args = self.torch, self.args
-        tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(args.shards / "tokenizer" / "tokenizer.json"))
-        eos = self.rows.eos
-        documents, held = texts(args.jsonl), []
-
-        def next_batch() -> dict:
-            while len(held) < self.tokens + 1:
-                held.extend(tokenizer(next(documents))["input_ids"])
-                if eos is not None:
-                    held.append(eos)
-            flat = torch.tensor(held[: self.tokens + 1])
-            del held[: self.tokens]
-            inputs, labels = (each.reshape(args.batch_size, args.window) for each in (flat[:-1], flat[1:]))
-            return {"input_ids": inputs.to(self.device), "labels": labels.to(self.device)}
-
-        return next_batch
-
-    def without_waiting(self, steps: int = 20) -> int:
-        """Steps that ran with torch set to raise at each wait of the host for the GPU; 0 where there is none."""
-        if self.device.type != "cuda":
-            return 0
-        self.torch.cuda.set_sync_debug_mode("error")
-        try:
-            for _ in range(steps):
-                self.step(lambda: next(self.feed), 1e-4)
-        finally:
-            self.torch.cuda.set_sync_debug_mode("default")
-        self.torch.cuda.synchronize()
-        return steps
-
-
 def feeding_record(args: argparse.Namespace) -> dict:
-    bench = Bench(args)
-    try:
-        ways = {"feeder": lambda: next(bench.feed), "resident": lambda: bench.resident}
-        for way in ways.values():
-            bench.segment(way, steps=5)
-        segments: dict[str, list[dict]] = {name: [] for name in (*ways, "naive")}
-        for number in range(args.rounds):
-            # Turn about, so that a drift of clocks or heat hits both.
-            for name in sorted(ways, reverse=number % 2 == 1):
-                segments[name].append(bench.segment(ways[name]))
-            last = [f"{name} {1e3 * per_step(segments[name][-1]):.2f} ms" for name in ways]
-            print(f"round {number + 1}: {', '.join(last)}", file=sys.stderr, flush=True)
-        quiet = bench.without_waiting()
-        naive = bench.naive()
-        bench.segment(naive, look=True, steps=2)
-        segments["naive"] = [bench.segment(naive, look=True, steps=6) for _ in range(3)]
-    finally:
-        bench.feed.close()
-    seconds = {name: statistics.median(map(per_step, found)) for name, found in segments.items()}
-    share = {  # of the seconds of all segments of a way
-        way: {name: sum(each[name] for each in found) / sum(each["seconds"] for each in found) for name in found[0]}
-        for way, found in segments.items()
-    }
-    fed, alone, peak = share["feeder"], share["resident"], bench.peak
-    return header("feeding", args.commit, bench.device_name) | {
-        "size": args.size,
-        "parameters": bench.parameters,
-        "vocab": bench.rows.vocab_size,
-        "input": bench.rows.identity,
-        "window": args.window,
-        "batch_size": args.batch_size,
-        "attention": args.attention,
-        "step_ms": {name: 1e3 * value for name, value in seconds.items()},
-        "ratio": seconds["feeder"] / seconds["resident"],
-        "waited_share": {way: found["waited"] for way, found in share.items()},
-        "extra_cpu_cores": fed["process_cpu"] - alone["process_cpu"],
-        "feeder_cpu_cores": fed["feeder_cpu"],
-        "process_cpu_cores": {way: found["process_cpu"] for way, found in share.items()},
-        "utilisation": {name: peak and bench.tokens * bench.flops / value / peak for name, value in seconds.items()},
-        "tokens_per_second": {name: bench.tokens / value for name, value in seconds.items()},
-        "steps_that_never_waited": quiet,
-        "segments": segments,
-    }
+    names = ("shards", "jsonl", "size", "window", "batch_size", "attention", "segment", "rounds", "device")
+    options = {name: getattr(args, name) for name in names}
+    # The package as it lies here: on a lent machine it is not installed.
+    site, answer = HERE.parent / "python", args.out / "answer.json"
+    command = worker(sys.executable, "pretrain_peers.py", "piecemill", "feeding", answer, site=site, **options)
+    subprocess.run(command, check=True)
+    told = json.loads(answer.read_text(encoding="utf-8"))
+    about = {"device": told.pop("device"), **told.pop("versions")}
+    return header("feeding", args.commit, about) | told
 
 
-def per_step(segment: dict) -> float:
-    return segment["seconds"] / segment["steps"]
-
-
-def texts(path: Path) -> Iterator[str]:
-    """The documents of a JSONL file, over and over."""
-    opened = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
-    while True:
-        with opened(path, "rb") as lines:
-            for line in lines:
-                yield json.loads(line)["text"]
-
-
-# A run of the command
-
-
-def training_record(run: Path, commit: str) -> dict:
+def training_record(args: argparse.Namespace) -> dict:
     """A run as `piecemill pretrain` left it, with its validations and a thinned curve."""
+    import torch
+
+    run = args.run
     result = json.loads((run / "result.json").read_text(encoding="utf-8"))
     plan = json.loads((run / "plan.json").read_text(encoding="utf-8"))
     metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     losses = [(record["tokens"], record["loss"]) for record in metrics if record["kind"] == "train"]
     every = max(1, len(losses) // 200)
     kept = {name: value for name, value in result.items() if name not in ("out", "flops_per_token")}
-    return header("training", commit, result["device"]) | {
+    about = {"device": result["device"], "torch": torch.__version__, "cuda": torch.version.cuda}
+    return header("training", args.commit, about) | {
         "size": plan["options"]["size"],
         "vocab": plan["data"]["vocab_size"],
         "input": plan["data"]["identity"],
@@ -332,6 +188,4 @@ def gpu(record: dict) -> str:
 
 
 if __name__ == "__main__":
-    # The package as it lies here: on a lent machine it is not installed.
-    sys.path.insert(0, str(HERE.parent / "python"))
     main()

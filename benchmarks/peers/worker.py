@@ -18,7 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-PATHS = ("out", "corpus", "tokens", "tokenizer", "input", "vocabulary", "text", "data", "published")
+PATHS = ("out", "corpus", "tokens", "tokenizer", "input", "vocabulary", "text", "data", "published", "shards", "jsonl")
 
 
 class Cannot(Exception):
