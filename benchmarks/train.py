@@ -59,7 +59,7 @@ TOOLS = {
         Tool("ffbpe", "0.1.10", "hf"),
         Tool("rustbpe", "0.1.0"),
         Tool("fast-bpe-rs", "0.6.1"),
-        Tool("quickbpe", "2.1", build_with=("numpy", "regex")),
+        Tool("quickbpe", "2.1", build_with=("numpy", "regex", "setuptools", "wheel")),
         Tool("bpeasy", "0.1.6"),
         Tool("youtokentome", "1.0.6", "other rules", build_with=("cython", "setuptools", "wheel")),
         Tool("sentencepiece", "0.2.2", "other rules"),

@@ -591,3 +591,12 @@ def test_nothing_is_repeated_before_answers_were_compared_and_tools_take_turns()
     entries = [protocol.Entry("a"), protocol.Entry("b"), protocol.Entry("c"), protocol.Entry("d", reason="no")]
     protocol.ask(entries, once, compare=lambda: done.append("compared"))
     assert done == [*"abc", "compared", *"ba", *"ab", *"a", *"a"]  # 5 runs, 3 above 20 s, 1 above 60 s
+
+
+def test_the_records_that_are_kept_still_make_the_page():
+    page = (protocol.HERE.parent / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    records = protocol.read(protocol.RESULTS)
+    for name, benchmark in (("train", train), ("strategies", strategies)):
+        begin, end = (page.index(f"<!-- {name}: {which} -->") for which in ("begin", "end"))
+        assert page[begin:end].partition("-->\n")[2] == benchmark.render(records)
+    assert "| **piecemill**" in prepare.render(records)
