@@ -56,7 +56,8 @@ def main() -> None:
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     tokenizer = train_bpe(jsonl, vocab_size=50_257)
-    print(f"carry   {prepare(jsonl, tokenizer, out=out / 'shards', splits='train=95,val=5', dedup='exact')}")
+    made = prepare(jsonl, tokenizer, out=out / "shards", splits="train=95,val=5", dedup="exact")
+    print(f"carry   {made.documents:,} documents, {made.tokens:,} tokens")
     with tarfile.open(out / "shards.tar.xz", "w:xz") as tar:
         tar.add(out / "shards", "shards")
     shutil.rmtree(out / "shards")
