@@ -6,16 +6,12 @@
 //! word: so the same word after an indent is the same to the cache, and not longer. Three neighbours decide, and no
 //! state goes from block to block. A test compares the two ways.
 
+use super::WordPiece;
 use super::classes::{CJK, PUNCTUATION, WHITE};
-use super::{Scratch, WordPiece};
 use crate::encode::normalize::decode;
-use crate::encode::scan::FULL;
 
 /// Bytes in a block: one for each bit of a word.
 pub const BLOCK: usize = 64;
-
-/// In place of an id.
-const NO_ID: u32 = u32::MAX;
 
 /// Characters that are words by themselves.
 const ALONE: u8 = PUNCTUATION | CJK;
@@ -76,54 +72,6 @@ impl WordPiece {
         // The last of a run, where it is known what follows it.
         let last_white = white & white << 1 & !(white >> 1) & known >> 1;
         (starts & known | last_white) & !1 | alone << 1 & first_unknown
-    }
-
-    /// The characters at `at` that stand alone, beyond ASCII, as long as there are some and `out` is not full: their ids
-    /// go there. Gives where they end.
-    #[inline(always)]
-    pub fn run(&self, text: &[u8], mut at: usize, out: &mut Vec<u32>) -> usize {
-        // So that a worker drains its buffer before it grows much larger.
-        let most = out.len() + FULL;
-        while out.len() < most
-            && let Some(id) = self.alone_id(text, at)
-        {
-            out.push(id);
-            at += 3;
-        }
-        at
-    }
-
-    /// Whether some characters that stand alone follow each other at `at`.
-    #[inline(always)]
-    pub fn is_run(&self, text: &[u8], at: usize) -> bool {
-        self.alone_id(text, at).is_some() && (1..4).all(|n| self.alone_id(text, at + 3 * n).is_some())
-    }
-
-    #[inline(always)]
-    fn alone_id(&self, text: &[u8], at: usize) -> Option<u32> {
-        let three = text.get(at..)?.first_chunk::<3>()?;
-        if three[0] & 0xf0 != 0xe0 {
-            return None;
-        }
-        let (code_point, _) = decode(three, 0);
-        let id = self.alone_ids[code_point];
-        if id == NO_ID { None } else { Some(id) }
-    }
-
-    /// The id of each character of three bytes that stands alone and has one id.
-    pub(super) fn find_alone_ids(&self) -> Vec<u32> {
-        let (mut scratch, mut ids) = (Scratch::default(), vec![]);
-        let mut table = vec![NO_ID; 0x1_0000];
-        for character in '\u{800}'..='\u{ffff}' {
-            if self.classes[character as usize] & ALONE != 0 {
-                ids.clear();
-                self.encode(character.encode_utf8(&mut [0; 4]).as_bytes(), &mut scratch, &mut ids);
-                if let [id] = ids[..] {
-                    table[character as usize] = id;
-                }
-            }
-        }
-        table
     }
 
     /// Calls `each` with every raw word of `text` in order; concatenated they are `text`.
