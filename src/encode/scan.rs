@@ -63,7 +63,7 @@ pub trait Cut {
 
     /// Bit p is set where a word certainly starts p bytes after `at`, where `block` is and a word starts too, but bit 0
     /// is clear. No bit at all means: ask `end`.
-    fn starts(&self, at: usize, block: &[u8; BLOCK]) -> u64;
+    fn starts<I: Isa>(&self, isa: I, at: usize, block: &[u8; BLOCK]) -> u64;
 
     /// Appends the ids of characters from `at` on that stand alone, if any do; gives where they end.
     #[inline(always)]
@@ -99,7 +99,7 @@ impl<S: Scanner> Cut for ByScanner<'_, S> {
     }
 
     #[inline(always)]
-    fn starts(&self, at: usize, block: &[u8; BLOCK]) -> u64 {
+    fn starts<I: Isa>(&self, _: I, at: usize, block: &[u8; BLOCK]) -> u64 {
         S::starts(&self.text, at, &Block::new(block))
     }
 }
@@ -121,8 +121,8 @@ impl Cut for ByWordPiece<'_> {
     }
 
     #[inline(always)]
-    fn starts(&self, _: usize, block: &[u8; BLOCK]) -> u64 {
-        self.0.starts(block)
+    fn starts<I: Isa>(&self, isa: I, _: usize, block: &[u8; BLOCK]) -> u64 {
+        self.0.starts(isa, block)
     }
 
     #[inline(always)]
@@ -148,7 +148,7 @@ impl<F: Fn(&[u8], usize) -> usize> Cut for ByJoined<'_, F> {
     }
 
     #[inline(always)]
-    fn starts(&self, _: usize, block: &[u8; BLOCK]) -> u64 {
+    fn starts<I: Isa>(&self, _: I, _: usize, block: &[u8; BLOCK]) -> u64 {
         self.0.starts(block)
     }
 
@@ -178,7 +178,7 @@ impl<F: Fn(&[u8], usize) -> usize> Cut for ByEnds<'_, F> {
     }
 
     #[inline(always)]
-    fn starts(&self, _: usize, _: &[u8; BLOCK]) -> u64 {
+    fn starts<I: Isa>(&self, _: I, _: usize, _: &[u8; BLOCK]) -> u64 {
         0
     }
 }
@@ -273,7 +273,7 @@ impl<C: Cut> WithIsa for Fill<'_, C> {
 
     /// Fills a batch with the words from the cursor on.
     #[inline(always)]
-    fn run<I: Isa>(self, _: I) {
+    fn run<I: Isa>(self, isa: I) {
         let Fill { cut, joined, cursor, words, spill } = self;
         let bytes = cut.bytes();
         let base = cursor.at;
@@ -295,7 +295,7 @@ impl<C: Cut> WithIsa for Fill<'_, C> {
             }
             if C::IN_BLOCKS && at >= cursor.one_by_one_until && at >= cursor.inside_until {
                 if let Some(block) = bytes[at..].first_chunk::<BLOCK>() {
-                    let mut starts = cut.starts(at, block);
+                    let mut starts = cut.starts(isa, at, block);
                     if starts != 0 {
                         cursor.patience = BLOCK;
                         let first = (at - base) as u32;
