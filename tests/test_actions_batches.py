@@ -11,6 +11,7 @@ from piecemill.actions import ActionTokenizer, ActionVocabulary, Histories, Item
 from piecemill.actions.batches import Examples, action_batches
 from piecemill.actions.shards import open_action_shards, write_action_shards
 from piecemill.errors import LoadError, PlanError, ShardError, SourceError, TokenizerError
+from piecemill.loading import Blocks
 from piecemill.reference import segments
 
 ITEMS = 30
@@ -176,7 +177,7 @@ def test_a_state_of_something_else_is_refused(shards, tmp_path):
     state = batches.state_dict()
     other = made(tmp_path / "other", seed=1)[0]
     wrong = [
-        (action_batches(other, batch_size=4, epochs=2), state, "taken over the shards"),
+        (action_batches(other, batch_size=4, epochs=2), state, "taken over the data"),
         (action_batches(shards, batch_size=5, epochs=2), state, r"batch_size=5 \* world_size=1 = 5. Choose batch_size"),
         (action_batches(shards, batch_size=4, epochs=2, seed=1), state, "seed=0"),
         (action_batches(shards, batch_size=4, epochs=2, history=5), state, "history=20"),
@@ -206,6 +207,25 @@ def test_a_plan_that_cannot_work_is_refused(shards, tmp_path):
         action_batches(made(tmp_path / "single", lengths=(1, 1))[0])
     with pytest.raises(TypeError, match="no length"):
         len(action_batches(shards))
+
+
+def test_what_the_loader_of_text_can_do_actions_can_too(shards, monkeypatch):
+    options = {"seed": 3, "epochs": 2, "order": Blocks(4, 2)}
+    straight = [
+        target for batch in listed(action_batches(shards, batch_size=1, **options)) for target in batch["targets"]
+    ]
+    assert len(straight) == 2 * len(prefixes(shards, 20))
+    with action_batches(shards, batch_size=6, **options) as first:
+        given = [target for _ in range(3) for target in next(first)["targets"].tolist()]
+        assert (first.stats.batches, first.epoch, first.stats.waited > 0) == (3, 0, True)
+        state = first.state_dict()
+    second = action_batches(shards, batch_size=4, **options)
+    second.load_state_dict(state, change_batch=True)
+    assert given + [target for batch in listed(second) for target in batch["targets"]] == straight
+    monkeypatch.setattr(Examples, "spans", None)
+    with pytest.raises(TypeError) as raised:
+        next(action_batches(shards))
+    assert raised.value.__notes__[0].startswith("While making batch 0 of rank 0, for ActionShards(")
 
 
 # --- The folder.

@@ -352,14 +352,12 @@ class Gathered:
     labels: NDArray[Any]
     position_ids: NDArray[Any] | None = None
     document_ids: NDArray[Any] | None = None
-    part: Ints | None = None
-    "Of a mixture: which of its parts each row is from, -1 for a row of padding."
     cuts: Ints | None = None
     "Where each document begins among all columns of all rows, and where a row or its padding does."
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """What has a row for each window, by name."""
-        named = {name: getattr(self, name) for name in ("input_ids", "labels", "position_ids", "document_ids", "part")}
+        named = {name: getattr(self, name) for name in ("input_ids", "labels", "position_ids", "document_ids")}
         return {name: array for name, array in named.items() if array is not None}
 
 
