@@ -211,8 +211,9 @@ def _shard_lines(found: dict[str, Any]) -> list[str]:
     state, count = "complete", found
     if (finished := found["finished"]) is not None:
         state, count = "in finished pieces; not complete: run the same prepare to its end", finished
+    documents, tokens = ("histories", "items") if found["plan"].get("kind") == "actions" else ("documents", "tokens")
     lines = [
-        f"{found['folder']}: {count['documents']:,} documents, {show_count(count['tokens'])} tokens; {state}",
+        f"{found['folder']}: {count['documents']:,} {documents}, {show_count(count['tokens'])} {tokens}; {state}",
         f"duplicates  {found['duplicates']:,} documents repeat an earlier text; "
         f"{found['texts_in_several_splits']:,} texts are in more than one split",
         "",
