@@ -136,7 +136,7 @@ def segment(data: Path, name: str, out: Path) -> None:
     """Random segmentations on one thread, with the exact vocabulary; every run is another epoch."""
     corpus = Corpus.load(data, name)
     learned = corpus.train("exact", VOCAB, Progress())
-    weights = [weight / (learned.denominator or 1) for weight in learned.weights]
+    weights = [weight / learned.denominator for weight in learned.weights]
     vocabulary = ActionVocabulary(
         corpus.vocabulary.n_categories,
         corpus.vocabulary.initial,
