@@ -10,6 +10,6 @@ from piecemill.loading.batching import Batches, Stats
 from piecemill.loading.mixing import Mixture, mix
 from piecemill.loading.order import Blocks, Local
 from piecemill.loading.text import batches
-from piecemill.loading.windows import Windows
+from piecemill.shards.windows import Windows
 
 __all__ = ["Batches", "Blocks", "Local", "Mixture", "Stats", "Windows", "batches", "mix"]

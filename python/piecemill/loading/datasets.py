@@ -6,7 +6,7 @@ from typing import Any, Literal
 import datasets
 import numpy as np
 
-from piecemill.loading.windows import Windows, gather
+from piecemill.shards.windows import Windows, gather
 
 
 def as_dataset(windows: Windows, labels: Literal["shifted", "unshifted"] = "unshifted") -> "datasets.Dataset":

@@ -17,8 +17,8 @@ from piecemill.files import hash_bytes
 from piecemill.loading.batching import Batches, BatchPlan, Chunk, Columns, Maker, Numpy, Place, Room, Sent
 from piecemill.loading.mixing import Draws, Mixture, Parts, Weights, parts_of
 from piecemill.loading.order import Ints, Local, OrderPlan
-from piecemill.loading.windows import Cut, FetchedRows, Rows, Windows, check_rows, gather
 from piecemill.plans import check_names
+from piecemill.shards.windows import Cut, FetchedRows, Rows, Windows, check_rows, gather
 
 _LOOKED_AT = 512
 _LOOKS_IN_A_STRETCH = 8

@@ -14,7 +14,7 @@ from piecemill.loading.batching import Batches, Chunk, Numpy, split
 from piecemill.loading.mixing import Mixture, Weights
 from piecemill.loading.order import OrderPlan
 from piecemill.loading.text import windows_to
-from piecemill.loading.windows import Rows
+from piecemill.shards.windows import Rows
 
 
 class Tensors(Numpy):
