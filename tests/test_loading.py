@@ -290,7 +290,7 @@ def test_ctrl_c_while_waiting_ends_the_process_and_its_threads(tmp_path):
     code = (
         "import os, signal, sys, threading, piecemill as pm\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored in the background\n"
-        "from piecemill.loading import batches, windows\n"
+        "from piecemill.loading import batches\n"
         # Feeders make nothing before the signal has come, so the loop waits.
         "sent = threading.Event()\n"
         "def late(*a, **k):\n"

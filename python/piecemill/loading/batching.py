@@ -380,8 +380,8 @@ class _Job(Generic[Sent]):
             whole, rest = divmod(max(0, self.samples - offset), self._plan.global_batch)
             self.batches = whole + (rest > 0 and not self._plan.drop_last)
 
-    def _share(self, batch: int) -> Ints:
-        """The samples of this rank in a batch.
+    def _share(self, batch: int) -> tuple[int, int]:
+        """The samples of this rank in a batch, as first and count.
 
         A short last batch is dealt evenly, so that counts differ by one at most. A rank for which none is left is given
         a row of padding, so that all ranks step alike.
@@ -389,8 +389,7 @@ class _Job(Generic[Sent]):
         plan, first = self._plan, self.offset + batch * self._plan.global_batch
         left = plan.global_batch if self.samples is None else min(plan.global_batch, self.samples - first)
         each, more = divmod(left, plan.world_size)
-        start, count = first + plan.rank * each + min(plan.rank, more), each + (plan.rank < more)
-        return np.arange(start, start + count) if count else np.full(1, -1)
+        return first + plan.rank * each + min(plan.rank, more), each + (plan.rank < more)
 
     def feeder(self, first: int, step: int) -> Feeder[Sent]:
         """Makes every `step`-th batch from `first` on, ahead."""
@@ -402,8 +401,11 @@ class _Job(Generic[Sent]):
         """One chunk: every `step`-th batch from `first` on."""
         last = first + self.chunk * step
         shares = [self._share(batch) for batch in range(first, min(last, self.batches or last), step)]
+        starts, counts = np.array(shares).T
+        ends = np.cumsum(np.maximum(counts, 1))
+        samples = np.arange(ends[-1]) + np.repeat(starts - ends + counts, np.maximum(counts, 1))
+        samples[ends[counts == 0] - 1] = -1
         self._maker.look_ahead(self.offset + first * self._plan.global_batch, self.samples)
-        columns, cuts = self._maker.make(np.concatenate(shares), self._place.room)
-        ends = np.cumsum([len(share) for share in shares]).tolist()
+        columns, cuts = self._maker.make(samples, self._place.room)
         # A sample may have several rows, where a chunk is one batch.
-        return self._place.send(Chunk(columns, (*ends[:-1], len(columns["input_ids"])), cuts))
+        return self._place.send(Chunk(columns, (*ends[:-1].tolist(), len(columns["input_ids"])), cuts))
