@@ -95,6 +95,7 @@ def write_action_shards(
 
 def _write(place: LocalPlace, over: Histories, tokenizer: ActionTokenizer) -> None:
     keys = tokenizer.known_items.known.cast(pa.large_string())
+    of_items = _words(keys.to_pylist())
     plan = {
         "format": VERSION,
         "kind": "actions",
@@ -106,12 +107,12 @@ def _write(place: LocalPlace, over: Histories, tokenizer: ActionTokenizer) -> No
         "tokenizer": {
             "kind": "items",
             "vocab_size": tokenizer.vocab_size,
-            "identity": hash_bytes(hash_bytes(tokenizer.vocabulary.published()).encode() + tokenizer.table.tobytes()),
+            "identity": hash_bytes(b"\n".join((tokenizer.vocabulary.published(), of_items, tokenizer.table.tobytes()))),
         },
     }
     place.write(PLAN, (json.dumps(plan, indent=2) + "\n").encode())
     tokenizer.save(place.path / TOKENIZER)
-    place.write(f"{TOKENIZER}/tokenizer.json", _words(keys.to_pylist()))
+    place.write(f"{TOKENIZER}/tokenizer.json", of_items)
     words = pc.binary_join_element_wise(keys, pa.scalar("", keys.type), pa.scalar(" ", keys.type))
     dtype, content = token_dtype(len(keys)), _core.Xxh3()
     with ShardWriter(place, SPLIT, piece_name(0, 0), dtype=dtype) as writer:

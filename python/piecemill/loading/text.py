@@ -72,9 +72,8 @@ def windows_to(place: Place[Sent], rows: Rows | Mixture, options: Mapping[str, A
     if not isinstance(rows, Mixture):
         check_rows(rows)
     plan = BatchPlan(**{name: value for name, value in options.items() if name not in maker_names})
-    return Batches(
-        WindowMaker(rows, plan, **{name: options[name] for name in maker_names if name in options}), plan, place
-    )
+    maker = WindowMaker(rows, plan, **{name: options[name] for name in maker_names if name in options})
+    return Batches(maker, plan, place)
 
 
 class WindowMaker(Maker):
