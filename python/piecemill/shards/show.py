@@ -5,7 +5,6 @@ values at a time.
 """
 
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -35,6 +34,8 @@ _ROWS, _ROW_TOKENS = 3, 64
 def describe(folder: str | Path) -> dict[str, Any]:
     """Everything `show` prints about a folder, ready for JSON. Of one in an object store, arrays are downloaded."""
     if isinstance(folder, str) and is_object_url(folder):
+        import tempfile
+
         from piecemill.shards.remote import fetch_small_files
 
         with tempfile.TemporaryDirectory(prefix="piecemill-") as copy:
