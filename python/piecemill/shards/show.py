@@ -233,7 +233,7 @@ def _shard_lines(found: dict[str, Any]) -> list[str]:
         state, count = f"in finished pieces; not complete: {todo}", finished
     documents, tokens = plural(count["documents"], "document"), "tokens"
     if found["plan"].get("kind") == "actions":
-        documents, tokens = f"histories: {count['documents']:,}", "items"
+        documents, tokens = f"{count['documents']:,} histories", "items"
     lines = [
         f"{found['folder']}: {documents}, {show_count(count['tokens'])} {tokens}; {state}",
         f"duplicates  documents that repeat an earlier text: {found['duplicates']:,}; "
