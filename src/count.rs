@@ -420,13 +420,13 @@ fn merge_counts(runs: Vec<(u32, SpilledRun)>, mut each: impl FnMut(&Counted) -> 
 }
 
 /// The documents or words of a flat buffer.
-pub fn pieces<'d>(data: &'d [u8], ends: &'d [i64]) -> Result<impl Iterator<Item = &'d [u8]>> {
+pub fn pieces<'d, T>(data: &'d [T], ends: &'d [i64]) -> Result<impl Iterator<Item = &'d [T]>> {
     let increasing = ends.windows(2).all(|two| two[0] <= two[1]);
     if !increasing
         || ends.first().is_some_and(|&end| end < 0)
         || ends.last().is_some_and(|&end| end as usize > data.len())
     {
-        return Err(Error::Source(format!("ends must rise from 0 to at most {} (the bytes given)", data.len())));
+        return Err(Error::Source(format!("ends must rise from 0 to at most {} (what is given)", data.len())));
     }
     let starts = std::iter::once(0).chain(ends.iter().copied());
     Ok(starts.zip(ends).map(|(start, &end)| &data[start as usize..end as usize]))

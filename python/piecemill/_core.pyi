@@ -301,9 +301,16 @@ class FlatCorpus:
         max_token_bytes: int | None,
         special_tokens: Sequence[bytes],
         threads: int = 1,
-    ) -> FlatCorpus: ...
+        start: tuple[Sequence[bytes], Sequence[int], Sequence[int]] | None = None,
+    ) -> FlatCorpus:
+        """`start` is a vocabulary to go on from: the bytes of each id, and the ids of special tokens and of tokens
+        that the merges so far do not make out of their bytes."""
     def add(self, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
         """Lay out more documents. Merges do not depend on their order."""
+    def add_ids(
+        self, ids: NDArray[np.uint32], ends: NDArray[np.int64], counts: NDArray[np.uint64] | None = None
+    ) -> None:
+        """Lay out words of tokens that exist already, and how often each occurred, by falling count (None: once)."""
     def train(self, progress: Progress) -> Learned:
         """Learn merges; the corpus is used up."""
 

@@ -57,10 +57,10 @@ pub struct Run {
     pub weight: u64,
 }
 
-/// Deals words out over `parts`, to the shortest each time.
-pub fn deal<S: Slot>(parts: &mut [Corpus<S>], word: &[u8], weight: u64) {
+/// Deals words out over `parts`: `push` lays one out, in the shortest of them.
+pub fn deal<S: Slot>(parts: &mut [Corpus<S>], push: impl FnOnce(&mut Corpus<S>)) {
     if let Some(part) = parts.iter_mut().min_by_key(|part| part.slots.len()) {
-        part.push(word, weight);
+        push(part);
     }
 }
 
@@ -85,6 +85,19 @@ impl<S: Slot> Corpus<S> {
             return;
         }
         self.slots.extend(word.iter().map(|&byte| S::of(self.ids[byte as usize])));
+        self.end_word(weight);
+    }
+
+    /// As `push`, for a word of tokens that exist already. Each has one slot, as after `compact`.
+    pub fn push_ids(&mut self, word: &[u32], weight: u64) {
+        if word.len() < 2 {
+            return;
+        }
+        self.slots.extend(word.iter().map(|&id| S::of(id)));
+        self.end_word(weight);
+    }
+
+    fn end_word(&mut self, weight: u64) {
         self.slots.push(S::END);
         match self.runs.last_mut() {
             Some(run) if run.weight == weight => run.end = self.slots.len(),

@@ -24,6 +24,7 @@ use super::{Ended, Learned, Plan, Stats};
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 use rayon::prelude::*;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
@@ -102,6 +103,9 @@ pub(super) struct Merger<'a, S, P, const WEIGHTED: bool> {
     pub(super) progress: &'a Progress,
     /// Bytes of each token, by id.
     pub(super) strings: Strings,
+    /// Strings that have an id already, of a special token, and strings that no merge may make.
+    special: HashMap<Vec<u8>, u32>,
+    forbidden: HashSet<Vec<u8>>,
     /// Slots that each token spans, by id.
     pub(super) spans: Vec<u32>,
     pub(super) listed: Vec<Listed>,
@@ -126,8 +130,7 @@ pub(super) struct Merger<'a, S, P, const WEIGHTED: bool> {
 impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
     fn new(parts: Vec<Corpus<S>>, plan: &'a Plan, progress: &'a Progress) -> Self {
         let mut strings = Strings::default();
-        plan.special_tokens.iter().for_each(|token| strings.push(token));
-        super::byte_order().for_each(|byte| strings.push(&[byte]));
+        plan.first_tokens().iter().for_each(|token| strings.push(token));
         let vocab_size = plan.first_merge_id();
         // No pair can occur more often than there are slots, each as often as its word.
         let above = parts.iter().map(Corpus::weighted_slots).fold(1, u64::saturating_add);
@@ -140,6 +143,8 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
             plan,
             progress,
             strings,
+            special: plan.special_ids(),
+            forbidden: plan.forbidden(),
             spans: vec![1; vocab_size as usize],
             listed: Vec::new(),
             free: Vec::new(),
@@ -228,8 +233,9 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
     /// Whether a pair may be merged at all.
     pub(super) fn admits(&self, pair: Pair) -> bool {
         let (left, right) = split(pair);
-        let bytes = self.strings.of(left).len() + self.strings.of(right).len();
-        self.plan.max_token_bytes.is_none_or(|most| bytes <= most as usize)
+        let (left, right) = (self.strings.of(left), self.strings.of(right));
+        let short = self.plan.max_token_bytes.is_none_or(|most| left.len() + right.len() <= most as usize);
+        short && (self.forbidden.is_empty() || !self.forbidden.contains(&[left, right].concat()))
     }
 
     /// Merges the pair listed at `at`, wherever it still is.
@@ -309,9 +315,9 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
         if let Ok(mut token) = self.progress.token.lock() {
             token.clone_from(&string);
         }
-        if let Some(id) = self.plan.special_tokens.iter().position(|special| *special == string) {
-            self.spans[id] = span;
-            return id as u32;
+        if let Some(&id) = self.special.get(&string) {
+            self.spans[id as usize] = span;
+            return id;
         }
         self.strings.push(&string);
         self.spans.push(span);

@@ -3,6 +3,7 @@
 //! In: words with their weights (distinct pretokens and how often they occurred), or whole documents.
 //! Out: merges, best first. Each step takes the pair with the highest count; a tie goes to the smaller
 //! (left id, right id), so the result depends neither on threads nor on the order in which words arrived.
+//! Training can go on from a vocabulary ([`Start`]): then the corpus is given as ids of its tokens.
 //! The plain version this must equal is `reference/bpe.py`.
 //!
 //! [`corpus`] lays words out in slots, a [`part`] for each thread, [`round`] lists the pairs worth listing, [`merge`]
@@ -18,8 +19,10 @@ mod round;
 mod tests;
 
 use crate::error::{Error, Result};
+use std::collections::{HashMap, HashSet};
 
-/// What to learn. Ids: special tokens first, then the 256 bytes in GPT-2's order, then one id per merge.
+/// What to learn. Ids: special tokens first, then the 256 bytes in GPT-2's order, then one id per merge; or the ids of
+/// the vocabulary to go on from, then one id per merge.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Stop when the vocabulary, special tokens and bytes included, has this many entries.
@@ -30,12 +33,37 @@ pub struct Plan {
     pub max_token_bytes: Option<u32>,
     /// Tokens with the first ids. A learned string equal to one of them takes its id.
     pub special_tokens: Vec<Vec<u8>>,
+    /// The vocabulary to go on from; `special_tokens` is empty then.
+    pub start: Option<Start>,
+}
+
+/// A vocabulary that training goes on from.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// The bytes of each id; empty for an id that stands for none.
+    pub tokens: Vec<Vec<u8>>,
+    /// Ids of special tokens. A learned string equal to one of them takes its id.
+    pub special: Vec<u32>,
+    /// Ids of tokens that the merges so far do not make out of their bytes. They are not made anew: a merge that was
+    /// passed long ago could then apply again.
+    pub unreachable: Vec<u32>,
 }
 
 impl Plan {
     /// Refuses what cannot be learned.
     pub fn check(&self) -> Result<()> {
-        let least = self.special_tokens.len() + 256;
+        let least = self.first_merge_id() as usize;
+        if let Some(start) = &self.start {
+            if (self.vocab_size as usize) < least {
+                return Err(Error::Plan(format!(
+                    "vocab_size={}: the vocabulary to go on from has {least} entries; ask for more than that",
+                    self.vocab_size,
+                )));
+            }
+            if let Some(id) = start.special.iter().chain(&start.unreachable).find(|&&id| id as usize >= least) {
+                return Err(Error::Plan(format!("start: id {id} does not exist; expected 0 to {}", least - 1)));
+            }
+        }
         if (self.vocab_size as usize) < least {
             return Err(Error::Plan(format!(
                 "vocab_size={}: the 256 bytes and {} special tokens alone need {least}; ask for more than that",
@@ -65,7 +93,30 @@ impl Plan {
 
     /// The first id that a merge can take.
     pub fn first_merge_id(&self) -> u32 {
-        self.special_tokens.len() as u32 + 256
+        self.start.as_ref().map_or(self.special_tokens.len() + 256, |start| start.tokens.len()) as u32
+    }
+
+    /// The bytes of each id before the first merge.
+    fn first_tokens(&self) -> Vec<Vec<u8>> {
+        match &self.start {
+            Some(start) => start.tokens.clone(),
+            None => self.special_tokens.iter().cloned().chain(byte_order().map(|byte| vec![byte])).collect(),
+        }
+    }
+
+    /// The special tokens by their bytes.
+    fn special_ids(&self) -> HashMap<Vec<u8>, u32> {
+        match &self.start {
+            Some(start) => start.special.iter().map(|&id| (start.tokens[id as usize].clone(), id)).collect(),
+            // Of equal ones the first: `collect` keeps the last.
+            None => self.special_tokens.iter().enumerate().rev().map(|(i, token)| (token.clone(), i as u32)).collect(),
+        }
+    }
+
+    /// The strings that no merge may make.
+    fn forbidden(&self) -> HashSet<Vec<u8>> {
+        let start = self.start.iter();
+        start.flat_map(|start| start.unreachable.iter().map(|&id| start.tokens[id as usize].clone())).collect()
     }
 }
 

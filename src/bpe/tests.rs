@@ -6,7 +6,7 @@ use crate::progress::Progress;
 use std::collections::BTreeMap;
 
 fn plan(merges: u32) -> Plan {
-    Plan { vocab_size: 256 + merges, min_frequency: 0, max_token_bytes: None, special_tokens: Vec::new() }
+    Plan { vocab_size: 256 + merges, min_frequency: 0, max_token_bytes: None, special_tokens: Vec::new(), start: None }
 }
 
 fn fast<S: Slot>(words: &[(Vec<u8>, u64)], merges: u32) -> (Vec<(u32, u32)>, Vec<u64>) {
@@ -16,7 +16,7 @@ fn fast<S: Slot>(words: &[(Vec<u8>, u64)], merges: u32) -> (Vec<(u32, u32)>, Vec
 fn fast_in_parts<S: Slot>(words: &[(Vec<u8>, u64)], merges: u32, parts: usize) -> (Vec<(u32, u32)>, Vec<u64>) {
     let plan = plan(merges);
     let mut corpus: Vec<_> = (0..parts).map(|_| Corpus::<S>::new(&plan)).collect();
-    words.iter().for_each(|(word, weight)| deal(&mut corpus, word, *weight));
+    words.iter().for_each(|(word, weight)| deal(&mut corpus, |part| part.push(word, *weight)));
     let learned = merge::train(corpus, &plan, &Progress::default()).expect("nothing to refuse");
     (learned.merges, learned.counts)
 }

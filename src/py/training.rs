@@ -4,7 +4,7 @@ use super::pretoken::SplitSpec;
 use super::progress::PyProgress;
 use super::to_py;
 use crate::bpe::corpus::{Corpus, Slot, deal};
-use crate::bpe::{Ended, Learned, Plan, merge};
+use crate::bpe::{Ended, Learned, Plan, Start, merge};
 use crate::count::{Counter, WordCounts, pieces};
 use crate::error::{Error, Result};
 use crate::progress::Progress;
@@ -123,8 +123,15 @@ impl AnyCorpus {
 
     fn push(&mut self, word: &[u8], weight: u64) {
         match self {
-            AnyCorpus::Narrow(parts) => deal(parts, word, weight),
-            AnyCorpus::Wide(parts) => deal(parts, word, weight),
+            AnyCorpus::Narrow(parts) => deal(parts, |part| part.push(word, weight)),
+            AnyCorpus::Wide(parts) => deal(parts, |part| part.push(word, weight)),
+        }
+    }
+
+    fn push_ids(&mut self, word: &[u32], weight: u64) {
+        match self {
+            AnyCorpus::Narrow(parts) => deal(parts, |part| part.push_ids(word, weight)),
+            AnyCorpus::Wide(parts) => deal(parts, |part| part.push_ids(word, weight)),
         }
     }
 
@@ -139,15 +146,17 @@ impl AnyCorpus {
 #[pymethods]
 impl PyFlatCorpus {
     #[new]
-    #[pyo3(signature = (vocab_size, min_frequency, max_token_bytes, special_tokens, threads=1))]
+    #[pyo3(signature = (vocab_size, min_frequency, max_token_bytes, special_tokens, threads=1, start=None))]
     fn new(
         vocab_size: u32,
         min_frequency: u64,
         max_token_bytes: Option<u32>,
         special_tokens: Vec<Vec<u8>>,
         threads: usize,
+        start: Option<(Vec<Vec<u8>>, Vec<u32>, Vec<u32>)>,
     ) -> PyResult<Self> {
-        let plan = Plan { vocab_size, min_frequency, max_token_bytes, special_tokens };
+        let start = start.map(|(tokens, special, unreachable)| Start { tokens, special, unreachable });
+        let plan = Plan { vocab_size, min_frequency, max_token_bytes, special_tokens, start };
         plan.check().map_err(to_py)?;
         let corpus = Mutex::new(Some(AnyCorpus::new(&plan, threads)));
         Ok(PyFlatCorpus { plan, corpus })
@@ -157,9 +166,41 @@ impl PyFlatCorpus {
     fn add(&self, py: Python<'_>, data: PyReadonlyArray1<'_, u8>, ends: PyReadonlyArray1<'_, i64>) -> PyResult<()> {
         let (data, ends) = (data.as_slice()?, ends.as_slice()?);
         let add = || {
+            if self.plan.start.is_some() {
+                return Err(Error::Training("training goes on from a vocabulary: add_ids takes its ids".into()));
+            }
             let mut corpus = self.corpus.lock().unwrap_or_else(PoisonError::into_inner);
             let corpus = corpus.as_mut().ok_or_else(used_up)?;
             pieces(data, ends)?.for_each(|document| corpus.push(document, 1));
+            Ok(())
+        };
+        py.detach(add).map_err(to_py)
+    }
+
+    /// Lay out words of tokens that exist already, and how often each occurred, by falling count (None: once).
+    #[pyo3(signature = (ids, ends, counts=None))]
+    fn add_ids(
+        &self,
+        py: Python<'_>,
+        ids: PyReadonlyArray1<'_, u32>,
+        ends: PyReadonlyArray1<'_, i64>,
+        counts: Option<PyReadonlyArray1<'_, u64>>,
+    ) -> PyResult<()> {
+        let (ids, ends) = (ids.as_slice()?, ends.as_slice()?);
+        let counts = counts.as_ref().map(|counts| counts.as_slice()).transpose()?;
+        let add = || {
+            let known = self.plan.first_merge_id();
+            if let Some(id) = ids.iter().find(|&&id| id >= known) {
+                return Err(Error::Training(format!("ids: {id} does not exist; expected 0 to {}", known - 1)));
+            }
+            if counts.is_some_and(|counts| counts.len() != ends.len() || !counts.is_sorted_by(|a, b| a >= b)) {
+                return Err(Error::Training("counts: expected one for each word, the largest first".into()));
+            }
+            let mut corpus = self.corpus.lock().unwrap_or_else(PoisonError::into_inner);
+            let corpus = corpus.as_mut().ok_or_else(used_up)?;
+            for (at, word) in pieces(ids, ends)?.enumerate() {
+                corpus.push_ids(word, counts.map_or(1, |counts| counts[at]));
+            }
             Ok(())
         };
         py.detach(add).map_err(to_py)
@@ -193,7 +234,7 @@ fn train_words(
     progress: &PyProgress,
     threads: usize,
 ) -> PyResult<PyLearned> {
-    let plan = Plan { vocab_size, min_frequency, max_token_bytes, special_tokens };
+    let plan = Plan { vocab_size, min_frequency, max_token_bytes, special_tokens, start: None };
     let train = || {
         plan.check()?;
         let threads = if counts.0.data.len() < WORTH_THREADS { 1 } else { threads };

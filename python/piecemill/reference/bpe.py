@@ -41,10 +41,14 @@ def train(
     *,
     byte_ids: Sequence[int] = range(256),
     special_tokens: Sequence[bytes] = (),
+    start: Sequence[Pair] = (),
     min_frequency: int = 0,
     max_token_bytes: int | None = None,
 ) -> list[Pair]:
     """The merges learned from `words` (a mapping gives counts), at most until `n_merges` ids are taken.
+
+    Merges in `start` were learned before, from these words or others: they are made first, in their order, take the
+    first ids, and are neither counted nor given back.
 
     `byte_ids` are the ids of the 256 bytes; new tokens take the ids after the largest of them. A new token
     whose bytes equal a special token takes that token's id (its place in `special_tokens`) and no new one.
@@ -58,8 +62,24 @@ def train(
         corpus[tuple(byte_ids[byte] for byte in word)] += weight
     strings = {byte_ids[byte]: bytes([byte]) for byte in range(256)}
     next_id = max(byte_ids) + 1
-    last_id = next_id + n_merges
     merges: list[Pair] = []
+
+    def merge(pair: Pair) -> None:
+        nonlocal corpus, next_id
+        string = strings[pair[0]] + strings[pair[1]]
+        if string in special_tokens:
+            token = special_tokens.index(string)
+        else:
+            token, next_id = next_id, next_id + 1
+        strings[token] = string
+        merged: Counter[tuple[int, ...]] = Counter()
+        for ids, weight in corpus.items():
+            merged[merge_word(ids, pair, token)] += weight
+        corpus = merged
+
+    for pair in start:
+        merge(pair)
+    last_id = next_id + n_merges
     while next_id < last_id:
         counts = {
             pair: count
@@ -70,15 +90,6 @@ def train(
         if not counts:
             break
         best = min(counts, key=lambda pair: (-counts[pair], pair))
-        string = strings[best[0]] + strings[best[1]]
-        if string in special_tokens:
-            token = special_tokens.index(string)
-        else:
-            token, next_id = next_id, next_id + 1
-        strings[token] = string
+        merge(best)
         merges.append(best)
-        merged: Counter[tuple[int, ...]] = Counter()
-        for ids, weight in corpus.items():
-            merged[merge_word(ids, best, token)] += weight
-        corpus = merged
     return merges

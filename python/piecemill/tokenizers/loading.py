@@ -141,7 +141,7 @@ def _json_model(data: dict[str, Any], content: bytes, file: Path, training: Mapp
     try:
         return byte_bpe(data, file, training=training, beside=beside)
     except (NotPlain, *BROKEN):  # whether it is broken is for HF to say
-        return TokenizerJson(content, file, beside)
+        return TokenizerJson(content, file, beside, training)
 
 
 def _vocab_and_merges(folder: Path, split: str | None, special_tokens: Mapping[str, int] | None) -> Model:

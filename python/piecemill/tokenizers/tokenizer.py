@@ -290,7 +290,7 @@ class Tokenizer:
     @property
     def training(self) -> dict[str, Any]:
         """How it was trained, as training.json has it; empty if unknown."""
-        return dict(self._model.training) if isinstance(self._model, ByteBPE) else {}
+        return dict(getattr(self._model, "training", {}))
 
     def __len__(self) -> int:
         return self.vocab_size

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -45,6 +45,7 @@ from piecemill.training.counts import (
     write_counts,
 )
 from piecemill.training.feed import Feed
+from piecemill.training.growing import Start, padded
 from piecemill.training.plan import SPLIT, TrainPlan
 from piecemill.training.progress import Stage, TrainProgress
 from piecemill.training.remaining import Remaining, moment
@@ -55,6 +56,9 @@ OnProgress = Callable[[TrainProgress], None]
 
 # Blocks that wait between reading and counting. Two or three keep every thread busy.
 _WAITING_BYTES = 32 * 2**20
+
+# Fewer bytes of distinct words are merged by one thread, as `_core.train_words` does.
+_WORTH_THREADS = 16 * 2**20
 
 
 def train_bpe(
@@ -75,6 +79,8 @@ def train_bpe(
     on_bad_document: Literal["stop", "skip"] = FROM_PLAN,
     storage_option: Sequence[str] = FROM_PLAN,
     vocab_size: int = FROM_PLAN,
+    start: Tokenizer | str | PathLike[str] | None = FROM_PLAN,
+    pad_to: int = FROM_PLAN,
     split: str | None = FROM_PLAN,
     special_tokens: Sequence[str] = FROM_PLAN,
     roles: Mapping[str, str] | Sequence[str] = FROM_PLAN,
@@ -93,8 +99,10 @@ def train_bpe(
     strings. A string alone is a path, never a text. Keywords from `field` on are the fields of `TrainPlan`, which says
     what each means and its default (as does `piecemill train --help`); they count before those of `plan`.
     If no pair is left before the vocabulary is full, the tokenizer is smaller, and its `training` record says so.
-    `force` replaces a file at `save_counts`, which otherwise is an error. Words are counted on `executor`: threads here
-    ("local"), "ray" (the cluster at `ray_address`), or any `concurrent.futures.Executor`; the vocabulary is the same.
+    With `start`, a tokenizer or where one is, training goes on from its merges: its ids stay, and `vocab_size` counts
+    its tokens too. `force` replaces a file at `save_counts`, which otherwise is an error. Words are counted on
+    `executor`: threads here ("local"), "ray" (the cluster at `ray_address`), or any `concurrent.futures.Executor`; the
+    vocabulary is the same.
 
     >>> tok = train_bpe(["low lower lowest"] * 10, vocab_size=262, split="gpt2")
     >>> tok.decode(tok.encode("lower"))
@@ -147,7 +155,9 @@ class _Run:
         self.save_counts = None if plan.save_counts is None else Path(plan.save_counts)
         check_files(self.save_counts, plan.from_counts, force=force)
         self.plan = plan
-        self.split = plan.split or (counted_split(plan.from_counts[0]) if plan.from_counts else SPLIT)
+        self.start = None if plan.start is None else _start(plan)
+        split = self.start.split if self.start else plan.split
+        self.split = split or (counted_split(plan.from_counts[0]) if plan.from_counts else SPLIT)
         self.executor = executor
         self.on_progress = on_progress
         self.stages = Stages()
@@ -170,7 +180,10 @@ class _Run:
         specials = [bytes_of(token) or b"" for token in plan.special_tokens]
         limits = (plan.vocab_size, plan.min_frequency, plan.max_token_bytes, specials)
         here = self.executor.name == "local"
-        if self.split == "none" and not plan.from_counts and plan.save_counts is None and here:
+        whole = self.split == "none" and not plan.from_counts and plan.save_counts is None and here
+        if self.start is not None:
+            return self._continue(self.start, source, whole=whole)
+        if whole:
             flat = _core.FlatCorpus(*limits, threads=plan.workers)
             with self.stages.stage("read"):
                 self._read(source, flat.add, lambda: 0, "read")
@@ -184,6 +197,34 @@ class _Run:
             special_tokens=plan.special_tokens,
             training=self._record(learned),
         )
+        return self._with_roles(padded(tokenizer, self._reserved(learned)))
+
+    def _continue(self, start: Start, source: object, *, whole: bool) -> Tokenizer:
+        plan = self.plan
+        limits = (plan.vocab_size, plan.min_frequency, plan.max_token_bytes, ())
+        if whole:
+            corpus = _core.FlatCorpus(*limits, threads=plan.workers, start=start.for_merging())
+            with self.stages.stage("read"):
+                self._read(source, lambda data, ends: corpus.add_ids(*start.segment(data, ends)), lambda: 0, "read")
+        else:
+            words, ends, counts = (counted := self.count(source)).arrays()
+            threads = plan.workers if counted.nbytes >= _WORTH_THREADS else 1
+            with self.stages.stage("segment"):
+                corpus = _core.FlatCorpus(*limits, threads=threads, start=start.for_merging())
+                work = partial(start.segment, words, ends, plan.workers)
+                ids, id_ends = self.stages.watch(work, self.progress, lambda: None)
+                corpus.add_ids(ids, id_ends, counts)
+        if start.note:
+            self.notes += (start.note,)
+        learned = self._merge(lambda: corpus.train(self.progress))
+        return self._with_roles(start.grown(learned.merges, self._reserved(learned), self._record(learned)))
+
+    def _reserved(self, learned: _core.Learned) -> int:
+        """How many tokens make the size a multiple of `pad_to`."""
+        return -learned.vocab_size % self.plan.pad_to
+
+    def _with_roles(self, tokenizer: Tokenizer) -> Tokenizer:
+        plan = self.plan
         if not plan.roles and self.chat_template is None:
             return tokenizer
         return tokenizer.with_roles(plan.roles, chat_template=self.chat_template)
@@ -282,7 +323,8 @@ class _Run:
         )
 
     def _merge(self, work: Callable[[], _core.Learned]) -> _core.Learned:
-        wanted = self.plan.vocab_size - 256 - len(self.plan.special_tokens)
+        first = self.start.vocab_size if self.start else 256 + len(self.plan.special_tokens)
+        wanted = self.plan.vocab_size - first
         remaining = Remaining(wanted)
         started = time.perf_counter()
 
@@ -323,8 +365,9 @@ class _Run:
 
     def _record(self, learned: _core.Learned) -> dict[str, Any]:
         """What goes into `training.json`."""
-        plan = {name: value for name, value in asdict(self.plan).items() if name not in NOT_STORED}
+        plan = {name: value for name, value in asdict(replace(self.plan, start=None)).items() if name not in NOT_STORED}
         plan["split"] = self.split
+        plan["start"] = self.start and {"identity": self.start.tokenizer.identity, "vocab_size": self.start.vocab_size}
         for name in ("save_counts", "chat_template"):
             plan[name] = str(plan[name]) if plan[name] else None
         plan["from_counts"] = [str(path) for path in plan["from_counts"]]
@@ -336,12 +379,31 @@ class _Run:
             "split_note": self.split_note,
             "distinct_words": self.distinct_words,
             "spilled": {"runs": self.spills[0], "bytes": self.spills[1]},
-            "vocab_size": learned.vocab_size,
+            "vocab_size": learned.vocab_size + self._reserved(learned),
+            "reserved": self._reserved(learned),
             "merges": len(learned.merges),
             "ended": "vocabulary full" if learned.full else "no pair left",
             "merging": learned.stats,
             "stages": self.stages.done,
         }
+
+
+def _start(plan: TrainPlan) -> Start:
+    """What to go on from, with what cannot be asked of it refused before the work."""
+    start = Start(plan.start, plan.split)
+    if plan.vocab_size < start.vocab_size:
+        raise PlanError(
+            f"{option('vocab_size', plan.vocab_size)}: {option('start')} has {start.vocab_size:,} tokens already, and "
+            "none is taken away. Ask for more than that."
+        )
+    default = TrainPlan().special_tokens
+    new = [token for token in plan.special_tokens if token not in (*start.tokenizer.special_tokens, *default)]
+    if new:
+        raise PlanError(
+            f"special token {new[0]!r}: {option('start')} has none of that name, and its special tokens are kept as "
+            "they are. Add it to the tokenizer first, then continue from that."
+        )
+    return start
 
 
 def _text_of(template: Path) -> str:

@@ -63,6 +63,8 @@ def train(
             check_target(out.resolve(), force)  # before the work, not after it
         except TokenizerError as error:  # something else is there: wrong use, as of every command
             raise PlanError(str(error)) from None
+    if plan.start is not None and no_special_tokens:
+        raise PlanError("--no-special-tokens: the special tokens of --start are kept as they are.")
     (default,), special = TrainPlan().special_tokens, plan.special_tokens
     if no_special_tokens:
         plan = replace(plan, special_tokens=tuple(token for token in special if token != default))

@@ -23,10 +23,20 @@ class TrainPlan(SourceOptions):
     vocab_size: int = 32_768
     "Entries in the vocabulary: special tokens, the 256 bytes, and one for each merge."
 
+    start: str | None = None
+    (
+        "Tokenizer to go on from: a folder, tokenizer.json, .tiktoken file or hub id (byte-level BPE without a "
+        "normalizer). Its ids stay, new tokens follow after the last one."
+    )
+
+    pad_to: int = 1
+    "Round the vocabulary up to a multiple of this with reserved special tokens, <|reserved_ID|>."
+
     split: str | None = None
     (
         "Where words end: gpt2, cl100k, o200k, qwen2, qwen3.5, tekken, deepseek-v3, digits-then-gpt2, "
-        "none (a document is one word), or a regex in fancy-regex syntax; default: that of --from-counts, else cl100k."
+        "none (a document is one word), or a regex in fancy-regex syntax; default: that of --start or --from-counts, "
+        "else cl100k."
     )
 
     special_tokens: tuple[str, ...] = ("<|endoftext|>",)
@@ -74,6 +84,7 @@ class TrainPlan(SourceOptions):
             ("min_frequency", 0, 2**63),
             ("max_token_bytes", 1, 2**32 - 1),
             ("threads", 1, 1024),
+            ("pad_to", 1, 2**20),
         ):
             value = getattr(self, name)
             if value is None and name in ("max_token_bytes", "threads"):

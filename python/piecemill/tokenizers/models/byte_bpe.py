@@ -141,7 +141,7 @@ class ByteBPE:
 
 def byte_bpe(data: dict[str, Any], file: Path, *, training: Mapping[str, Any], beside: Mapping[str, bytes]) -> ByteBPE:
     """The byte-level BPE that a tokenizer.json, `data` read from `file`, describes; else NotPlain."""
-    split, pattern = _split(data.get("pre_tokenizer"))
+    split, pattern = split_of(data.get("pre_tokenizer"))
     _check_settings(data)
     return ByteBPE(_vocabulary(data, file), split, pattern, training, beside, data.get("post_processor"))
 
@@ -151,7 +151,7 @@ def merge_pairs(model: Mapping[str, Any]) -> list[list[str]]:
     return [merge.split(" ") if isinstance(merge, str) else merge for merge in model.get("merges") or []]
 
 
-def _split(pre_tokenizer: Any) -> tuple[str, Pattern | None]:
+def split_of(pre_tokenizer: Any) -> tuple[str, Pattern | None]:
     """Name and pattern of the split: any sequence of regexes and digits that ends in ByteLevel."""
     given = pre_tokenizer or {}
     steps = given.get("pretokenizers", []) if given.get("type") == "Sequence" else [given]

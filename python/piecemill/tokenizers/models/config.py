@@ -20,11 +20,14 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 BESIDE = (TOKENIZER_CONFIG, "special_tokens_map.json")
 
 CHAT_TEMPLATE = "chat_template.jinja"
+MAPPING = "mapping.json"
+"Of a tokenizer that was continued: the old ids that each new token consists of."
 TEMPLATES = "additional_chat_templates"
 "A folder of further templates, as `transformers` writes them."
 
 _CARRIED = (
     CHAT_TEMPLATE,
+    MAPPING,
     "chat_template.json",
     "added_tokens.json",
     "vocab.json",

@@ -39,6 +39,8 @@ class TokenizerJson:
     file: Path
     "Where it came from, for messages."
     beside: Mapping[str, bytes] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    "How it was trained, if that is known."
 
     home = "tokenizers"
 
@@ -127,7 +129,8 @@ class TokenizerJson:
         return hashlib.sha256(self.content).hexdigest()
 
     def files(self) -> dict[str, bytes]:
-        return {**self.beside, "tokenizer.json": self.content}
+        record = f"{json.dumps(self.training, indent=2)}\n".encode()
+        return {**self.beside, "tokenizer.json": self.content, **({"training.json": record} if self.training else {})}
 
     def tokenizer_json(self, parse: Collection[str]) -> str:
         """A tokenizer.json that finds the special tokens in `parse` in texts, and no others."""
@@ -174,7 +177,7 @@ class TokenizerJson:
         return None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"content": self.content, "file": self.file, "beside": self.beside}
+        return {name: self.__dict__[name] for name in ("content", "file", "beside", "training")}
 
 
 def _refuse_cut_letters(file: Path, model: Mapping[str, Any]) -> None:

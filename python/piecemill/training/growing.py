@@ -1,0 +1,297 @@
+"""Going on from a vocabulary: a corpus as the tokens it has, and what was learned appended to it.
+
+Old merges keep their ranks, so the finished tokenizer applies all of them before the first new one: its encoding of a
+text is the old one, merged further. That holds for any split, as long as the corpus is cut by the split that the
+finished tokenizer encodes with. Ids stay; new tokens follow after the last one.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from piecemill._core import Encoder
+from piecemill.errors import PlanError
+from piecemill.plans import option
+from piecemill.tokenizers import Tokenizer, load_tokenizer
+from piecemill.tokenizers.models.byte_bpe import ByteBPE, NotPlain, merge_pairs, split_of
+from piecemill.tokenizers.models.byte_level import CHARACTERS, bytes_of, characters_of
+from piecemill.tokenizers.models.config import BESIDE, CHAT_TEMPLATE, MAPPING, TEMPLATES, TOKENIZER_CONFIG
+from piecemill.tokenizers.models.ranks import Ranks
+from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
+from piecemill.tokenizers.models.vocabulary import Vocabulary, checked_merges
+from piecemill.tokenizers.models.writing import added_token, pre_tokenizer
+from piecemill.tokenizers.splits import name_of, pattern_of
+from piecemill.tokenizers.texts import flat_tokens
+
+Growable = ByteBPE | TokenizerJson
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What merging needs to know of a vocabulary."""
+
+    tokens: list[bytes]
+    "The bytes of each id, of a special token those that its text is spelled with; empty if there are none."
+    ordinary: list[int]
+    "Ids that are found in ordinary text."
+    merges: list[tuple[int, int]]
+    whole_words: bool
+    "Whether a word that is a token is that token before any merging."
+
+    @property
+    def special(self) -> list[int]:
+        ordinary = frozenset(self.ordinary)
+        return [i for i in range(len(self.tokens)) if i not in ordinary]
+
+    def encoder(self, *, whole_words: bool) -> Encoder:
+        """Encodes words: a text is one, whatever the split."""
+        place = {i: at for at, i in enumerate(self.ordinary)}
+        merges = np.array([(place[left], place[right]) for left, right in self.merges], np.uint32).reshape(-1, 2)
+        tokens = flat_tokens(self.tokens[i] for i in self.ordinary)
+        return Encoder.bpe(*tokens, np.array(self.ordinary, np.uint32), merges, split=[], whole_words=whole_words)
+
+    def unreachable(self) -> list[int]:
+        """Ordinary tokens that merges alone do not make out of their bytes."""
+        texts, others = [], []
+        for i in self.ordinary:
+            try:
+                self.tokens[i].decode()
+                texts.append(i)
+            except UnicodeDecodeError:
+                others.append(i)
+        ids, ends = _encode(self.encoder(whole_words=False), *flat_tokens(self.tokens[i] for i in texts))
+        found = [ids[start:end].tolist() for start, end in pairwise([0, *ends.tolist()])]
+        rank = {pair: at for at, pair in enumerate(self.merges)}
+        made = {pair: self.tokens[pair[0]] + self.tokens[pair[1]] for pair in self.merges}
+        named = {self.tokens[i]: i for i in self.ordinary}
+        found += [_merged([named[bytes([byte])] for byte in self.tokens[i]], rank, made, named) for i in others]
+        return [i for i, parts in zip([*texts, *others], found, strict=True) if parts != [i]]
+
+
+def _encode(encoder: Encoder, data: NDArray[np.uint8], ends: NDArray[np.int64], threads: int = 0) -> Any:
+    return encoder.encode_flat(data, ends, bos=None, eos=None, narrow=False, special="plain", threads=threads)
+
+
+def _merged(
+    word: list[int],
+    rank: Mapping[tuple[int, int], int],
+    made: Mapping[tuple[int, int], bytes],
+    named: Mapping[bytes, int],
+) -> list[int]:
+    """`word` after all merges, the best first; for bytes that are not UTF-8, which no text has."""
+    while True:
+        best, at = min(((rank.get(pair, len(rank)), at) for at, pair in enumerate(pairwise(word))), default=(None, 0))
+        if best is None or best == len(rank):
+            return word
+        word[at : at + 2] = [named[made[word[at], word[at + 1]]]]
+
+
+class Start:
+    """A tokenizer to go on from, and the split that the finished one will have."""
+
+    def __init__(self, given: Any, split: str | None) -> None:
+        self.tokenizer = given if isinstance(given, Tokenizer) else load_tokenizer(given)
+        model = _growable(self.tokenizer)
+        if split is None:
+            split = _split(model)
+        elif split != _split(model, known=False):
+            model = _with_split(model, split)
+        self.split = split
+        self._model = model
+        self._known = _known(model)
+        self._encoder = self._known.encoder(whole_words=self._known.whole_words)
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self._known.tokens)
+
+    @property
+    def note(self) -> str | None:
+        """What of its encoding training does not see."""
+        added = self._model.added_tokens if isinstance(self._model, TokenizerJson) else []
+        found = [one["content"] for one in added if not one.get("special")]
+        if not found:
+            return None
+        return (
+            f"{len(found)} added tokens that are not special, such as {found[0]!r}, are cut out of every text that the "
+            "tokenizer encodes; to training they are text like any other"
+        )
+
+    def for_merging(self) -> tuple[list[bytes], list[int], list[int]]:
+        """As `_core.FlatCorpus` takes it."""
+        return self._known.tokens, self._known.special, self._known.unreachable()
+
+    def segment(
+        self, data: NDArray[np.uint8], ends: NDArray[Any], threads: int = 1
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """Words, each as the tokens that the merges so far make of it, and where each ends."""
+        ids, id_ends = _encode(self._encoder, data, ends.astype(np.int64, copy=False), threads)
+        return ids, id_ends
+
+    def grown(self, merges: NDArray[np.uint32], reserved: int, training: Mapping[str, Any]) -> Tokenizer:
+        """The tokenizer with `merges`, pairs of final ids, and as many reserved tokens after them."""
+        tokens, pairs = list(self._known.tokens), [(left, right) for left, right in merges.tolist()]
+        special = {tokens[i]: i for i in self._known.special}
+        made: list[int] = []
+        for left, right in pairs:
+            token = tokens[left] + tokens[right]
+            made.append(special.get(token, len(tokens)))
+            if made[-1] == len(tokens):
+                tokens.append(token)
+        old = self.vocab_size
+        parts = {i: [i] for i in range(old)}
+        for (left, right), i in zip(pairs, made, strict=True):
+            parts[i] = parts[left] + parts[right] if i >= old else parts[i]
+        mapping = {i: parts.get(i, []) for i in range(old, len(tokens) + reserved)}
+        if not mapping and not pairs:
+            return Tokenizer(replace(self._model, training=training))
+        model = _append(self._model, tokens, pairs, made)
+        beside = {name: content for name, content in model.beside.items() if _is_kept(name)}
+        lines = ",\n".join(f'"{i}": {ids}' for i, ids in mapping.items())
+        beside[MAPPING] = f"{{\n{lines}\n}}\n".encode()
+        return padded(Tokenizer(replace(model, beside=beside, training=training)), reserved)
+
+
+def padded(tokenizer: Tokenizer, reserved: int) -> Tokenizer:
+    """`tokenizer` with so many special tokens more, that no text contains and no one uses yet."""
+    model = tokenizer.model
+    if not reserved or not isinstance(model, ByteBPE | TokenizerJson):
+        return tokenizer
+    first = tokenizer.vocab_size
+    taken = model.special_tokens if isinstance(model, ByteBPE) else {**model.vocab, **model.added_ids}
+    names = dict(zip(_free_names(first, taken), range(first, first + reserved), strict=False))
+    if isinstance(model, ByteBPE):
+        old = model.vocabulary
+        tokens = [*old.tokens, *(name.encode() for name in names)]
+        vocabulary = Vocabulary(tokens, old.merges, {**old.special_tokens, **names}, old.ranked)
+        return Tokenizer(replace(model, vocabulary=vocabulary))
+    data = _numbered(model)
+    data["model"]["vocab"].update(names)
+    data["added_tokens"] += [added_token(name, i) for name, i in names.items()]
+    return Tokenizer(_with_data(model, data))
+
+
+def _free_names(first: int, taken: Mapping[str, int]) -> Iterator[str]:
+    return (name for i in count(first) if (name := f"<|reserved_{i}|>") not in taken)
+
+
+def _is_kept(name: str) -> bool:
+    """Whether a file beside the old vocabulary still holds: vocab.json and the like do not."""
+    return name in (*BESIDE, CHAT_TEMPLATE, "chat_template.json") or name.startswith(f"{TEMPLATES}/")
+
+
+def _growable(tokenizer: Tokenizer) -> Growable:
+    model = tokenizer.model
+    if isinstance(model, ByteBPE):
+        return model
+    if isinstance(model, Ranks):
+        return _json_of_ranks(model)
+    if not isinstance(model, TokenizerJson) or model.data["model"].get("type") != "BPE":
+        raise PlanError(_refusal(tokenizer, "it is not byte-level BPE"))
+    if model.data.get("normalizer") == {"type": "Sequence", "normalizers": []}:  # DeepSeek's: does nothing
+        model = _with_data(model, {**model.data, "normalizer": None})
+    if model.data.get("normalizer") is not None:
+        raise PlanError(_refusal(tokenizer, "it normalizes texts, and training counts them as they are"))
+    if not model.exact:
+        raise PlanError(_refusal(tokenizer, "it does not keep every byte of a text"))
+    return model
+
+
+def _refusal(tokenizer: Tokenizer, why: str) -> str:
+    return (
+        f"{option('start')}: a {tokenizer.kind} cannot be continued: {why}. Expected byte-level BPE without a "
+        "normalizer: what this library trains, a tokenizer.json such as that of GPT-2 or Llama 3, or a .tiktoken file."
+    )
+
+
+def _split(model: Growable, *, known: bool = True) -> str | None:
+    """The name of its split, or its regex; with `known` an error if it has none that training could use."""
+    try:
+        split, _ = (model.split, None) if isinstance(model, ByteBPE) else split_of(model.data.get("pre_tokenizer"))
+    except NotPlain as reason:
+        split, why = "sequence", str(reason)
+    else:
+        why = "several regexes that are no named split"
+    if split != "sequence":
+        return split
+    if known:
+        raise PlanError(
+            f"{option('start')}: words cannot be counted as it cuts them ({why}). Name another split, which the new "
+            f"tokenizer will have: {option('split', 'cl100k')}."
+        )
+    return None
+
+
+def _with_split(model: Growable, split: str) -> Growable:
+    pattern = pattern_of(split)
+    config = model.config() if isinstance(model, ByteBPE) else model.beside.get(TOKENIZER_CONFIG)
+    if config is not None:  # classes such as GPT2Tokenizer bring the split of their model
+        changed = {**json.loads(config), "tokenizer_class": "PreTrainedTokenizerFast"}
+        config = (json.dumps(changed, indent=2, ensure_ascii=False) + "\n").encode()
+    beside = {**model.beside, **({} if config is None else {TOKENIZER_CONFIG: config})}
+    if isinstance(model, ByteBPE):
+        return replace(model, split=name_of(pattern), pattern=pattern, beside=beside)
+    return _with_data(replace(model, beside=beside), {**model.data, "pre_tokenizer": pre_tokenizer(pattern)})
+
+
+def _with_data(model: TokenizerJson, data: Mapping[str, Any]) -> TokenizerJson:
+    return replace(model, content=json.dumps(data, ensure_ascii=False).encode())
+
+
+def _json_of_ranks(model: Ranks) -> TokenizerJson:
+    """The tokenizer.json that gives the ids of a .tiktoken file: merges as they follow from the ranks."""
+    data = json.loads(model.tokenizer_json(model.special_tokens))
+    data["decoder"] = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    special = dict(model.special_tokens)
+    config = ByteBPE(Vocabulary([], checked_merges(np.empty(0, np.uint32)), special, []), "none", None).config()
+    return TokenizerJson(json.dumps(data, ensure_ascii=False).encode(), model.file, {TOKENIZER_CONFIG: config})
+
+
+def _known(model: Growable) -> _Known:
+    if isinstance(model, ByteBPE):
+        vocabulary = model.vocabulary
+        tokens = list(vocabulary.tokens)
+        for text, i in vocabulary.special_tokens.items():
+            if i not in vocabulary.reachable:
+                tokens[i] = bytes_of(text) or b""
+        return _Known(tokens, vocabulary.ranked, list(map(tuple, vocabulary.merges.tolist())), whole_words=False)
+    # Of a merge listed twice, HF takes the rank of the last.
+    pairs = list(dict.fromkeys(map(tuple, reversed(merge_pairs(model.data["model"])))))[::-1]
+    whole_words = bool(model.data["model"].get("ignore_merges"))
+    found = dict.fromkeys([*CHARACTERS, *(left + right for left, right in pairs)])
+    if whole_words:
+        found |= dict.fromkeys(text for text in model.vocab if text not in model.added_ids and bytes_of(text))
+    tokens = [b""] * model.vocab_size
+    for text, i in (*model.vocab.items(), *model.added_ids.items()):
+        tokens[i] = bytes_of(text) or b""
+    ids = model.vocab
+    merges = [(ids[left], ids[right]) for left, right in pairs]
+    return _Known(tokens, [ids[text] for text in found], merges, whole_words)
+
+
+def _append(model: Growable, tokens: Sequence[bytes], merges: list[tuple[int, int]], made: list[int]) -> Growable:
+    """The model with new tokens and merges; `made` is the id that each merge makes."""
+    if isinstance(model, ByteBPE):
+        old = model.vocabulary
+        meant = [*old.tokens, *tokens[len(old.tokens) :]]
+        for i in made:
+            meant[i] = tokens[i]
+        joined = checked_merges(np.concatenate([old.merges, np.array(merges, np.uint32).reshape(-1, 2)]))
+        return replace(model, vocabulary=Vocabulary(meant, joined, old.special_tokens, [*old.ranked, *made]))
+    data = _numbered(model)
+    settings = data["model"]
+    settings["vocab"].update((characters_of(tokens[i]), i) for i in made)
+    new = [[characters_of(tokens[left]), characters_of(tokens[right])] for left, right in merges]
+    settings["merges"] = [*merge_pairs(settings), *new]
+    return _with_data(model, data)
+
+
+def _numbered(model: TokenizerJson) -> dict[str, Any]:
+    """A copy of the file in which the vocabulary has the added tokens too: HF would number them anew."""
+    settings = {**model.data["model"], "vocab": {**model.vocab, **model.added_ids}}
+    return {**model.data, "model": settings, "added_tokens": list(model.added_tokens)}
