@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi')
 
-.PHONY: build demo test test-tokenizers-next soak fuzz lint bench clean
+.PHONY: build demo docs test test-tokenizers-next soak fuzz lint bench clean
 
 build: .venv/.installed
 
@@ -56,6 +56,10 @@ fuzz:
 	    -max_total_time=$(or $(SECONDS),120) -max_len=600 -len_control=0 -timeout=20 || exit 1; \
 	done
 
+# The documentation as a static site, in site/; it reads docstrings without importing the package.
+docs: .venv/.tools
+	$(BIN)/zensical build --strict
+
 demo: build
 	$(BIN)/piecemill demo
 
@@ -63,4 +67,4 @@ bench: build
 	$(BIN)/python benchmarks/train.py
 
 clean:
-	rm -rf .venv .venv-next target
+	rm -rf .venv .venv-next target site .cache
