@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi')
 
-.PHONY: build demo docs test test-tokenizers-next soak fuzz lint bench clean
+.PHONY: build demo docs test test-random test-tokenizers-next soak fuzz lint bench clean
 
 build: .venv/.installed
 
@@ -28,7 +28,11 @@ lint: build
 	cargo test --no-default-features --quiet
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest -p no:randomly
+
+# In random order, in two processes. The first lines have the seed; `pytest --randomly-seed=N` repeats it.
+test-random: build
+	$(BIN)/pytest -n 2
 
 # The tests of tokenizers with the next HF `tokenizers` (1.0, its candidates included) in an environment of its own. It
 # cannot train: what the trainers of 0.2x make is saved by a run in .venv first.

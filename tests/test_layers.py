@@ -24,7 +24,7 @@ ALLOWED = {
     "progress": GROUND,
     "cancelling": GROUND,
     "objects": {*GROUND, "cancelling"},
-    "files": {*GROUND, "objects"},
+    "files": {*GROUND, "objects", "sizes"},
     "reference": GROUND,
     "sources": SHELF,
     "command": {*SHELF, "sources"},

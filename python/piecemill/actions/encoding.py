@@ -18,7 +18,7 @@ from piecemill.actions.histories import Histories
 from piecemill.actions.shards import write_action_shards
 from piecemill.actions.tokenizer import ActionTokenizer, Ids, Ints
 from piecemill.errors import PlanError, TokenizerError
-from piecemill.files import new_file, new_folder, unique
+from piecemill.files import check_writable, new_file, new_folder, unique
 from piecemill.plans import by_place
 from piecemill.shards.format import token_dtype
 
@@ -66,6 +66,7 @@ def encode_histories(
         whose = " that `actions encode` did not write. Choose another name." if force else ""
         remedy = f" already. Choose another name; {by_place('force=True', '--force')} replaces it."
         raise PlanError(f"{target}: something is there{whose or remedy}")
+    check_writable(target)
     if target.exists():
         with replaced(target) as aside:
             return encode_histories(histories, tokenizer, aside, plan, on_progress=on_progress) | {"out": str(target)}
@@ -84,7 +85,7 @@ def encode_histories(
                 tokens = _write_arrays(over, tokenizer, folder, plan, tell)
     except OSError as error:
         raise TokenizerError(
-            f"{target}: could not be written ({error}). Make room, or choose another place."
+            f"{target}: could not be written ({error.strerror or error}). Free some space, or choose another place."
         ) from error
     counts = {"histories": len(over), "actions": len(over.items), "tokens": tokens}
     return {"out": str(target), **counts, "report": over.report, "plan": asdict(plan)}

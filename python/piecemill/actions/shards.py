@@ -73,7 +73,7 @@ def write_action_shards(
         with new_folder(target) as folder:
             _write(folder, over, tokenizer)
     except OSError as error:
-        raise ShardError(f"{target}: could not be written ({error}). Make room, or choose another folder.") from error
+        raise ShardError(f"{target}: could not be written ({error}). Free some space, or choose another.") from error
     return open_action_shards(target)
 
 

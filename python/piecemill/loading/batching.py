@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, SupportsIndex, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from piecemill.loading.mixing import Draws, Mixture, Parts, Weights, parts_of
 from piecemill.loading.order import Ints, Local, OrderPlan
 from piecemill.loading.state import FORMAT, samples_of
 from piecemill.loading.windows import Cut, Gathered, Rows, check_rows, gather
-from piecemill.plans import check_names
+from piecemill.plans import check_names, did_you_mean
 
 # A chunk has about so many tokens: enough that handing one over costs nothing beside gathering it, and small enough
 # that its inputs and labels (4 MiB) stay in the cache until they are used.
@@ -67,8 +67,8 @@ class BatchPlan:
 
     def __post_init__(self) -> None:
         for name, least in (("batch_size", 1), ("world_size", 1), ("threads", 0)):
-            if getattr(self, name) < least:
-                raise PlanError(f"{name}={getattr(self, name)}: expected {least} or more.")
+            if not isinstance(value := getattr(self, name), SupportsIndex) or int(value) < least:
+                raise PlanError(f"{name}={value!r}: expected a whole number of {least} or more.")
         if not 0 <= self.rank < self.world_size:
             raise PlanError(f"rank={self.rank}: expected 0 to {self.world_size - 1}, below world_size.")
         if self.epochs is not None and self.epochs < 1:
@@ -410,6 +410,7 @@ class _Job(Generic[Sent]):
         return self._place.send(Chunk(rows, tuple(ends)))
 
 
+@did_you_mean
 def batches(
     rows: Rows | Mixture,
     *,

@@ -14,6 +14,7 @@ from piecemill.loading.batching import Batches, Chunk, Numpy, split
 from piecemill.loading.mixing import Mixture, Weights
 from piecemill.loading.order import OrderPlan
 from piecemill.loading.windows import Rows
+from piecemill.plans import did_you_mean
 
 
 class Tensors(Numpy):
@@ -33,6 +34,7 @@ class Tensors(Numpy):
             yield batch
 
 
+@did_you_mean
 def batches(
     rows: Rows | Mixture,
     *,

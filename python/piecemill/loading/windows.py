@@ -12,7 +12,7 @@ A window is a list of pieces of files, and `gather` fetches the pieces of many w
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, SupportsIndex, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,11 +95,11 @@ class Cut:
     "What stands behind the last token of a padded row; default: eos, or 0 without one."
 
     def __post_init__(self) -> None:
-        if self.window < 1:
-            raise PlanError(f"window={self.window}: a row has at least 1 token.")
-        if not 0 <= self.overlap < self.window:
+        if not isinstance(self.window, SupportsIndex) or self.window < 1:
+            raise PlanError(f"window={self.window!r}: expected a whole number: a row has at least 1 token.")
+        if not isinstance(self.overlap, SupportsIndex) or not 0 <= self.overlap < self.window:
             raise PlanError(
-                f"overlap={self.overlap}: expected 0 to {self.window - 1}, less than the window, or rows never advance."
+                f"overlap={self.overlap!r}: expected 0 to {self.window - 1}, less than window, or rows never advance."
             )
 
         if self.labels not in ("shifted", "unshifted"):

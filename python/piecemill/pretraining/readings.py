@@ -16,8 +16,8 @@ import torch
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """A group of steps, read."""
+class StepGroup:
+    """Losses, gradient norms and times of a group of steps, read back from the device."""
 
     first: int
     losses: list[float]
@@ -74,7 +74,7 @@ class Readings:
         group.count += 1
         return group.count >= self.every
 
-    def close(self) -> list[Reading]:
+    def close(self) -> list[StepGroup]:
         """End the open group and begin the next; gives what has arrived from before, and does not wait for this one."""
         group = self._group()
         if not group.count:
@@ -96,7 +96,7 @@ class Readings:
         self._open = _Group(group.first + group.count, group.end, cpu_start=now)
         return earlier if self._gpu else self._take([group])
 
-    def drain(self) -> list[Reading]:
+    def drain(self) -> list[StepGroup]:
         """End the open group and give everything, waiting for the device if need be; `start` goes on."""
         found = self.close()
         found += self._take(self._closed)
@@ -118,7 +118,7 @@ class Readings:
     def _between(self, start: Any, end: Any) -> float:
         return float(start.elapsed_time(end)) / 1000 if self._gpu else float(end - start)
 
-    def _take(self, groups: list[_Group]) -> list[Reading]:
+    def _take(self, groups: list[_Group]) -> list[StepGroup]:
         found = []
         for group in groups:
             if self._gpu and not group.end.query():
@@ -126,7 +126,7 @@ class Readings:
             values = group.copied if group.copied is not None else torch.empty((0, 2))
             losses, norms = values.double().T.tolist()
             found.append(
-                Reading(
+                StepGroup(
                     first=group.first,
                     losses=losses,
                     norms=norms,

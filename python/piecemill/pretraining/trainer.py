@@ -27,7 +27,7 @@ from piecemill.pretraining.optimizer import build_optimizer
 from piecemill.pretraining.pace import Pace, pace_of
 from piecemill.pretraining.plan import Resolved
 from piecemill.pretraining.progress import PretrainProgress
-from piecemill.pretraining.readings import Reading, Readings
+from piecemill.pretraining.readings import Readings, StepGroup
 from piecemill.pretraining.schedule import learning_rate
 from piecemill.pretraining.step import Batch, Step
 from piecemill.shards import Shards
@@ -163,7 +163,7 @@ class Trainer:
             elif complete:
                 self._record(readings.close(), feed)
 
-    def _record(self, found: list[Reading], feed: Any) -> None:
+    def _record(self, found: list[StepGroup], feed: Any) -> None:
         """Write down, judge and tell what was read."""
         resolved = self.resolved
         for reading in found:

@@ -174,8 +174,8 @@ def export(
         ) from None
     except OSError as error:
         raise ShardError(
-            f"{error.filename or target}: {error.strerror or error}. The parts that were made are whole: make room or "
-            "mend the cause, and run the same command again to make the others."
+            f"{error.filename or target}: {error.strerror or error}. The parts that were made are whole: free some "
+            "space or fix the cause, and run the same command again to make the others."
         ) from error
     files = [path for path in target.rglob("*") if path.is_file() and path.name not in (CLAIM, LOCK)]
     return Exported(
