@@ -15,6 +15,10 @@ class Doctests(griffe.Extension):
     """Fences the examples of every docstring."""
 
     def on_object(self, *, obj: griffe.Object, **_: object) -> None:
-        """Called with each module, class, function and attribute."""
+        """Called with each module, class, function and attribute, but not with the package itself."""
         if obj.docstring:
             obj.docstring.value = EXAMPLE.sub(lambda found: f"```pycon\n{found[0]}\n```", obj.docstring.value)
+
+    def on_package(self, *, pkg: griffe.Module, **_: object) -> None:
+        """Called with the package."""
+        self.on_object(obj=pkg)
