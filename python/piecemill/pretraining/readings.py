@@ -1,8 +1,8 @@
-"""What the steps left on the device, read some steps later.
+"""Reads the losses and norms that steps left on the device, some steps later.
 
-On a GPU, the values of a group of steps are copied to pinned memory without waiting, and looked at when the next
-group is complete: by then they have long arrived. How long the GPU had nothing to do but wait for a batch is
-measured between two events around its arrival, which the GPU itself stamps. On a CPU the same is done with a clock.
+On a GPU, the values of a group of steps are copied to pinned memory asynchronously, and read when the next group is
+complete: by then the copy is finished. The time that the GPU waited for a batch is measured between two CUDA events
+around its arrival. On a CPU the same is done with a clock.
 
 Start with `Readings`.
 """
@@ -46,7 +46,7 @@ class _Group:
 
 
 class Readings:
-    """Collects the losses and norms of steps, and gives them back in groups of `every`, at least a group late."""
+    """Collects the losses and norms of steps, and returns them in groups of `every`, at least one group late."""
 
     def __init__(self, device: torch.device, every: int) -> None:
         self.every = every
@@ -57,7 +57,7 @@ class Readings:
         self._turn = 0
 
     def start(self, step: int) -> None:
-        """Begin a group with step `step`: at the beginning, and after each pause that is no part of the training."""
+        """Begin a group with step `step`: at the start, and after each pause that is not part of the training."""
         self._open = _Group(step, self._mark(), cpu_start=_cpu())
 
     def waiting(self, next_batch: Callable[[], Any]) -> Any:
@@ -68,14 +68,14 @@ class Readings:
         return batch
 
     def put(self, loss: torch.Tensor, norm: torch.Tensor) -> bool:
-        """Leave the values of one step; true when the group is complete."""
+        """Add the values of one step; true when the group is complete."""
         group = self._group()
         group.values.append(torch.stack([loss, norm]))
         group.count += 1
         return group.count >= self.every
 
     def close(self) -> list[StepGroup]:
-        """End the open group and begin the next; gives what has arrived from before, and does not wait for this one."""
+        """End the open group and begin the next; returns earlier groups that have arrived, without waiting."""
         group = self._group()
         if not group.count:
             return []
@@ -97,7 +97,7 @@ class Readings:
         return earlier if self._gpu else self._take([group])
 
     def drain(self) -> list[StepGroup]:
-        """End the open group and give everything, waiting for the device if need be; `start` goes on."""
+        """End the open group and return everything, waiting for the device if necessary; continue with `start`."""
         found = self.close()
         found += self._take(self._closed)
         self._closed, self._open = [], None

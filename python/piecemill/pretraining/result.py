@@ -9,7 +9,7 @@ from piecemill.sizes import show_count, show_seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PretrainSummary:
-    """How far a run is, what it reached, and at which pace. Losses are nats per token."""
+    """Steps done, losses reached and speed of a run. Losses are in nats per token."""
 
     out: Path
     steps: int

@@ -1,7 +1,7 @@
 """`pretrain`: shards -> a model, a curve and figures, in one call or in several.
 
-Here is the order of things: what is checked before anything is written, where a run takes up an earlier one, and what
-is made at the end. The work itself is in `trainer`.
+This module checks arguments before anything is written, resumes an earlier run, and writes the results at the end. The
+training loop is in `trainer`.
 """
 
 import math

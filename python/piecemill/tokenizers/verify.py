@@ -1,7 +1,7 @@
 """Does the engine give the ids of the library the tokenizer comes from?
 
 An engine that is not exact by test is compared with the home library on the nasty strings when it is chosen.
-`verify` compares them on as many documents as one likes; `piecemill verify` does so from the command line.
+`verify` compares them on any number of documents; `piecemill verify` does so from the command line.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,6 +1,6 @@
-"""Documents to consumers, with readers and consumers side by side and a bound on what waits in between.
+"""Reader threads and consumer threads with a bounded queue of blocks between them (backpressure).
 
-Order is not kept: what is done with the blocks must not depend on it (counting does not).
+The order of blocks is not kept: consumers must not depend on it (counting does not).
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ class Feed:
         self._changed = self._crew.changed
 
     def run(self, consume: Callable[[Documents], None]) -> None:
-        """Returns when every block was consumed; the first error of any thread ends all and is raised here."""
+        """Return when every block was consumed; the first error in any thread cancels all and is raised here."""
 
         def consume_all() -> None:
             self._consume_all(consume)

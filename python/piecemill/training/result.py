@@ -12,7 +12,7 @@ from piecemill.tokenizers import Tokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """What `count_words` found: what was counted, and what of the source was not."""
+    """The result of `count_words`: what was counted, and what of the source was not."""
 
     counts: Path
     "The file with the counts."
