@@ -202,13 +202,13 @@ def test_a_batch_of_a_mixture_says_which_part_each_row_is_from(rows, tok, tmp_pa
     # On a device, here in main memory.
     import torch
 
-    from piecemill.loading.batching import Batches
     from piecemill.loading.device import Device
+    from piecemill.loading.text import windows_to
 
     options = {"window": 4, "batch_size": 5, "epochs": 1, "seed": 3, "boundaries": True}
     source = mix([(rows, 1), (other, 1)])
     for sent, here in zip(
-        Batches(source, Device(torch.device("cpu"), slots=2), "stored", options),
+        windows_to(Device(torch.device("cpu"), slots=2), source, options),
         batches(source, **options),
         strict=True,
     ):
@@ -393,16 +393,31 @@ def test_actions_can_be_shown_and_checked(tmp_path, capsys):
     tokenizer = piecemill.train_actions(histories, items, vocab_size=40)
     tokenizer.save(tmp_path / "voc")
     write_action_shards(histories, tokenizer, tmp_path / "shards")
-    for folder, kind in (("voc", "a vocabulary of actions"), ("shards", "shards of actions")):
-        assert shown("show", tmp_path / folder, capsys=capsys)[0] == 0
-        assert json.loads(shown("show", tmp_path / folder, "--json", capsys=capsys)[1])["kind"] == "actions"
-        assert shown("check", tmp_path / folder, capsys=capsys) == (0, f"{tmp_path / folder} is sound: {kind}\n")
-    file = tmp_path / "shards/items.npy"
+    assert shown("show", tmp_path / "voc", capsys=capsys)[0] == 0
+    assert json.loads(shown("show", tmp_path / "voc", "--json", capsys=capsys)[1])["kind"] == "actions"
+    sound = f"{tmp_path / 'voc'} is sound: a vocabulary of actions\n"
+    assert shown("check", tmp_path / "voc", capsys=capsys) == (0, sound)
+    code, page = shown("show", tmp_path / "shards", capsys=capsys)
+    assert (code, page.splitlines()[0]) == (0, f"{tmp_path / 'shards'}: 40 histories, 320 items; complete")
+    assert "\nall     '1 2 3 4 5 6 7 8'\n" in page
+    found = json.loads(shown("show", tmp_path / "shards", "--json", capsys=capsys)[1])
+    assert (found["plan"]["kind"], found["duplicates"], found["stats"]["report"]["read"]["users"]) == (
+        "actions",
+        10,
+        40,
+    )
+    code, out = shown("check", tmp_path / "shards", capsys=capsys)
+    assert (code, "40 documents, 320 tokens; 40 documents decoded and compared" in out) == (0, True)
+    file = tmp_path / "shards/all/000000-0000.tokens.npy"
     content = bytearray(file.read_bytes())
-    content[-1] ^= 1
+    content[-2] ^= 1
     file.write_bytes(content)
     code, out = shown("check", tmp_path / "shards", capsys=capsys)
-    assert (code, "items.npy was changed" in out) == (1, True)
+    assert (code, "tokens.npy: was changed" in out, "document 39 (tokens 312 to 320) does not decode" in out) == (
+        1,
+        True,
+        True,
+    )
 
 
 def test_a_run_can_be_shown_and_checked(tmp_path, capsys):

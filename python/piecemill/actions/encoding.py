@@ -22,8 +22,8 @@ from piecemill.files import check_writable, new_file, new_folder, unique
 from piecemill.plans import by_place
 from piecemill.shards.format import token_dtype
 
-# Histories encoded at a time: bounded memory, and Ctrl-C is heard in between.
-_CHUNK = 20_000
+_SHARDS = {"plan.json", "files.jsonl", "stats.json", "tokenizer", "entries", "all"}
+_OLD_SHARDS = {"items.npy", "ends.npy", "table.npy", "tokenizer", "manifest.json"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,13 +97,7 @@ def _is_ours(target: Path) -> bool:
         with open(target, "rb") as file:
             return file.read(9) in (b"", b'{"user": ')
     there = {path.name for path in target.iterdir()}
-    return there <= {"ids.npy", "ends.npy"} or there == {
-        "items.npy",
-        "ends.npy",
-        "table.npy",
-        "tokenizer",
-        "manifest.json",
-    }
+    return there <= {"ids.npy", "ends.npy"} or there in (_SHARDS, _OLD_SHARDS)
 
 
 @contextmanager
@@ -123,20 +117,12 @@ def replaced(target: Path) -> Iterator[Path]:
             aside.unlink(missing_ok=True)
 
 
-def chunks(histories: Histories) -> Iterator[tuple[int, Ints, Ints]]:
-    """Some histories at a time: the number of the first, their items, and where each ends among these."""
-    for first in range(0, len(histories), _CHUNK):
-        ends = histories.ends[first : first + _CHUNK]
-        begin = int(histories.starts[first])
-        yield first, histories.items[begin : int(ends[-1])], ends - begin
-
-
 def _encoded(
     histories: Histories, tokenizer: ActionTokenizer, plan: EncodePlan, tell: Callable[[EncodeProgress], None]
 ) -> Iterator[tuple[int, Ids, Ints]]:
     """Some histories at a time: the number of the first, their tokens, and where each ends."""
     tokens = 0
-    for first, items, ends in chunks(histories):
+    for first, items, ends in histories.chunks():
         rows = np.arange(first, first + len(ends))
         ids, cut = tokenizer.encode_batch(items, ends, seed=plan.seed, epoch=plan.epoch, rows=rows)
         if plan.marks:

@@ -9,7 +9,7 @@ import numpy as np
 from datasets.formatting import TensorFormatter, get_formatter
 
 from piecemill.errors import PlanError
-from piecemill.loading.windows import Windows, gather
+from piecemill.shards.windows import Windows, gather
 
 Rows = Callable[[Mapping[str, Any]], dict[str, Any]]
 

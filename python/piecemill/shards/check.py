@@ -360,7 +360,7 @@ class _Split:
                 continue
             if same:
                 self.found.decoded += 1
-            elif self.tokenizer.exact:
+            elif self.tokenizer.exact or self.plan.get("kind") == "actions":  # decoding an item gives its key
                 what = f"{place} does not decode to the text that its record was made from."
                 self.found.add(name, what, f"text {where}")
             elif self._same_ids(ids):

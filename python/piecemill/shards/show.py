@@ -231,8 +231,11 @@ def _shard_lines(found: dict[str, Any]) -> list[str]:
         if found["written_by"] is not None:
             todo = f"process {found['written_by']} is at work on it"
         state, count = f"in finished pieces; not complete: {todo}", finished
+    documents, tokens = plural(count["documents"], "document"), "tokens"
+    if found["plan"].get("kind") == "actions":
+        documents, tokens = f"{count['documents']:,} histories", "items"
     lines = [
-        f"{found['folder']}: {plural(count['documents'], 'document')}, {show_count(count['tokens'])} tokens; {state}",
+        f"{found['folder']}: {documents}, {show_count(count['tokens'])} {tokens}; {state}",
         f"duplicates  documents that repeat an earlier text: {found['duplicates']:,}; "
         f"texts that are in more than one split: {found['texts_in_several_splits']:,}",
         "",
