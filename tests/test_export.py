@@ -17,7 +17,7 @@ from piecemill.loading.parquet import open_parquet
 from piecemill.shards import RECORD, export_megatron
 from piecemill.shards.export import ExportPlan, SplitRows, export
 from piecemill.shards.reader import open_shards
-from piecemill.shards.windows import Cut
+from piecemill.shards.windows import WindowSpec
 from prepared import SplitWriter, complete, prepare_folder
 from vocabularies import NASTY, library_texts, tokenizer
 
@@ -68,7 +68,7 @@ cuts = st.integers(1, 12).flatmap(
 @given(st.lists(st.integers(0, 60), max_size=12), cuts)
 def test_streams_have_as_many_windows_as_by_the_definition(lengths, cut):
     window, overlap, tail = cut
-    counts = Cut(window=window, overlap=overlap).count(np.array(lengths, np.int64), short=tail != "drop")
+    counts = WindowSpec(window=window, overlap=overlap).count(np.array(lengths, np.int64), short=tail != "drop")
     assert counts.tolist() == [len(plain_windows(range(length), *cut)) for length in lengths]
 
 
@@ -132,7 +132,7 @@ def test_an_exported_row_is_a_window_of_the_loader(tmp_path_factory, lengths, wi
 
 def test_export_and_loader_have_the_same_defaults():
     shared = ("window", "overlap", "pack", "pad_id")
-    assert [getattr(ExportPlan(), name) for name in shared] == [getattr(Cut(), name) for name in shared]
+    assert [getattr(ExportPlan(), name) for name in shared] == [getattr(WindowSpec(), name) for name in shared]
 
 
 # Files

@@ -19,7 +19,7 @@ from piecemill.files import LOCK, LocalPlace, locked, new_file, read_json, repla
 from piecemill.objects import is_object_url
 from piecemill.shards import folder as prepared
 from piecemill.shards.reader import Shards, open_shards
-from piecemill.shards.windows import Cut, Ints, view_of
+from piecemill.shards.windows import Ints, WindowSpec, view_of
 
 Tail = Literal["keep", "pad", "drop"]
 CLAIM = "export.json"
@@ -73,7 +73,7 @@ class ExportPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ExportRows:
     """Windows on their way to a file: their ids one after another (`length` real ones each), and where they are from.
 
     `document` is the number in the split of the document in which a row begins, `start` the place in that document.
@@ -208,7 +208,7 @@ class SplitRows:
             self.parts = [whole] if len(shards) else []
             return
         lengths = [np.diff(shards.checked_ends(number), prepend=0) for number in range(len(shards.entries))]
-        cut, short = Cut(window=plan.window, overlap=plan.overlap, pack=plan.pack), plan.tail != "drop"
+        cut, short = WindowSpec(window=plan.window, overlap=plan.overlap, pack=plan.pack), plan.tail != "drop"
         self._view = view_of(shards, cut, short=short)
         self._ends = self._view.shard_ends()
         streams = np.array([shards.tokens]) if plan.pack else np.concatenate([np.zeros(0, np.int64), *lengths])
@@ -252,7 +252,7 @@ class SplitRows:
                     f"changed meanwhile, or this is a fault of Piecemill: run `piecemill check {self.shards.folder}`."
                 )
 
-    def rows(self, shard: int) -> Iterator[Rows]:
+    def rows(self, shard: int) -> Iterator[ExportRows]:
         """The rows that begin in one shard, in batches of about a million tokens."""
         shards, end = self.shards, int(self._ends[shard])
         batch = max(1, _BATCH_TOKENS // self.plan.window)
@@ -265,7 +265,7 @@ class SplitRows:
                 )
             yield rows
 
-    def _gathered(self, shard: int, numbers: Ints) -> Rows:
+    def _gathered(self, shard: int, numbers: Ints) -> ExportRows:
         pieces = self._view.pieces(numbers)
         columns = zip(pieces.file.tolist(), pieces.start.tolist(), pieces.length.tolist(), strict=True)
         ids = np.concatenate([self.shards.array(file, "tokens")[start : start + n] for file, start, n in columns])
@@ -278,7 +278,7 @@ class SplitRows:
         if width is not None:
             ids = self._padded(ids, lengths, width)
         first = int(self.shards.document_ends[shard]) - len(ends)
-        return Rows(ids, documents + first, starts - before, lengths, width)
+        return ExportRows(ids, documents + first, starts - before, lengths, width)
 
     def _padded(self, ids: NDArray[Any], lengths: Ints, width: int) -> NDArray[Any]:
         pad = self.plan.pad_id

@@ -69,7 +69,7 @@ class FetchedRows(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class WindowSpec:
     """How documents become windows."""
 
     window: int = 2048
@@ -117,9 +117,9 @@ class Cut:
 
         A short one has at least one place to predict from that no window before it has.
 
-        >>> Cut(window=4, overlap=2).count(np.array([0, 1, 2, 5, 6, 7, 8])).tolist()
+        >>> WindowSpec(window=4, overlap=2).count(np.array([0, 1, 2, 5, 6, 7, 8])).tolist()
         [0, 0, 1, 1, 2, 2, 3]
-        >>> Cut(window=4, overlap=2).count(np.array([0, 1, 2, 5, 6, 7, 8]), short=False).tolist()
+        >>> WindowSpec(window=4, overlap=2).count(np.array([0, 1, 2, 5, 6, 7, 8]), short=False).tolist()
         [0, 0, 0, 1, 1, 2, 2]
         """
         # A model that shifts labels predicts from one place less, and an overlap of one token is none to it.
@@ -151,10 +151,10 @@ class Windows:
     """
 
     def __init__(self, rows: Rows, *, group: int | None = None, **options: Any) -> None:
-        """`group` keeps to the documents of one group (see `--weight` of prepare); `options` are those of `Cut`."""
+        """`group`: only documents of this group (see `--weight` of prepare); `options` are those of `WindowSpec`."""
         check_rows(rows)
-        check_names(options, Cut.__slots__)
-        self.rows, self.cut, self.group = rows, Cut(**options), group
+        check_names(options, WindowSpec.__slots__)
+        self.rows, self.cut, self.group = rows, WindowSpec(**options), group
         pad = rows.eos if self.cut.pad_id is None else self.cut.pad_id
         self.pad = 0 if pad is None else pad
         if not 0 <= self.pad < rows.vocab_size:
@@ -212,7 +212,7 @@ class Windows:
         return [{name: array[row] for name, array in columns.items()} for row in range(len(numbers))]
 
 
-def view_of(rows: Rows, cut: Cut, group: int | None = None, *, short: bool = True) -> "Packed | Single":
+def view_of(rows: Rows, cut: WindowSpec, group: int | None = None, *, short: bool = True) -> "Packed | Single":
     """The windows of `rows` (or of a group in it), by number; with or without short ones."""
     return Packed(rows, cut, group, short) if cut.pack else Single(rows, cut, group, short)
 
@@ -220,7 +220,7 @@ def view_of(rows: Rows, cut: Cut, group: int | None = None, *, short: bool = Tru
 class Packed:
     """All documents (of a group) as one stream: runs of tokens that lie next to each other in a file."""
 
-    def __init__(self, rows: Rows, cut: Cut, group: int | None, short: bool) -> None:
+    def __init__(self, rows: Rows, cut: WindowSpec, group: int | None, short: bool) -> None:
         self.cut, self.file_count = cut, len(rows.token_ends)
         if group is None:
             self.file = np.arange(len(rows.token_ends))
@@ -269,7 +269,7 @@ class Packed:
 class Single:
     """Each document (of a group) on its own. Holds 8 bytes of each, and 8 more if there is a group."""
 
-    def __init__(self, rows: Rows, cut: Cut, group: int | None, short: bool) -> None:
+    def __init__(self, rows: Rows, cut: WindowSpec, group: int | None, short: bool) -> None:
         self.rows, self.cut = rows, cut
         self.documents = None if group is None else _members(rows, group)
         _fetch_all(rows, "ends")

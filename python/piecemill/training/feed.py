@@ -36,7 +36,7 @@ class Feed:
 
     def _read(self) -> None:
         try:
-            while not self._crew.over:
+            while not self._crew.cancelled:
                 try:
                     task = self._tasks.popleft()
                 except IndexError:
@@ -45,13 +45,13 @@ class Feed:
                     with self._changed:
                         # One block is always let in, however large: a document is never cut.
                         while self._waiting and self._waiting_bytes + block.nbytes > self._most_bytes:
-                            if self._crew.over:
+                            if self._crew.cancelled:
                                 return
                             self._changed.wait(0.1)
                         self._waiting.append(block)
                         self._waiting_bytes += block.nbytes
                         self._changed.notify()
-                    if self._crew.over:
+                    if self._crew.cancelled:
                         return
         finally:
             with self._changed:
@@ -62,10 +62,10 @@ class Feed:
         while True:
             with self._changed:
                 while not self._waiting:
-                    if self._crew.over or self._reading == 0:
+                    if self._crew.cancelled or self._reading == 0:
                         return
                     self._changed.wait(0.1)
-                if self._crew.over:
+                if self._crew.cancelled:
                     return
                 block = self._waiting.popleft()
                 self._waiting_bytes -= block.nbytes
