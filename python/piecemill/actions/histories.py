@@ -1,7 +1,7 @@
 """Histories: the items of each user in order of time, as one flat array and where each history ends.
 
-`keys` says which item a number stands for, and never changes from one step to the next, so that the parts of a split
-speak of the same items. Every step adds what it did to `report`. No history is empty.
+`keys` maps numbers to items and is the same before and after every step, so that train, validation and test use the
+same numbers. Every step adds counts of what it did to `report`. No history is empty.
 
 Start with `Histories.of`, `k_core` and `leave_out`.
 """
