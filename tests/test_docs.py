@@ -70,6 +70,9 @@ def test_a_how_to_runs(page, tmp_path):
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     blocks = re.findall(r"^```(sh|python)\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
     assert blocks
+    for module in ("torch", "transformers"):
+        if any(f"{module} import" in text or f"import {module}" in text for _, text in blocks):
+            pytest.importorskip(module)
     for kind, text in blocks:
         words = ["bash", "-euc", text] if kind == "sh" else [sys.executable, "-W", "error", "-c", text]
         env = environment(PATH=path)

@@ -266,12 +266,12 @@ class SplitRows:
             yield rows
 
     def _gathered(self, shard: int, numbers: Ints) -> ExportRows:
-        pieces = self._view.pieces(numbers)
-        columns = zip(pieces.file.tolist(), pieces.start.tolist(), pieces.length.tolist(), strict=True)
+        ranges = self._view.ranges(numbers)
+        columns = zip(ranges.file.tolist(), ranges.start.tolist(), ranges.length.tolist(), strict=True)
         ids = np.concatenate([self.shards.array(file, "tokens")[start : start + n] for file, start, n in columns])
-        lengths = np.bincount(pieces.row, pieces.length).astype(np.int64)
+        lengths = np.bincount(ranges.row, ranges.length).astype(np.int64)
         # A row begins in this shard, in the document that its first token is in.
-        starts, ends = pieces.start[np.searchsorted(pieces.row, range(len(numbers)))], self.shards.array(shard, "ends")
+        starts, ends = ranges.start[np.searchsorted(ranges.row, range(len(numbers)))], self.shards.array(shard, "ends")
         documents = np.searchsorted(ends, starts, side="right")
         before = np.where(documents > 0, ends[np.maximum(documents, 1) - 1], 0)
         width = self.plan.window + 1 if self.plan.tail == "pad" else None
