@@ -56,7 +56,7 @@ def make_shards(jsonl: Path, out: Path) -> Path:
 
     tokenizer = train_bpe(jsonl, vocab_size=VOCABULARY)
     summary = prepare(jsonl, tokenizer, out=out, splits="train=95,val=5", dedup="exact")
-    print(f"carry   {summary.as_text()}")
+    print(f"carry   {summary}")
     return out
 
 

@@ -99,7 +99,7 @@ def flat(documents: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
 
 def drop(place: Place, executor: Any = None, memory: int = 2**30) -> int:
     executor = executor or open_executor("local", workers=2)
-    return dedup.drop_later_copies(place, newest_entries(place), SPLITS, executor, memory, dtype="uint16")
+    return dedup.drop_later_copies(place, newest_entries(place), SPLITS, executor, memory, vocab=1 << 16)
 
 
 def kept_documents(place: Place) -> dict[str, list[tuple]]:
@@ -345,7 +345,7 @@ def test_every_changed_byte_of_hashes_and_copies_is_noticed(tmp_path):
     copies = tmp_path / "entries/0000-4096.copies"
     whole = dedup.HashRange(0, 4096)
     find = partial(dedup.find_copies, whole, place, ["000000-0000", "000001-0000"])
-    dropping = partial(dedup.drop_copies, 1, place, ["000000-0000", "000001-0000"], [whole], SPLITS, "uint16")
+    dropping = partial(dedup.drop_copies, 1, place, ["000000-0000", "000001-0000"], [whole], SPLITS, 1 << 16)
     find()
     rng, size = np.random.default_rng(1), hashes.stat().st_size
     table, behind = 16 * 4099, size - 4 * 20 - 2 * 60  # 20 documents equal an earlier one of the piece

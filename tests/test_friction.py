@@ -336,16 +336,19 @@ def test_actions_can_be_shown_and_checked(tmp_path, capsys):
     tokenizer = piecemill.train_actions(histories, items, vocab_size=40)
     tokenizer.save(tmp_path / "voc")
     write_action_shards(histories, tokenizer, tmp_path / "shards")
-    for folder, kind in (("voc", "a vocabulary of actions"), ("shards", "shards of actions")):
+    for folder, name, kind in (
+        ("voc", "action_vocabulary", "a vocabulary of actions"),
+        ("shards", "action_shards", "shards of actions"),
+    ):
         assert shown("show", tmp_path / folder, capsys=capsys)[0] == 0
-        assert json.loads(shown("show", tmp_path / folder, "--json", capsys=capsys)[1])["kind"] == "actions"
+        assert json.loads(shown("show", tmp_path / folder, "--json", capsys=capsys)[1])["kind"] == name
         assert shown("check", tmp_path / folder, capsys=capsys) == (0, f"{tmp_path / folder} is sound: {kind}\n")
     file = tmp_path / "shards/items.npy"
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
     code, out = shown("check", tmp_path / "shards", capsys=capsys)
-    assert (code, "items.npy was changed" in out) == (1, True)
+    assert (code, "items.npy: was changed" in out) == (1, True)
 
 
 def test_a_run_can_be_shown_and_checked(tmp_path, capsys):

@@ -16,13 +16,17 @@ if TYPE_CHECKING:
     from piecemill.actions.training_plan import ActionsPlan
     from piecemill.preparing import PreparePlan, Summary, prepare
     from piecemill.pretraining import PretrainPlan, PretrainSummary, pretrain
+    from piecemill.reporting import Description, check, describe
     from piecemill.shards import Shards, open_shards
+    from piecemill.shards.export import ExportPlan, export
     from piecemill.tokenizers import Tokenizer, load_tokenizer
     from piecemill.training import TrainPlan, count_words, train_bpe
 
 __all__ = [
     "ActionTokenizer",
     "ActionsPlan",
+    "Description",
+    "ExportPlan",
     "PreparePlan",
     "PretrainPlan",
     "PretrainSummary",
@@ -31,7 +35,10 @@ __all__ = [
     "Tokenizer",
     "TrainPlan",
     "__version__",
+    "check",
     "count_words",
+    "describe",
+    "export",
     "load_tokenizer",
     "open_shards",
     "prepare",
@@ -45,6 +52,11 @@ _ROOMS = {
     "ActionTokenizer": "piecemill.actions.tokenizer",
     "ActionsPlan": "piecemill.actions.training_plan",
     "train_actions": "piecemill.actions.training",
+    "Description": "piecemill.reporting",
+    "check": "piecemill.reporting",
+    "describe": "piecemill.reporting",
+    "ExportPlan": "piecemill.shards.export",
+    "export": "piecemill.shards.export",
     "Shards": "piecemill.shards",
     "open_shards": "piecemill.shards",
     "PreparePlan": "piecemill.preparing",

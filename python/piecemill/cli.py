@@ -103,7 +103,7 @@ def train(
     if out is None:
         with Display(quiet=quiet) as display:
             counted = count_words(source, plan=plan, on_progress=display, force=force, **asdict(where))
-        print_result(counted.as_json() if json else counted.as_text())
+        print_result(counted.to_dict() if json else str(counted))
         return
     with Display(quiet=quiet) as display:
         tokenizer = train_bpe(source, plan=plan, on_progress=display, force=force, **asdict(where))
@@ -156,7 +156,7 @@ def prepare(
     with Display(quiet=quiet) as display:
         source = read_sources(sources, plan.separator)
         summary = run(source, loaded, out=out, force=force, plan=plan, on_progress=display, **asdict(where))
-    print_result(summary.as_json() if json else summary.as_text())
+    print_result(summary.to_dict() if json else str(summary))
 
 
 @app.command
@@ -230,12 +230,10 @@ def show(what: str, *, engine: str | None = None, split: str | None = None, json
     json
         Print everything as JSON.
     """
-    from piecemill import folders
+    from piecemill.reporting.describe import describe
 
-    if (kind := folders.kind_of(Path(what))) in ("shards", "tokenizer", None):
-        return shards.show(what, engine=engine, split=split, json=json)
-    found, text = folders.describe(Path(what), kind)
-    print_result(found if json else text)
+    found = describe(what, engine=engine, split=split)
+    print_result(found.to_dict() if json else str(found))
 
 
 @app.command
@@ -252,16 +250,11 @@ def check(folder: str, *, sample: int = 1000, json: Flag = False) -> None:
     json
         Print the findings as JSON.
     """
-    from piecemill import folders
+    from piecemill.reporting.checking import check as run
 
-    if (kind := folders.kind_of(Path(folder))) in ("shards", None):
-        return shards.check(folder, sample=sample, json=json)
-    problems = folders.check(Path(folder), kind)
-    if json:
-        print_result({"folder": folder, "kind": kind, "sound": not problems, "problems": problems})
-    else:
-        print_result("\n".join(problems) if problems else f"{folder} is sound: {folders.KINDS[kind]}")
-    if problems:
+    found = run(folder, sample=sample)
+    print_result(found.to_dict() if json else str(found))
+    if not found.sound:
         sys.exit(1)
 
 

@@ -35,7 +35,6 @@ from piecemill.shards.manifest import delete_entry, delete_leftovers, newest_ent
 from piecemill.sources import Source, Task
 from piecemill.sources.matching import directory_keys, parse_weights, weight_groups
 from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve_eos
-from piecemill.tokenizers.describing import engine_record
 
 OnProgress = Callable[[PrepareProgress], None]
 
@@ -192,10 +191,10 @@ class _Run:
             self.on_progress(PrepareProgress(stage="dedup", workers="finding copies of earlier documents"))
             memory = max((self.plan.size("memory") - memory_now() + self.callers_own) // workers, 64 * MIB)
             entries, names = newest_entries(self.place), self.splits.names
-            drop_later_copies(self.place, entries, names, runner, memory, dtype=job.dtype)
+            drop_later_copies(self.place, entries, names, runner, memory, vocab=job.vocab_size)
         timing = self._timing(made, workers, runner, resumed)
         self.place.write(TIMING, (json.dumps(timing, indent=2) + "\n").encode())
-        stats = finish(self.place, opened, self.splits, self.groups, engine_record(self.tokenizer))
+        stats = finish(self.place, opened, self.splits, self.groups, self.tokenizer)
         delete_leftovers(self.place)
         return Summary.from_stats(self.where, stats, timing=timing, resumed=resumed)
 
@@ -260,7 +259,7 @@ class _Run:
             splits=self.splits,
             identity=self.tokenizer.identity,
             engine=self.tokenizer.engine.name,
-            dtype=self.dtype.name,
+            vocab_size=self.tokenizer.vocab_size,
             bos=self.bos,
             eos=self.eos,
             cores=cores,

@@ -100,7 +100,7 @@ def _run(
     if resolved.plan.curve:
         draw(folder.path)
     if not summary.complete_before:
-        folder.result(summary.as_json())
+        folder.result(summary.to_dict())
     return summary
 
 

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from piecemill._core import map_file
 from piecemill.errors import ShardError
-from piecemill.files import Place, hash_bytes, open_place, parse_json
+from piecemill.files import LocalPlace, Place, hash_bytes, open_place, parse_json
 from piecemill.objects import is_object_url
 from piecemill.shards import folder as prepared
+from piecemill.shards.counts import Counts, read_counts
 from piecemill.shards.format import HEADER_BYTES, KINDS, Kind, dtype_of, header, token_dtype
 from piecemill.shards.manifest import NAME, ShardEntry, newest_entries, parse_manifest
 
@@ -176,6 +177,10 @@ class Shards:
         from piecemill.tokenizers import load_tokenizer
 
         return load_tokenizer(self.folder / prepared.TOKENIZER)
+
+    def token_counts(self) -> Counts | None:
+        """How often each id occurs in the split; None if its folder has no counts (it is not complete, or older)."""
+        return read_counts(LocalPlace(self.folder), self.split, self.vocab_size)
 
     def document(self, index: int) -> NDArray[Any]:
         """The ids of one document: a read-only view of the file."""
