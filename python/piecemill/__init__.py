@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from piecemill.actions.training_plan import ActionsPlan
     from piecemill.preparing import PreparePlan, Summary, prepare
     from piecemill.pretraining import PretrainPlan, PretrainSummary, pretrain
-    from piecemill.reporting import Description, check, describe
+    from piecemill.reporting import Comparison, Description, check, compare, describe
     from piecemill.shards import Shards, open_shards
     from piecemill.shards.export import ExportPlan, export
     from piecemill.tokenizers import Tokenizer, load_tokenizer
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ActionTokenizer",
     "ActionsPlan",
+    "Comparison",
     "Description",
     "ExportPlan",
     "PreparePlan",
@@ -36,6 +37,7 @@ __all__ = [
     "TrainPlan",
     "__version__",
     "check",
+    "compare",
     "count_words",
     "describe",
     "export",
@@ -52,7 +54,9 @@ _ROOMS = {
     "ActionTokenizer": "piecemill.actions.tokenizer",
     "ActionsPlan": "piecemill.actions.training_plan",
     "train_actions": "piecemill.actions.training",
+    "Comparison": "piecemill.reporting",
     "Description": "piecemill.reporting",
+    "compare": "piecemill.reporting",
     "check": "piecemill.reporting",
     "describe": "piecemill.reporting",
     "ExportPlan": "piecemill.shards.export",

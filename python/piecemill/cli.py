@@ -24,6 +24,7 @@ from piecemill.executors import ExecutorOptions, PartOptions
 from piecemill.plans import speaking_flags
 from piecemill.preparing.plan import PreparePlan
 from piecemill.pretraining import commands as pretraining
+from piecemill.reporting.plan import ComparePlan
 from piecemill.shards import commands as shards
 from piecemill.sources.remote import Url, is_url
 from piecemill.training.plan import TrainPlan
@@ -194,6 +195,30 @@ def verify(
     corpus = open_source(paths(on)) if on else ()
     verified = run(loaded, corpus, most=documents or None)
     print_result(verified.to_dict() if json else str(verified))
+
+
+@app.command
+def compare(
+    *tokenizers: str,
+    on: Annotated[tuple[str, ...], Parameter(consume_multiple=True)],
+    json: Flag = False,
+    plan: Annotated[ComparePlan, Parameter(name="*")] = ComparePlan(),  # noqa: B008 - frozen, and cyclopts reads it
+) -> None:
+    """Encode a corpus with each of TOKENIZERS and compare: compression, words kept whole, fairness, speed, by group.
+
+    Parameters
+    ----------
+    tokenizers
+        Folders saved by `piecemill train`, tokenizer.json, .model or .tiktoken files, or Hugging Face hub ids.
+    on
+        Folders, files or globs whose documents are encoded.
+    json
+        Print everything as JSON.
+    """
+    from piecemill.reporting.compare import compare as run
+
+    found = run(tokenizers, on=paths(on), plan=plan)
+    print_result(found.to_dict() if json else str(found))
 
 
 @app.command
