@@ -9,7 +9,7 @@ import pytest
 
 from piecemill.errors import ShardError
 from piecemill.files import LocalPlace
-from piecemill.reporting.describe import describe
+from piecemill.reporting.describing import describe
 from piecemill.reporting.shards import length_percentiles
 from piecemill.shards import token_dtype
 from piecemill.shards.check import check_shards

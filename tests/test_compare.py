@@ -13,7 +13,7 @@ import piecemill as pm
 from command import piecemill
 from corpora import small_tokenizer, write_jsonl
 from piecemill.errors import PlanError
-from piecemill.reporting.compare import gini, names_of, renyi_efficiency, words_in
+from piecemill.reporting.comparing import gini, names_of, renyi_efficiency, words_in
 
 DOCUMENTS = {
     "en/a.txt": "the cat sat on the mat. the cat was low, and lower.\n" * 30,

@@ -6,7 +6,7 @@ import pytest
 import piecemill as pm
 from corpora import small_tokenizer
 from piecemill.errors import PlanError, SourceError
-from piecemill.reporting.describe import describe
+from piecemill.reporting.describing import describe
 from piecemill.sources import open_source
 
 

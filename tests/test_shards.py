@@ -14,7 +14,7 @@ from piecemill._core import Xxh3
 from piecemill.errors import ShardError
 from piecemill.files import LocalPlace, hash_file
 from piecemill.loading import Windows, batches
-from piecemill.reporting.describe import describe
+from piecemill.reporting.describing import describe
 from piecemill.shards import RECORD, ShardWriter, token_dtype
 from piecemill.shards.check import check_shards
 from piecemill.shards.export import ExportPlan, export

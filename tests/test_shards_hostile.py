@@ -91,7 +91,7 @@ def fed(folder):
 ACTS = {
     "read": lambda folder: [[row.tolist() for row in pm.open_shards(folder, split)] for split in ("train", "val")],
     "batches": fed,
-    "show": lambda folder: str(describe(folder)),
+    "show": lambda folder: str(pm.describe(folder)),
     "parquet": lambda folder: export(folder, out=base / "out", plan=ExportPlan(to="parquet", window=16)),
     "jsonl": lambda folder: export(folder, out=base / "out", plan=ExportPlan(to="jsonl", window=16)),
     "megatron": lambda folder: export(folder, out=base / "out", plan=ExportPlan(to="megatron")),

@@ -19,7 +19,7 @@ from loadable import some_documents, write_rows
 from piecemill.errors import LoadError, PlanError, ShardError, StoreError
 from piecemill.loading import Local, Windows, batches, mix
 from piecemill.objects import ObjectPlace
-from piecemill.reporting.describe import describe
+from piecemill.reporting.describing import describe
 from piecemill.shards import RECORD, ShardWriter
 from piecemill.shards.check import check_shards
 from piecemill.shards.export import ExportPlan, export

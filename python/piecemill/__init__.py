@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from piecemill.actions.training_plan import ActionsPlan
     from piecemill.preparing import PreparePlan, Summary, prepare
     from piecemill.pretraining import PretrainPlan, PretrainSummary, pretrain
-    from piecemill.reporting import Comparison, Description, check, compare, describe
+    from piecemill.reporting import Comparison, Description, Report, check, compare, describe, report
     from piecemill.shards import Shards, open_shards
     from piecemill.shards.export import ExportPlan, export
     from piecemill.tokenizers import Tokenizer, load_tokenizer
@@ -31,6 +31,7 @@ __all__ = [
     "PreparePlan",
     "PretrainPlan",
     "PretrainSummary",
+    "Report",
     "Shards",
     "Summary",
     "Tokenizer",
@@ -45,6 +46,7 @@ __all__ = [
     "open_shards",
     "prepare",
     "pretrain",
+    "report",
     "train_actions",
     "train_bpe",
 ]
@@ -56,7 +58,9 @@ _ROOMS = {
     "train_actions": "piecemill.actions.training",
     "Comparison": "piecemill.reporting",
     "Description": "piecemill.reporting",
+    "Report": "piecemill.reporting",
     "compare": "piecemill.reporting",
+    "report": "piecemill.reporting",
     "check": "piecemill.reporting",
     "describe": "piecemill.reporting",
     "ExportPlan": "piecemill.shards.export",

@@ -215,10 +215,64 @@ def compare(
     json
         Print everything as JSON.
     """
-    from piecemill.reporting.compare import compare as run
+    from piecemill.reporting.comparing import compare as run
 
     found = run(tokenizers, on=paths(on), plan=plan)
     print_result(found.to_dict() if json else str(found))
+
+
+@app.command
+def report(
+    *paths_: Annotated[str, Parameter(name="paths")],
+    out: Path = Path("report.html"),
+    against: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
+    on: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
+    language: str | None = None,
+    histories: Path | None = None,
+    sample: str = "16MiB",
+    speed: Flag = False,
+    threads: int | None = None,
+    json: Flag = False,
+) -> None:
+    """Write one HTML page about PATHS (tokenizers, prepared shards, actions, runs), and its facts as JSON beside it.
+
+    Parameters
+    ----------
+    paths_
+        Folders written by commands of Piecemill, or tokenizer files.
+    out
+        The page; the facts go to a file with the same name and the ending .json.
+    against
+        Another tokenizer to compare with, on the same documents; repeat the flag for more.
+    on
+        Folders, files or globs to compare on; default: documents of the prepared shards.
+    language
+        Field or column of the documents of --on with their language.
+    histories
+        Histories of users that say how a vocabulary of actions is used.
+    sample
+        Text to compare tokenizers on, taken evenly from the corpus.
+    speed
+        Add the measured speed of encoding: the page is then not the same twice.
+    threads
+        Threads that encode; default: all cores.
+    json
+        Print the facts as JSON.
+    """
+    from piecemill.reporting.reports import report as run
+
+    made = run(
+        paths_,
+        out=out,
+        against=against,
+        on=paths(on) or None,
+        language=language,
+        histories=histories,
+        sample=sample,
+        speed=speed,
+        threads=threads,
+    )
+    print_result(made.to_dict() if json else str(made))
 
 
 @app.command
@@ -255,7 +309,7 @@ def show(what: str, *, engine: str | None = None, split: str | None = None, json
     json
         Print everything as JSON.
     """
-    from piecemill.reporting.describe import describe
+    from piecemill.reporting.describing import describe
 
     found = describe(what, engine=engine, split=split)
     print_result(found.to_dict() if json else str(found))

@@ -11,7 +11,7 @@ from piecemill.errors import PlanError
 from piecemill.preparing import PreparePlan, prepare
 from piecemill.progress import Display
 from piecemill.reporting.checking import check
-from piecemill.reporting.describe import describe
+from piecemill.reporting.describing import describe
 from piecemill.sizes import show_bytes, show_seconds
 from piecemill.sources import open_source
 from piecemill.tokenizers import Tokenizer

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from piecemill.errors import PiecemillError
 from piecemill.objects import is_object_url
-from piecemill.reporting.describe import KINDS, describe, kind_of
+from piecemill.reporting.describing import KINDS, describe, kind_of
 from piecemill.shards.check import SAMPLE, Findings, check_shards
 
 

@@ -7,7 +7,7 @@ values at a time.
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from piecemill.shards.folder import group_lines
 from piecemill.shards.manifest import newest_entries
 from piecemill.shards.reader import Shards, open_shards
 from piecemill.sizes import show_bytes, show_count
+from piecemill.tokenizers import Tokenizer
 
 RARE = 100
 "A token that occurs fewer times than this is hardly trained."
@@ -50,6 +51,7 @@ def _describe(path: Path, place: Place, opened: Callable[..., Shards]) -> dict[s
     plan = prepared.read_plan(path)
     splits = {name: opened(name, unfinished=True) for name in plan["splits"]}
     documents, tokens = sum(map(len, splits.values())), sum(shards.tokens for shards in splits.values())
+    tokenizer = cache(next(iter(splits.values())).tokenizer)  # loaded at most once, and not for empty splits
     stats = prepared.read_stats(path)
     told = {key: value for key, value in (stats or {}).items() if key not in ("checksums", "xxh3")}
     return {
@@ -59,7 +61,7 @@ def _describe(path: Path, place: Place, opened: Callable[..., Shards]) -> dict[s
         "tokens": tokens,
         **_duplicates(list(splits.values())),
         "groups": _describe_groups(plan, list(splits.values())),
-        "splits": {name: _describe_split(shards, documents, tokens) for name, shards in splits.items()},
+        "splits": {name: _describe_split(shards, documents, tokens, tokenizer) for name, shards in splits.items()},
         "plan": plan,
         "stats": told,
     }
@@ -87,7 +89,7 @@ def _finished(place: Place) -> dict[str, int]:
     return {"documents": sum(shard.documents for shard in shards), "tokens": sum(shard.tokens for shard in shards)}
 
 
-def _describe_split(shards: Shards, documents: int, tokens: int) -> dict[str, Any]:
+def _describe_split(shards: Shards, documents: int, tokens: int, tokenizer: Callable[[], Tokenizer]) -> dict[str, Any]:
     return {
         "shards": len(shards.entries),
         "documents": len(shards),
@@ -98,7 +100,7 @@ def _describe_split(shards: Shards, documents: int, tokens: int) -> dict[str, An
         "share_of_tokens": shards.tokens / tokens if tokens else None,
         "lengths": length_percentiles(shards),
         "token_counts": _used(shards.token_counts()),
-        "rows": _first_rows(shards),
+        "rows": _first_rows(shards, tokenizer),
     }
 
 
@@ -160,11 +162,8 @@ def _duplicates(splits: list[Shards]) -> dict[str, int]:
     return {"duplicates": repeated, "texts_in_several_splits": shared}
 
 
-def _first_rows(shards: Shards) -> list[str]:
-    if not len(shards):
-        return []
-    tokenizer = shards.tokenizer()
-    return [tokenizer.decode(shards.document(i)[:_ROW_TOKENS]) for i in range(min(_ROWS, len(shards)))]
+def _first_rows(shards: Shards, tokenizer: Callable[[], Tokenizer]) -> list[str]:
+    return [tokenizer().decode(shards.document(i)[:_ROW_TOKENS]) for i in range(min(_ROWS, len(shards)))]
 
 
 def lines(path: str, found: Mapping[str, Any]) -> list[str]:

@@ -67,7 +67,8 @@ def write_counts(place: Place, split: str, stems: Sequence[str], vocab_size: int
     def read(stem: str) -> NDArray[Any]:
         try:
             return read_sections(place, piece_counts_name(stem, split), 0, 1).view(_ITEM)
-        except FileNotFoundError:  # of a run of an earlier version, or of a complete folder that lost its stats.json
+        except (FileNotFoundError, ShardError):
+            # Damaged, of a run of an earlier version, or of a complete folder that lost its stats.json: count again.
             return _items(_recounted(place, f"{split}/{file_name(stem, 'tokens')}", vocab_size))
 
     with threads(_AT_ONCE) as pool_map:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill._core import WordCounter, count_ids, gather_documents, hash_documents
-from piecemill.errors import PlanError
+from piecemill.errors import PlanError, SourceError
 from piecemill.plans import FROM_PLAN, with_keywords
 from piecemill.reporting.plan import ComparePlan
 from piecemill.shards.format import token_dtype
@@ -129,14 +129,23 @@ def compare(
     opened = plan.open_source(
         on, group=plan.language, block_bytes=max(1 << 16, min(BLOCK_BYTES, most // 64 or BLOCK_BYTES))
     )
-    run = _Run(loaded, opened, plan)
-    try:
+    inside = [file.inside or file.path.rpartition("/")[2] for file in opened.files]
+    groupings = group_paths(inside, [file.named for file in opened.files])
+    if plan.language is not None:
+        groupings["language"] = Grouping()
+    tally = opened.found
+    with Counting(loaded, threads=plan.threads) as counting:
         for block in sample_blocks(opened, most):
-            run.add(block)
-    finally:
-        run.temporary.cleanup()
-    opened.refuse_empty(run.tally)
-    return run.result(names_of(tokenizers, loaded))
+            tally += block.tally
+            if len(block):
+                groups = {kind: grouping.of(block) for kind, grouping in groupings.items()}
+                counting.add(block.data, block.ends, groups)
+        opened.refuse_empty(tally)
+        if plan.language is not None:
+            groupings["language"].name_keys(opened, plan.language)
+        total = opened.total_bytes
+        whole = total is None or tally.source_bytes >= total
+        return counting.result(names_of(tokenizers, loaded), groupings, source_bytes=total, whole=whole)
 
 
 def names_of(given: Sequence[object], loaded: Sequence[Tokenizer]) -> list[str]:
@@ -170,20 +179,26 @@ def sample_blocks(source: Source, most: int) -> Iterator[Documents]:
 
 
 class Grouping:
-    """Groups of one kind: the number of the group of each document, and names of groups by number."""
+    """Groups of one kind: by the file of a document, or by the hash of a field of it."""
 
-    def __init__(self, names: list[str], by_file: Ints | None) -> None:
-        self.names, self._by_file = names, by_file
+    def __init__(self, names: Sequence[str] = (), by_file: Ints | None = None) -> None:
+        self.names, self.by_file = list(names), by_file
         self._keys: dict[int, int] = {}
 
     def of(self, block: Documents) -> Ints:
         """The group of each document of a block."""
-        if self._by_file is not None or block.keys is None:
-            return np.zeros(len(block), np.int64) if self._by_file is None else self._by_file[block.files]
+        if self.by_file is not None:
+            return self.of_files(block.files)
+        if block.keys is None:
+            raise SourceError(f"{block.name(0)}: has no field for its language.")
         distinct, inverse = np.unique(block.keys, return_inverse=True)
         for key in distinct.tolist():
             self._keys.setdefault(key, len(self._keys))
         return np.array([self._keys[key] for key in distinct.tolist()], np.int64)[inverse]
+
+    def of_files(self, files: NDArray[Any]) -> Ints:
+        """The group of each of these files, by number."""
+        return np.zeros(len(files), np.int64) if self.by_file is None else self.by_file[files]
 
     def name_keys(self, source: Source, field: str) -> None:
         """Find the values that the keys are hashes of, by reading the field itself."""
@@ -199,17 +214,17 @@ class Grouping:
         self.names = [found.get(key, "(other)") for key in self._keys]
 
 
-def by_path(source: Source) -> dict[str, Grouping]:
-    """Groups by the first folder under a source, and by the ending of names; only kinds with two groups or more."""
-    inside = [file.inside or file.path.rpartition("/")[2] for file in source.files]
-    return {
-        kind: Grouping(names, numbers)
-        for kind, (names, numbers) in {
-            "source": _numbered([_folder(path, file.named) for path, file in zip(inside, source.files, strict=True)]),
-            "ending": _numbered([ending_of(path) for path in inside]),
-        }.items()
-        if len(names) > 1
+def group_paths(paths: Sequence[str], named: Sequence[bool] = ()) -> dict[str, Grouping]:
+    """Groups of files by their first folder, and by the ending of names; only kinds with two groups or more.
+
+    Paths begin in the folder that was named; a file that was `named` itself is a group.
+    """
+    own = named or [False] * len(paths)
+    kinds = {
+        "source": _numbered([_folder(path, one) for path, one in zip(paths, own, strict=True)]),
+        "ending": _numbered([ending_of(path) for path in paths]),
     }
+    return {kind: Grouping(names, numbers) for kind, (names, numbers) in kinds.items() if len(names) > 1}
 
 
 def _numbered(values: Sequence[str]) -> tuple[list[str], Ints]:
@@ -235,59 +250,50 @@ def ending_of(path: str) -> str:
     return f".{ending}{packing}" if stem and dot else packing or "(none)"
 
 
-class _Run:
-    def __init__(self, tokenizers: Sequence[Tokenizer], source: Source, plan: ComparePlan) -> None:
-        self.tokenizers, self.source, self.plan = tokenizers, source, plan
-        self.groupings = by_path(source)
-        if plan.language is not None:
-            self.groupings["language"] = Grouping([], None)
-        size = len(tokenizers)
-        # A row for documents, bytes and words, then one for the tokens of each tokenizer; a column for each group.
-        self.sums: dict[str, Ints] = {kind: np.zeros((3 + size, 1), np.int64) for kind in self.groupings}
-        self.total = np.zeros(3 + size, np.int64)
-        self.counts = [np.zeros(tokenizer.vocab_size, np.uint64) for tokenizer in tokenizers]
-        self.seconds = [0.0] * size
-        self.tally = source.found
-        self.temporary = tempfile.TemporaryDirectory(prefix="piecemill-")
-        self.words = WordCounter("gpt2", _WORD_MEMORY, self.temporary.name)
+class Counting:
+    """Encodes blocks with every tokenizer and adds up, overall and by group. A context manager, for scratch files."""
 
-    def add(self, block: Documents) -> None:
-        self.tally += block.tally
-        if not len(block):
-            return
-        rows = [np.ones(len(block), np.int64), np.diff(block.ends, prepend=0), words_in(block.data, block.ends)]
+    def __init__(self, tokenizers: Sequence[Tokenizer], *, threads: int | None = None) -> None:
+        self.tokenizers, self.threads = tokenizers, threads
+        # A row for documents, bytes and words, then one for the tokens of each tokenizer; a column for each group.
+        self.sums: dict[str, Ints] = {}
+        self.total = np.zeros(3 + len(tokenizers), np.int64)
+        self.counts = [np.zeros(tokenizer.vocab_size, np.uint64) for tokenizer in tokenizers]
+        self.seconds = [0.0] * len(tokenizers)
+        self._scratch = tempfile.TemporaryDirectory(prefix="piecemill-")
+        self._words = WordCounter("gpt2", _WORD_MEMORY, self._scratch.name)
+
+    def __enter__(self) -> "Counting":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._scratch.cleanup()
+
+    def add(self, data: NDArray[np.uint8], ends: Ints, groups: Mapping[str, Ints]) -> None:
+        """Add some documents, and the number of the group of each by kind."""
+        rows = [np.ones(len(ends), np.int64), np.diff(ends, prepend=0), words_in(data, ends)]
         for at, tokenizer in enumerate(self.tokenizers):
             started = time.perf_counter()
-            ids, ends = tokenizer.encode_flat(
-                block.data, block.ends, dtype=token_dtype(tokenizer.vocab_size), threads=self.plan.threads
+            ids, id_ends = tokenizer.encode_flat(
+                data, ends, dtype=token_dtype(tokenizer.vocab_size), threads=self.threads
             )
             self.seconds[at] += time.perf_counter() - started
             count_ids(ids, self.counts[at])
-            rows.append(np.diff(ends, prepend=0))
-        self.words.add(block.data, block.ends)
+            rows.append(np.diff(id_ends, prepend=0))
+        self._words.add(data, ends)
         table = np.stack(rows)
         self.total += table.sum(axis=1)
-        for kind, grouping in self.groupings.items():
-            of = grouping.of(block)
+        for kind, of in groups.items():
             more = np.stack([np.bincount(of, row) for row in table]).astype(np.int64)
-            self.sums[kind] = _added(self.sums[kind], more)
+            self.sums[kind] = _added(self.sums.get(kind, more[:, :0]), more)
 
-    def result(self, names: list[str]) -> Comparison:
-        if self.plan.language is not None:
-            self.groupings["language"].name_keys(self.source, self.plan.language)
+    def result(self, names: Sequence[str], groups: Mapping[str, Grouping], **corpus: Any) -> Comparison:
+        """The comparison, with the names of tokenizers and of the groups of each kind."""
         documents, size, words, *tokens = self.total.tolist()
-        groups = {kind: _listed(grouping.names, self.sums[kind]) for kind, grouping in self.groupings.items()}
-        whole = words_kept_whole(self.words, self.tokenizers)
+        whole = words_kept_whole(self._words, self.tokenizers)
         ginis = [{kind: _gini(sums[3 + at], sums[1]) for kind, sums in self.sums.items()} for at in range(len(tokens))]
-        total = self.source.total_bytes
         return Comparison(
-            {
-                "documents": documents,
-                "bytes": size,
-                "words": words,
-                "source_bytes": total,
-                "whole": total is None or (self.tally.documents == documents and self.tally.source_bytes >= total),
-            },
+            {"documents": documents, "bytes": size, "words": words, **corpus},
             [
                 {
                     "name": names[at],
@@ -306,7 +312,7 @@ class _Run:
                 }
                 for at, tokenizer in enumerate(self.tokenizers)
             ],
-            groups,
+            {kind: _listed(groups[kind].names, sums) for kind, sums in self.sums.items()},
         )
 
 
