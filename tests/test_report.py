@@ -219,7 +219,7 @@ def test_the_command_writes_the_page_and_says_where(made, tmp_path):
 
 
 def test_what_cannot_be_typed_says_why(made, tmp_path, monkeypatch):
-    monkeypatch.setattr("piecemill.reporting.reports.LIMIT", 30_000)
+    monkeypatch.setattr("piecemill.reporting.reports.LIMIT", 10_000)
     pm.report(made / "tok", out=tmp_path / "r.html")
     text = (tmp_path / "r.html").read_text()
     assert "MB with the vocabulary in it" in text
