@@ -111,7 +111,9 @@ def _table(table: Mapping[str, Any]) -> str:
     keys = list(rows[0])
     numeric = {key for key in keys if any(isinstance(row.get(key), int | float) for row in rows)}
     most = max((row[table["bar"]] or 0 for row in rows), default=0) if table.get("bar") else 0
-    head = "".join(f"<th{_class(key in numeric)}>{escape(_label(key))}</th>" for key in keys)
+    names = table.get("names", ())  # columns whose heads are names from outside
+    heads = [key if key in names else _label(key) for key in keys]
+    head = "".join(f"<th{_class(key in numeric)}>{escape(text)}</th>" for key, text in zip(keys, heads, strict=True))
     lines = []
     for row in rows:
         cells = []

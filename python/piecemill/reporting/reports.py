@@ -271,13 +271,14 @@ def _comparison(compared: Comparison, speed: bool) -> dict[str, Any]:
             }
         rows.append(row | ({"mb_per_second": one["mb_per_second"]} if speed else {}))
     names = [one["name"] for one in compared.tokenizers]
+    columns = [f"{name} (tokenizer)" if name in ("group", "bytes") else name for name in names]
     for kind, groups in compared.groups.items():
         cells = [
             {"group": group["name"], "bytes": group["bytes"]}
-            | {name: group["bytes"] / max(1, tokens) for name, tokens in zip(names, group["tokens"], strict=True)}
+            | {name: group["bytes"] / max(1, tokens) for name, tokens in zip(columns, group["tokens"], strict=True)}
             for group in groups[:SHOWN_GROUPS]
         ]
-        tables.append(table(f"Bytes per token by {kind}", cells))
+        tables.append({**table(f"Bytes per token by {kind}", cells), "names": columns})
     figures = {key: compared.corpus[key] for key in ("documents", "bytes", "words")}
     return section(
         "comparison",
