@@ -173,7 +173,8 @@ def prepare_command(
         return [
             *(["env", f"PYTHONPATH={BUILT / 'python'}"] if pipeline.package == BEFORE else []),
             *[str(Path(sys.executable).parent / "piecemill"), "prepare", *map(str, inputs)],
-            *["--tokenizer", str(tokenizer.parent), "--out", str(out), "--workers", str(workers)],
+            *["--tokenizer", str(tokenizer.parent), "--out", str(out)],
+            *["--workers" if pipeline.package == BEFORE else "--threads", str(workers)],
             *["--memory", memory, "--eos", "<|endoftext|>", "--quiet", *pipeline.options],
             *(["--ray-address", address] if pipeline.nodes else []),
         ]

@@ -388,7 +388,7 @@ def test_the_first_copy_in_the_order_of_the_corpus_stays(tmp_path):
     write_jsonl(tmp_path / "a.jsonl", documents[:300])
     write_jsonl(tmp_path / "b.jsonl", documents[300:])
     source = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
-    options = {"dedup": "exact", "workers": 3, "block_bytes": "2KiB", "piece_bytes": "8KiB"}
+    options = {"dedup": "exact", "threads": 3, "block_bytes": "2KiB", "piece_bytes": "8KiB"}
     summary = prepare(source, tok, out=tmp_path / "out", **options)
     kept = list(dict.fromkeys(documents))
     assert split_texts(tmp_path / "out", "all", tok) == kept

@@ -81,7 +81,7 @@ def prepare(
     bos: str = FROM_PLAN,
     special_in_text: Literal["plain", "parse", "stop"] = FROM_PLAN,
     piece_bytes: int | str = FROM_PLAN,
-    workers: int | None = FROM_PLAN,
+    threads: int | None = FROM_PLAN,
     memory: int | str = FROM_PLAN,
     block_bytes: int | str = FROM_PLAN,
     **unknown: Never,
@@ -241,10 +241,10 @@ class _Run:
                 f"memory={plan.memory!r}: the interpreter and the tokenizer hold {held / MIB:.0f} MiB, and a task "
                 f"takes {each / MIB:.0f}. Allow more, or a smaller block_bytes."
             )
-        wanted = plan.workers or machine.cores()
+        wanted = plan.threads or machine.cores()
         workers = max(1, min(wanted, room, tasks))
         cores = min(wanted, workers + (plan.size("memory") - held - workers * each) // _THREAD)
-        why = f"{wanted:,} asked for" if plan.workers else f"{wanted:,} cores"
+        why = f"{wanted:,} asked for" if plan.threads else f"{wanted:,} cores"
         limit = f", {plan.memory} memory has room for {room:,}" if room < min(wanted, tasks) else ""
         said = f"{workers:,} task{'s' * (workers > 1)} at once on {cores:,} core{'s' * (cores > 1)}: {why}{limit}"
         self.on_progress(PrepareProgress(stage="start", workers=said))
