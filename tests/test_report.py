@@ -15,7 +15,7 @@ from corpora import small_tokenizer
 from piecemill._core import splits
 from piecemill.errors import PlanError
 from piecemill.reporting.html import escape, show, to_javascript
-from piecemill.reporting.vocabulary import compression_by_size, uses_of_merges, vocabulary_section
+from piecemill.reporting.vocabulary import compression_by_size, merges_of, uses_of_merges, vocabulary_section
 from vocabularies import NASTY, library_texts
 
 TEXTS = {
@@ -67,8 +67,8 @@ def test_the_page_is_one_file_and_the_same_twice(made, written, tmp_path):
         assert link not in text.replace("https://example.org", ""), link
     again = pm.report([made / "shards"], out=tmp_path / "b.html", against=[made / "other"], threads=1)
     assert (tmp_path / "b.html").read_bytes() == content
-    assert (tmp_path / "b.json").read_bytes() == (made / "report.json").read_bytes()
-    assert json.loads((made / "report.json").read_text()) == written.facts == again.facts
+    assert (tmp_path / "b.facts.json").read_bytes() == (made / "report.facts.json").read_bytes()
+    assert json.loads((made / "report.facts.json").read_text()) == written.facts == again.facts
 
 
 def test_sections_are_those_of_the_paths(made, written, tmp_path):
@@ -108,13 +108,13 @@ def test_the_curve_is_that_of_smaller_vocabularies(made):
     texts = list(TEXTS.values())
     ids, _ = tok.encode_batch(texts)
     counts = np.bincount(ids, minlength=len(tok)).astype(np.uint64)
-    applied, _ = uses_of_merges(tok, counts)
+    applied, _ = uses_of_merges(merges_of(tok), counts)
     size = sum(len(text.encode()) for text in texts)
     assert size - applied.sum() == len(ids)
     for merges in (0, 1, 50, 700, len(tok.merges)):
         smaller = pm.Tokenizer.from_merges(tok.merges[:merges], split="cl100k", special_tokens=list(tok.special_tokens))
         assert size - applied[:merges].sum() == len(smaller.encode_batch(texts)[0]), merges
-    found = compression_by_size(tok, counts)
+    found = compression_by_size(tok, merges_of(tok), counts)
     assert found["curve"]["series"][0]["points"][-1] == [len(tok), round(size / len(ids), 4)]
     assert found["figures"]["bytes_per_token"] == pytest.approx(size / len(ids))
 
@@ -134,7 +134,7 @@ def test_findings_about_tokens_by_hand():
     tok = pm.Tokenizer.from_merges(np.array(merges), split="gpt2")
     counts = np.zeros(len(tok), np.uint64)
     counts[257], counts[256] = 1000, 3
-    section = vocabulary_section(tok, counts)
+    section = vocabulary_section(tok, merges_of(tok), counts)
     found = {row["finding"].partition(":")[0]: row["tokens"] for row in section["tables"][0]["rows"]}
     assert found["never emitted"] == len(tok) - 2
     assert found["emitted under 100 times"] == 1
@@ -226,6 +226,24 @@ def test_what_cannot_be_typed_says_why(made, tmp_path, monkeypatch):
     assert 'id="bpe"' not in text
 
 
+def test_a_report_does_not_change_what_it_is_about(made):
+    with pytest.raises(PlanError, match=r"lies in .*tok, which would no longer be as it was made"):
+        pm.report(made / "tok", out=made / "tok" / "tokenizer.html")
+
+
+def test_merges_of_ranks_are_those_of_the_vocabulary(made, tmp_path):
+    """A .tiktoken file lists no merges; they follow from its ranks."""
+    tok = pm.load_tokenizer(made / "tok")
+    ranks = pm.load_tokenizer(made / "tok" / "ranks.tiktoken", split="cl100k")
+    found, want = merges_of(ranks), merges_of(tok)
+    assert found.whole == {}
+    spelled = [[(ranks.bytes_of(a), ranks.bytes_of(b)) for a, b in found.pairs.tolist()]]
+    assert spelled == [[(tok.bytes_of(a), tok.bytes_of(b)) for a, b in want.pairs.tolist()]]
+    pm.prepare(made / "in", ranks, out=tmp_path / "shards", eos="none")
+    done = pm.report(tmp_path / "shards", out=tmp_path / "r.html")
+    assert next(one for one in done.facts["sections"] if one["id"] == "compression")["curves"]
+
+
 def test_markup_and_control_characters_are_escaped(made, written):
     text = (made / "report.html").read_text()
     assert "<script>alert(1)" not in text
@@ -287,6 +305,19 @@ def test_typed_text_gets_the_ids_of_the_tokenizer(browser, split, tmp_path):
     ]
     for text in texts:
         text = text.replace("\r\n", "\n").replace("\r", "\n")  # as a textarea has it
+        if not any("\ud800" <= c <= "\udfff" for c in text):
+            assert typed(browser, text) == tok.encode(text).tolist(), repr(text)
+    assert browser.complaints == []
+
+
+@pytest.mark.parametrize("name", ["cl100k_base.tiktoken", "o200k_base.tiktoken"])
+def test_published_ranks_can_be_typed(browser, name, shared, tmp_path):
+    path = shared / "vocabs" / name
+    tok = pm.load_tokenizer(path)
+    assert pm.report(path, out=tmp_path / "r.html").bytes < 2_000_000
+    browser.open(tmp_path / "r.html")
+    for text in [*NASTY, *models.SCRIPTS, *library_texts(2)[1][:20_000].split("\n\n")]:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
         if not any("\ud800" <= c <= "\udfff" for c in text):
             assert typed(browser, text) == tok.encode(text).tolist(), repr(text)
     assert browser.complaints == []

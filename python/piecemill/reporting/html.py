@@ -9,16 +9,17 @@ import json
 import math
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from piecemill._core import splits
-from piecemill.reporting.vocabulary import made_by
+from piecemill.reporting.tokenizers import split_of
+from piecemill.reporting.vocabulary import Merges
 from piecemill.tokenizers import Tokenizer
-from piecemill.tokenizers.models.byte_bpe import ByteBPE
 
 _WIDTH, _HEIGHT = 720, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 14, 44
@@ -26,9 +27,9 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufeff\u2028\u2029]")
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def page(facts: Mapping[str, Any], tokenizer: Tokenizer | None, limit: int) -> bytes:
+def page(facts: Mapping[str, Any], tokenizer: Tokenizer | None, merges: Merges | None, limit: int) -> bytes:
     """The page as bytes. The vocabulary is in it, for typing text, if it can be and the page stays within `limit`."""
-    bpe, missing = typing_data(tokenizer)
+    bpe, missing = typing_data(tokenizer, merges)
     whole = _page(facts, bpe, missing)
     if bpe is not None and len(whole) > limit:
         whole = _page(facts, None, f"the page would have more than {limit / 1e6:.0f} MB with the vocabulary in it")
@@ -264,33 +265,27 @@ def to_javascript(pattern: str) -> str:
     return "".join(made)
 
 
-def typing_data(tokenizer: Tokenizer | None) -> tuple[dict[str, Any] | None, str]:
+def typing_data(tokenizer: Tokenizer | None, merges: Merges | None) -> tuple[dict[str, Any] | None, str]:
     """What `report.js` needs to encode; None and the reason where it cannot."""
     if tokenizer is None:
         return None, ""
-    named = {one["name"]: one["patterns"] for one in splits()}
-    if not isinstance(tokenizer.model, ByteBPE) or tokenizer.split not in named:
+    named, split = {one["name"]: one["patterns"] for one in splits()}, split_of(tokenizer)
+    if merges is None or split not in named:
         return None, "only byte-level BPE with a named split can be encoded by this page"
-    vocabulary, size = tokenizer.vocabulary, tokenizer.vocab_size
-    width = 2 if size <= 1 << 16 else 3
-    made = np.array(made_by(tokenizer), np.int64)
-    usable = made >= 0
-    triples = np.column_stack([vocabulary.merges.astype(np.int64), made])[usable]
+    width = 2 if tokenizer.vocab_size <= 1 << 16 else 3
+    # Ids mostly rise by one: where they do not, a run begins.
+    starts = np.flatnonzero(np.diff(merges.made, prepend=-2) != 1)
     return {
-        "bytes": [vocabulary.ids[bytes([byte])] for byte in range(256)],
+        "bytes": merges.byte_ids,
         "width": width,
-        "merges": _packed(triples[:, :2].reshape(-1), width),
-        "made": None if _rises(triples[:, 2]) else _packed(triples[:, 2], width),
-        "first": int(triples[0, 2]) if len(triples) else 0,
-        "patterns": [to_javascript(pattern) for pattern in named[tokenizer.split]],
+        "merges": _packed(merges.pairs.reshape(-1), width),
+        "runs": [[int(at), int(merges.made[at])] for at in starts],
+        "whole": [[token.hex(), i] for token, i in merges.whole.items()],
+        "patterns": [to_javascript(pattern) for pattern in named[split]],
     }, ""
 
 
-def _rises(ids: Sequence[int] | np.ndarray[Any, Any]) -> bool:
-    return bool((np.diff(np.asarray(ids)) == 1).all())
-
-
-def _packed(ids: Iterable[int] | np.ndarray[Any, Any], width: int) -> str:
+def _packed(ids: NDArray[np.int64], width: int) -> str:
     """Ids in base64, `width` bytes each, the lowest first."""
     flat = np.ascontiguousarray(ids, "<u4").view(np.uint8).reshape(-1, 4)[:, :width]
     return b64encode(np.ascontiguousarray(flat).tobytes()).decode()

@@ -26,7 +26,15 @@ from piecemill.reporting.describing import Description, describe
 from piecemill.reporting.html import page
 from piecemill.reporting.runs import actions_section, run_section
 from piecemill.reporting.tokenizers import spelling
-from piecemill.reporting.vocabulary import compression_by_size, numbers_section, section, table, vocabulary_section
+from piecemill.reporting.vocabulary import (
+    Merges,
+    compression_by_size,
+    merges_of,
+    numbers_section,
+    section,
+    table,
+    vocabulary_section,
+)
 from piecemill.sizes import parse_size, show_bytes
 from piecemill.tokenizers import Tokenizer, load_tokenizer
 
@@ -79,11 +87,19 @@ def report(
         raise PlanError(f"{remote}: a report reads local folders. Copy the prepared folder to a local disk first.")
     described = [describe(path) for path in given]
     corpora = [Corpus(Path(one.path), one.facts) for one in described if one.kind == "shards"]
+    target = Path(out)
+    for one in described:
+        if Path(one.path).resolve() in target.resolve().parents:
+            raise PlanError(
+                f"{target}: lies in {one.path}, which would no longer be as it was made. Choose another --out."
+            )
     tokenizers = _tokenizers(described, corpora)
+    main = next(iter(tokenizers.values()), None)
+    merges = None if main is None else merges_of(main)
     sections = [_head(described)]
     if tokenizers:
         sections += _tokenizer_sections(
-            tokenizers, corpora, against, on, language, parse_size(sample, "sample"), speed, threads
+            tokenizers, merges, corpora, against, on, language, parse_size(sample, "sample"), speed, threads
         )
     for one, path in zip(described, given, strict=True):
         if one.kind == "run":
@@ -92,9 +108,8 @@ def report(
             facts = _with_histories(Path(path), histories) if histories is not None else one.facts
             sections.append(actions_section(Path(path), facts))
     facts = {"piecemill": __version__, "sections": sections}
-    target = Path(out)
-    content = page(facts, next(iter(tokenizers.values()), None), LIMIT)
-    beside = target.with_suffix(".json")
+    content = page(facts, main, merges, LIMIT)
+    beside = target.with_suffix(".facts.json")
     try:
         replace_file(target, content)
         replace_file(
@@ -149,6 +164,7 @@ def _head(described: Sequence[Description]) -> dict[str, Any]:
 
 def _tokenizer_sections(
     tokenizers: dict[str, Tokenizer],
+    merges: Merges | None,
     corpora: Sequence[Corpus],
     against: Sequence[str | PathLike[str]],
     on: object,
@@ -163,12 +179,12 @@ def _tokenizer_sections(
     named = {**tokenizers, **{str(path): load_tokenizer(path) for path in against}}
     compared = _compared(named, corpora, on, language, sample, threads)
     sections = []
-    by_size = None if counts is None else compression_by_size(main, counts)
+    by_size = None if counts is None else compression_by_size(main, merges, counts)
     if compared is not None or corpus is not None:
         sections.append(_compression(corpus, by_size, compared))
     if compared is not None and len(named) > 1:
         sections.append(_comparison(compared, speed))
-    sections.append(vocabulary_section(main, counts))
+    sections.append(vocabulary_section(main, merges, counts))
     if corpus is not None:
         shown = samples(corpus, sample)
         for one in shown:

@@ -6,6 +6,7 @@ A section is a plain dict, ready for JSON: title, rule, figures, tables, curves.
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from piecemill.reporting.shards import RARE
 from piecemill.reporting.tokenizers import spelling
 from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
+from piecemill.tokenizers.models.ranks import Ranks
 from piecemill.tokenizers.texts import flatten
 
 Counts = NDArray[np.uint64]
@@ -70,50 +72,88 @@ def table(title: str, rows: Iterable[Mapping[str, Any]], *, bar: str | None = No
     return {"title": title, "note": note, "bar": bar, "rows": [dict(row) for row in rows]}
 
 
-def uses_of_merges(tokenizer: Tokenizer, counts: Counts) -> tuple[Ints, Ints]:
+@dataclass(frozen=True, slots=True)
+class Merges:
+    """A byte-level vocabulary as merges: which two tokens each token is made of, best first."""
+
+    byte_ids: list[int]
+    "The id of each byte."
+    pairs: NDArray[np.int64]
+    "Pairs of ids, a row for each merge."
+    made: NDArray[np.int64]
+    "The id that each merge makes; no id twice."
+    whole: dict[bytes, int]
+    "Tokens that no merges make; a pretoken that is one of them is that token (tiktoken's rule)."
+
+
+def merges_of(tokenizer: Tokenizer) -> Merges | None:
+    """The merges of byte-level BPE, also of ranks, which do not list them; None for other kinds of models."""
+    model = tokenizer.model
+    if isinstance(model, ByteBPE):
+        vocabulary = tokenizer.vocabulary
+        tokens, ids = vocabulary.tokens, vocabulary.ids
+        pairs = vocabulary.merges.astype(np.int64)
+        if len(pairs) == len(vocabulary.ranked) - 256:
+            made = np.array(vocabulary.ranked[256:], np.int64)
+        else:
+            made = np.array([ids.get(tokens[left] + tokens[right], -1) for left, right in pairs.tolist()], np.int64)
+            first = np.zeros(len(made), bool)
+            first[np.unique(made, return_index=True)[1]] = True
+            pairs, made = pairs[first & (made >= 0)], made[first & (made >= 0)]
+        return Merges([ids[bytes([byte])] for byte in range(256)], pairs, made, {})
+    if isinstance(model, Ranks):
+        return _merges_of_ranks(model.ranks)
+    return None
+
+
+def _merges_of_ranks(ranks: Mapping[bytes, int]) -> Merges:
+    """Encode each token with the ranks below its own: the two parts that are left are what makes it."""
+    pairs, made, whole = [], [], {}
+    for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
+        if len(token) == 1:
+            continue
+        parts = [token[at : at + 1] for at in range(len(token))]
+        while len(parts) > 2:
+            found = [ranks.get(parts[at] + parts[at + 1], rank) for at in range(len(parts) - 1)]
+            best = min(found)
+            if best >= rank:
+                break
+            at = found.index(best)
+            parts[at : at + 2] = [parts[at] + parts[at + 1]]
+        if len(parts) == 2:
+            pairs.append((ranks[parts[0]], ranks[parts[1]]))
+            made.append(rank)
+        else:
+            whole[token] = rank
+    two_columns = np.array(pairs, np.int64).reshape(-1, 2)
+    return Merges([ranks[bytes([byte])] for byte in range(256)], two_columns, np.array(made, np.int64), whole)
+
+
+def uses_of_merges(merges: Merges, counts: Counts) -> tuple[Ints, Ints]:
     """How often each merge is applied when a corpus with these token counts is encoded, and each token is used.
 
     A token is used where it is emitted and where it is a part of a larger one. The parts of a token are always the
     same, so the counts of the tokens are enough: from the last merge to the first, its uses are passed to both parts.
     """
-    merges, made = tokenizer.merges, made_by(tokenizer)
-    uses = counts.astype(np.int64).tolist()
-    applied = np.zeros(len(merges), np.int64)
-    pairs = merges.tolist()
+    uses, made, pairs = counts.astype(np.int64).tolist(), merges.made.tolist(), merges.pairs.tolist()
+    applied = np.zeros(len(pairs), np.int64)
     for rank in range(len(pairs) - 1, -1, -1):
-        number = uses[made[rank]] if made[rank] >= 0 else 0
-        applied[rank] = number
-        if number:
+        if number := uses[made[rank]]:
+            applied[rank] = number
             left, right = pairs[rank]
             uses[left] += number
             uses[right] += number
     return applied, np.array(uses, np.int64)
 
 
-def made_by(tokenizer: Tokenizer) -> list[int]:
-    """The token that each merge makes; -1 for a merge that makes what an earlier one has made."""
-    vocabulary = tokenizer.vocabulary
-    if len(vocabulary.merges) == len(vocabulary.ranked) - 256:
-        return vocabulary.ranked[256:]
-    tokens, ids, seen = vocabulary.tokens, vocabulary.ids, set[int]()
-    made = []
-    for left, right in vocabulary.merges.tolist():
-        token = ids.get(tokens[left] + tokens[right], -1)
-        made.append(-1 if token in seen else token)
-        seen.add(token)
-    return made
-
-
-def compression_by_size(tokenizer: Tokenizer, counts: Counts) -> dict[str, Any] | None:
-    """Bytes per token for every smaller vocabulary with the same first merges; None for other kinds of models."""
-    if not isinstance(tokenizer.model, ByteBPE) or not len(tokenizer.merges) or not counts.any():
+def compression_by_size(tokenizer: Tokenizer, merges: Merges | None, counts: Counts) -> dict[str, Any] | None:
+    """Bytes per token for every smaller vocabulary with the same first merges; None where there are no merges."""
+    if merges is None or not len(merges.made):
         return None
-    applied, _ = uses_of_merges(tokenizer, counts)
-    sizes = np.array([len(token) for token in tokenizer.vocabulary.tokens], np.int64)
-    ordinary = np.zeros(tokenizer.vocab_size, bool)
-    ordinary[tokenizer.vocabulary.ranked] = True
-    ordinary[list(tokenizer.special_tokens.values())] = False
-    size = int((sizes * counts.astype(np.int64))[ordinary].sum())
+    applied, _ = uses_of_merges(merges, counts)
+    made = np.concatenate([merges.byte_ids, merges.made])
+    sizes = np.array([len(tokenizer.bytes_of(i)) for i in made.tolist()], np.int64)
+    size = int((sizes * counts[made].astype(np.int64)).sum())
     if not size:
         return None
     tokens = size - np.concatenate([np.zeros(1, np.int64), np.cumsum(applied)])
@@ -138,7 +178,7 @@ def compression_by_size(tokenizer: Tokenizer, counts: Counts) -> dict[str, Any] 
     }
 
 
-def vocabulary_section(tokenizer: Tokenizer, counts: Counts | None) -> dict[str, Any]:
+def vocabulary_section(tokenizer: Tokenizer, merges: Merges | None, counts: Counts | None) -> dict[str, Any]:
     """Which tokens are wasted, broken or doubled, with examples."""
     texts = [spelling(tokenizer, i) for i in range(tokenizer.vocab_size)]
     raw = _raw(tokenizer)
@@ -155,8 +195,8 @@ def vocabulary_section(tokenizer: Tokenizer, counts: Counts | None) -> dict[str,
             found["unreachable: its own text encodes to other tokens"] = _unreachable(tokenizer, whole, raw)
         found["incomplete UTF-8"] = sorted(broken)
     found["several scripts in one token"] = [i for i in plain if len(_scripts(texts[i])) > 1]
-    if counts is not None and isinstance(tokenizer.model, ByteBPE):
-        _, uses = uses_of_merges(tokenizer, counts)
+    if counts is not None and merges is not None:
+        _, uses = uses_of_merges(merges, counts)
         emitted = counts.astype(np.int64)
         found["merge residue: hardly emitted, but part of other tokens"] = [
             i for i in plain if uses[i] >= RARE and emitted[i] < _RESIDUE * uses[i] and len(raw[i] if raw else "ab") > 1

@@ -13,15 +13,20 @@
     return ids;
   };
   const pairs = unpacked(bpe.merges);
-  const made = bpe.made === null ? null : unpacked(bpe.made);
+  const made = new Uint32Array(pairs.length / 2); // the token of each rank
+  bpe.runs.forEach(([start, id], at) => {
+    const stop = at + 1 < bpe.runs.length ? bpe.runs[at + 1][0] : made.length;
+    for (let rank = start; rank < stop; rank++) made[rank] = id + rank - start;
+  });
   const key = (left, right) => left * 16777216 + right;
-  const ranks = new Map(); // pair -> rank; the token of a rank is made[rank]
+  const ranks = new Map(); // pair -> rank
   const bytes = new Map(bpe.bytes.map((id, byte) => [id, [byte]]));
-  const tokenOf = (rank) => (made === null ? bpe.first + rank : made[rank]);
-  for (let rank = 0; rank < pairs.length / 2; rank++) {
+  const whole = new Map(bpe.whole); // bytes of tokens that only a whole piece can be -> id
+  for (const [text, id] of bpe.whole) bytes.set(id, text.match(/../g).map((byte) => parseInt(byte, 16)));
+  for (let rank = 0; rank < made.length; rank++) {
     const left = pairs[2 * rank], right = pairs[2 * rank + 1];
     if (!ranks.has(key(left, right))) ranks.set(key(left, right), rank);
-    bytes.set(tokenOf(rank), bytes.get(left).concat(bytes.get(right)));
+    bytes.set(made[rank], bytes.get(left).concat(bytes.get(right)));
   }
   const patterns = bpe.patterns.map((pattern) => new RegExp(pattern, "gu"));
 
@@ -45,8 +50,12 @@
   };
 
   const utf8 = new TextEncoder();
+  const hex = (raw) => Array.from(raw, (byte) => byte.toString(16).padStart(2, "0")).join(" ");
   const encode = (text) => cut(text).flatMap((piece) => {
-    const ids = Array.from(utf8.encode(piece), (byte) => bpe.bytes[byte]);
+    const raw = utf8.encode(piece);
+    const alone = whole.size ? whole.get(hex(raw).replaceAll(" ", "")) : undefined;
+    if (alone !== undefined) return [alone];
+    const ids = Array.from(raw, (byte) => bpe.bytes[byte]);
     for (;;) {
       let best = Infinity, at = -1;
       for (let i = 0; i + 1 < ids.length; i++) {
@@ -54,7 +63,7 @@
         if (rank !== undefined && rank < best) { best = rank; at = i; }
       }
       if (at < 0) return ids;
-      ids.splice(at, 2, tokenOf(best));
+      ids.splice(at, 2, made[best]);
     }
   });
 
@@ -63,7 +72,6 @@
   const list = document.getElementById("typed-ids");
   const count = document.getElementById("typed-count");
   const strict = new TextDecoder("utf-8", { fatal: true });
-  const hex = (raw) => Array.from(raw, (byte) => byte.toString(16).padStart(2, "0")).join(" ");
   const spelled = (raw) => {
     try { return strict.decode(Uint8Array.from(raw)).replaceAll("\n", "⏎\n"); } catch { return hex(raw); }
   };
