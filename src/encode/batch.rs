@@ -15,6 +15,7 @@ use super::lockstep::{GROUP, GroupIds, LONGEST, Lanes};
 use super::long;
 use super::normalize;
 use super::shared::Shared;
+use super::whole::WholeWords;
 use super::wordpiece;
 use crate::pretoken::block::BLOCK;
 use std::sync::Arc;
@@ -47,11 +48,8 @@ pub trait Model: Sync {
     /// How many units merging `word` starts from; more than `lockstep::LONGEST` if it must go alone.
     fn units(&self, word: &[u8]) -> usize;
 
-    /// The id of `word` if it is one token; `hash` is its [`word_hash`].
-    fn whole(&self, word: &[u8], hash: u64) -> Option<u32>;
-
-    /// Fetches what `whole` looks at, if it may find something there.
-    fn fetch_whole(&self, hash: u64);
+    /// Words that are one token.
+    fn whole(&self) -> &WholeWords;
 
     /// The ids of up to [`GROUP`] words of at most `LANES` - 2 units; `ends[i]` is where those of word i end.
     fn encode_group<I: Isa, const LANES: usize>(
@@ -218,20 +216,19 @@ impl Worker {
             }
             let queue = usize::from(QUEUE_OF[units]);
             self.queues[if few { COARSE[queue] } else { queue }].push(i);
-            let hash = if word.len() <= SHORT {
+            if word.len() <= SHORT {
                 let hash = fold(self.keys[usize::from(i)]);
                 if let Some(shared) = &self.shared {
                     prefetch(shared.place(hash));
                 }
-                hash
+                model.whole().fetch_short(hash);
             } else {
                 // The key of a longer word has no other use.
                 let hash = hash_long(word);
                 self.keys[usize::from(i)] = u128::from(hash);
                 prefetch(self.cache.long_slot(hash));
-                hash
-            };
-            model.fetch_whole(hash);
+                model.whole().fetch_long(hash);
+            }
         }
         self.encode_queue::<I, M, 8>(isa, model, text, 0);
         self.encode_queue::<I, M, 8>(isa, model, text, 1);
@@ -289,25 +286,24 @@ impl Worker {
     #[inline(always)]
     fn known<M: Model>(&mut self, model: &M, i: u16, word: &[u8]) -> Option<u128> {
         let key = self.keys[usize::from(i)];
-        let (cached, hash) = if word.len() <= SHORT {
-            (self.cache.again(self.lines[usize::from(i)], key, &mut self.spill), fold(key))
-        } else {
-            (self.cache.long(key as u64, word, &mut self.spill), key as u64)
-        };
-        if cached.is_some() {
-            return cached;
+        if word.len() > SHORT {
+            let hash = key as u64;
+            return match self.cache.long(hash, word, &mut self.spill) {
+                None => model.whole().long(word, hash).map(|id| self.keep(i, word, &[id])),
+                cached => cached,
+            };
         }
-        if let Some(id) = model.whole(word, hash) {
-            return Some(self.keep(i, word, &[id]));
-        }
-        if let Some(shared) = &self.shared
-            && word.len() <= SHORT
-            && let Some(value) = shared.get(key, hash)
-        {
-            self.cache.put_value(self.lines[usize::from(i)], key, value);
+        let line = self.lines[usize::from(i)];
+        if let Some(value) = self.cache.again(line, key, &mut self.spill) {
             return Some(value);
         }
-        None
+        let hash = fold(key);
+        if let Some(id) = model.whole().short(key, hash) {
+            return Some(self.keep(i, word, &[id]));
+        }
+        let value = self.shared.as_ref()?.get(key, hash)?;
+        self.cache.put_value(line, key, value);
+        Some(value)
     }
 
     /// Caches the ids of a word that was merged, for all threads if the word is short and its ids fit a value.
@@ -346,7 +342,7 @@ impl Worker {
             if let Some(value) = self.known(model, i, word) {
                 return value;
             }
-        } else if let Some(id) = model.whole(word, hash_long(word)) {
+        } else if let Some(id) = model.whole().long(word, hash_long(word)) {
             return spilled(&[id], &mut self.spill);
         }
         let mut ids = std::mem::take(&mut self.alone);
@@ -474,10 +470,4 @@ fn start_of<M: Model>(model: &M, text: &[u8], start: usize) -> usize {
 fn word_at<'t, M: Model>(model: &M, words: &Words, text: &'t [u8], i: u16) -> &'t [u8] {
     let i = usize::from(i);
     &text[start_of(model, text, words.starts[i] as usize)..words.starts[i + 1] as usize]
-}
-
-/// The hash of a word as [`Model::whole`] is asked with.
-#[inline(always)]
-pub fn word_hash(word: &[u8]) -> u64 {
-    if word.len() <= SHORT { fold(super::isa::key_of(word)) } else { hash_long(word) }
 }

@@ -1,7 +1,7 @@
 //! BPE as a model of words: bytes or characters, merged in lockstep or, where they are many, from the left.
 
 use super::batch::{Model, Scratch};
-use super::isa::{Isa, Portable};
+use super::isa::Isa;
 use super::joined::{Joined, SPACE, code_point};
 use super::lockstep::{GROUP, GroupIds, LONGEST, Lanes, merge};
 use super::long::Long;
@@ -37,9 +37,8 @@ impl Bytes {
                 "the vocabulary has no token for byte {byte:#04x}; expected one for every byte of UTF-8."
             )));
         }
-        let first_merge = (0..1 << 16)
-            .map(|two: usize| symbols.pairs.get(Portable, symbol_of[two & 0xff], symbol_of[two >> 8]))
-            .collect();
+        let first_merge =
+            (0..1 << 16).map(|two: usize| symbols.pairs.get(symbol_of[two & 0xff], symbol_of[two >> 8])).collect();
         let whole = WholeWords::new(symbols.whole(whole_words));
         let joined = Joined::new((0..symbols.len() as u32).map(|symbol| symbols.bytes(symbol)));
         // With tokens that only a whole word can be, a part of a word must not be taken for a word.
@@ -91,13 +90,8 @@ impl Model for Bytes {
     }
 
     #[inline(always)]
-    fn whole(&self, word: &[u8], hash: u64) -> Option<u32> {
-        self.whole.get(word, hash)
-    }
-
-    #[inline(always)]
-    fn fetch_whole(&self, hash: u64) {
-        self.whole.fetch(hash);
+    fn whole(&self) -> &WholeWords {
+        &self.whole
     }
 
     #[inline(always)]
@@ -246,13 +240,8 @@ impl Model for Characters {
     }
 
     #[inline(always)]
-    fn whole(&self, word: &[u8], hash: u64) -> Option<u32> {
-        self.whole.get(word, hash)
-    }
-
-    #[inline(always)]
-    fn fetch_whole(&self, hash: u64) {
-        self.whole.fetch(hash);
+    fn whole(&self) -> &WholeWords {
+        &self.whole
     }
 
     #[inline(always)]
@@ -272,7 +261,7 @@ impl Model for Characters {
             let mut symbol = self.symbol_at(word, &mut at);
             while at < word.len() {
                 let next = self.symbol_at(word, &mut at);
-                lanes.unit(place, symbol, self.symbols.pairs.get(isa, symbol, next));
+                lanes.unit(place, symbol, self.symbols.pairs.get(symbol, next));
                 (symbol, place) = (next, place + 1);
             }
             lanes.unit(place, symbol, NOBODY);

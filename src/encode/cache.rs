@@ -82,6 +82,8 @@ unsafe impl Zero for Line {}
 unsafe impl Zero for Long {}
 // SAFETY: an integer.
 unsafe impl Zero for u32 {}
+// SAFETY: an integer.
+unsafe impl Zero for u64 {}
 
 impl<T: Zero> Table<T> {
     /// Of `len` items.

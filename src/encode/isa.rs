@@ -6,15 +6,11 @@
 //! be a call, ten times slower. Both kinds give the same ids; a test forces the portable one.
 
 use super::cache::Line;
-use super::pairs::NOBODY;
 
 /// A set of instructions that the encoder is compiled for.
 pub trait Isa: Copy + Send + Sync {
     /// The least of the lanes; there are 8, 16, 24, 32 or 64.
     fn least(self, lanes: &[u32]) -> u32;
-
-    /// The low `VALUE_BITS` of the entry of `bucket` whose upper bits are `key`; [`NOBODY`] if none is.
-    fn find(self, bucket: &[u64; 4], key: u64) -> u32;
 
     /// Masks the 16 bytes at `text` to the `len` bytes of a word (16: of a longer one), adds the length, writes that
     /// key to `key` and returns its hash.
@@ -121,15 +117,6 @@ impl Isa for Portable {
     }
 
     #[inline(always)]
-    fn find(self, bucket: &[u64; 4], key: u64) -> u32 {
-        let mut found = NOBODY;
-        for &entry in bucket {
-            found = if super::pairs::key_in(entry) == key { super::pairs::symbol_in(entry) } else { found };
-        }
-        found
-    }
-
-    #[inline(always)]
     unsafe fn key(self, text: *const u8, len: usize, key: &mut u128) -> u32 {
         // SAFETY: the caller says that 16 bytes can be read.
         let bytes = u128::from_le(unsafe { text.cast::<u128>().read_unaligned() });
@@ -164,8 +151,7 @@ pub use x86::Avx2;
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{GOLDEN, Isa, KEY_MASKS, Line, NOBODY, ODD};
-    use crate::encode::pairs::VALUE_BITS;
+    use super::{GOLDEN, Isa, KEY_MASKS, Line, ODD};
     use std::arch::x86_64::*;
 
     /// AVX2, BMI1, BMI2, LZCNT and AES, which processors of the last ten years have. It exists only where they were
@@ -199,19 +185,6 @@ mod x86 {
                 let two = _mm_min_epu32(four, _mm_shuffle_epi32::<0b01_00_11_10>(four));
                 let one = _mm_min_epu32(two, _mm_shuffle_epi32::<0b10_11_00_01>(two));
                 _mm_cvtsi128_si32(one) as u32
-            }
-        }
-
-        #[inline(always)]
-        fn find(self, bucket: &[u64; 4], key: u64) -> u32 {
-            // SAFETY: `self` exists only where AVX2 does; the load is of the whole bucket, and the index is below 4.
-            unsafe {
-                let entries = _mm256_loadu_si256(bucket.as_ptr().cast());
-                let keys = _mm256_srli_epi64::<{ VALUE_BITS as i32 }>(entries);
-                let same = _mm256_cmpeq_epi64(keys, _mm256_set1_epi64x(key as i64));
-                let bits = _mm256_movemask_pd(_mm256_castsi256_pd(same)) as u32;
-                let entry = *bucket.get_unchecked((bits.trailing_zeros() & 3) as usize);
-                std::hint::select_unpredictable(bits == 0, NOBODY, crate::encode::pairs::symbol_in(entry))
             }
         }
 

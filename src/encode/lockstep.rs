@@ -98,8 +98,8 @@ pub fn merge<I: Isa, const LANES: usize>(isa: I, pairs: &Pairs, group: &mut [Lan
                 let next_symbol = *word.symbols.get_unchecked(after as usize);
                 let last_symbol = *word.symbols.get_unchecked(before as usize);
                 *word.symbols.get_unchecked_mut(lane as usize) = merged;
-                let with_next = pairs.get(isa, merged, next_symbol);
-                let with_last = pairs.get(isa, last_symbol, merged);
+                let with_next = pairs.get(merged, next_symbol);
+                let with_last = pairs.get(last_symbol, merged);
                 *word.ranks.get_unchecked_mut(before as usize) = with_last << 6 | before;
                 *word.ranks.get_unchecked_mut(right as usize) = NOTHING;
                 *word.ranks.get_unchecked_mut(lane as usize) = with_next << 6 | lane;

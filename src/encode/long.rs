@@ -8,7 +8,7 @@
 //! That needs tokens that encode to themselves and merges that come after the merges of their parts. Vocabularies that
 //! are not so are merged with a heap, in n log n steps.
 
-use super::isa::{Isa, Portable};
+use super::isa::Isa;
 use super::pairs::NOBODY;
 use super::trie::{Root, Trie};
 use super::vocabulary::Symbols;
@@ -74,7 +74,7 @@ fn by_scan<I: Isa>(isa: I, symbols: &Symbols, units: impl Iterator<Item = u32>, 
         *part = unit;
         n += 1;
     }
-    let rank = |left: u32, right: u32, place: usize| match symbols.pairs.get(isa, left, right) {
+    let rank = |left: u32, right: u32, place: usize| match symbols.pairs.get(left, right) {
         NOBODY => u32::MAX,
         merged => merged << PLACE_BITS | place as u32,
     };
@@ -221,7 +221,7 @@ fn undo(symbols: &Symbols, left: u32, right: u32) -> Option<(u32, u32, u32)> {
 fn stay_apart(symbols: &Symbols, mut left: u32, mut right: u32) -> bool {
     let mut limit = u32::MAX;
     loop {
-        let across = symbols.pairs.get(Portable, left, right);
+        let across = symbols.pairs.get(left, right);
         if across != NOBODY && across < limit {
             return false;
         }
@@ -248,7 +248,7 @@ fn by_heap(symbols: &Symbols, units: impl Iterator<Item = u32>, out: &mut impl F
     let n = parts.len();
     let mut next: Vec<usize> = (1..=n).collect();
     let mut previous: Vec<usize> = (0..n).map(|at| at.wrapping_sub(1)).collect();
-    let rank = |left: u32, right: u32| symbols.pairs.get(Portable, left, right);
+    let rank = |left: u32, right: u32| symbols.pairs.get(left, right);
     // The merged symbol, the place of its left part, and what stood there and after it when it was put in.
     let mut heap: BinaryHeap<Reverse<(u32, usize, u32, u32)>> = (0..n.saturating_sub(1))
         .filter_map(|at| {

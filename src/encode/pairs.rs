@@ -4,11 +4,10 @@
 //! takes the same steps whatever stands around them, as long as no merge crosses its border. So of all pairs that
 //! spell it, only the one that is the last step of the token's own encoding can ever stand there.
 //!
-//! An entry is found in one step: a small table of displacements, searched for once when the vocabulary is
-//! loaded, sends every key to a bucket of four with room for it, and a bucket is half a cache line. Probing instead
-//! would be a branch that no processor can predict.
+//! An entry is found in one step: a table of displacements, searched for once when the vocabulary is loaded, sends
+//! every key to a slot of its own (a perfect hash). Probing instead would be a branch that no processor can predict.
 
-use super::isa::Isa;
+use super::cache::Table;
 
 /// Symbols are numbers below this; it stands for "no symbol". (One more would make two of them the key of an empty entry.)
 pub const NOBODY: u32 = (1 << KEY_BITS) - 2;
@@ -17,6 +16,7 @@ const KEY_BITS: u32 = 21;
 pub const VALUE_BITS: u32 = 22;
 
 const EMPTY: u64 = u64::MAX;
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[inline(always)]
 fn key(left: u32, right: u32) -> u64 {
@@ -35,94 +35,81 @@ pub fn symbol_in(entry: u64) -> u32 {
     entry as u32 & ((1 << VALUE_BITS) - 1)
 }
 
-#[inline(always)]
-fn hash(key: u64) -> u64 {
-    key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
-#[derive(Clone, Copy)]
-#[repr(align(32))]
-struct Bucket([u64; 4]);
-
 /// The finished table.
 pub struct Pairs {
-    buckets: Vec<Bucket>,
-    displacements: Vec<u32>,
+    slots: Table<u64>,
+    /// The displacement of each group of keys, and above it a Bloom filter of 32 bits: a pair that is not there is
+    /// mostly rejected here, in memory that stays in a core's own cache.
+    groups: Table<u64>,
+    /// A key times this is its hash.
+    multiplier: u64,
     shift: u32,
 }
 
 impl Pairs {
     /// A table of (left, right, merged), each pair once.
     pub fn new(pairs: &[(u32, u32, u32)]) -> Pairs {
-        let mut buckets = (pairs.len() * 10 / 36).next_power_of_two().max(16);
-        loop {
-            if let Some(table) = Pairs::with_buckets(pairs, buckets) {
-                return table;
-            }
-            buckets *= 2;
-        }
+        let least = (pairs.len() * 10 / 9).next_power_of_two().max(16);
+        let sizes = (0..).map(|doubled| least << (doubled / 8));
+        // Another multiplier where two keys of a group have the same place, whatever the displacement.
+        sizes
+            .zip(1..)
+            .find_map(|(slots, odd)| Pairs::with_slots(pairs, slots, GOLDEN.wrapping_mul(2 * odd - 1)))
+            .expect("endless")
     }
 
-    /// None if for some group of keys no displacement leads to buckets with room.
-    fn with_buckets(pairs: &[(u32, u32, u32)], buckets: usize) -> Option<Pairs> {
-        let groups = (pairs.len() / 10).next_power_of_two().max(16);
-        let shift = 64 - buckets.trailing_zeros();
+    /// None if for some group of keys no displacement leads to free slots.
+    fn with_slots(pairs: &[(u32, u32, u32)], slots: usize, multiplier: u64) -> Option<Pairs> {
+        let groups = slots / 4;
+        let shift = 64 - slots.trailing_zeros();
         // Keys by group, the largest group first: it needs the most room.
         let mut entries: Vec<(u32, u64, u64)> = pairs
             .iter()
             .map(|&(left, right, merged)| {
                 let key = key(left, right);
-                (group_of(hash(key), groups) as u32, hash(key), key << VALUE_BITS | u64::from(merged))
+                let hash = key.wrapping_mul(multiplier);
+                (group_of(hash, groups) as u32, hash, key << VALUE_BITS | u64::from(merged))
             })
             .collect();
         entries.sort_unstable();
+        if entries.windows(2).any(|two| two[0].0 == two[1].0 && two[0].1 >> shift == two[1].1 >> shift) {
+            return None;
+        }
         let mut by_group: Vec<&[(u32, u64, u64)]> = entries.chunk_by(|a, b| a.0 == b.0).collect();
         by_group.sort_by_key(|group| std::cmp::Reverse(group.len()));
 
-        let mut table = vec![Bucket([EMPTY; 4]); buckets];
-        let mut fill = vec![0u8; buckets];
-        let mut displacements = vec![0; groups];
+        let mut table: Table<u64> = Table::new(slots, true);
+        table.fill(EMPTY);
+        let mut filled: Table<u64> = Table::new(groups, true);
         for group in by_group {
-            let bucket_of = |hash: u64, displacement: u32| (hash >> shift) as usize ^ displacement as usize;
-            let displacement = (0..buckets as u32).find(|&displacement| {
-                let mut taken = 0;
-                for &(_, hash, _) in group {
-                    let fill = &mut fill[bucket_of(hash, displacement)];
-                    if *fill == 4 {
-                        break;
-                    }
-                    *fill += 1;
-                    taken += 1;
-                }
-                for &(_, hash, _) in &group[..taken] {
-                    fill[bucket_of(hash, displacement)] -= 1;
-                }
-                taken == group.len()
-            })?;
-            displacements[group[0].0 as usize] = displacement;
+            let slot_of = |hash: u64, displacement: usize| (hash >> shift) as usize ^ displacement;
+            let displacement = (0..slots)
+                .find(|&displacement| group.iter().all(|&(_, hash, _)| table[slot_of(hash, displacement)] == EMPTY))?;
+            let word = &mut filled[group[0].0 as usize];
+            *word = displacement as u64;
             for &(_, hash, entry) in group {
-                let bucket = bucket_of(hash, displacement);
-                table[bucket].0[usize::from(fill[bucket])] = entry;
-                fill[bucket] += 1;
+                *word |= filter_bit(hash);
+                table[slot_of(hash, displacement)] = entry;
             }
         }
-        Some(Pairs { buckets: table, displacements, shift })
+        Some(Pairs { slots: table, groups: filled, multiplier, shift })
     }
 
     /// What merging `left` and `right` makes, or [`NOBODY`]; either may be [`NOBODY`].
     #[inline(always)]
-    pub fn get<I: Isa>(&self, isa: I, left: u32, right: u32) -> u32 {
+    pub fn get(&self, left: u32, right: u32) -> u32 {
         let key = key(left, right);
-        let hash = hash(key);
-        // SAFETY: a group is taken modulo the number of displacements. The top bits of a hash are below the number of
-        // buckets, a power of two, and so is each displacement, and with them their exclusive or.
-        unsafe {
-            let displacement = *self.displacements.get_unchecked(group_of(hash, self.displacements.len()));
-            let bucket = (hash >> self.shift) as usize ^ displacement as usize;
-            // The border of a word must not cost a cache miss: any bucket will do, as none has such a key.
-            let bucket = std::hint::select_unpredictable(left == NOBODY || right == NOBODY, 0, bucket);
-            isa.find(&self.buckets.get_unchecked(bucket).0, key)
-        }
+        let hash = key.wrapping_mul(self.multiplier);
+        // SAFETY: a group is taken modulo the number of groups. The top bits of a hash are below the number of
+        // slots, a power of two, and so is each displacement, and with them their exclusive or.
+        let entry = unsafe {
+            let group = *self.groups.get_unchecked(group_of(hash, self.groups.len()));
+            let slot = (hash >> self.shift) as usize ^ group as u32 as usize;
+            // Most pairs are no token. They must not cost a cache miss: any slot will do, as none has such a key.
+            let slot = std::hint::select_unpredictable(group & filter_bit(hash) == 0, 0, slot);
+            *self.slots.get_unchecked(slot)
+        };
+        std::hint::select_unpredictable(key_in(entry) == key, symbol_in(entry), NOBODY)
     }
 }
 
@@ -130,6 +117,12 @@ impl Pairs {
 #[inline(always)]
 fn group_of(hash: u64, groups: usize) -> usize {
     (hash >> 26) as usize & (groups - 1)
+}
+
+/// The bit of a key in the Bloom filter of its group, which is the upper half of the group's word.
+#[inline(always)]
+fn filter_bit(hash: u64) -> u64 {
+    1 << (32 + (hash >> 20 & 31))
 }
 
 /// A table that grows, for building a vocabulary.
@@ -171,13 +164,12 @@ impl GrowingPairs {
     }
 
     fn place(&self, left: u32, right: u32) -> usize {
-        (hash(key(left, right)) >> self.shift) as usize
+        (key(left, right).wrapping_mul(GOLDEN) >> self.shift) as usize
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::isa::Portable;
     use super::*;
 
     #[test]
@@ -186,15 +178,11 @@ mod tests {
             let pairs: Vec<_> = (0..n).map(|i: u32| (i * 7 % 2_000_003, i * 13 % 1_999_993, i)).collect();
             let table = Pairs::new(&pairs);
             for &(left, right, merged) in &pairs {
-                assert_eq!(table.get(Portable, left, right), merged);
-                assert_eq!(table.get(Portable, right + 1, left), NOBODY);
+                assert_eq!(table.get(left, right), merged);
+                assert_eq!(table.get(right + 1, left), NOBODY);
             }
-            assert_eq!(table.get(Portable, NOBODY, 3), NOBODY);
-            #[cfg(target_arch = "x86_64")]
-            if let Some(isa) = super::super::isa::Avx2::detect() {
-                assert!(pairs.iter().all(|&(left, right, merged)| table.get(isa, left, right) == merged));
-                assert!(pairs.iter().all(|&(left, right, _)| table.get(isa, right + 1, left) == NOBODY));
-            }
+            assert_eq!(table.get(NOBODY, 3), NOBODY);
+            assert_eq!(table.get(3, NOBODY), NOBODY);
         }
     }
 }

@@ -6,7 +6,6 @@
 //! lowest rank, the leftmost on a tie" is the least symbol. Tokens that no merge makes come last.
 //! The plain version of what these tables do is `reference/encode.py`.
 
-use super::isa::Portable;
 use super::pairs::{GrowingPairs, NOBODY, Pairs};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
@@ -209,7 +208,7 @@ impl Symbols {
         while let Some((symbol, at)) = parts
             .windows(2)
             .enumerate()
-            .map(|(at, pair)| (self.pairs.get(Portable, pair[0], pair[1]), at))
+            .map(|(at, pair)| (self.pairs.get(pair[0], pair[1]), at))
             .min()
             .filter(|&(symbol, _)| symbol != NOBODY)
         {

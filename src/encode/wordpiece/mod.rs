@@ -276,13 +276,8 @@ impl Model for WordPiece {
     }
 
     #[inline(always)]
-    fn whole(&self, word: &[u8], hash: u64) -> Option<u32> {
-        self.whole.get(word, hash)
-    }
-
-    #[inline(always)]
-    fn fetch_whole(&self, hash: u64) {
-        self.whole.fetch(hash);
+    fn whole(&self) -> &WholeWords {
+        &self.whole
     }
 
     #[inline(always)]
