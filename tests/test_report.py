@@ -102,6 +102,22 @@ def test_figures_are_those_of_the_shards(made, written):
     assert windows[1024]["padding_share_one_document_a_row"] == pytest.approx(1 - lengths.sum() / alone)
 
 
+def test_samples_are_parts_of_single_documents(made, written):
+    samples = next(one for one in written.facts["sections"] if one["id"] == "samples")["samples"]
+    tok = pm.load_tokenizer(made / "tok")
+    assert [sample["group"] for sample in samples] == ["a/", "b/"] or [sample["group"] for sample in samples] == [
+        "b/",
+        "a/",
+    ]
+    for sample in samples:
+        ids = [token[0] for token in sample["tokens"]]
+        assert tok.decode(ids).rstrip("\ufffd") in (made / "in" / sample["name"]).read_text()
+        counts = sum(pm.open_shards(made / "shards", split).token_counts() for split in ("train", "val"))
+        for i, text, raw, count in sample["tokens"]:
+            assert (bytes.fromhex(raw), count) == (tok.bytes_of(i), counts[i])
+            assert text == tok.bytes_of(i).decode("utf-8", "backslashreplace")
+
+
 def test_the_curve_is_that_of_smaller_vocabularies(made):
     """The first k merges are the vocabulary of size k: the same numbers as encoding with each."""
     tok = pm.load_tokenizer(made / "tok")

@@ -68,6 +68,7 @@ class Corpus:
         """Tokens that are put around each document: bos and eos."""
         return sum(mark is not None for mark in (self.facts["plan"]["bos"], self.facts["plan"]["eos"]))
 
+    @cached_property
     def sums_by_file(self) -> Ints:
         """Documents, bytes and tokens (without bos and eos) of each source file: three rows."""
         sums = np.zeros((3, max(1, len(self.paths))), np.int64)
@@ -107,7 +108,7 @@ class Corpus:
 
 def compression_tables(corpus: Corpus, words: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
     """Exact bytes per token by source group and file ending; `words` has tokens per word on a sample, by both."""
-    sums, tables = corpus.sums_by_file(), []
+    sums, tables = corpus.sums_by_file, []
     for kind, grouping in group_paths(corpus.paths).items():
         rows = _by_group(sums, grouping)
         if kind in words:
@@ -258,27 +259,32 @@ def _timing(folder: Path, text_bytes: int) -> dict[str, Any] | None:
 
 
 def samples(corpus: Corpus, most: int, shown: int = 6, tokens: int = 250) -> list[dict[str, Any]]:
-    """The beginnings of documents of the largest groups, as tokens."""
+    """The second half of a long document of each of the largest groups, as ids; no more than `tokens` of them."""
     groups = group_paths(corpus.paths)
     kind = next(iter(groups), None)
     every = np.arange(max(1, len(corpus.paths)))
     by_file = groups[kind].of_files(every) if kind else np.zeros(len(every), np.int64)
     names = groups[kind].names if kind else ["documents"]
-    sums = np.bincount(by_file, corpus.sums_by_file()[1], len(names))
+    sums = np.bincount(by_file, corpus.sums_by_file[1], len(names))
     wanted = np.argsort(-sums, kind="stable")[:shown].tolist()
-    found: dict[int, dict[str, Any]] = {}
+    enough, found = 8 * tokens, dict[int, tuple[bytes, int]]()
     for data, ends, files in corpus.sample(most):
-        for at, group in enumerate(by_file[files].tolist()):
-            if group in wanted and group not in found:
-                start = int(ends[at - 1]) if at else 0
+        sizes = np.diff(ends, prepend=0)
+        for at in np.flatnonzero(sizes > 40).tolist():
+            group = int(by_file[files[at]])
+            best = len(found[group][0]) if group in found else 0
+            if group in wanted and best < enough and sizes[at] // 2 > best:
                 # The middle of a document says more than its head, which is often a licence.
-                middle = start + (int(ends[at]) - start) // 2
-                text = data[middle : middle + 4 * tokens].tobytes().decode("utf-8", "ignore")
-                text = text[text.find("\n") + 1 :] or text
-                ids = corpus.tokenizer.encode(text)[:tokens].tolist()
-                if len(ids) > 20:
-                    path = corpus.paths[int(files[at])] if corpus.paths else ""
-                    found[group] = {"group": names[group], "name": path, "ids": ids}
-        if len(found) == len(wanted):
+                middle = int(ends[at] - sizes[at] // 2)
+                found[group] = data[middle : min(int(ends[at]), middle + enough)].tobytes(), int(files[at])
+        if len(found) == len(wanted) and all(len(text) >= enough for text, _ in found.values()):
             break
-    return [found[group] for group in wanted if group in found]
+    shown_groups = []
+    for group in wanted:
+        raw, file = found.get(group, (b"", 0))
+        text = raw.decode("utf-8", "ignore")
+        ids = corpus.tokenizer.encode(text[text.find("\n") + 1 :] or text)[:tokens].tolist()
+        if ids:
+            name = corpus.paths[file] if corpus.paths else ""
+            shown_groups.append({"group": names[group], "name": name, "ids": ids})
+    return shown_groups

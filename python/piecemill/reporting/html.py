@@ -174,7 +174,7 @@ def _typing_box(bpe: Mapping[str, Any] | None, missing: str) -> str:
 def _curve(curve: Mapping[str, Any]) -> str:
     points = [point for series in curve["series"] for point in series["points"]]
     xs, ys = [float(point[0]) for point in points], [float(point[1]) for point in points]
-    log = min(xs) > 0 and max(xs) / min(xs) > 50
+    log = bool(curve.get("log")) and min(xs) > 0
     low, high = min(ys), max(ys)
     low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
     left, right = (math.log(min(xs)), math.log(max(xs))) if log else (min(xs), max(xs))
@@ -194,10 +194,11 @@ def _curve(curve: Mapping[str, Any]) -> str:
     for value in _log_ticks(min(xs), max(xs)) if log else _ticks(min(xs), max(xs)):
         place = f'x="{x_of(value):.1f}" y="{_HEIGHT - _BOTTOM + 18}"'
         parts.append(f'<text class="tick" {place} text-anchor="middle">{_tick(value)}</text>')
+    radius = 3 if len(xs) < 100 else 1.5
     for number, series in enumerate(curve["series"]):
         line = " ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in series["points"])
         dots = "".join(
-            f'<circle r="3" cx="{x_of(x):.1f}" cy="{y_of(y):.1f}"><title>{escape(series["name"])}, '
+            f'<circle r="{radius}" cx="{x_of(x):.1f}" cy="{y_of(y):.1f}"><title>{escape(series["name"])}, '
             f"{escape(show('x', x))}: {escape(show('y', y))}</title></circle>"
             for x, y in series["points"]
         )

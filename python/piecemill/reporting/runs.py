@@ -91,13 +91,13 @@ def actions_section(path: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
     ]
     if use is not None:
         rows = [{"segmentation": "by weight", **use["weighed"], "share_across": None}]
-        rows += [{"segmentation": f"random, {one['epochs']} epochs", **one} for one in use["random"]]
+        rows += [{"segmentation": f"random, epochs: {one['epochs']}", **one} for one in use["random"]]
         keys = ("segmentation", "share_used", "tokens_per_action", "share_across")
         tables.append(table("Use", [{key: row.get(key) for key in keys} for row in rows]))
     return section(
         "actions",
         f"Vocabulary of actions {path.name}",
-        "A token is merged inside an item or across two; which one it is shows where its uses begin and end.",
+        "A token is merged inside an item or across two items; where its uses begin and end shows which.",
         figures={key: facts[key] for key in ("vocab_size", "merges", "items") if facts[key] is not None}
         | ({} if use is None else {key: use[key] for key in ("histories", "actions", "features_per_action")}),
         tables=tables,

@@ -173,6 +173,7 @@ def compression_by_size(tokenizer: Tokenizer, merges: Merges | None, counts: Cou
             "title": "Bytes per token by vocabulary size",
             "x": "tokens in the vocabulary",
             "y": "bytes per token",
+            "log": True,
             "series": [{"name": "this vocabulary", "points": points}],
         },
     }
