@@ -108,17 +108,24 @@ class Corpus:
 
 def compression_tables(corpus: Corpus, words: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
     """Exact bytes per token by source group and file ending; `words` has tokens per word on a sample, by both."""
-    sums, tables = corpus.sums_by_file, []
-    for kind, grouping in group_paths(corpus.paths).items():
-        rows = _by_group(sums, grouping)
-        if kind in words:
-            rows = [{**row, "tokens_per_word": words[kind].get(row["group"])} for row in rows]
-        note = "All documents; tokens per word are of the sample." if kind in words else "All documents."
-        tables.append(table(f"By {kind}", rows, bar="bytes_per_token", note=note))
-    return tables
+    return [
+        table(
+            f"By {kind}",
+            _by_group(corpus.sums_by_file, grouping, words.get(kind, {})),
+            bar="bytes_per_token",
+            note="All documents; tokens per word are of the sample.",
+        )
+        for kind, grouping in group_paths(corpus.paths).items()
+    ]
 
 
-def _by_group(sums: Ints, grouping: Grouping) -> list[dict[str, Any]]:
+def group_row(name: str, documents: int, size: int, tokens: int, tokens_per_word: float | None) -> dict[str, Any]:
+    """The row of a group in a table of compression: what matters first, for narrow screens."""
+    ratios = {"bytes_per_token": size / max(1, tokens), "tokens_per_word": tokens_per_word}
+    return {"group": name, **ratios, "documents": documents, "bytes": size, "tokens": tokens}
+
+
+def _by_group(sums: Ints, grouping: Grouping, words: Mapping[str, float]) -> list[dict[str, Any]]:
     every = np.arange(sums.shape[1])
     added = np.stack([np.bincount(grouping.of_files(every), row, len(grouping.names)) for row in sums]).astype(np.int64)
     order = np.argsort(-added[1], kind="stable")
@@ -126,16 +133,7 @@ def _by_group(sums: Ints, grouping: Grouping) -> list[dict[str, Any]]:
     if len(rows) > 20:
         rest = rows[19:]
         rows = [*rows[:19], (f"({len(rest):,} others)", *(sum(row[at] for row in rest) for at in (1, 2, 3)))]
-    return [
-        {
-            "group": name,
-            "documents": documents,
-            "bytes": size,
-            "tokens": tokens,
-            "bytes_per_token": size / max(1, tokens),
-        }
-        for name, documents, size, tokens in rows
-    ]
+    return [group_row(name, n, size, tokens, words.get(name)) for name, n, size, tokens in rows]
 
 
 def corpus_section(corpus: Corpus) -> dict[str, Any]:

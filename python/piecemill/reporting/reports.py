@@ -21,7 +21,7 @@ from piecemill.errors import PlanError, TokenizerError
 from piecemill.files import replace_file
 from piecemill.objects import is_object_url
 from piecemill.reporting.comparing import SHOWN_GROUPS, Comparison, Counting, compare, group_paths, names_of
-from piecemill.reporting.corpus import Corpus, compression_tables, corpus_section, samples
+from piecemill.reporting.corpus import Corpus, compression_tables, corpus_section, group_row, samples
 from piecemill.reporting.describing import Description, describe
 from piecemill.reporting.html import page
 from piecemill.reporting.runs import actions_section, run_section
@@ -247,14 +247,13 @@ def _compression(corpus: Corpus | None, by_size: dict[str, Any] | None, compared
     for kind, groups in (compared.groups if compared is not None else {}).items():
         if f"By {kind}" not in exact:  # of another corpus, or by language, which shards do not have
             rows = [
-                {
-                    "group": group["name"],
-                    "documents": group["documents"],
-                    "bytes": group["bytes"],
-                    "tokens": group["tokens"][0],
-                    "bytes_per_token": group["bytes"] / max(1, group["tokens"][0]),
-                    "tokens_per_word": words[kind].get(group["name"]),
-                }
+                group_row(
+                    group["name"],
+                    group["documents"],
+                    group["bytes"],
+                    group["tokens"][0],
+                    words[kind].get(group["name"]),
+                )
                 for group in groups
             ]
             tables.append(table(f"By {kind}", rows, bar="bytes_per_token", note="On the sample."))
@@ -271,7 +270,7 @@ def _compression(corpus: Corpus | None, by_size: dict[str, Any] | None, compared
 
 
 def _comparison(compared: Comparison, speed: bool) -> dict[str, Any]:
-    keys = ("name", "vocab_size", "tokens", "bytes_per_token", "tokens_per_word")
+    keys = ("name", "bytes_per_token", "tokens_per_word")
     rows, tables = [], []
     for at, one in enumerate(compared.tokenizers):
         row = {key: one[key] for key in keys}
@@ -285,6 +284,7 @@ def _comparison(compared: Comparison, speed: bool) -> dict[str, Any]:
                 f"worst_{kind}": ordered[0][1],
                 f"best_{kind}": ordered[-1][1],
             }
+        row |= {"tokens": one["tokens"], "vocab_size": one["vocab_size"]}
         rows.append(row | ({"mb_per_second": one["mb_per_second"]} if speed else {}))
     names = [one["name"] for one in compared.tokenizers]
     columns = [f"{name} (tokenizer)" if name in ("group", "bytes") else name for name in names]
