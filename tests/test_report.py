@@ -74,6 +74,9 @@ def test_the_page_is_one_file_and_the_same_twice(made, written, tmp_path):
 def test_sections_are_those_of_the_paths(made, written, tmp_path):
     kinds = [section["id"] for section in written.facts["sections"]]
     assert kinds == ["head", "compression", "comparison", "vocabulary", "samples", "numbers", "corpus"]
+    (row,) = written.facts["sections"][0]["tables"][0]["rows"]
+    assert (row["what"], row["made_from"].partition(",")[0]) == ("prepared shards", f"{len(TEXTS) + 1} files")
+    assert row["tokenizer_identity"] == pm.load_tokenizer(made / "tok").identity
     alone = pm.report(made / "tok", out=tmp_path / "tok.html")
     assert [section["id"] for section in alone.facts["sections"]] == ["head", "vocabulary", "samples", "numbers"]
     both = pm.report([made / "tok", made / "shards"], out=tmp_path / "both.html")

@@ -10,7 +10,7 @@ it also has measured times. Start with `report`.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -22,7 +22,7 @@ from piecemill.files import replace_file
 from piecemill.objects import is_object_url
 from piecemill.reporting.comparing import SHOWN_GROUPS, Comparison, Counting, compare, group_paths, names_of
 from piecemill.reporting.corpus import Corpus, compression_tables, corpus_section, group_row, samples
-from piecemill.reporting.describing import Description, describe
+from piecemill.reporting.describing import KINDS, Description, describe
 from piecemill.reporting.html import page
 from piecemill.reporting.runs import actions_section, run_section
 from piecemill.reporting.tokenizers import spelling
@@ -143,7 +143,8 @@ def _head(described: Sequence[Description]) -> dict[str, Any]:
         rows.append(
             {
                 "path": one.path,
-                "what": one.kind.replace("_", " "),
+                "what": KINDS[one.kind],
+                "made_from": _made_from(facts),
                 "made_by": plan.get("piecemill") or facts.get("training", {}).get("piecemill"),
                 "tokenizer_identity": identity,
             }
@@ -160,6 +161,18 @@ def _head(described: Sequence[Description]) -> dict[str, Any]:
         figures={"piecemill": __version__},
         tables=[table("Given", rows), *({**one, "folded": True} for one in options)],
     )
+
+
+def _made_from(facts: Mapping[str, Any]) -> str | None:
+    """What something was made from, as far as it says so."""
+    plan = facts.get("plan") or {}
+    if source := plan.get("source"):
+        return f"{source['files']:,} files, {show_bytes(source['bytes'] or 0)}"
+    if corpus := facts.get("training", {}).get("corpus"):
+        return f"{corpus['documents']:,} documents, {show_bytes(corpus['bytes'])}"
+    if data := plan.get("data"):
+        return f"shards {data.get('identity')}"
+    return None
 
 
 def _tokenizer_sections(
