@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from piecemill.actions.training_plan import ActionsPlan
     from piecemill.preparing import PreparePlan, Summary, prepare
     from piecemill.pretraining import PretrainPlan, PretrainSummary, pretrain
-    from piecemill.reporting import Comparison, Description, Report, check, compare, describe, report
+    from piecemill.reporting.checking import check
+    from piecemill.reporting.comparing import Comparison, compare
+    from piecemill.reporting.describing import Description, describe
+    from piecemill.reporting.reports import Report, report
     from piecemill.shards import Shards, open_shards
     from piecemill.shards.export import ExportPlan, export
     from piecemill.tokenizers import Tokenizer, load_tokenizer
@@ -56,13 +59,13 @@ _ROOMS = {
     "ActionTokenizer": "piecemill.actions.tokenizer",
     "ActionsPlan": "piecemill.actions.training_plan",
     "train_actions": "piecemill.actions.training",
-    "Comparison": "piecemill.reporting",
-    "Description": "piecemill.reporting",
-    "Report": "piecemill.reporting",
-    "compare": "piecemill.reporting",
-    "report": "piecemill.reporting",
-    "check": "piecemill.reporting",
-    "describe": "piecemill.reporting",
+    "Comparison": "piecemill.reporting.comparing",
+    "Description": "piecemill.reporting.describing",
+    "Report": "piecemill.reporting.reports",
+    "compare": "piecemill.reporting.comparing",
+    "report": "piecemill.reporting.reports",
+    "check": "piecemill.reporting.checking",
+    "describe": "piecemill.reporting.describing",
     "ExportPlan": "piecemill.shards.export",
     "export": "piecemill.shards.export",
     "Shards": "piecemill.shards",
