@@ -81,6 +81,8 @@ def test_sections_are_those_of_the_paths(made, written, tmp_path):
     assert [section["id"] for section in alone.facts["sections"]] == ["head", "vocabulary", "samples", "numbers"]
     both = pm.report([made / "tok", made / "shards"], out=tmp_path / "both.html")
     assert "comparison" not in [section["id"] for section in both.facts["sections"]]  # one tokenizer, given twice
+    with pytest.raises(PlanError, match="there are no documents to compare on"):
+        pm.report(made / "tok", out=tmp_path / "x.html", against=[made / "other"])
     with pytest.raises(PlanError, match="no path was given"):
         pm.report([], out=tmp_path / "x.html")
 
@@ -194,6 +196,12 @@ def test_a_corpus_with_languages_and_a_folder_without_counts(made, tmp_path):
     )
     facts = {section["id"]: section for section in done.facts["sections"]}
     assert {row["group"] for row in facts["compression"]["tables"][0]["rows"]} == {"en", "de"}
+    both = pm.report(made / "shards", out=tmp_path / "r.html", on=tmp_path / "a.jsonl", language="lang", sample=0)
+    tables = {one["title"]: one["rows"] for one in both.facts["sections"][1]["tables"]}
+    assert {row["tokens_per_word"] for row in tables["By source"]} == {
+        None
+    }  # the words of another corpus are not mixed in
+    assert {row["group"] for row in tables["By language, on the sample"]} == {"en", "de"}
     assert facts["comparison"]["tables"][0]["rows"][0]["mb_per_second"] > 0
     shutil.copytree(made / "shards", tmp_path / "old")
     for file in (tmp_path / "old").glob("*/counts.npy"):

@@ -81,9 +81,9 @@ class Corpus:
         return sums
 
     def sample(self, most: int) -> "Iterator[tuple[NDArray[np.uint8], Ints, Ints]]":
-        """Decoded documents of about `most` bytes, spread evenly: text, ends, and the file of each document."""
+        """Decoded documents of about `most` bytes (0: all), spread evenly: text, ends, and the file of each."""
         total = sum(shards.text_bytes for shards in self.splits.values())
-        step = max(1, -(-total // most))
+        step = max(1, -(-total // most)) if most else 1
         bos, marks = self.facts["plan"]["bos"] is not None, self.marks
         for shards in self.splits.values():
             for number in range(len(shards.entries)):

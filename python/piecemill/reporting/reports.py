@@ -93,6 +93,8 @@ def report(
             raise PlanError(
                 f"{target}: lies in {one.path}, which would no longer be as it was made. Choose another --out."
             )
+    if against and on is None and not corpora:
+        raise PlanError("against: there are no documents to compare on; name a prepared folder too, or a corpus (on).")
     tokenizers = _tokenizers(described, corpora)
     main = next(iter(tokenizers.values()), None)
     merges = None if main is None else merges_of(main)
@@ -194,7 +196,7 @@ def _tokenizer_sections(
     sections = []
     by_size = None if counts is None else compression_by_size(main, merges, counts)
     if compared is not None or corpus is not None:
-        sections.append(_compression(corpus, by_size, compared))
+        sections.append(_compression(corpus, by_size, compared, same=on is None and corpus in corpora[:1]))
     if compared is not None and len(named) > 1:
         sections.append(_comparison(compared, speed))
     sections.append(vocabulary_section(main, merges, counts))
@@ -250,15 +252,17 @@ def _compared(
         return counting.result(names, groups, whole=whole)
 
 
-def _compression(corpus: Corpus | None, by_size: dict[str, Any] | None, compared: Comparison | None) -> dict[str, Any]:
+def _compression(
+    corpus: Corpus | None, by_size: dict[str, Any] | None, compared: Comparison | None, *, same: bool
+) -> dict[str, Any]:
+    """`same` says whether the comparison is on documents of the corpus."""
     words = {
         kind: {group["name"]: group["tokens"][0] / group["words"] for group in groups if group["words"]}
         for kind, groups in (compared.groups if compared is not None else {}).items()
     }
-    tables = [] if corpus is None else compression_tables(corpus, words)
-    exact = {one["title"] for one in tables}
+    tables = [] if corpus is None else compression_tables(corpus, words if same else {})
     for kind, groups in (compared.groups if compared is not None else {}).items():
-        if f"By {kind}" not in exact:  # of another corpus, or by language, which shards do not have
+        if not same:
             rows = [
                 group_row(
                     group["name"],
@@ -269,7 +273,7 @@ def _compression(corpus: Corpus | None, by_size: dict[str, Any] | None, compared
                 )
                 for group in groups
             ]
-            tables.append(table(f"By {kind}", rows, bar="bytes_per_token", note="On the sample."))
+            tables.append(table(f"By {kind}, on the sample", rows, bar="bytes_per_token"))
     figures = {} if by_size is None else by_size["figures"]
     return section(
         "compression",
