@@ -14,6 +14,7 @@ It takes two or three minutes, nearly all of it packing.
 """
 
 import argparse
+import json
 import lzma
 import shutil
 import subprocess
@@ -24,82 +25,52 @@ from pathlib import Path
 from corpus import corpus, texts
 
 HERE = Path(__file__).parent
-PACKAGES = ("cyclopts", "pytest")
 LIMIT = 64 * 2**20
 SAMPLE_BYTES = 16_000_000
-VOCABULARY = 50_257
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=HERE.parent / "carry", help="folder to make (default: carry)")
-    parser.add_argument("--corpus", default="python-127mb", help="one of benchmarks/corpus.py (default: python-127mb)")
-    parser.add_argument("--jsonl", type=Path, help="instead: this JSONL file, field `text`")
-    args = parser.parse_args()
-    jsonl = args.jsonl or corpus(args.corpus).jsonl
-    shutil.rmtree(args.out, ignore_errors=True)
-    args.out.mkdir(parents=True)
-    shards = make_shards(jsonl, args.out / "shards")
-    pack(shards, args.out / "shards.tar.xz")
-    sample(jsonl, args.out / "sample.jsonl.xz")
-    install(args.out / "site")
+def install(target: Path, packages: list[str], *options: str) -> None:
+    """Packages in a plain folder."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--target", str(target)]
+    subprocess.run([*command, *options, *packages], check=True)
+    shutil.rmtree(target / "bin", ignore_errors=True)
+
+
+def check_size(folder: Path) -> None:
+    """What travels with all that git tracks, and what may."""
     core = HERE.parent / "python" / "piecemill" / "_core.abi3.so"
-    size = core.stat().st_size + sum(path.stat().st_size for path in args.out.rglob("*") if path.is_file())
-    print(f"carry   {args.out} and {core.name}: {size / 2**20:.1f} MiB of {LIMIT / 2**20:.0f}")
+    size = core.stat().st_size + sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    print(f"carry   {folder} and {core.name}: {size / 2**20:.1f} MiB of {LIMIT / 2**20:.0f}")
     if size > LIMIT:
         raise SystemExit("carry   that is more than may travel")
 
 
-def make_shards(jsonl: Path, out: Path) -> Path:
-    """The vocabulary, then the shards, each in about a second or two."""
+def main() -> None:
     from piecemill import prepare, train_bpe
 
-    tokenizer = train_bpe(jsonl, vocab_size=VOCABULARY)
-    summary = prepare(jsonl, tokenizer, out=out, splits="train=95,val=5", dedup="exact")
-    print(f"carry   {summary}")
-    return out
-
-
-def pack(folder: Path, target: Path) -> None:
-    """Into a .tar.xz that does not depend on when and by whom; the folder goes."""
-
-    def plain(info: tarfile.TarInfo) -> tarfile.TarInfo:
-        info.mtime = info.uid = info.gid = 0
-        info.uname = info.gname = ""
-        return info
-
-    with lzma.open(target, "wb", preset=6) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
-        for path in sorted(folder.rglob("*")):
-            if path.is_file():
-                tar.add(path, f"{folder.name}/{path.relative_to(folder)}", filter=plain)
-    shutil.rmtree(folder)
-    print(f"carry   {target.name}: {target.stat().st_size / 2**20:.1f} MiB")
-
-
-def sample(jsonl: Path, target: Path) -> None:
-    """The first documents, up to `SAMPLE_BYTES` of text."""
-    import json
-
-    taken = 0
-    with lzma.open(target, "wt", encoding="utf-8", preset=6) as lines:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=HERE.parent / "carry", help="folder to make (default: carry)")
+    parser.add_argument("--corpus", default="python-127mb", help="one of benchmarks/corpus.py (default: python-127mb)")
+    args = parser.parse_args()
+    jsonl, out, taken = corpus(args.corpus).jsonl, args.out, 0
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    tokenizer = train_bpe(jsonl, vocab_size=50_257)
+    made = prepare(jsonl, tokenizer, out=out / "shards", splits="train=95,val=5", dedup="exact")
+    print(f"carry   {made.documents:,} documents, {made.tokens:,} tokens")
+    with tarfile.open(out / "shards.tar.xz", "w:xz") as tar:
+        tar.add(out / "shards", "shards")
+    shutil.rmtree(out / "shards")
+    with lzma.open(out / "sample.jsonl.xz", "wt", encoding="utf-8") as lines:
         for text in texts(jsonl):
             lines.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
             taken += len(text.encode())
             if taken >= SAMPLE_BYTES:
                 break
-    print(f"carry   {target.name}: {target.stat().st_size / 2**20:.1f} MiB")
-
-
-def install(target: Path) -> None:
-    """Pure Python packages, so that they run under whichever version is there."""
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--target", str(target), *PACKAGES],
-        check=True,
-    )
-    shutil.rmtree(target / "bin", ignore_errors=True)
-    binary = sorted(target.rglob("*.so"))
-    if binary:
-        raise SystemExit(f"carry   {binary[0]}: compiled for this Python, not for another")
+    install(out / "site", ["cyclopts", "pytest"])
+    for binary in (out / "site").rglob("*.so"):
+        raise SystemExit(f"carry   {binary}: compiled for this Python, not for another")
+    check_size(out)
 
 
 if __name__ == "__main__":

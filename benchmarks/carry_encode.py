@@ -20,26 +20,21 @@ import json
 import lzma
 import multiprocessing
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from corpus import Corpus, corpus, respelled, texts
-from encode import CARRIED, FLAT
+import carry
+from corpus import FLAT, Corpus, corpus, respelled, texts
+from encode import BESIDE, CARRIED, ENCODERS, install
 from encode_vocabularies import FOLDER, SHARED, VOCABULARIES, vocabulary
-from encoders import BESIDE, ENCODERS, install
 
-HERE = Path(__file__).parent
-CORE = HERE.parent / "python" / "piecemill" / "_core.abi3.so"
 TEXT = ("python-20mb", "english-40mb")
 VOCABULARY = "cl100k"
 SITES = {
     "site": [ENCODERS["gigatoken"].pin, BESIDE[1], "awkward_cpp", "fsspec", "importlib_metadata", "packaging", "zipp"],
     "site-candidate": [ENCODERS["tokenizers-1.0rc"].pin],
 }
-LIMIT = 64 * 2**20
 GIGABYTE = 1_000_000_000
 _base: list[str] = []
 
@@ -56,26 +51,14 @@ def pack(out: Path, python_version: str) -> None:
         raise SystemExit(f"carry   {VOCABULARY}: {reason}")
     shutil.copytree(VOCABULARIES[VOCABULARY].folder, out / VOCABULARY)
     for site, packages in SITES.items():
-        unpack_wheels(out / site, packages, python_version)
-    travelling = [path for path in [*out.rglob("*"), CORE] if path.is_file()]
-    size = sum(path.stat().st_size for path in travelling)
-    print(f"carry   {out} and {CORE.name}: {size / 2**20:.1f} MiB of {LIMIT / 2**20:.0f} with all that git tracks")
-    if size > LIMIT:
-        raise SystemExit("carry   that is more than may travel")
-
-
-def unpack_wheels(target: Path, packages: list[str], python_version: str) -> None:
-    """Wheels for another Python than this one, so nothing is compiled and what they ask for is named by us."""
-    platforms = [
-        word for platform in ("manylinux2014_x86_64", "manylinux_2_28_x86_64") for word in ("--platform", platform)
-    ]
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--no-deps", "--only-binary", ":all:"]
-    options = ["--python-version", python_version, *platforms, "--target", str(target)]
-    subprocess.run([*command, *options, *packages], check=True)
-    shutil.rmtree(target / "bin", ignore_errors=True)
+        # Wheels for another Python than this one, so nothing is compiled and what they ask for is named by us.
+        wheels = ["--no-deps", "--only-binary", ":all:", "--python-version", python_version]
+        platforms = ["--platform", "manylinux2014_x86_64", "--platform", "manylinux_2_28_x86_64"]
+        carry.install(out / site, packages, *wheels, *platforms)
     for unneeded in ("tests", "include", "header-only"):
-        for folder in sorted(target.rglob(unneeded)):
+        for folder in sorted(out.rglob(unneeded)):
             shutil.rmtree(folder, ignore_errors=True)
+    carry.check_size(out)
 
 
 def unpack(folder: Path) -> None:
@@ -132,7 +115,7 @@ def _repetition(number: int) -> list[bytes]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=HERE.parent / "carry", help="folder to make (default: carry)")
+    parser.add_argument("--out", type=Path, default=carry.HERE.parent / "carry", help="folder to make (default: carry)")
     parser.add_argument("--python", default="3.12", help="Python of the other machine (default: 3.12)")
     parser.add_argument("--unpack", type=Path, metavar="FOLDER", help="on the other machine: make the text")
     args = parser.parse_args()

@@ -15,7 +15,7 @@ Start with `vocabulary`.
 import hashlib
 import json
 import subprocess
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from corpus import CACHE, corpus
@@ -23,7 +23,7 @@ from corpus import CACHE, corpus
 HERE = Path(__file__).parent
 FOLDER = CACHE / "vocabularies"
 SHARED = HERE.parent.parent / "shared" / "vocabs"
-MAKER = HERE / "peers_encode" / "make_vocabulary.py"
+MAKER = HERE / "peers" / "make_vocabulary.py"
 
 # Possessive where that is faster for tiktoken, as in its own patterns; the words are those of the published ones. Only
 # `\s++$` of tiktoken's newer patterns is left out: it means another thing to Oniguruma.
@@ -68,44 +68,24 @@ class Vocabulary:
         return json.loads((self.folder / "about.json").read_text())
 
 
+_GPT2 = "gpt2/tokenizer.json"
 VOCABULARIES = {
     made.name: made
     for made in [
         Vocabulary(
-            "gpt2",
-            "json",
-            "tokenizers",
-            "gpt2/tokenizer.json",
-            split="gpt2",
+            *("gpt2", "json", "tokenizers", _GPT2, "gpt2"),
             pattern=r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s+(?!\S)|\s+",
             plain=r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
             gigatoken="gpt2",
         ),
         Vocabulary(
-            "cl100k",
-            "ranks",
-            "tiktoken",
-            "cl100k_base.tiktoken",
-            split="cl100k",
-            pattern=_CL100K,
+            *("cl100k", "ranks", "tiktoken", "cl100k_base.tiktoken", "cl100k", _CL100K),
             plain=rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*{_END}",
             gigatoken="cl100k",
         ),
+        Vocabulary("o200k", "ranks", "tiktoken", "o200k_base.tiktoken", "o200k", _O200K, gigatoken="o200k"),
         Vocabulary(
-            "o200k",
-            "ranks",
-            "tiktoken",
-            "o200k_base.tiktoken",
-            split="o200k",
-            pattern=_O200K,
-            gigatoken="o200k",
-        ),
-        Vocabulary(
-            "qwen3.5",
-            "ranks",
-            "tiktoken",
-            "qwen3_6.tiktoken.gz",
-            split="qwen3.5",
+            *("qwen3.5", "ranks", "tiktoken", "qwen3_6.tiktoken.gz", "qwen3.5"),
             pattern=rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
             rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*{_END}",
         ),
@@ -114,10 +94,11 @@ VOCABULARIES = {
         Vocabulary("bert", "trained", "tokenizers"),
         # A regex of one's own over GPT-2's merges: digits in threes from the right and nothing else, as in the second
         # stage of SuperBPE, so that words are as long as the text between two numbers; and a plain one.
-        Vocabulary("regex-superbpe", "regex", "tokenizers", "gpt2/tokenizer.json", split=r"(?=(\d{3})+(?!\d))"),
-        Vocabulary("regex-digits", "regex", "tokenizers", "gpt2/tokenizer.json", split=r"\d{1,3}| ?\w+| ?[^\w\s]+|\s+"),
+        Vocabulary("regex-superbpe", "regex", "tokenizers", _GPT2, r"(?=(\d{3})+(?!\d))"),
+        Vocabulary("regex-digits", "regex", "tokenizers", _GPT2, r"\d{1,3}| ?\w+| ?[^\w\s]+|\s+"),
     ]
 }
+NAMED = [name for name, made in VOCABULARIES.items() if made.kind != "regex"]
 
 
 def vocabulary(name: str, python: Path, source: Path = SHARED) -> str:
@@ -131,16 +112,7 @@ def vocabulary(name: str, python: Path, source: Path = SHARED) -> str:
         return ""
     print(f"vocab   making {name}")
     wanted.folder.mkdir(parents=True, exist_ok=True)
-    about = {
-        "made_from": made_from,
-        **{key: getattr(wanted, key) for key in ("name", "kind", "home", "split", "gigatoken")},
-        "pattern": wanted.pattern,
-        "plain": wanted.plain or wanted.pattern,
-    }
-    done = subprocess.run(
-        [str(python), str(MAKER), str(file), str(wanted.folder), json.dumps(about)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    about = asdict(wanted) | {"made_from": made_from, "plain": wanted.plain or wanted.pattern}
+    command = [str(python), str(MAKER), str(file), str(wanted.folder), json.dumps(about)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stderr.strip()[-300:] if done.returncode else ""

@@ -1,11 +1,6 @@
-"""Measuring a command, and keeping what was measured: shared by every benchmark.
+"""Measures a command: one process from its start to its end, with those it starts: wall time, CPU time, peak memory.
 
-A measurement is one process from its start to its end, with those it starts: wall time, CPU time and peak memory.
-A record is every
-measurement of one tool on one input, with the machine, the versions and the hash of the input; records are
-only ever appended.
-
-Nothing here knows what is being compared. Start with `measure` and `append`.
+Nothing here knows what is being compared, and only the standard library is needed. Start with `measure`.
 """
 
 import contextlib
@@ -80,6 +75,8 @@ def _measure_here(command: list[str], threads: int, log: str, time_limit: float,
         "OMP_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false",
     }
+    # As users have it: a package is compiled once, not at every start. Only one that is not installed would be.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     # One core for one thread, for everybody: some tools have no option for it, or start helpers beside it.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     Path(log).parent.mkdir(parents=True, exist_ok=True)
@@ -139,18 +136,11 @@ def _end_orphans(group: int) -> None:
 def descendants(pid: int) -> list[int]:
     """All processes below `pid`, as they are now."""
     found = []
-    for task in _listed(Path(f"/proc/{pid}/task")):
-        with contextlib.suppress(OSError):  # it ended while we looked
+    with contextlib.suppress(OSError):  # it ended while we looked
+        for task in Path(f"/proc/{pid}/task").iterdir():
             for child in (task / "children").read_text().split():
                 found += [int(child), *descendants(int(child))]
     return found
-
-
-def _listed(folder: Path) -> list[Path]:
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []
 
 
 def resident_bytes(pid: int) -> int:
@@ -211,22 +201,6 @@ def machine() -> dict:
         "python": platform.python_version(),
         "load_before": round(os.getloadavg()[0], 2),
     }
-
-
-def record(runs: Sequence[Run], **facts: object) -> dict:
-    """One line for the results file: the facts, then every run, the slow ones too."""
-    return {**facts, "runs": [asdict(run) for run in runs]}
-
-
-def append(path: Path, line: dict) -> None:
-    with path.open("a", encoding="utf-8") as lines:
-        lines.write(json.dumps(line, ensure_ascii=False) + "\n")
-
-
-def read(path: Path) -> list[dict]:
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
 
 
 if __name__ == "__main__":

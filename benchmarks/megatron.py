@@ -7,43 +7,31 @@ the same files. A difference is an error; nothing is timed.
 
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 
-from corpus import CACHE
-from pipelines import OURS, PIPELINES, install, prepare_command, produced
-from prepare import HERE, TOKENIZER, WORKERS, Question, reference, train_tokenizer
+from corpus import RECORDED
+from pipelines import PIPELINES, YARDSTICK, install, make_inputs, prepare_command, produced, reference
+from protocol import CACHE, OURS, PIECEMILL
 
+CORPUS = "python-5mb"
 READER = PIPELINES["megatron-core"]
-SCRATCH = CACHE / "runs-megatron"
-
-
-def exported(question: Question) -> Path:
-    """The corpus as Megatron's two files, under the name that the reader's script looks for."""
-    shutil.rmtree(SCRATCH, ignore_errors=True)
-    shards, rows = SCRATCH / "shards", SCRATCH / "rows"
-    how = {"tokenizer": TOKENIZER, "workers": WORKERS, "memory": question.memory, "out": shards}
-    command = prepare_command(PIPELINES[OURS], inputs=[question.input], **how)
-    subprocess.run(command, check=True)
-    piecemill = command[0]
-    subprocess.run([piecemill, "export", str(shards), "--to", "megatron", "--out", str(rows), "--quiet"], check=True)
-    for suffix in (".bin", ".idx"):
-        (rows / f"all{suffix}").rename(rows / f"tokens{suffix}")
-    return rows
 
 
 def main() -> None:
-    failed = install([READER.name, "gigatoken"])
+    failed = install([READER.name, YARDSTICK])
     if READER.name in failed:
         raise SystemExit(f"{READER.name} {READER.version} does not install: {failed[READER.name]}")
-    question = Question("megatron", "python-5mb", "jsonl", "2GiB")
-    for name in ("python-127mb", question.corpus):
-        subprocess.run([sys.executable, str(HERE / "corpus.py"), name], check=True)
-    train_tokenizer()
-    found, wanted = produced(READER, exported(question)), reference(question)
+    make_inputs([CORPUS])
+    scratch = CACHE / "runs-megatron"
+    shutil.rmtree(scratch, ignore_errors=True)
+    shards, rows = scratch / "shards", scratch / "rows"
+    subprocess.run(prepare_command(PIPELINES[OURS], [RECORDED[CORPUS].jsonl], out=shards), check=True)
+    subprocess.run([PIECEMILL, "export", str(shards), "--to", "megatron", "--out", str(rows), "--quiet"], check=True)
+    for suffix in (".bin", ".idx"):
+        (rows / f"all{suffix}").rename(rows / f"tokens{suffix}")  # the name that the reader looks for
+    found, wanted = produced(READER, rows), reference(CORPUS)
     if found != wanted:
         raise SystemExit(f"{READER.name} {READER.version} reads {found} from our export; expected {wanted}")
-    shutil.rmtree(SCRATCH)
+    shutil.rmtree(scratch)
     print(
         f"{READER.name} {READER.version} reads the export: {found['documents']:,} documents, "
         f"{found['tokens']:,} tokens, all as HF tokenizers makes them"

@@ -8,6 +8,7 @@ into `cache/piecemill-before`. A tool that does not install is kept in the table
 Start with `install` and `PIPELINES`.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -18,14 +19,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from environments import environment
+from corpus import RECORDED
+from protocol import CACHE, HERE, OURS, PIECEMILL, call, environment, installed_version, make_corpora, worker
 
-HERE = Path(__file__).parent
-VENVS = HERE / "cache" / "venvs-prepare"
-BUILT = HERE / "cache" / "piecemill-before"
-OURS = "piecemill"
-BEFORE = "piecemill-before"
-COMMIT_BEFORE = "3727113869ba31ee46ca87e42382257858a0ee4e"
+VENVS = CACHE / "venvs-prepare"
+BUILT = CACHE / "piecemill-before"
+SCRATCH = CACHE / "runs-prepare"
+TOKENIZER = CACHE / "tokenizer-50257" / "tokenizer.json"
+WORKERS = 2
+BEFORE, COMMIT_BEFORE = "piecemill-before", "3727113869ba31ee46ca87e42382257858a0ee4e"
 YARDSTICK = "gigatoken"
 TOKENIZERS, CANDIDATE, GIGATOKEN, SENTENCEPIECE = "0.23.3", "1.0.0rc3", "0.10.0", "0.2.2"
 # One release of torch for all who need it; torchvision is pinned with it, or pip takes a newer torch for its sake.
@@ -55,15 +57,6 @@ class Pipeline:
         return f"{self.package}+{self.variant}" if self.variant else self.package
 
     @property
-    def ours(self) -> bool:
-        return self.package == OURS
-
-    @property
-    def script(self) -> Path:
-        package = OURS if self.package == BEFORE else self.package  # the same files, so the same reader
-        return HERE / "peers_prepare" / f"run_{package.replace('-', '_')}.py"
-
-    @property
     def environment(self) -> Path:
         return VENVS / (f"{self.package}-faster" if self.variant else self.package)
 
@@ -77,11 +70,9 @@ class Pipeline:
         return [f"{self.package}=={self.version}", f"tokenizers=={self.tokenizers}", *self.needs]
 
 
-def faster(default: Pipeline, tokenizers: str) -> Pipeline:
+def faster(default: Pipeline, tokenizers: str, variant: str = "gigatoken") -> Pipeline:
     """The pipeline in a second environment, with gigatoken, and with these `tokenizers`."""
-    return replace(
-        default, variant="gigatoken", tokenizers=tokenizers, needs=(f"gigatoken=={GIGATOKEN}", *default.needs)
-    )
+    return replace(default, variant=variant, tokenizers=tokenizers, needs=(f"gigatoken=={GIGATOKEN}", *default.needs))
 
 
 _datasets = Pipeline("datasets", "5.2.0")
@@ -101,13 +92,13 @@ PIPELINES = {
         Pipeline(BEFORE, COMMIT_BEFORE[:7]),
         Pipeline(YARDSTICK, GIGATOKEN, needs=(f"sentencepiece=={SENTENCEPIECE}", "numpy", "pyarrow")),
         _datasets,
-        replace(faster(_datasets, CANDIDATE), variant="tokenizers-1.0"),
+        faster(_datasets, CANDIDATE, "tokenizers-1.0"),
         faster(_datasets, CANDIDATE),
         # It imports `tokenizers.processors`, which 1.0 does not have.
         _datatrove,
         faster(_datatrove, TOKENIZERS),
         _megatron,
-        replace(faster(_megatron, CANDIDATE), variant="tokenizers-1.0"),
+        faster(_megatron, CANDIDATE, "tokenizers-1.0"),
         faster(_megatron, CANDIDATE),
         Pipeline("litdata", "0.2.76", needs=(*TORCH, "numpy", "pyarrow")),
         Pipeline("mosaicml-streaming", "0.13.0", tokenizers="0.22.2", needs=(*TORCH, "numpy", "pyarrow")),
@@ -137,12 +128,11 @@ def build_before() -> str:
     print(f"tools   building {BEFORE}, commit {COMMIT_BEFORE[:7]}")
     BUILT.mkdir(parents=True, exist_ok=True)
     archive = BUILT / "source.tar"
-    steps = [
+    for step in (
         ["git", "-C", str(HERE.parent), "archive", f"--output={archive}", COMMIT_BEFORE],
         ["tar", "-xf", str(archive)],
         ["cargo", "build", "--release", "--quiet"],
-    ]
-    for step in steps:
+    ):
         with_extension = os.environ | {"PYO3_BUILD_EXTENSION_MODULE": "1"}
         done = subprocess.run(step, cwd=BUILT, env=with_extension, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -157,7 +147,7 @@ def cluster(nodes: int, workers: int) -> Iterator[str]:
     if not nodes:
         yield ""
         return
-    command = [sys.executable, str(HERE / "peers_prepare" / "ray_cluster.py"), str(nodes), str(workers)]
+    command = [sys.executable, str(HERE / "peers" / "ray_cluster.py"), str(nodes), str(workers)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         address = process.stdout.readline().strip() if process.stdout else ""
         if not address:
@@ -166,37 +156,57 @@ def cluster(nodes: int, workers: int) -> Iterator[str]:
 
 
 def prepare_command(
-    pipeline: Pipeline, *, inputs: list[Path], tokenizer: Path, workers: int, memory: str, out: Path, address: str = ""
+    pipeline: Pipeline, inputs: list[Path], *, out: Path, memory: str = "2GiB", address: str = ""
 ) -> list[str]:
     """The process that is timed. `address` is that of the Ray cluster, for those that run on one."""
     if pipeline.package in (OURS, BEFORE):
         return [
             *(["env", f"PYTHONPATH={BUILT / 'python'}"] if pipeline.package == BEFORE else []),
-            *[str(Path(sys.executable).parent / "piecemill"), "prepare", *map(str, inputs)],
-            *["--tokenizer", str(tokenizer.parent), "--out", str(out)],
-            *["--workers" if pipeline.package == BEFORE else "--threads", str(workers)],
-            *["--memory", memory, "--eos", "<|endoftext|>", "--quiet", *pipeline.options],
+            *[PIECEMILL, "prepare", *map(str, inputs), "--tokenizer", str(TOKENIZER.parent), "--out", str(out)],
+            *["--workers" if pipeline.package == BEFORE else "--threads", str(WORKERS), "--memory", memory],
+            *["--eos", "<|endoftext|>", "--quiet", *pipeline.options],
             *(["--ray-address", address] if pipeline.nodes else []),
         ]
-    return [
-        *[str(pipeline.python), str(pipeline.script), "prepare", "--input", *map(str, inputs)],
-        *["--tokenizer", str(tokenizer), "--workers", str(workers), "--out", str(out)],
-        *(["--library", "gigatoken"] if pipeline.variant == "gigatoken" else []),
-    ]
+    asked = {"input": inputs, "tokenizer": TOKENIZER, "workers": WORKERS, "out": out}
+    library = "gigatoken" if pipeline.variant == "gigatoken" else "tokenizers"
+    script, answer = "prepare_peers.py", answer_of(out)
+    return worker(pipeline.python, script, pipeline.package, "prepare", answer, library=library, **asked)
+
+
+def answer_of(out: Path) -> Path:
+    """Where the answer of a worker goes: beside its folder, whose bytes are counted."""
+    return out.with_name(f"{out.name}.json")
 
 
 def produced(pipeline: Pipeline, out: Path) -> dict:
     """The digest of what it wrote. Not timed."""
-    command = [str(pipeline.python), str(pipeline.script), "tokens", "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{pipeline.name}: what it wrote could not be read back:\n{done.stderr[-2000:]}")
-    return json.loads((out / "digest.json").read_text())
+    package = OURS if pipeline.package == BEFORE else pipeline.package  # the same files, so the same reader
+    try:
+        return call(worker(pipeline.python, "prepare_peers.py", package, "digest", answer_of(out), out=out))
+    except RuntimeError as error:
+        raise SystemExit(f"{pipeline.name}: what it wrote could not be read back: {error}") from None
 
 
 def version(pipeline: Pipeline) -> str:
-    if not pipeline.ours:
-        return pipeline.version
-    from importlib.metadata import version as installed
+    return installed_version() if pipeline.package == OURS else pipeline.version
 
-    return installed(OURS)
+
+def reference(corpus: str) -> dict:
+    """What HF `tokenizers` makes of the corpus; made once for each corpus and tokenizer."""
+    made_with = hashlib.sha256(TOKENIZER.read_bytes()).hexdigest()[:16]
+    target = CACHE / "reference" / f"{RECORDED[corpus].sha256[:16]}-{made_with}.json"
+    if not target.exists():
+        print(f"prepare reference for {corpus}", file=sys.stderr)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        asked = {"input": [RECORDED[corpus].jsonl], "tokenizer": TOKENIZER}
+        call(worker(PYTHON, "prepare_peers.py", "reference", "digest", target, **asked))
+    return json.loads(target.read_text())
+
+
+def make_inputs(corpora: list[str]) -> None:
+    """The corpora, and the tokenizer of all pipelines, trained once from the 127 MB."""
+    make_corpora(["python-127mb", *corpora])
+    SCRATCH.mkdir(parents=True, exist_ok=True)
+    if not TOKENIZER.exists():
+        command = [PIECEMILL, "train", str(RECORDED["python-127mb"].jsonl), "--out", str(TOKENIZER.parent), "--quiet"]
+        subprocess.run([*command, "--split", "gpt2", "--vocab-size", "50257"], check=True)

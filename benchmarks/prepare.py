@@ -12,56 +12,41 @@ Each pipeline is a process of its own with two workers, from the file to tokens 
 difference of ours ends the benchmark, one of a peer takes its time out of the table.
 `--setup` makes all that is not measured (corpora, environments, references) and ends.
 Memory is that of all processes together. Every run is appended to `results.jsonl`; complete sessions rewrite the
-table in `docs/benchmarks.md`.
+table in `docs/benchmarks.md`, which shows the last complete session of each question.
 """
 
-import hashlib
-import json
 import os
 import shutil
-import subprocess
-import sys
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
-import tables_prepare
-from asking import PAGE, RESULTS, choose, fastest_first, in_words, parser, rounds, session
-from corpus import CACHE, RECORDED, compress
-from measure import Run, append, measure, median_and_spread, read, record
-from pipelines import (
-    BEFORE,
-    DEDUP,
-    OURS,
-    PEERS,
-    PIPELINES,
-    PYTHON,
-    RAY,
-    YARDSTICK,
-    Pipeline,
-    cluster,
-    install,
-    prepare_command,
-    produced,
-    version,
-)
+import pipelines
+import protocol
+import tables
+from corpus import RECORDED, compress
+from measure import median_and_spread
+from pipelines import BEFORE, PIPELINES, SCRATCH, WORKERS, YARDSTICK, reference
+from protocol import CACHE, Entry, Session, choose
+from tables import OURS, Bar, at_most, bar, median, of
 
-HERE = Path(__file__).parent
-SCRATCH = CACHE / "runs-prepare"
-TOKENIZER = CACHE / "tokenizer-50257" / "tokenizer.json"
-WORKERS = 2
+KINDS = ["127mb", "2gb", "dedup", "ray"]
+GIB = 2**30
+LARGE, FORMATS = "mixed-2000mb", ("jsonl", "parquet", "jsonl.zst")
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """What every pipeline is asked."""
 
-    name: str
+    question: str
     corpus: str
     format: str
     memory: str
 
     def __str__(self) -> str:
-        return f"{self.name} {self.corpus}.{self.format} workers={WORKERS} memory={self.memory}"
+        return f"{self.question} {self.corpus}.{self.format} workers={WORKERS} memory={self.memory}"
 
     @property
     def input(self) -> Path:
@@ -69,141 +54,79 @@ class Question:
         return {"parquet": made.parquet, "jsonl.zst": made.zst, "jsonl": made.jsonl}[self.format]
 
 
-@dataclass(slots=True)
-class Entry:
-    """One pipeline on one question: its runs so far, and what it wrote."""
-
-    pipeline: Pipeline
-    runs: list[Run] = field(default_factory=list)
-    reason: str = ""
-    agreement: str = ""
-    output_bytes: int = 0
-    inside_seconds: list[float] = field(default_factory=list)
-    "Of the yardstick: the seconds of the call alone."
-    digest: dict = field(default_factory=dict)
-
-    @property
-    def finished(self) -> bool:
-        return bool(self.runs) and not self.reason and all(run.outcome == "ok" for run in self.runs)
-
-
-def questions(only: list[str], quick: bool) -> list[Question]:
-    large = "python-5mb" if quick else "mixed-2000mb"
+def questions(only: Sequence[str], quick: bool) -> list[Question]:
+    large = "python-5mb" if quick else LARGE
     asked = []
     if "127mb" in only:
         asked.append(Question("127mb", "python-5mb" if quick else "python-127mb", "jsonl", "2GiB"))
     if "2gb" in only:
-        for kind in ("jsonl", "jsonl.zst") if quick else ("jsonl", "parquet", "jsonl.zst"):
+        for kind in ("jsonl", "jsonl.zst") if quick else FORMATS:
             asked += [Question("2gb", large, kind, memory) for memory in ("2GiB", "1GiB")]
     return [*asked, *(Question(name, large, "jsonl", "2GiB") for name in ("dedup", "ray") if name in only)]
 
 
-def pipelines(question: Question, peers: list[str], *, peers_on_2gb: bool) -> list[str]:
+def asked_of(question: Question, peers: list[str]) -> list[str]:
     """Which pipelines are asked, ours first."""
-    if question.name == "dedup":
-        return [OURS, DEDUP.name]
-    if question.name == "ray":
-        return [OURS, *(pipeline.name for pipeline in RAY)]
-    if question.name == "127mb":
+    if question.question == "dedup":
+        return [OURS, pipelines.DEDUP.name]
+    if question.question == "ray":
+        return [OURS, *(pipeline.name for pipeline in pipelines.RAY)]
+    if question.question == "127mb":
         return [OURS, BEFORE, YARDSTICK, *peers]
-    if question.memory != "2GiB":  # the limit is ours alone; the others are asked once
-        return [OURS]
-    return [OURS, YARDSTICK, *(peers if peers_on_2gb and question.format != "jsonl.zst" else [])]
+    return [OURS, YARDSTICK] if question.memory == "2GiB" else [OURS]  # the limit is ours alone
 
 
-def ask(question: Question, entries: list[Entry], *, repeats: int | None, time_limit: float) -> None:
-    """Every pipeline once, then the comparison, then the other rounds."""
-    wanted = reference(question)
-    for entry in entries:
-        if not entry.reason:
-            run_once(question, entry, time_limit, compare_with=wanted)
-    rounds(entries, lambda entry: run_once(question, entry, time_limit), repeats)
-
-
-def run_once(question: Question, entry: Entry, time_limit: float, *, compare_with: dict | None = None) -> None:
-    name = entry.pipeline.name
-    out = SCRATCH / name
+def run_once(question: Question, cap: float, entry: Entry) -> None:
+    pipeline, out = PIPELINES[entry.tool], SCRATCH / entry.tool
     shutil.rmtree(out, ignore_errors=True)
-    inputs = parts(question) if entry.pipeline.reads_whole_files else [question.input]
-    if name == YARDSTICK and question.format == "jsonl.zst":
+    inputs = parts(question) if pipeline.reads_whole_files else [question.input]
+    if entry.tool == YARDSTICK and question.format == "jsonl.zst":
         inputs = [RECORDED[question.corpus].jsonl]  # how it comes into memory is not measured
-    print(f"prepare {question}  {name}, run {len(entry.runs) + 1}", file=sys.stderr)
-    with cluster(entry.pipeline.nodes, WORKERS) as address:
-        command = prepare_command(
-            entry.pipeline,
-            inputs=inputs,
-            tokenizer=TOKENIZER,
-            workers=WORKERS,
-            memory=question.memory,
-            out=out,
-            address=address,
-        )
+    with pipelines.cluster(pipeline.nodes, WORKERS) as address:
+        command = pipelines.prepare_command(pipeline, inputs, out=out, memory=question.memory, address=address)
         # What the last one wrote is on its way to the disk; nobody shall wait for another's bytes.
         os.sync()
-        # Our own time is never capped: a miss must be seen in full.
-        limit = 24 * 3600 if entry.pipeline.ours else time_limit
-        entry.runs.append(measure(command, threads=WORKERS, log=SCRATCH / f"{name}.log", time_limit=limit, tree=True))
-    if entry.finished:
-        entry.output_bytes = folder_bytes(out)
-        if name == YARDSTICK:
-            entry.inside_seconds.append(json.loads((out / "inside.json").read_text())["seconds"])
-        if compare_with is not None:
-            entry.digest = produced(entry.pipeline, out)
-            judge(question, entry, compare_with)
+        answer = pipelines.answer_of(out) if entry.tool == YARDSTICK else None
+        ended = entry.run(f"prepare {question}", command, threads=WORKERS, cap=cap, tree=True, answer=answer)
+    if ended:
+        wrote = [path for path in out.rglob("*") if path.is_file() and not path.is_symlink()]
+        entry.facts["output_bytes"] = sum(path.stat().st_size for path in wrote)  # caches and logs too
+        entry.note = f"wrote {entry.facts['output_bytes'] / 1e6:,.1f} MB"
+        if entry.tool == YARDSTICK:
+            entry.facts["inside_seconds"].append(entry.told[-1]["seconds"])
+            entry.note = f"encode alone {median_and_spread(entry.facts['inside_seconds'])[0]:.2f} s"
+        if not entry.facts["digest"]:
+            entry.facts["digest"] = pipelines.produced(pipeline, out)
+            judge(question, entry, reference(question.corpus))
     shutil.rmtree(out, ignore_errors=True)
 
 
 def judge(question: Question, entry: Entry, wanted: dict) -> None:
     """Say how the tokens compare; other tokens than the reference's have no time."""
-    found = entry.digest
+    found = entry.facts["digest"]
     if found["ordered"] == wanted["ordered"]:
         entry.agreement = "same tokens"
-    elif found["unordered"] == wanted["unordered"] and not entry.pipeline.ours:
+    elif found["unordered"] == wanted["unordered"] and not entry.ours:
         entry.agreement = "same tokens, documents in another order"
     else:
-        entry.agreement = (
+        entry.reason = entry.agreement = (
             f"other tokens: {found['documents']:,} documents, {found['tokens']:,} tokens; "
             f"expected {wanted['documents']:,}, {wanted['tokens']:,}"
         )
-        entry.reason = entry.agreement
-        if entry.pipeline.ours:
+        if entry.ours:
             raise SystemExit(f"{question}: ours has {entry.agreement}. No time is reported.")
-
-
-def reference(question: Question) -> dict:
-    """What HF `tokenizers` makes of the corpus; made once for each corpus and tokenizer."""
-    made_with = hashlib.sha256(TOKENIZER.read_bytes()).hexdigest()[:16]
-    target = CACHE / "reference" / f"{RECORDED[question.corpus].sha256[:16]}-{made_with}.json"
-    if not target.exists():
-        print(f"prepare reference for {question.corpus}", file=sys.stderr)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        arguments = [str(RECORDED[question.corpus].jsonl), str(TOKENIZER), str(target)]
-        subprocess.run([str(PYTHON), str(HERE / "peers_prepare" / "reference.py"), *arguments], check=True)
-    return json.loads(target.read_text())
 
 
 def parts(question: Question) -> list[Path]:
     """The corpus in a file for each worker, cut between documents. Not timed."""
     folder = CACHE / "parts" / f"{question.corpus}-{question.format}"
     paths = [folder / f"{number}.{question.format}" for number in range(WORKERS)]
-    if all(path.exists() for path in paths):
-        return paths
-    shutil.rmtree(folder, ignore_errors=True)
-    temporary = folder.with_name(f"{folder.name}.part")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    if question.format == "parquet":
-        import pyarrow.parquet as pq
-
-        source = pq.ParquetFile(question.input)
-        groups = source.metadata.num_row_groups
-        for number, path in enumerate(paths):
-            with pq.ParquetWriter(temporary / path.name, source.schema_arrow, compression="zstd") as writer:
-                for group in range(groups * number // WORKERS, groups * (number + 1) // WORKERS):
-                    writer.write_table(source.read_row_group(group))
-    else:
-        cut_lines(question.input, [temporary / path.name for path in paths])
-    temporary.rename(folder)
+    if not all(path.exists() for path in paths):
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = [path.with_suffix(".part") for path in paths]
+        cut_lines(question.input, unfinished)
+        for path, made in zip(paths, unfinished, strict=True):
+            made.rename(path)
     return paths
 
 
@@ -217,94 +140,140 @@ def cut_lines(source: Path, targets: list[Path]) -> None:
                     part.write(line)
 
 
-def folder_bytes(folder: Path) -> int:
-    """Bytes of all files that were left, caches and logs too."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+def facts(question: Question, entry: Entry) -> dict:
+    made, pipeline = RECORDED[question.corpus], PIPELINES[entry.tool]
+    return asdict(question) | {
+        **{"input": made.sha256, "text_bytes": made.bytes, "workers": WORKERS},
+        **{"version": pipelines.version(pipeline), "tokenizers": pipeline.tokenizers},
+        "memory_measured": "sum of all processes, sampled",
+    }
 
 
-def train_tokenizer() -> None:
-    """The tokenizer of all pipelines, trained once from the 127 MB."""
-    if TOKENIZER.exists():
-        return
-    command = [str(Path(sys.executable).parent / "piecemill"), "train", str(RECORDED["python-127mb"].jsonl)]
-    options = ["--split", "gpt2", "--vocab-size", "50257", "--out", str(TOKENIZER.parent), "--quiet"]
-    subprocess.run([*command, *options], check=True)
+# Tables
 
 
-def keep(question: Question, entries: list[Entry], session: dict) -> None:
-    for entry in entries:
-        line = record(
-            entry.runs,
-            benchmark="prepare",
-            **session,
-            question=question.name,
-            corpus=question.corpus,
-            input=RECORDED[question.corpus].sha256,
-            text_bytes=RECORDED[question.corpus].bytes,
-            format=question.format,
-            workers=WORKERS,
-            memory=question.memory,
-            memory_measured="sum of all processes, sampled",
-            tool=entry.pipeline.name,
-            version=version(entry.pipeline),
-            tokenizers=entry.pipeline.tokenizers,
-            reason=entry.reason,
-            agreement=entry.agreement,
-            digest=entry.digest,
-            output_bytes=entry.output_bytes,
-            inside_seconds=entry.inside_seconds,
-        )
-        append(RESULTS, line)
+def latest(records: Sequence[dict]) -> dict[tuple, list[dict]]:
+    """Of each question the records of the last complete session, fastest first."""
+    groups = tables.grouped(tables.complete(records, "prepare"), "question", "corpus", "format", "memory")
+    return {key: tables.fastest_first(tables.last_session(group)) for key, group in groups.items()}
 
 
-def show(question: Question, entries: list[Entry]) -> None:
-    print(f"\n{question}")
-    for entry in fastest_first(entries):
-        more = f"wrote {entry.output_bytes / 1e6:8,.1f} MB  {entry.agreement}"
-        if entry.inside_seconds:
-            more += f"  encode alone {median_and_spread(entry.inside_seconds)[0]:.2f} s"
-        print(f"  {entry.pipeline.name:28} {in_words(entry, more)}", flush=True)
+def speed(record: dict | None) -> float | None:
+    """Bytes of text a second: of the yardstick for its call alone, of the others from start to end of the process."""
+    if record is None or median(record) is None:
+        return None
+    inside = record["inside_seconds"]
+    return record["text_bytes"] / (median_and_spread(inside)[0] if inside else median(record))
+
+
+def render(records: Sequence[dict]) -> str:
+    groups = latest(records)
+    return tables.bars_table("Bars of preparing", bars(groups)) + "".join(map(table, groups.values())) + "\n"
+
+
+def table(group: Sequence[dict]) -> str:
+    """One question: median (lowest-highest) of each, and how many times our time it took."""
+    about = {"dedup": ", without and with dedup", "ray": ", with threads and on Ray"}
+    first, ours, rows = group[0], median(of(group, OURS)), []
+    for record in group:
+        wall, ratio, cpu, peak = tables.measured(record, ours)
+        rate, wrote = "", ""
+        if median(record) is not None:
+            rate, wrote = f"{speed(record) / 1e6:,.1f}", f"{record['output_bytes'] / 1e6:,.1f}"
+            if record["tool"] == YARDSTICK:
+                # Its wall time is no answer to the question: reading and saving were not what it was asked.
+                wall, ratio, cpu, peak, wrote = "encode_batch in memory alone", "", "", "", ""
+        cells = [tables.titled(record), wall, ratio, rate, cpu, peak, wrote]
+        rows.append([*cells, str(len(record["runs"])), record["agreement"]])
+    header = ["pipeline", "wall s", "x ours", "MB/s of text", "CPU s", "peak MB", "wrote MB", "runs", "tokens"]
+    return (
+        f"\n## prepare: {first['corpus']}.{first['format']}, {first['workers']} workers, "
+        f"ours with {first['memory']}{about.get(first['question'], '')}\n\n"
+        f"{tables.machine(first)}; {first['session'][:10]}; "
+        f"input {first['input'][:16]}, {first['text_bytes'] / 1e6:,.0f} MB of text\n\n"
+    ) + tables.table(header, rows)
+
+
+def bars(groups: dict[tuple, list[dict]]) -> list[Bar]:
+    """The promises of preparing, on two cores."""
+    small = groups.get(("127mb", "python-127mb", "jsonl", "2GiB"), [])
+    others = [line for line in small if not line["tool"].startswith(OURS) and line["tool"] != YARDSTICK]
+    default, ours = [line for line in others if "+" not in line["tool"]], of(small, OURS)
+    found = [
+        at_most("127 MB JSONL: at most 0.75x the time of the version before", ours, of(small, BEFORE), 0.75),
+        _fastest("each other pipeline with its default library", 15, ours, default),
+        _fastest("each with the fastest library it accepts", 3, ours, others),
+    ]
+    large = {key[2:]: group for key, group in groups.items() if key[:2] == ("2gb", LARGE)}
+    found += [_yardstick(kind, large.get((kind, "2GiB"), [])) for kind in FORMATS]
+    for memory, limit in (("2GiB", 2 * GIB), ("1GiB", GIB)):
+        found += [_peak(kind, memory, limit, of(large.get((kind, memory), []), OURS)) for kind in FORMATS]
+    for question, tool, words, limit in (
+        ("dedup", f"{OURS}+dedup", "dedup of no duplicates: at most 1.25x the time of none", 1.25),
+        ("ray", f"{OURS}+ray-1-node", "Ray on one machine: at most 1.15x the time of threads", 1.15),
+    ):
+        group = groups.get((question, LARGE, "jsonl", "2GiB"), [])
+        found.append(at_most(f"2 GB jsonl, {words}", of(group, tool), of(group, OURS), limit))
+    return found
+
+
+def _fastest(whom: str, times: int, ours: dict | None, others: Sequence[dict]) -> Bar:
+    """The fastest of the others decides: who is that much faster than it is so than each."""
+    other = tables.fastest(others)
+    return bar(
+        f"127 MB JSONL: at least {times}x as fast as {whom}",
+        [median(ours), median(other)],
+        lambda ours, best: (f"{ours:.2f} s, {other['tool']} {best:.2f} s: {best / ours:.1f}x", best / ours >= times),
+    )
+
+
+def _yardstick(kind: str, group: Sequence[dict]) -> Bar:
+    return bar(
+        f"2 GB {kind}: at least 1.0x the bytes a second of gigatoken's encode_batch in memory",
+        [speed(of(group, OURS)), speed(of(group, YARDSTICK))],
+        lambda ours, other: (
+            f"{ours / 1e6:,.1f} MB/s, {other / 1e6:,.1f} MB/s: {ours / other:.2f}x",
+            ours / other >= 1,
+        ),
+    )
+
+
+def _peak(kind: str, memory: str, limit: int, ours: dict | None) -> Bar:
+    def judge(middle: float) -> tuple[str, bool]:
+        # The highest run and not the median: a limit is a limit.
+        peak = max(run["peak_bytes"] for run in ours["runs"])
+        return f"{peak / GIB:.2f} GiB, median {middle / GIB:.2f}", peak <= limit
+
+    promise = f"2 GB {kind} with --memory {memory}: all processes together at most {limit // GIB} GiB"
+    return bar(promise, [median(ours, "peak_bytes")], judge)
 
 
 def main() -> None:
-    kinds = ["127mb", "2gb", "dedup", "ray"]
-    flags = parser(__doc__, kinds=kinds, peers=PEERS, cap=1800)
-    flags.add_argument("--peers-on-2gb", action="store_true", help="ask the peers about the 2 GB too (an hour or more)")
+    flags = protocol.parser(__doc__, kinds=KINDS, peers=pipelines.PEERS, cap=1800)
     flags.add_argument("--setup", action="store_true", help="make all that is not measured, and end")
     args = flags.parse_args()
     if args.table:
-        tables_prepare.page(read(RESULTS), PAGE)
+        protocol.write_page("prepare", render, args.results)
         return
-
-    only = choose(args.only, kinds, "--only")
-    chosen = choose(args.peers, PEERS, "--peers")
+    only, chosen = choose(args.only, KINDS, "--only"), choose(args.peers, pipelines.PEERS, "--peers")
     asked = questions(only, args.quick)
-    failed = install([YARDSTICK, *([BEFORE, *chosen] if "127mb" in only or args.peers_on_2gb else [])])
-    for name in dict.fromkeys(["python-127mb", *(question.corpus for question in asked)]):
-        # In a process of its own, so that its memory is given back before anything is measured.
-        subprocess.run([sys.executable, str(HERE / "corpus.py"), name], check=True)
-    train_tokenizer()
+    failed = pipelines.install([YARDSTICK, *([BEFORE, *chosen] if "127mb" in only else [])])
+    pipelines.make_inputs([question.corpus for question in asked])
     for question in asked:
         if question.format == "jsonl.zst":
             compress(RECORDED[question.corpus])
-        reference(question)
+        reference(question.corpus)
     if args.setup:
         return
-
-    this = session(args, all_peers=set(chosen) == set(PEERS))
+    session = Session("prepare", args, complete=set(chosen) == set(pipelines.PEERS))
     for question in asked:
-        names = pipelines(question, chosen, peers_on_2gb=args.peers_on_2gb)
-        if args.without_ours:
-            names = [name for name in names if not PIPELINES[name].ours]
-        entries = [Entry(PIPELINES[name], reason=failed.get(name, "")) for name in names]
-        ask(question, entries, repeats=1 if args.quick else args.repeats, time_limit=args.cap)
-        show(question, entries)
-        keep(question, entries, this)
-    for bar in tables_prepare.bars(tables_prepare.latest(read(RESULTS), this["session"])):
-        print(f"{tables_prepare.WORDS[bar.passed]:12} {bar.promise}: {bar.measured}")
-    if this["complete"]:
-        tables_prepare.page(read(RESULTS), PAGE)
-        print(f"\nthe table in {PAGE} is rewritten")
+        names = asked_of(question, chosen)
+        entries = [Entry(name, reason=failed.get(name, "")) for name in names]
+        for entry in entries:
+            entry.facts = {"digest": {}, "output_bytes": 0, "inside_seconds": []}
+        session.ask(question, entries, partial(run_once, question, args.cap), partial(facts, question))
+    protocol.show_bars(bars(latest([line | {"complete": True} for line in session.records()])))
+    session.finish(render)
 
 
 if __name__ == "__main__":

@@ -8,31 +8,29 @@ with a thread for each core, as it is by default, and with one.
 import json
 import os
 import sysconfig
-import threading
-import time
+from functools import partial
 from itertools import product
 from pathlib import Path
 
-import numpy as np
-
+from peers.worker import thinned, watched
 from piecemill._core import FlatCorpus, Progress, WordCounter, train_words
 from piecemill.sources import open_source
 from piecemill.training.remaining import Moment, moment
 
 HERE = Path(__file__).parent
+CACHE = HERE / "cache"
 OUT = HERE.parent / "tests" / "recorded_runs.json"
-MOMENTS = 150
 THREADS = {"a thread for each core": len(os.sched_getaffinity(0)), "one thread": 1}
 RUNS = [
-    ("words of 127 MB of Python", HERE / "cache/python-127mb", "gpt2", 50_257),
-    ("words of 30 MB in many languages", HERE / "cache/multilingual-30mb", "cl100k", 100_000),
-    ("lines of 127 MB of Python", HERE / "cache/python-127mb", r"[^\n]+|\n+", 200_000),
+    ("words of 127 MB of Python", CACHE / "python-127mb", "gpt2", 50_257),
+    ("words of 30 MB in many languages", CACHE / "multilingual-30mb", "cl100k", 100_000),
+    ("lines of 127 MB of Python", CACHE / "python-127mb", r"[^\n]+|\n+", 200_000),
     ("words of the standard library", Path(sysconfig.get_path("stdlib")), "gpt2", 32_768),
-    ("127 MB of Python, whole files", HERE / "cache/python-127mb", "none", 50_257),
-    ("127 MB of Python, whole files, large vocabulary", HERE / "cache/python-127mb", "none", 200_000),
-    ("20 MB of Python, whole files", HERE / "cache/python-20mb", "none", 32_768),
-    ("5 MB of Python, whole files", HERE / "cache/python-5mb", "none", 8_192),
-    ("30 MB in many languages, whole files", HERE / "cache/multilingual-30mb", "none", 50_257),
+    ("127 MB of Python, whole files", CACHE / "python-127mb", "none", 50_257),
+    ("127 MB of Python, whole files, large vocabulary", CACHE / "python-127mb", "none", 200_000),
+    ("20 MB of Python, whole files", CACHE / "python-20mb", "none", 32_768),
+    ("5 MB of Python, whole files", CACHE / "python-5mb", "none", 8_192),
+    ("30 MB in many languages, whole files", CACHE / "multilingual-30mb", "none", 50_257),
 ]
 
 
@@ -43,27 +41,14 @@ def record(corpus: Path, split: str, vocab_size: int, threads: int) -> list[Mome
         flat = FlatCorpus(vocab_size, 0, None, [], threads)
         for block in source.blocks():
             flat.add(block.data, block.ends)
-        work = threading.Thread(target=flat.train, args=(progress,))
+        work = partial(flat.train, progress)
     else:
         counter = WordCounter(split, 2**31, ".")
         for block in source.blocks():
             counter.add(block.data, block.ends)
-        counts = counter.finish()
-        work = threading.Thread(target=train_words, args=(counts, vocab_size, 0, None, [], progress, threads))
-    trace = []
-    started = time.perf_counter()
-    work.start()
-    while work.is_alive():
-        time.sleep(0.002)
-        trace.append(moment(time.perf_counter() - started, progress))
-    work.join()
-    trace.append(moment(time.perf_counter() - started, progress))
-    # Even in time, as somebody who polls would see them.
-    chosen = np.searchsorted([moment[0] for moment in trace], np.linspace(0, trace[-1][0], MOMENTS)).tolist()
-    return [
-        Moment(round(seen.seconds, 4), *seen[1:7], round(seen.round_seconds, 4))
-        for seen in map(trace.__getitem__, sorted(set(chosen)))
-    ]
+        work = partial(train_words, counter.finish(), vocab_size, 0, None, [], progress, threads)
+    trace, _ = watched(work, lambda seconds: moment(seconds, progress))
+    return [Moment(round(seen.seconds, 4), *seen[1:7], round(seen.round_seconds, 4)) for seen in thinned(trace)]
 
 
 def main() -> None:

@@ -1,15 +1,15 @@
-"""Records of `encode.py` to tables: the page between its markers, and the bars with pass or fail.
+"""Records of `encode.py` to tables and bars.
 
 Of each question and library the last record counts, in its faster form. Bars compare figures of one session only, and
 take medians; a library that gives other ids has no time in the tables, but bars that name it use its time and say so.
-Start with `page`.
+Start with `render`.
 """
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 
+import tables
 from measure import median_and_spread
-from tables import OURS, WORDS, Bar, rewrite
+from tables import OURS, Bar, bar
 
 GIGATOKEN, CANDIDATE, HF, TIKTOKEN = "gigatoken", "tokenizers-1.0rc", "tokenizers", "tiktoken"
 CORPORA = ["python-127mb", "english-40mb", "english-4mb", "multilingual-30mb", "cjk-8mb", "base64-20mb"]
@@ -17,16 +17,14 @@ VOCABULARIES = ["gpt2", "cl100k", "o200k", "qwen3.5", "deepseek-v3", "mistral-v1
 MEMORY_PER_THREAD = 40e6
 Key = tuple[str, str, str, int]  # question, vocabulary, corpus, threads
 Group = dict[str, dict]  # record of each library
+Column = dict[str, Group]  # group of each column of a table
 
 
 def latest(records: Iterable[dict]) -> dict[Key, Group]:
     """Of each question the last record of every library, in its faster form."""
-    found: dict[Key, Group] = {}
-    for record in records:
-        if record.get("benchmark") == "encode" and record["chosen"]:
-            key = (record["question"], record["vocabulary"], record["corpus"], record["threads"])
-            found.setdefault(key, {})[record["tool"]] = record
-    return found
+    mine = [line for line in records if line.get("benchmark") == "encode" and line["chosen"]]
+    groups = tables.grouped(mine, "question", "vocabulary", "corpus", "threads")
+    return {key: {line["tool"]: line for line in group} for key, group in groups.items()}
 
 
 def one_session(group: Group) -> Group:
@@ -44,7 +42,7 @@ def clock(question: str, threads: int) -> str:
 
 
 def figures(record: dict | None, name: str) -> list[float]:
-    """Of each run: MB/s of a pass (see `run_encode.py`), or microseconds of a string."""
+    """Of each run: MB/s of a pass (see `encode_peers.py`), or microseconds of a string."""
     if record is None:
         return []
     runs = [run for run in record["runs"] if run["outcome"] == "ok"]
@@ -65,38 +63,52 @@ def growth(record: dict) -> float:
     return max((run.get("first", run["cold"])["growth_bytes"] for run in record["runs"] if run.get("cold")), default=0)
 
 
-def page(records: Sequence[dict], path: Path) -> None:
-    rewrite(path, "encode", render([record for record in records if not record.get("quick")]))
+# Tables
 
 
 def render(records: Sequence[dict]) -> str:
-    parts = ["\n## Bars of encoding\n\n| bar | measured | |\n|---|---|---|\n"]
-    parts += [f"| {bar.promise} | {bar.measured} | {WORDS[bar.passed]} |\n" for bar in bars(records)]
+    records = [record for record in records if not record.get("quick")]
     groups = latest(records)
+    parts = [tables.bars_table("Bars of encoding", bars(records))]
     for name in VOCABULARIES:
         for threads in sorted({key[3] for key in groups if key[:2] == ("bulk", name)}):
-            parts.append(bulk_table(name, threads, groups))
+            parts.append(bulk_table("bulk", name, threads, groups))
     for name in sorted({key[1] for key in groups if key[0] == "regex"}):
-        parts.append(bulk_table(name, 1, groups, question="regex"))
-    parts += [short_table(groups), scaling_table(groups)]
-    return "".join(parts) + "\n"
+        parts.append(bulk_table("regex", name, 1, groups))
+    return "".join([*parts, short_table(groups), scaling_table(groups)]) + "\n"
 
 
-def bulk_table(name: str, threads: int, groups: dict[Key, Group], question: str = "bulk") -> str:
-    """One vocabulary: a row for each library, a column for each corpus."""
+def table(title: str, found: Column, cell: Callable[[dict | None], str], more: str = "") -> str:
+    """A row for each library, ours first, and a column for each group; `more` is the header of a last one, memory."""
+    names = sorted({name: None for group in found.values() for name in group}, key=lambda name: name != OURS)
+    records = [record for group in found.values() for record in group.values()]
+    if not records:
+        return ""
+    last = max(records, key=lambda record: record["session"])
+    rows = []
+    for tool in names:
+        mine = [group.get(tool) for group in found.values()]
+        cells = [cell(record) for record in mine]
+        if len(set(cells)) == 1:  # a reason that is the same everywhere stands in the first column alone
+            cells = cells[:1] + [""] * (len(cells) - 1)
+        most = max((growth(record) for record in mine if record), default=0) if more else 0
+        version = next(record["version"] for record in mine if record)
+        name = f"**{tool}**" if tool == OURS else tool.removesuffix("-1.0rc")
+        rows.append([f"{name} {version}", *cells, *([f"{most / 1e6:,.0f}" if most else ""] if more else [])])
+    loads = [record["load"] for record in records]
+    return (
+        f"\n### {title}\n\n{tables.machine(last)}; {last['session'][:10]}, commit {last['commit']}; "
+        f"load {min(loads):.1f}-{max(loads):.1f}\n\n"
+    ) + tables.table(["library", *found, *([more] if more else [])], rows)
+
+
+def bulk_table(question: str, name: str, threads: int, groups: dict[Key, Group]) -> str:
+    """One vocabulary: a column for each corpus."""
     found = {key[2]: group for key, group in groups.items() if (key[0], key[1], key[3]) == (question, name, threads)}
-    corpora = [corpus for corpus in CORPORA if corpus in found] + sorted(set(found) - set(CORPORA))
-    words = "1 thread" if threads == 1 else f"{threads} threads"
-    lines = [f"\n### {name}, {words}: MB/s in a new process / cold (lowest-highest) / warm\n"]
-    lines += [where(found.values()), header(["library", *corpora, "MB beyond text, tokenizer and ids"])]
-    for tool in libraries(found.values()):
-        cells, most = [], 0.0
-        for corpus in corpora:
-            record = found[corpus].get(tool)
-            cells.append(bulk_cell(record))
-            most = max(most, growth(record)) if record else most
-        lines.append(row([titled(tool, found.values()), *once(cells), f"{most / 1e6:,.0f}" if most else ""]))
-    return "".join(lines)
+    order = [corpus for corpus in CORPORA if corpus in found] + sorted(set(found) - set(CORPORA))
+    title = f"{name}, {threads} thread{'s' * (threads > 1)}: MB/s in a new process / cold (lowest-highest) / warm"
+    columns = {corpus: found[corpus] for corpus in order}
+    return table(title, columns, bulk_cell, "MB beyond text, tokenizer and ids")
 
 
 def bulk_cell(record: dict | None) -> str:
@@ -111,81 +123,31 @@ def bulk_cell(record: dict | None) -> str:
 
 
 def short_table(groups: dict[Key, Group]) -> str:
-    """Every library on every vocabulary: microseconds of one call each."""
+    """A column for each vocabulary: microseconds of one call each."""
     found = {key[1]: group for key, group in groups.items() if key[0] == "short"}
-    if not found:
-        return ""
-    names = [name for name in VOCABULARIES if name in found]
-    lines = ["\n### One string of 50 characters: microseconds of encode (lowest-highest) / decode\n"]
-    lines += [where(found.values()), header(["library", *names])]
-    for tool in libraries(found.values()):
-        cells = []
-        for name in names:
-            record = found[name].get(tool)
-            encode, decode = figures(record, "encode"), figures(record, "decode")
-            if record is None or record["reason"] or not encode:
-                cells.append(why_not(record) if record else "")
-            else:
-                middle, low, high = median_and_spread(encode)
-                cells.append(f"{middle:.2f} ({low:.2f}-{high:.2f}) / {median_and_spread(decode)[0]:.2f}")
-        lines.append(row([titled(tool, found.values()), *once(cells)]))
-    return "".join(lines)
+    columns = {name: found[name] for name in VOCABULARIES if name in found}
+    return table("One string of 50 characters: microseconds of encode (lowest-highest) / decode", columns, short_cell)
+
+
+def short_cell(record: dict | None) -> str:
+    encode, decode = figures(record, "encode"), figures(record, "decode")
+    if record is None or record["reason"] or not encode:
+        return why_not(record) if record else ""
+    return f"{tables.spread(encode, digits=2)} / {median_and_spread(decode)[0]:.2f}"
 
 
 def scaling_table(groups: dict[Key, Group]) -> str:
     """A gigabyte, cold: a column for each number of threads."""
     found = {key[3]: group for key, group in groups.items() if key[0] == "scaling"}
-    if not found:
-        return ""
-    counts = sorted(found)
-    lines = ["\n### A gigabyte with cl100k, cold: MB/s (lowest-highest), x one thread\n"]
-    lines += [where(found.values()), header(["library", *(f"{count} threads" for count in counts)])]
-    for tool in libraries(found.values()):
-        alone = speed(found[counts[0]].get(tool))
-        cells = []
-        for count in counts:
-            record = found[count].get(tool)
-            middle = speed(record)
-            times = f", {middle / alone:.1f}x" if middle and alone and not record["reason"] else ""
-            cells.append(bulk_cell(record) + times)
-        lines.append(row([titled(tool, found.values()), *cells]))
-    return "".join(lines)
+    alone = found[min(found)] if found else {}
 
+    def cell(record: dict | None) -> str:
+        middle, one = speed(record), speed(alone.get(record["tool"])) if record else None
+        times = f", {middle / one:.1f}x" if middle and one and not record["reason"] else ""
+        return bulk_cell(record) + times
 
-def where(groups: Iterable[Group]) -> str:
-    records = [record for group in groups for record in group.values()]
-    last = max(records, key=lambda record: record["session"])
-    machine = last["machine"]
-    return (
-        f"\n{machine['processor']}, {machine['cores']} cores, {machine['memory_gb']} GB; {last['session'][:10]}, "
-        f"commit {last['commit']}; "
-        f"load {min(r['load'] for r in records):.1f}-{max(r['load'] for r in records):.1f}\n\n"
-    )
-
-
-def libraries(groups: Iterable[Group]) -> list[str]:
-    """All that were asked, ours first."""
-    names = dict.fromkeys(name for group in groups for name in group)
-    return sorted(names, key=lambda name: name != OURS)
-
-
-def titled(tool: str, groups: Iterable[Group]) -> str:
-    record = next(group[tool] for group in groups if tool in group)
-    name = f"**{tool}**" if tool == OURS else tool.removesuffix("-1.0rc")
-    return f"{name} {record['version']}"
-
-
-def once(cells: list[str]) -> list[str]:
-    """A reason that is the same everywhere stands in the first column alone."""
-    return cells[:1] + [""] * (len(cells) - 1) if len(set(cells)) == 1 else cells
-
-
-def header(cells: Sequence[str]) -> str:
-    return row(cells) + "|" + "---|" * len(cells) + "\n"
-
-
-def row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |\n"
+    columns = {f"{count} threads": found[count] for count in sorted(found)}
+    return table("A gigabyte with cl100k, cold: MB/s (lowest-highest), x one thread", columns, cell)
 
 
 def why_not(record: dict) -> str:
@@ -201,40 +163,35 @@ def short_number(value: float) -> str:
     return f"{value:,.0f}" if value >= 99.5 else f"{value:.1f}"
 
 
+# Bars
+
+
 def bars(records: Sequence[dict]) -> list[Bar]:
     """The promises of encoding."""
     groups = {key: one_session(group) for key, group in latest(records).items()}
 
-    def group(vocabulary: str, corpus: str, threads: int = 1, question: str = "bulk") -> Group:
-        return groups.get((question, vocabulary, corpus, threads), {})
+    def of(vocabulary: str, corpora: Iterable[str] = CORPORA, threads: int = 1) -> list[Group]:
+        return [groups.get(("bulk", vocabulary, corpus, threads), {}) for corpus in corpora]
 
-    found = []
-    for corpus, least in (
-        ("python-127mb", 1.4),
-        ("english-40mb", 1.4),
-        ("multilingual-30mb", 1.6),
-        ("base64-20mb", 2.4),
-        ("english-4mb", 3.0),
-    ):
-        promise = f"cl100k, one thread, cold, {corpus}: at least {least}x gigatoken"
-        found.append(ratio_bar(promise, [group("cl100k", corpus)], GIGATOKEN, least))
-    for corpus in CORPORA[:2]:
-        promise = f"cl100k, two threads, cold, {corpus}: at least 2x gigatoken's own parallel call"
-        found.append(ratio_bar(promise, [group("cl100k", corpus, 2)], GIGATOKEN, 2))
-    found += scaling_bars(groups)
-    every = [group(vocabulary, corpus) for vocabulary in VOCABULARIES for corpus in CORPORA]
-    found.append(
-        ratio_bar("every corpus and vocabulary, one thread, cold: at least 2x `tokenizers` 1.0", every, CANDIDATE, 2)
-    )
-    mistral = [group("mistral-v1", corpus) for corpus in CORPORA]
-    found.append(ratio_bar("mistral-v1, every corpus, cold: at least 3x gigatoken", mistral, GIGATOKEN, 3))
-    bert = [group("bert", corpus) for corpus in CORPORA]
-    promise = "bert, every corpus, cold: at least 5x the fastest library with the same ids"
-    found.append(ratio_bar(promise, bert, None, 5))
-    found.append(regex_bar(groups))
-    found += [short_bar(groups, name) for name in ("encode", "decode")]
-    found += [memory_bar(groups), exactness_bar(groups)]
-    return found
+    python, english, small, multilingual, _, base64 = CORPORA
+    least = {python: 1.4, english: 1.4, multilingual: 1.6, base64: 2.4, small: 3.0}
+    cold = "every corpus, cold: at least"
+    return [
+        *(ratio_bar(f"cl100k, one thread, cold, {corpus}: at least {times}x gigatoken", of("cl100k", [corpus]),
+                    GIGATOKEN, times) for corpus, times in least.items()),
+        *(ratio_bar(f"cl100k, two threads, cold, {corpus}: at least 2x gigatoken's own parallel call",
+                    of("cl100k", [corpus], 2), GIGATOKEN, 2) for corpus in (python, english)),
+        *scaling_bars({key[3]: group for key, group in groups.items() if key[0] == "scaling"}),
+        ratio_bar("every corpus and vocabulary, one thread, cold: at least 2x `tokenizers` 1.0",
+                  [group for name in VOCABULARIES for group in of(name)], CANDIDATE, 2),
+        ratio_bar(f"mistral-v1, {cold} 3x gigatoken", of("mistral-v1"), GIGATOKEN, 3),
+        ratio_bar(f"bert, {cold} 5x the fastest library with the same ids", of("bert"), None, 5),
+        regex_bar([group for key, group in groups.items() if key[0] == "regex"]),
+        *(short_bar({key[1]: group for key, group in groups.items() if key[0] == "short"}, name)
+          for name in ("encode", "decode")),
+        memory_bar([group[OURS] for key, group in groups.items() if key[0] != "short" and OURS in group]),
+        exactness_bar([group[OURS] for group in groups.values() if OURS in group]),
+    ]  # fmt: skip
 
 
 def ratio_bar(promise: str, asked: Sequence[Group], peer: str | None, least: float) -> Bar:
@@ -248,7 +205,7 @@ def ratio_bar(promise: str, asked: Sequence[Group], peer: str | None, least: flo
         if ours and not ours["reason"] and mine and theirs:
             found.append((mine / theirs, mine, theirs, other, ours))
     if not found:
-        return Bar(promise, "", None)
+        return Bar(promise)
     ratio, mine, theirs, other, ours = min(found, key=lambda one: one[0])
     measured = f"{short_number(mine)} and {short_number(theirs)} MB/s: {ratio:.2f}x"
     if peer is None:
@@ -269,34 +226,31 @@ def fastest(group: Group) -> dict | None:
     return max(others, key=speed, default=None)
 
 
-def scaling_bars(groups: dict[Key, Group]) -> list[Bar]:
-    found = {key[3]: group for key, group in groups.items() if key[0] == "scaling"}
-    own = "16 threads on a gigabyte, cold: at least 10x one thread"
+def scaling_bars(found: dict[int, Group]) -> list[Bar]:
+    both = [speed(found.get(threads, {}).get(OURS)) for threads in (16, 1)]
+    own = bar(
+        "16 threads on a gigabyte, cold: at least 10x one thread",
+        both,
+        lambda many, one: (f"{short_number(many)} and {short_number(one)} MB/s: {many / one:.2f}x", many / one >= 10),
+    )
     against = "16 threads on a gigabyte, cold: at least 1.5x gigatoken with 16 threads"
-    many, one = speed(found.get(16, {}).get(OURS)), speed(found.get(1, {}).get(OURS))
-    if many is None or one is None:
-        return [Bar(own, "", None), Bar(against, "", None)]
-    measured = f"{short_number(many)} and {short_number(one)} MB/s: {many / one:.2f}x"
-    return [Bar(own, measured, many / one >= 10), ratio_bar(against, [found[16]], GIGATOKEN, 1.5)]
+    return [own, Bar(against) if None in both else ratio_bar(against, [found[16]], GIGATOKEN, 1.5)]
 
 
-def regex_bar(groups: dict[Key, Group]) -> Bar:
+def regex_bar(found: Sequence[Group]) -> Bar:
     promise = "a regex of one's own, one thread, cold: at least 20 MB/s"
-    found = [group for key, group in groups.items() if key[0] == "regex" and speed(group.get(OURS))]
+    found = [group for group in found if speed(group.get(OURS))]
     if not found or any(group[OURS]["reason"] for group in found):
-        return Bar(promise, "", None)
+        return Bar(promise)
     lowest = min(found, key=lambda group: speed(group[OURS]))
-    ours = lowest[OURS]
+    ours, theirs = lowest[OURS], speed(lowest.get(HF))
     measured = f"{short_number(speed(ours))} MB/s ({ours['vocabulary']}, {ours['corpus']})"
-    theirs = speed(lowest.get(HF))
-    measured += f"; {HF} {short_number(theirs)} MB/s" if theirs else ""
-    return Bar(promise, measured, speed(ours) >= 20)
+    return Bar(promise, measured + (f"; {HF} {short_number(theirs)} MB/s" if theirs else ""), speed(ours) >= 20)
 
 
-def short_bar(groups: dict[Key, Group], name: str) -> Bar:
+def short_bar(found: dict[str, Group], name: str) -> Bar:
     """Against tiktoken with the same vocabulary, or with cl100k where it has no such vocabulary."""
     promise = f"one string of 50 characters, {name}, every vocabulary: no slower than tiktoken"
-    found = {key[1]: group for key, group in groups.items() if key[0] == "short"}
     usual = speed(found.get("cl100k", {}).get(TIKTOKEN), name)
     measured: list[tuple[float, str]] = []
     for vocabulary, group in found.items():
@@ -306,28 +260,27 @@ def short_bar(groups: dict[Key, Group], name: str) -> Bar:
         if ours and not ours["reason"] and mine and theirs:
             measured.append((mine / theirs, f"{vocabulary} {mine:.2f} and {theirs:.2f} us"))
     if not measured:
-        return Bar(promise, "", None)
+        return Bar(promise)
     worst, words = max(measured)
     passed = worst <= 1 if len(measured) == len(VOCABULARIES) or worst > 1 else None
     return Bar(promise, f"slowest of {len(measured)}: {words}, {worst:.2f}x", passed)
 
 
-def memory_bar(groups: dict[Key, Group]) -> Bar:
+def memory_bar(ours: Sequence[dict]) -> Bar:
     promise = "memory beyond the caller's buffers: at most 40 MB for each thread, whatever the text"
-    ours = [group[OURS] for key, group in groups.items() if key[0] != "short" and OURS in group and group[OURS]["runs"]]
-    if not ours:
-        return Bar(promise, "", None)
-    most = max(ours, key=lambda record: growth(record) / record["threads"])
+    most = max(filter(lambda line: line["runs"], ours), key=lambda line: growth(line) / line["threads"], default=None)
+    if most is None:
+        return Bar(promise)
     each = growth(most) / most["threads"]
     words = f"{each / 1e6:.1f} MB ({most['vocabulary']}, {most['corpus']}, {most['threads']} threads)"
     return Bar(promise, words, each <= MEMORY_PER_THREAD)
 
 
-def exactness_bar(groups: dict[Key, Group]) -> Bar:
+def exactness_bar(ours: Sequence[dict]) -> Bar:
     promise = "documents with other ids than the home library: 0"
-    ours = [group[OURS] for group in groups.values() if OURS in group and group[OURS]["differing"] is not None]
+    ours = [record for record in ours if record["differing"] is not None]
     if not ours:
-        return Bar(promise, "", None)
+        return Bar(promise)
     wrong = sum(record["differing"] for record in ours)
     documents = sum(record["documents"] or 10_000 for record in ours)
     words = f"{wrong:,} of {documents:,} in {len(ours)} comparisons"

@@ -5,10 +5,11 @@
     functions     no split: each top-level function or class is one word
     multilingual  GPT-2 split over text in some hundred languages
 
-Each tool is a process of its own that reads the corpus, trains and saves. The first round of a question is
-compared before any time is shown: where HF's order of merges is promised, a difference ends the benchmark.
-Rounds go through all tools before the next begins, so that a slow minute of the machine hits everybody.
-Every run is appended to `results.jsonl`; sessions with every repeat rewrite the table in `docs/benchmarks.md`.
+Each tool is a process of its own that reads the corpus, trains and saves (`peers/train_peers.py`). Merges are compared
+before any time is shown: where HF's order of merges is promised, a difference of ours ends the benchmark. Every run is
+appended to `results.jsonl`; complete sessions rewrite the table in `docs/benchmarks.md`. Of each question and tool the
+last complete session counts there. Peers that take many minutes need not run each time we do: a row from another
+session than ours says so.
 """
 
 import hashlib
@@ -16,49 +17,93 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 
+import protocol
 import tables
-from asking import PAGE, RESULTS, choose, fastest_first, in_words, parser, rounds, session
 from corpus import RECORDED
-from measure import Run, append, measure, median_and_spread, read, record
-from tools import HF, OURS, TOOLS, Tool, install, merges, train_command, version
+from protocol import CACHE, PIECEMILL, Entry, Session, call, choose, worker
+from tables import OURS, Bar, bar, median, of
 
-HERE = Path(__file__).parent
-SCRATCH = HERE / "cache" / "runs"
+SCRATCH = CACHE / "runs"
+VENVS = CACHE / "venvs-train"
+HF = "tokenizers"
+KINDS = ["words", "none", "functions", "multilingual"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One trainer and what may be asked of it."""
+
+    name: str
+    version: str = ""
+    promises: str = "none"
+    "`hf`: the merges must be HF's, in order. `none`: what differs is reported. `other rules`: not comparable."
+    splits: tuple[str, ...] = ("gpt2", "none")
+    build_with: tuple[str, ...] = ()
+    "Installed first, for tools that build from source with what is there."
+
+    @property
+    def python(self) -> str:
+        return sys.executable if self.name == OURS else str(VENVS / self.name / "bin" / "python")
+
+
+TOOLS = {
+    tool.name: tool
+    for tool in [
+        Tool(OURS, promises="hf"),
+        Tool(HF, "0.23.3", "hf"),
+        Tool("gigatoken", "0.10.0", "hf", splits=("gpt2",)),
+        Tool("ffbpe", "0.1.10", "hf"),
+        Tool("rustbpe", "0.1.0"),
+        Tool("fast-bpe-rs", "0.6.1"),
+        Tool("quickbpe", "2.1", build_with=("numpy", "regex", "setuptools", "wheel")),
+        Tool("bpeasy", "0.1.6"),
+        Tool("youtokentome", "1.0.6", "other rules", build_with=("cython", "setuptools", "wheel")),
+        Tool("sentencepiece", "0.2.2", "other rules"),
+    ]
+}
+PEERS = [name for name in TOOLS if name != OURS]
+
+
+def install(name: str) -> str:
+    """Set up a peer once; returns the reason if that fails."""
+    tool = TOOLS[name]
+    reason = protocol.environment(VENVS / name, [f"{name}=={tool.version}"], tool.build_with)
+    return reason or (compile_quickbpe() if name == "quickbpe" else "")
+
+
+def compile_quickbpe() -> str:
+    """Its wheel carries libraries built against a newer C++ runtime than many machines have, and their source."""
+    folder = next((VENVS / "quickbpe").glob("lib/python*/site-packages/QuickBPE/fastfuncs"))
+    if (folder / "compiled").exists():
+        return ""
+    if shutil.which("make") is None or shutil.which("gcc") is None:
+        return "its shipped library needs compiling here, and make or gcc is missing"
+    command = ["make", "--always-make", "bpe.so", "encode.so"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        (folder / "compiled").touch()
+    return done.stderr.strip()[-300:] if done.returncode else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """What every tool is asked."""
 
-    name: str
+    question: str
     corpus: str
     split: str
     vocab: int
     threads: int
 
     def __str__(self) -> str:
-        return f"{self.name} {self.corpus} split={self.split} vocab={self.vocab:,} threads={self.threads}"
+        return f"{self.question} {self.corpus} split={self.split} vocab={self.vocab:,} threads={self.threads}"
 
 
-@dataclass(slots=True)
-class Entry:
-    """One tool on one question: its runs so far, and what it learned."""
-
-    tool: Tool
-    runs: list[Run] = field(default_factory=list)
-    reason: str = ""
-    merges: list[list[str]] = field(default_factory=list)
-    agreement: str = ""
-
-    @property
-    def finished(self) -> bool:
-        return bool(self.runs) and all(run.outcome == "ok" for run in self.runs)
-
-
-def questions(only: list[str], sizes: list[int]) -> list[Question]:
+def questions(only: Sequence[str], sizes: Sequence[int]) -> list[Question]:
     # Smaller cuts get a smaller vocabulary when split: 5 MB of words are used up after 41,045 merges, and what a
     # tool does after that is not the question (gigatoken goes on to 50,001 and took 46 s; 1 s for 16,384).
     vocab = {5: 16_384, 20: 32_768, 127: 50_257}
@@ -75,73 +120,45 @@ def questions(only: list[str], sizes: list[int]) -> list[Question]:
     return asked
 
 
-def ask(question: Question, entries: list[Entry], *, repeats: int | None, time_limit: float) -> None:
-    """Every tool once, then the comparison, then the other rounds."""
-    for entry in entries:
-        if not entry.reason:
-            run_once(question, entry, time_limit)
-    compare(question, entries)
-    rounds(entries, lambda entry: run_once(question, entry, time_limit, keep_merges=False), repeats)
-
-
-def too_slow(question: Question, smaller: tuple[float, str] | None, cap: float) -> str:
-    """Why a tool is not asked: the seconds it took for a smaller cut, if even at that pace this one is over the cap."""
-    if smaller is None:
-        return ""
-    seconds, corpus = smaller
-    times = RECORDED[question.corpus].bytes / RECORDED[corpus].bytes
-    if times <= 1 or seconds * times < cap:
-        return ""
-    return f"not run: {seconds:,.0f} s for {corpus}, so over {cap:,.0f} s here at the same pace"
-
-
-def run_once(question: Question, entry: Entry, time_limit: float, *, keep_merges: bool = True) -> None:
-    out = SCRATCH / entry.tool.name
+def run_once(question: Question, cap: float, entry: Entry) -> None:
+    out, made = SCRATCH / entry.tool, RECORDED[question.corpus]
     shutil.rmtree(out, ignore_errors=True)
-    made = RECORDED[question.corpus]
-    command = train_command(
-        entry.tool,
-        corpus=made.folder if made.folder.exists() else made.jsonl,
-        split=question.split,
-        vocab=question.vocab,
-        threads=question.threads,
-        out=out,
-    )
-    print(f"train   {question}  {entry.tool.name}, run {len(entry.runs) + 1}", file=sys.stderr)
-    # Our own time is never capped: a miss must be seen in full.
-    limit = 24 * 3600 if entry.tool.name == OURS else time_limit
-    entry.runs.append(
-        measure(command, threads=question.threads, log=SCRATCH / f"{entry.tool.name}.log", time_limit=limit)
-    )
-    if entry.finished and keep_merges:
-        entry.merges = merges(entry.tool, out)
+    corpus = made.folder if made.folder.exists() else made.jsonl
+    asked = {"vocab": question.vocab, "threads": question.threads, "split": question.split}
+    answer, python = SCRATCH / "answer.json", TOOLS[entry.tool].python
+    if entry.tool == OURS:
+        # The peers read every file and know no special token.
+        command = [PIECEMILL, "train", str(corpus), "--out", str(out), "--split", question.split, "--quiet"]
+        command += ["--vocab-size", str(question.vocab), "--threads", str(question.threads)]
+        command += ["--hidden", "--no-gitignore", "--no-special-tokens"]
+    else:
+        command = worker(python, "train_peers.py", entry.tool, "train", answer, corpus=corpus, out=out, **asked)
+    ended = entry.run(f"train   {question}", command, threads=question.threads, cap=cap)
+    if ended and "merges" not in entry.facts:
+        entry.facts["merges"] = call(worker(python, "train_peers.py", entry.tool, "merges", answer, out=out))
     shutil.rmtree(out, ignore_errors=True)
 
 
-def compare(question: Question, entries: list[Entry]) -> None:
+def compare(question: Question, entries: Sequence[Entry]) -> None:
     """Say of each tool how its merges compare with HF's; a broken promise of ours is an error, not a footnote."""
-    done = {entry.tool.name: entry for entry in entries if entry.finished}
-    promised = [entry for entry in done.values() if entry.tool.promises == "hf"]
+    done = {entry.tool: entry for entry in entries if entry.finished}
+    promised = [entry for entry in done.values() if TOOLS[entry.tool].promises == "hf"]
     # Without a split HF rarely ends in time; then anybody who promises its order stands in.
     base = done.get(HF) or done.get(OURS) or next(iter(promised), None)
     for entry in done.values():
-        if entry.tool.promises == "other rules":
+        if TOOLS[entry.tool].promises == "other rules":
             entry.agreement = "other rules"
         elif base is None:
             entry.agreement = "nothing to compare with"
         elif entry is base:
-            entry.agreement = f"{len(entry.merges):,} merges"
+            entry.agreement = f"{len(entry.facts['merges']):,} merges"
         else:
-            entry.agreement = difference(entry.merges, base.merges) or f"same as {base.tool.name}"
-    ours = done.get(OURS)
-    if ours is None:
-        return
-    for judge in [done[HF]] if HF in done else promised:
-        found = difference(ours.merges, judge.merges)
+            found = difference(entry.facts["merges"], base.facts["merges"])
+            entry.agreement = found or f"same as {base.tool}"
+    for judge in ([done[HF]] if HF in done else promised) if OURS in done else []:
+        found = difference(done[OURS].facts["merges"], judge.facts["merges"])
         if found:
-            raise SystemExit(
-                f"{question}: our merges are not those of {judge.tool.name}: {found}. No time is reported."
-            )
+            raise SystemExit(f"{question}: our merges are not those of {judge.tool}: {found}. No time is reported.")
 
 
 def difference(found: list[list[str]], wanted: list[list[str]]) -> str:
@@ -158,86 +175,117 @@ def difference(found: list[list[str]], wanted: list[list[str]]) -> str:
     return f"first difference at merge {first + 1:,}; {shared:,} of {len(wanted):,} tokens shared"
 
 
-def keep(question: Question, entries: list[Entry], session: dict) -> None:
-    for entry in entries:
-        line = record(
-            entry.runs,
-            benchmark="train",
-            **session,
-            question=question.name,
-            corpus=question.corpus,
-            input=RECORDED[question.corpus].sha256,
-            split=question.split,
-            vocab=question.vocab,
-            threads=question.threads,
-            tool=entry.tool.name,
-            version=version(entry.tool),
-            reason=entry.reason,
-            agreement=entry.agreement,
-            merges=len(entry.merges),
-            merges_sha256=hashlib.sha256(json.dumps(entry.merges).encode()).hexdigest() if entry.merges else "",
-        )
-        append(RESULTS, line)
+def too_slow(question: Question, tool: str, last: dict, cap: float) -> str:
+    """Why a tool is not asked: without a split, time never grew slower than the text, so this would be over the cap."""
+    seconds, corpus = last.get((question.question, tool), (0, question.corpus))
+    times = RECORDED[question.corpus].bytes / RECORDED[corpus].bytes
+    if tool == OURS or question.question != "none" or times <= 1 or seconds * times < cap:
+        return ""
+    return f"not run: {seconds:,.0f} s for {corpus}, so over {cap:,.0f} s here at the same pace"
 
 
-def show(question: Question, entries: list[Entry]) -> None:
-    print(f"\n{question}")
-    for entry in fastest_first(entries):
-        print(f"  {entry.tool.name:14} {in_words(entry, entry.agreement)}", flush=True)
+def facts(question: Question, entry: Entry) -> dict:
+    learned = entry.facts.get("merges", [])
+    entry.facts = {
+        "merges": len(learned),
+        "merges_sha256": hashlib.sha256(json.dumps(learned).encode()).hexdigest() if learned else "",
+    }
+    version = TOOLS[entry.tool].version or protocol.installed_version()
+    return asdict(question) | {"input": RECORDED[question.corpus].sha256, "version": version}
+
+
+# Tables
+
+
+def latest(records: Sequence[dict]) -> dict[tuple, list[dict]]:
+    """Of each question (name, corpus, threads) the last record of every tool, fastest first."""
+    groups = tables.grouped(tables.complete(records, "train"), "question", "corpus", "threads")
+    return {key: tables.fastest_first({line["tool"]: line for line in group}.values()) for key, group in groups.items()}
+
+
+def render(records: Sequence[dict]) -> str:
+    groups = latest(records)
+    return tables.bars_table("Bars", bars(groups)) + "".join(map(table, groups.values())) + "\n"
+
+
+def table(group: Sequence[dict]) -> str:
+    """One question: median (lowest-highest) of each tool, and how many times our time it took."""
+    ours = of(group, OURS)
+    first, rows = ours or group[0], []
+    for record in group:
+        other = f" (session of {moment(record)})" if record["session"] != first["session"] else ""
+        cells = [f"{tables.titled(record)}{other}", *tables.measured(record, median(ours))]
+        rows.append([*cells, str(len(record["runs"])), record["agreement"]])
+    return (
+        f"\n## {first['question']}: {first['corpus']}, split `{first['split']}`, vocabulary {first['vocab']:,}, "
+        f"{first['threads']} {'thread' if first['threads'] == 1 else 'threads'}\n\n"
+        f"{tables.machine(first)}; {moment(first)}; input {first['input'][:16]}\n\n"
+    ) + tables.table(["tool", "wall s", "x ours", "CPU s", "peak MB", "runs", "merges"], rows)
+
+
+def moment(record: dict) -> str:
+    """When a session began."""
+    return record["session"][:16].replace("T", " ")
+
+
+def bars(groups: dict[tuple, list[dict]]) -> list[Bar]:
+    """The promises of the training benchmark, on two cores."""
+    words, whole, smaller, functions = (
+        groups.get((*key, 2), [])
+        for key in (("words", "python-127mb"), ("none", "python-127mb"), ("none", "python-20mb"),
+                    ("functions", "functions-127mb"))
+    )  # fmt: skip
+    ours, theirs, at_most = of(words, OURS), of(words, HF), partial(tables.at_most, digits=3)
+    fastest, other = (tables.fastest(line for line in group if line["tool"] != OURS) for group in (words, functions))
+    merges = [ours and median(ours) and ours["merges"], theirs and median(theirs) and theirs["merges"]]
+    return [
+        at_most("words 127 MB: at most 0.5x the time of the fastest peer", ours, fastest, 0.5),
+        at_most("words 127 MB: at most 1/12 of the time of HF tokenizers", ours, theirs, 1 / 12),
+        _under("words 127 MB: peak memory at most 400 MB", ours, "peak_bytes", 400e6, 1e6, "MB"),
+        bar("words 127 MB: merges equal to HF tokenizers'", merges,
+            lambda count, _: (f"{count:,} merges", ours["merges_sha256"] == theirs["merges_sha256"])),
+        _under("no split 127 MB, whole files: at most 15 s", of(whole, OURS), "seconds", 15, 1, "s"),
+        _under("no split 127 MB, whole files: peak memory at most 1.5 GB",
+               of(whole, OURS), "peak_bytes", 1.5e9, 1e6, "MB"),
+        at_most("no split 127 MB, functions: at least 5x faster than the fastest peer",
+                of(functions, OURS), other, 1 / 5),
+        at_most("no split, 20 to 127 MB (6.35x): time grows at most 9x",
+                of(whole, OURS), of(smaller, OURS), 9, "20 MB"),
+    ]  # fmt: skip
+
+
+def _under(promise: str, ours: dict | None, field: str, limit: float, unit: float, name: str) -> Bar:
+    return bar(promise, [median(ours, field)], lambda found: (f"{found / unit:,.1f} {name}", found <= limit))
 
 
 def main() -> None:
-    kinds = ["words", "none", "functions", "multilingual"]
-    peers = [name for name in TOOLS if name != OURS]
-    flags = parser(__doc__, kinds=kinds, peers=peers, cap=600)
+    flags = protocol.parser(__doc__, kinds=KINDS, peers=PEERS)
     flags.add_argument("--sizes", help="MB of the cuts: 5,20,127 (default: 127 for words and functions, all for none)")
     args = flags.parse_args()
     if args.table:
-        tables.page(read(RESULTS), PAGE)
+        protocol.write_page("train", render, args.results)
         return
-
-    only = choose(args.only, kinds, "--only")
-    chosen = choose(args.peers, peers, "--peers")
+    only, chosen = choose(args.only, KINDS, "--only"), choose(args.peers, PEERS, "--peers")
     sizes = [int(size) for size in choose(args.sizes, ["5", "20", "127"], "--sizes")] if args.sizes else None
     if args.quick:
         asked = questions([kind for kind in only if kind != "multilingual"], sizes or [5])
     else:
         asked = questions([kind for kind in only if kind != "none"], sizes or [127])
         asked += questions([kind for kind in only if kind == "none"], sizes or [5, 20, 127])
-    failed = install()
-    for name in dict.fromkeys(question.corpus for question in asked):
-        # In a process of its own, so that its memory is given back before anything is measured.
-        subprocess.run([sys.executable, str(HERE / "corpus.py"), name], check=True)
-
-    this = session(args)  # a table may take slow peers from another session
-    stopped: dict[tuple[str, str], str] = {}
-    # Without a split time never grew slower than the text: who would be over the cap at that pace is not run.
-    pace = {
-        (record["question"], record["tool"]): (tables.seconds(record) or args.cap, record["corpus"])
-        for record in (read(RESULTS) if RESULTS.exists() else [])
-        if record.get("benchmark", "train") == "train" and record["complete"] and record["runs"]
-    }
+    failed = {name: install(name) for name in chosen}
+    protocol.make_corpora(question.corpus for question in asked)
+    SCRATCH.mkdir(parents=True, exist_ok=True)
+    session, last = Session("train", args), {}
     for question in asked:
-        entries = [Entry(TOOLS[name]) for name in ([] if args.without_ours else [OURS]) + chosen]
+        entries = [Entry(name, reason=failed.get(name, "")) for name in [OURS, *chosen]]
         for entry in entries:
-            if question.split not in entry.tool.splits:
-                entry.reason = "cannot be asked"
-            else:
-                entry.reason = failed.get(entry.tool.name) or stopped.get((question.name, entry.tool.name), "")
-            if not entry.reason and entry.tool.name != OURS and question.name == "none":
-                entry.reason = too_slow(question, pace.get((question.name, entry.tool.name)), args.cap)
-        ask(question, entries, repeats=1 if args.quick else args.repeats, time_limit=args.cap)
-        show(question, entries)
-        keep(question, entries, this)
-        for entry in entries:
-            if entry.finished:
-                seconds = median_and_spread([run.seconds for run in entry.runs])[0]
-                pace[question.name, entry.tool.name] = (seconds, question.corpus)
-            if entry.runs and entry.runs[-1].outcome in ("over time", "over memory"):
-                stopped[question.name, entry.tool.name] = f"not run: {entry.runs[-1].outcome} at {question.corpus}"
-    if this["complete"]:
-        tables.page(read(RESULTS), PAGE)
-        print(f"\nthe table in {PAGE} is rewritten")
+            able = question.split in TOOLS[entry.tool].splits
+            slow = too_slow(question, entry.tool, last, args.cap) if able else "cannot be asked"
+            entry.reason = entry.reason or slow
+        once, about = partial(run_once, question, args.cap), partial(facts, question)
+        session.ask(question, entries, once, about, partial(compare, question, entries))
+        last |= {(question.question, one.tool): (one.runs[0].seconds, question.corpus) for one in entries if one.runs}
+    session.finish(render)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The loading benchmark's own arithmetic: what is compared, what is shown, nothing timed."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -7,11 +8,14 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "peers"))
+
+import load_peers
+from worker import digest_rows
 
 import load
-import loaders
-import tables_load
-from peers_load import loop
+import pipelines
+import tables
 
 
 def record(tool, speed, *, workers=0, session="2026-01-01T00:00:00", complete=True, reason="", cpu=1.0):
@@ -45,9 +49,9 @@ def test_rows_are_compared_whatever_their_order_and_kind():
     tokens = np.arange(100, dtype=np.uint16)
     want = load.wanted_rows(tokens, 9, 9)
     rows = [tokens[start : start + 10] for start in range(0, 91, 9)]
-    found = loop.digest([np.array(rows[5:], np.int64), np.array(rows[:5], np.int32)])
+    found = digest_rows([np.array(rows[5:], np.int64), np.array(rows[:5], np.int32)])
     assert (found["rows"], found["sha256"]) == (want["rows"], want["sha256"]) == (11, want["sha256"])
-    assert loop.digest([np.array(rows[1:])])["sha256"] != want["sha256"]
+    assert digest_rows([np.array(rows[1:])])["sha256"] != want["sha256"]
     # every window + 1: rows that share no token
     assert load.wanted_rows(tokens, 9, 10)["rows"] == 10
     assert load.wanted_rows(tokens[:99], 9, 10)["rows"] == 9
@@ -67,11 +71,11 @@ def test_time_counts_batches_after_the_first_ones_and_goes_on_with_the_next_epoc
             epochs.append(1)
             return iter([1, 2, 3])
 
-    found = loop.timed(Three(), 10, 0.01)
+    found = load_peers.timed(Three(), 10, 0.01)
     assert found["tokens"] % 10 == 0
     assert found["seconds"] > 0.01
-    assert len(epochs) > loop._WARM_BATCHES // 3
-    assert found["tokens"] <= 10 * (3 * len(epochs) - loop._WARM_BATCHES)
+    assert len(epochs) > load_peers.WARM_BATCHES // 3
+    assert found["tokens"] <= 10 * (3 * len(epochs) - load_peers.WARM_BATCHES)
 
 
 def test_bars_take_each_loader_with_the_workers_that_suit_it_where_we_are_closest():
@@ -83,7 +87,7 @@ def test_bars_take_each_loader_with_the_workers_that_suit_it_where_we_are_closes
         record("litdata", 260, workers=2),
         record("nanogpt-loop", 900),  # not one of the libraries that the bar names
     ]
-    libraries, ceiling = tables_load.bars(records)
+    libraries, ceiling = load.bars(records)
     assert libraries.passed is False  # 500 / 260
     assert "litdata 260 M/s: 1.92x" in libraries.measured
     assert ceiling.passed is True  # 500 / 600
@@ -92,9 +96,9 @@ def test_bars_take_each_loader_with_the_workers_that_suit_it_where_we_are_closes
 
 def test_a_loader_with_other_rows_is_shown_without_times_and_in_no_bar():
     records = [record("piecemill", 500), record("litdata", 900, reason="other rows of 1024: 3, expected 4")]
-    libraries, ceiling = tables_load.bars(records)
+    libraries, ceiling = load.bars(records)
     assert (libraries.passed, ceiling.passed) == (None, None)
-    text = tables_load.render(records)
+    text = load.render(records)
     assert "other rows of 1024: 3, expected 4" in text
     assert "| **piecemill** 1.0 | 0 | 500 (450-650), 2.0 ns | 1,000 (900-1,300), 1.0 ns | same rows |" in text
 
@@ -104,28 +108,33 @@ def test_the_last_complete_session_is_shown():
         record("piecemill", speed, session=session, complete=complete)
         for speed, session, complete in ((100, "2026-01-01", True), (200, "2026-01-02", True), (9, "2026-01-03", False))
     )
-    assert tables_load.latest([old, new, quick]) == [new]
-    assert tables_load.latest([quick]) == [quick]
-    assert tables_load.render([{"benchmark": "train"}]) == "\nNot measured yet.\n"
+    assert load.latest([old, new, quick]) == [new]
+    assert load.latest([quick]) == [quick]
+    assert load.render([{"benchmark": "train"}]) == "\nNot measured yet.\n"
 
 
-def test_every_loader_has_a_script_and_a_place_to_run(monkeypatch):
-    for loader in loaders.LOADERS.values():
-        assert loader.script.exists(), loader.name
-        assert loader.environment == "piecemill" or loader.environment in loaders.pipelines.PIPELINES
-    assert set(loaders.LIBRARIES) < set(loaders.PEERS)
-    arguments = loaders.command(
-        loaders.LOADERS["litdata"], "time", tokens=Path("t.npy"), out=Path("o"), ask=["8x1024", "8x2048"], workers=1
-    )
-    assert arguments[2:] == ["time", "--tokens", "t.npy", "--out", "o", "--ask", "8x1024", "8x2048", "--workers", "1"]
+def test_every_loader_has_a_worker_and_a_place_to_run(monkeypatch, tmp_path):
+    assert set(load_peers.TOOLS) == set(load.LOADERS)
+    assert set(load.LIBRARIES) < set(load.PEERS)
+    assert all(loader.pipeline.name in pipelines.PIPELINES for loader in load.LOADERS.values())
+    assert all(hasattr(load_peers.TOOLS[name], "write") for name, loader in load.LOADERS.items() if loader.writes)
+    monkeypatch.setattr(pipelines, "VENVS", tmp_path)
+    torch = tmp_path / "litdata" / "lib" / "python3" / "site-packages"
+    torch.mkdir(parents=True)
+    command = load.LOADERS["datatrove"].command("time", Path("c/t.npy"), ask=["8x1024"], workers=1)
+    assert command[2:4] == ["datatrove", "time"]
+    assert json.loads(command[4]) == {
+        **{"tokens": "c/t.npy", "out": "c/datatrove", "site_behind": str(torch)},
+        **{"ask": ["8x1024"], "workers": 1},
+    }
 
 
 def test_a_page_is_rewritten_between_its_markers(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- load: begin -->\nold\n<!-- load: end -->\nafter\n")
-    tables_load.page([record("piecemill", 500)], page)
+    tables.rewrite(page, "load", load.render([record("piecemill", 500)]))
     assert page.read_text().startswith("before\n<!-- load: begin -->\n\n## Bars of loading")
     assert page.read_text().endswith("<!-- load: end -->\nafter\n")
     page.write_text("no markers")
     with pytest.raises(SystemExit, match="needs one"):
-        tables_load.page([record("piecemill", 500)], page)
+        tables.rewrite(page, "load", load.render([record("piecemill", 500)]))

@@ -16,19 +16,19 @@ import zstandard
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "peers"))
-sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "peers_prepare"))
 
-import pipeline
-import protocol
-import run_piecemill
+import documents
+import prepare_peers
+import train_peers
+import worker
 
 import corpus
 import measure
 import pipelines
 import prepare
+import protocol
 import strategies
 import tables
-import tables_prepare
 import train
 from piecemill import Tokenizer
 
@@ -88,21 +88,24 @@ def test_a_command_that_is_not_there_is_an_error_and_not_a_run(tmp_path, capfd):
 
 def test_records_are_appended_and_read_back(tmp_path):
     path = tmp_path / "results.jsonl"
-    kept = measure.record([measure.Run(1.0, 2.0, 3, "ok")], tool="é")
-    measure.append(path, kept)
-    measure.append(path, kept)
-    assert measure.read(path) == [kept, kept]
+    flags = protocol.parser("", results=path)
+    session = protocol.Session("some", flags.parse_args([]))
+    kept = [session.keep(protocol.Entry("é", runs=[measure.Run(1.0, 2.0, 3, "ok")]), corpus=name) for name in "ab"]
+    assert protocol.read(path) == session.records() == kept
+    for partly in (["--quick"], ["--repeats", "9"], ["--cap", "1"], ["--results", "x"]):
+        assert not protocol.Session("some", flags.parse_args(partly)).facts["complete"]
+    assert (kept[0]["complete"], kept[0]["runs"][0]["peak_bytes"], kept[1]["corpus"]) == (True, 3, "b")
 
 
 def test_the_median_is_shown_with_all_of_its_spread():
-    assert tables.spread([run(3.0), run(1.0), run(2.5)], "seconds") == "2.50 (1.00-3.00)"
-    assert tables.spread([run(1, 1_234e6)], "peak_bytes", 1e6) == "1,234 (1,234-1,234)"
+    assert tables.spread_of([run(3.0), run(1.0), run(2.5)], "seconds") == "2.50 (1.00-3.00)"
+    assert tables.spread_of([run(1, 1_234e6)], "peak_bytes", 1e6) == "1,234 (1,234-1,234)"
 
 
 def test_only_the_last_session_with_every_repeat_counts():
     old, new = line("piecemill", 9.0), line("piecemill", 1.0, session="2026-01-02T00:00:00")
     partial = line("piecemill", 0.1, session="2026-01-03T00:00:00", complete=False)
-    assert list(tables.latest([old, new, partial]).values()) == [[new]]
+    assert list(train.latest([old, new, partial]).values()) == [[new]]
 
 
 def test_a_peer_from_another_session_stays_in_the_table_and_says_so():
@@ -111,17 +114,17 @@ def test_a_peer_from_another_session_stays_in_the_table_and_says_so():
         line("piecemill", 1.0, session="2026-01-02T00:00:00"),
         line("ffbpe", 4.0, session="2026-01-02T00:00:00"),
     )
-    (group,) = tables.latest([line("piecemill", 9.0), theirs, ours, both]).values()
+    (group,) = train.latest([line("piecemill", 9.0), theirs, ours, both]).values()
     assert group == [ours, both, theirs]
-    text = tables.table(group)
+    text = train.table(group)
     assert "tokenizers 1.0 (session of 2026-01-01 10:30)" in text
     assert text.count("session of") == 1
 
 
 def test_the_bars_compare_with_the_fastest_peer_that_finished():
     stopped = line("quickbpe", 0.1, runs=[run(600.0, outcome="over time")])
-    groups = tables.latest([line("piecemill", 1.0), line("tokenizers", 20.0), line("rustbpe", 2.0), stopped])
-    passed = {bar.promise: bar.passed for bar in tables.bars(groups)}
+    groups = train.latest([line("piecemill", 1.0), line("tokenizers", 20.0), line("rustbpe", 2.0), stopped])
+    passed = {bar.promise: bar.passed for bar in train.bars(groups)}
     assert passed["words 127 MB: at most 0.5x the time of the fastest peer"] is True
     assert passed["words 127 MB: at most 1/12 of the time of HF tokenizers"] is True
     assert passed["words 127 MB: merges equal to HF tokenizers'"] is True
@@ -129,27 +132,27 @@ def test_the_bars_compare_with_the_fastest_peer_that_finished():
 
 
 def test_a_bar_that_is_missed_says_so_in_the_table():
-    text = tables.render([line("piecemill", 3.0), line("tokenizers", 20.0, merges_sha256="bb")])
+    text = train.render([line("piecemill", 3.0), line("tokenizers", 20.0, merges_sha256="bb")])
     assert "| 3.00 s, tokenizers 20.00 s: 0.150x | pass |" in text
     assert "0.150x | **FAIL** |" in text
     assert "| 50,001 merges | **FAIL** |" in text
 
 
 def test_growth_is_measured_against_our_own_smaller_cut():
-    group = tables.latest(
+    group = train.latest(
         [
             line("piecemill", 2.0, question="none", corpus="python-20mb"),
             line("piecemill", 20.0, question="none", corpus="python-127mb"),
         ]
     )
-    (growth,) = [bar for bar in tables.bars(group) if "grows" in bar.promise]
+    (growth,) = [bar for bar in train.bars(group) if "grows" in bar.promise]
     assert (growth.measured, growth.passed) == ("20.00 s, 20 MB 2.00 s: 10.000x", False)
 
 
 def test_a_tool_that_did_not_finish_is_in_the_table_with_the_reason():
     stopped = line("tokenizers", runs=[run(600.2, outcome="over time")])
     absent = line("youtokentome", reason="does not build", runs=[])
-    text = tables.table([line("piecemill", 1.0), stopped, absent])
+    text = train.table([line("piecemill", 1.0), stopped, absent])
     assert "| tokenizers 1.0 | > 600 |" in text
     assert "| youtokentome 1.0 | does not build |" in text
 
@@ -157,12 +160,12 @@ def test_a_tool_that_did_not_finish_is_in_the_table_with_the_reason():
 def test_the_page_keeps_the_words_around_the_markers(tmp_path):
     path = tmp_path / "page.md"
     path.write_text("before\n<!-- train: begin -->\nold\n<!-- train: end -->\nafter\n")
-    tables.page([line("piecemill", 1.0)], path)
+    tables.rewrite(path, "train", train.render([line("piecemill", 1.0)]))
     text = path.read_text()
     assert text.startswith("before\n<!-- train: begin -->\n")
     assert text.endswith("<!-- train: end -->\nafter\n")
     assert "old" not in text
-    tables.page([line("piecemill", 1.0)], path)
+    tables.rewrite(path, "train", train.render([line("piecemill", 1.0)]))
     assert path.read_text() == text
 
 
@@ -177,8 +180,8 @@ def test_merges_are_compared_in_order_and_by_tokens_where_only_tokens_are_known(
 def test_a_difference_of_ours_ends_the_benchmark():
     question = train.Question("words", "python-5mb", "gpt2", 300, 1)
     done = [measure.Run(1.0, 1.0, 1, "ok")]
-    ours = train.Entry(train.TOOLS["piecemill"], runs=done, merges=[["61", "62"]])
-    theirs = train.Entry(train.TOOLS["tokenizers"], runs=done, merges=[["61", "63"]])
+    ours = protocol.Entry("piecemill", runs=done, facts={"merges": [["61", "62"]]})
+    theirs = protocol.Entry("tokenizers", runs=done, facts={"merges": [["61", "63"]]})
     with pytest.raises(SystemExit, match="No time is reported"):
         train.compare(question, [ours, theirs])
 
@@ -207,7 +210,7 @@ def test_of_a_po_file_only_the_translations_are_kept():
 
 
 def test_the_stand_in_letters_cover_every_byte():
-    letters = protocol.byte_of_letter()
+    letters = train_peers.byte_of_letter()
     assert sorted(letters.values()) == list(range(256))
     assert letters["Ġ"] == ord(" ")
 
@@ -278,7 +281,7 @@ def test_a_repetition_has_other_words_and_every_document_differs():
 
 def test_documents_that_are_the_same_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "CACHE", tmp_path)
-    made = corpus.write_mixed("mixed-1mb", ["one", "zwei é\r\n"])
+    made = corpus.write("mixed-1mb", [("", "one"), ("", "zwei é\r\n")])
     assert (made.documents, made.bytes) == (2, 12)
     assert (
         list(corpus.texts(made.jsonl))
@@ -286,7 +289,7 @@ def test_documents_that_are_the_same_are_refused(tmp_path, monkeypatch):
         == ["one", "zwei é\r\n"]
     )
     with pytest.raises(SystemExit, match="1 documents are the same"):
-        corpus.write_mixed("mixed-1mb", ["one", "one"])
+        corpus.write("mixed-1mb", [("", "one"), ("", "one")])
 
 
 def test_shares_cover_every_document_once_and_in_order(tmp_path):
@@ -296,16 +299,16 @@ def test_shares_cover_every_document_once_and_in_order(tmp_path):
     pq.write_table(pa.table({"text": texts}), table, row_group_size=7)
     for path in (lines, table):
         for count in (1, 2, 3, 8):
-            assert [text for share in pipeline.shares(path, count) for text in pipeline.read_share(share)] == texts
+            assert [text for share in documents.shares(path, count) for text in documents.read_share(share)] == texts
     halves = [tmp_path / "0.jsonl", tmp_path / "1.jsonl"]
     prepare.cut_lines(lines, halves)
     assert b"".join(half.read_bytes() for half in halves) == lines.read_bytes()
     assert all(half.read_bytes().endswith(b"}\n") for half in halves)
 
 
-def digest(*documents):
-    made = pipeline.Digest()
-    for ids in documents:
+def digest(*rows):
+    made = documents.Digest()
+    for ids in rows:
         made.add(ids)
     return made.summary()
 
@@ -328,12 +331,12 @@ def test_other_tokens_have_no_time_and_ours_end_the_benchmark():
         (digest([3], [1, 2]), True, "same tokens, documents in another order"),
         (digest([1, 2]), False, "other tokens: 1 documents, 2 tokens; expected 2, 3"),
     ):
-        entry = prepare.Entry(prepare.PIPELINES["datasets"], runs=done, digest=found)
+        entry = protocol.Entry("datasets", runs=done, facts={"digest": found})
         prepare.judge(question, entry, wanted)
         assert (entry.finished, entry.agreement) == (finished, words)
     for found in (digest([3], [1, 2]), digest([1])):  # ours keeps the order
         with pytest.raises(SystemExit, match="No time is reported"):
-            prepare.judge(question, prepare.Entry(prepare.PIPELINES["piecemill"], runs=done, digest=found), wanted)
+            prepare.judge(question, protocol.Entry("piecemill", runs=done, facts={"digest": found}), wanted)
 
 
 def test_our_shards_are_read_by_numpy_alone(tmp_path):
@@ -341,7 +344,7 @@ def test_our_shards_are_read_by_numpy_alone(tmp_path):
     for shard, (ids, ends) in enumerate([([5, 6, 7], [2, 3]), ([8], [1])]):
         np.save(tmp_path / "all" / f"{shard:05}.tokens.npy", np.array(ids, np.uint16))
         np.save(tmp_path / "all" / f"{shard:05}.ends.npy", np.array(ends, np.int64))
-    assert [ids.tolist() for ids in run_piecemill.tokens(tmp_path)] == [[5, 6], [7], [8]]
+    assert [ids.tolist() for ids in prepare_peers.TOOLS["piecemill"].tokens(tmp_path)] == [[5, 6], [7], [8]]
 
 
 def prepared(tool, *seconds, corpus="python-127mb", kind="jsonl", memory="2GiB", peak=100e6, inside=(), **changes):
@@ -369,7 +372,7 @@ def prepared(tool, *seconds, corpus="python-127mb", kind="jsonl", memory="2GiB",
 
 
 def bars_of_preparing(*records):
-    found = tables_prepare.bars(tables_prepare.latest(records))
+    found = prepare.bars(prepare.latest(records))
     return {bar.promise: (bar.measured, bar.passed) for bar in found}
 
 
@@ -421,9 +424,7 @@ def test_the_bars_of_preparing_2_gb():
 
 def test_each_question_asks_its_own_pipelines():
     asked = prepare.questions(["127mb", "2gb", "dedup", "ray"], quick=False)
-    names = {
-        (one.name, one.format, one.memory): prepare.pipelines(one, ["datasets"], peers_on_2gb=False) for one in asked
-    }
+    names = {(one.question, one.format, one.memory): prepare.asked_of(one, ["datasets"]) for one in asked}
     assert names.pop(("127mb", "jsonl", "2GiB")) == ["piecemill", "piecemill-before", "gigatoken", "datasets"]
     assert names.pop(("dedup", "jsonl", "2GiB")) == ["piecemill", "piecemill+dedup"]
     assert len(names.pop(("ray", "jsonl", "2GiB"))) == 4
@@ -432,7 +433,7 @@ def test_each_question_asks_its_own_pipelines():
         for kind in ("jsonl", "parquet", "jsonl.zst")
         for memory in ("2GiB", "1GiB")
     }
-    assert {one.input.name for one in asked if one.name == "2gb"} == {
+    assert {one.input.name for one in asked if one.question == "2gb"} == {
         "mixed-2000mb.jsonl",
         "mixed-2000mb.parquet",
         "mixed-2000mb.jsonl.zst",
@@ -440,8 +441,9 @@ def test_each_question_asks_its_own_pipelines():
 
 
 def command_of(name, address=""):
-    more = {"inputs": [Path("in.jsonl")], "tokenizer": Path("t/tokenizer.json"), "workers": 2, "memory": "2GiB"}
-    return pipelines.prepare_command(pipelines.PIPELINES[name], **more, out=Path("out"), address=address)
+    return pipelines.prepare_command(
+        pipelines.PIPELINES[name], [Path("in.jsonl")], out=Path("out"), memory="2GiB", address=address
+    )
 
 
 def test_variants_of_ours_are_the_same_command_with_other_options():
@@ -456,7 +458,6 @@ def test_variants_of_ours_are_the_same_command_with_other_options():
     before = command_of("piecemill-before")
     assert before[1] == f"PYTHONPATH={pipelines.BUILT / 'python'}"
     assert before[2:] == ["--workers" if word == "--threads" else word for word in plain]  # its name then
-    assert pipelines.PIPELINES["piecemill-before"].script.name == "run_piecemill.py"
 
 
 def test_a_cluster_has_its_nodes_and_is_gone_afterwards():
@@ -477,9 +478,13 @@ def test_a_faster_library_has_an_environment_of_its_own_and_the_script_of_the_pi
     assert "tokenizers==0.23.3" in default.packages
     assert "tokenizers==1.0.0rc3" in faster.packages
     assert default.environment != faster.environment
-    assert default.script == faster.script
-    assert command_of("datasets+gigatoken")[-2:] == ["--library", "gigatoken"]
-    assert "--library" not in command_of("datasets+tokenizers-1.0")
+    asked = {name: command_of(name) for name in ("datasets", "datasets+gigatoken", "datasets+tokenizers-1.0")}
+    assert {name: json.loads(command[4])["library"] for name, command in asked.items()} == {
+        "datasets": "tokenizers",
+        "datasets+gigatoken": "gigatoken",
+        "datasets+tokenizers-1.0": "tokenizers",
+    }
+    assert {command[2] for command in asked.values()} == {"datasets"}
 
 
 def test_both_libraries_of_the_pipelines_give_the_ids_and_the_end(tmp_path):
@@ -487,7 +492,7 @@ def test_both_libraries_of_the_pipelines_give_the_ids_and_the_end(tmp_path):
     tokenizer.save(tmp_path)
     model = tmp_path / "tokenizer.json"
     texts = ["ab", "", "a b é"]
-    made = [pipeline.Encoder(model, library)(texts) for library in ("tokenizers", "gigatoken")]
+    made = [documents.Encoder(model, library)(texts) for library in ("tokenizers", "gigatoken")]
     for found in made:
         assert [ids.tolist() for ids in found] == [ids.tolist() for ids in made[0]]
         assert all(ids.dtype == np.uint16 and ids[-1] == made[0][1][0] for ids in found)
@@ -496,7 +501,7 @@ def test_both_libraries_of_the_pipelines_give_the_ids_and_the_end(tmp_path):
 
 def test_the_compressed_corpus_is_one_frame_of_the_same_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "CACHE", tmp_path)
-    made = corpus.write("some", [("a", "one"), ("b", "zwei é")], as_files=False)
+    made = corpus.write("some", [("a", "one"), ("b", "zwei é")])
     corpus.compress(made)
     assert zstandard.ZstdDecompressor().decompress(made.zst.read_bytes()) == made.jsonl.read_bytes()
 
@@ -509,9 +514,8 @@ def test_the_tables_of_the_benchmarks_do_not_mix(tmp_path):
     one = {**prepared("tokenizers"), **asked, "strategy": "one by one", "runs": [run(9)], "inside_seconds": [2.0]}
     batches = {**one, "strategy": "batches", "inside_seconds": [0.5]}
     records = [line("piecemill", 1.0), prepared("piecemill", 2.0), prepared("datasets", 40.0), one, batches]
-    tables.page(records, path)
-    tables_prepare.page(records, path)
-    tables.rewrite(path, "strategies", strategies.table(records))
+    for name, benchmark in zip(names, (train, prepare, strategies), strict=True):
+        tables.rewrite(path, name, benchmark.render(records))
     first, second, third = path.read_text().split("end -->\n")[:3]
     assert "| **piecemill** 1.0 | 1.00 (1.00-1.00) |" in first
     assert "| datasets 1.0 | 40.0 (40.0-40.0) | 20.00 | 50.0 |" in second
@@ -521,8 +525,8 @@ def test_the_tables_of_the_benchmarks_do_not_mix(tmp_path):
 def test_all_ways_of_asking_must_give_the_same_ids():
     done = [measure.Run(1.0, 1.0, 1, "ok")]
 
-    def entry(library, strategy, *documents):
-        return strategies.Entry(library, strategy, runs=done, seconds=[1.0], digest=digest(*documents))
+    def entry(library, strategy, *rows):
+        return protocol.Entry(library, strategy, runs=done, facts={"digest": digest(*rows)})
 
     entries = [
         entry("tokenizers", "one by one", [1, 2], [3]),
@@ -539,3 +543,60 @@ def test_all_ways_of_asking_must_give_the_same_ids():
     ]
     with pytest.raises(SystemExit, match="sentencepiece, threads: other ids"):
         strategies.compare([*entries, entry("sentencepiece", "threads", [8])], None)
+
+
+# The protocol
+
+
+class Echo:
+    def say(self, args):
+        if args.word == "nothing":
+            raise worker.Cannot("has nothing to say")
+        return {"word": args.word, "path": args.out.name}
+
+
+def test_a_worker_answers_in_json_and_a_refusal_is_a_reason(tmp_path, monkeypatch, capsys):
+    for word, answer in (("yes", {"word": "yes", "path": "out"}), ("nothing", None)):
+        command = protocol.worker("python", "x.py", "echo", "say", tmp_path / word, word=word, out=tmp_path / "out")
+        monkeypatch.setattr(sys, "argv", command[1:])
+        if answer is None:
+            with pytest.raises(SystemExit, match="3"):
+                worker.worker({"echo": Echo()})
+            assert capsys.readouterr().out == "has nothing to say\n"
+        else:
+            worker.worker({"echo": Echo()})
+            assert json.loads((tmp_path / word).read_text()) == answer
+
+
+def test_what_a_worker_refuses_is_its_reason_and_no_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(protocol, "CACHE", tmp_path)
+    answer = tmp_path / "answer.json"
+    code = "import pathlib, sys; print('first'); print(sys.argv[1]); pathlib.Path(sys.argv[2]).write_text('{}'); "
+    entry = protocol.Entry("some", "way")
+    command = [sys.executable, "-c", code, "cannot load it", str(answer)]
+    assert not entry.run("test", [*command[:2], f"{code}sys.exit(3)", *command[3:]], threads=1, cap=60, answer=answer)
+    assert (entry.reason, entry.runs, entry.finished) == ("cannot load it", [], False)
+    entry = protocol.Entry("some", "way")
+    assert entry.run("test", command, threads=1, cap=60, answer=answer)
+    assert (entry.told, entry.finished, len(entry.runs)) == ([{}], True, 1)
+
+
+def test_nothing_is_repeated_before_answers_were_compared_and_tools_take_turns():
+    done: list[str] = []
+
+    def once(entry):
+        done.append(entry.tool)
+        entry.runs.append(measure.Run({"a": 1, "b": 30, "c": 90}[entry.tool], 1, 1, "ok"))
+
+    entries = [protocol.Entry("a"), protocol.Entry("b"), protocol.Entry("c"), protocol.Entry("d", reason="no")]
+    protocol.ask(entries, once, compare=lambda: done.append("compared"))
+    assert done == [*"abc", "compared", *"ba", *"ab", *"a", *"a"]  # 5 runs, 3 above 20 s, 1 above 60 s
+
+
+def test_the_records_that_are_kept_still_make_the_page():
+    page = (protocol.HERE.parent / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    records = protocol.read(protocol.RESULTS)
+    for name, benchmark in (("train", train), ("strategies", strategies)):
+        begin, end = (page.index(f"<!-- {name}: {which} -->") for which in ("begin", "end"))
+        assert page[begin:end].partition("-->\n")[2] == benchmark.render(records)
+    assert "| **piecemill**" in prepare.render(records)

@@ -4,15 +4,19 @@ import gzip
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
+sys.path.insert(0, str(BENCHMARKS / "peers"))
+
+import action_peers  # noqa: E402
 
 import actions as benchmark  # noqa: E402
-import tables_actions  # noqa: E402
+import tables  # noqa: E402
 from action_cases import random_corpus  # noqa: E402
 
 FAKE = """
@@ -68,23 +72,20 @@ def record(corpus, question, seconds, peak=400e6, **changes):
     }
 
 
-def test_a_run_leaves_out_two_items_and_tells_what_it_saw(data, monkeypatch):
-    corpus = benchmark.Corpus.load(data, "beauty")
+def test_a_run_leaves_out_two_items_and_tells_what_it_saw(data):
+    corpus = action_peers.Corpus.load(data, "beauty")
     with gzip.open(data / "beauty.seq.txt.gz", "rt") as file:
         lines = [line.split()[1:] for line in file]
     assert corpus.sequences == [line[:-2] for line in lines if len(line) > 2]
-    monkeypatch.setattr(benchmark, "VOCAB", corpus.n_init + 40)
-    monkeypatch.setattr(benchmark, "FIRST", 7)
+    asked = {"data": data, "name": "beauty", "vocab": corpus.n_init + 40, "first": 7}
     told = {}
-    for mode in benchmark.MODES:
-        benchmark.learn(data, "beauty", mode, data / "told.json")
-        told[mode] = json.loads((data / "told.json").read_text())
+    for mode in action_peers.MODES:
+        told[mode] = action_peers.learn(SimpleNamespace(**asked, mode=mode))
         assert told[mode]["merges"] == 40
         assert 0 < told[mode]["first_seconds"] <= told[mode]["train_seconds"]
         assert [merges for merges, _ in told[mode]["milestones"]] == [0, 4, 10, 20, 40]
     assert told["exact"]["merges_sha256"] != told["current"]["merges_sha256"]
-    benchmark.segment(data, "beauty", data / "told.json")
-    assert json.loads((data / "told.json").read_text())["items"] == len(corpus.rows)
+    assert action_peers.segment(SimpleNamespace(**asked))["items"] == len(corpus.rows)
 
 
 def test_the_published_implementation_is_compared_before_it_is_timed(data, tmp_path, monkeypatch):
@@ -94,19 +95,19 @@ def test_the_published_implementation_is_compared_before_it_is_timed(data, tmp_p
     (at / "utils.py").write_text("LEARNED = None")
     (at / "core.py").write_text(FAKE)
     with pytest.raises(SystemExit, match="name a checkout"):
-        benchmark.published_core(data)
+        action_peers.published_core(data)
     before = set(sys.modules)
     try:
-        core = benchmark.published_core(tmp_path / "checkout")
-        corpus = benchmark.Corpus.load(data, "beauty")
-        progress = benchmark.Progress
+        core = action_peers.published_core(tmp_path / "checkout")
+        corpus = action_peers.Corpus.load(data, "beauty")
+        progress = action_peers.Progress
         monkeypatch.setattr(core, "LEARNED", lambda _, size: corpus.train("float64", size, progress()))
-        monkeypatch.setattr(benchmark, "published_core", lambda _: core)
-        benchmark.published(tmp_path, data, "beauty", 9, tmp_path / "told.json")
-        assert json.loads((tmp_path / "told.json").read_text())["merges"] == 9
+        monkeypatch.setattr(action_peers, "published_core", lambda _: core)
+        asked = SimpleNamespace(data=data, name="beauty", published=tmp_path, merges=9)
+        assert action_peers.published(asked)["merges"] == 9
         monkeypatch.setattr(core, "LEARNED", lambda _, size: corpus.train("current", size, progress()))
         with pytest.raises(SystemExit, match="are not the published ones; no time is reported"):
-            benchmark.published(tmp_path, data, "beauty", 9, tmp_path / "told.json")
+            action_peers.published(asked)
     finally:
         for name in set(sys.modules) - before:
             if name.split(".")[0] == "genrec":
@@ -121,7 +122,7 @@ def test_bars_pass_or_fail_by_the_last_complete_session():
         record("cds_like", "exact", 40.0, peak=2e9),
         record("cds_like", "float64", 121.0),
     )
-    bars = tables_actions.bars(tables_actions.latest(good))
+    bars = benchmark.bars(benchmark.latest(good))
     # 345 s / 1 s; 1,000 items in 2 ms, the median.
     assert [bar.passed for bar in bars] == [True, True, True, True, True, False, True, True]
     assert "345x" in bars[6].measured
@@ -129,15 +130,15 @@ def test_bars_pass_or_fail_by_the_last_complete_session():
     slow = session_of("2026-01-02T00:00:00", record("beauty", "exact", 5.1, peak=1.1e9))
     stopped = session_of("2026-01-03T00:00:00", record("beauty", "exact", 1.0))[:-1]
     quick = [line | {"complete": False} for line in session_of("2026-01-04T00:00:00", record("beauty", "exact", 1.0))]
-    bars = tables_actions.bars(tables_actions.latest(good + slow + stopped + quick))
+    bars = benchmark.bars(benchmark.latest(good + slow + stopped + quick))
     assert [bar.passed for bar in bars][:2] == [False, False]
-    assert [bar.passed for bar in tables_actions.bars({})] == [None] * 8
+    assert [bar.passed for bar in benchmark.bars({})] == [None] * 8
 
 
 def session_of(session, *records):
     """A whole session: these records, and one of a second for every other question."""
     given = {(line["corpus"], line["question"]): line for line in records}
-    asked = [(corpus, question) for corpus in tables_actions.DATA for question in tables_actions.QUESTIONS]
+    asked = [(corpus, question) for corpus in benchmark.DATA for question in benchmark.QUESTIONS]
     return [given.get(key, record(*key, 1.0)) | {"session": session} for key in asked]
 
 
@@ -146,7 +147,8 @@ def test_the_page_tells_of_every_question_and_of_a_run_that_failed(tmp_path):
     page.write_text("before\n<!-- actions: begin -->\nold\n<!-- actions: end -->\nafter\n")
     failed = record("sports", "exact", 1.0, inside=[])
     failed["runs"][0] |= {"outcome": "failed", "message": "no"}
-    tables_actions.page(session_of("2026-01-01", record("beauty", "exact", 2.0), failed), page)
+    lines = session_of("2026-01-01", record("beauty", "exact", 2.0), failed)
+    tables.rewrite(page, "actions", benchmark.render(lines))
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith("after\n")
@@ -155,5 +157,5 @@ def test_the_page_tells_of_every_question_and_of_a_run_that_failed(tmp_path):
     assert "| beauty | exact | 2.00 (2.00-2.00) | 0.25 (0.25-0.25) | 1.00 (1.00-1.00) | 40, 660 |" in text
     assert "| sports | exact | failed |" in text
     assert "345 s for the first 932 merges" in text
-    tables_actions.page([], page)
+    tables.rewrite(page, "actions", benchmark.render([]))
     assert "No complete session" in page.read_text()

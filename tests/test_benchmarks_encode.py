@@ -3,26 +3,28 @@
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
-sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "peers_encode"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "peers"))
 
+import encode_peers
 import make_vocabulary
-import run_encode
+import worker
 
 import carry_encode
 import corpus
 import encode
 import encode_vocabularies as vocabularies
-import encoders
 import measure
+import protocol
 import tables_encode
 
 
-class Bytes(run_encode.Peer):
+class Bytes(encode_peers.Peer):
     """Every byte is its own token."""
 
     def load(self):
@@ -47,11 +49,6 @@ def folder(tmp_path):
     return made
 
 
-@pytest.fixture
-def as_bytes(monkeypatch):
-    monkeypatch.setitem(run_encode.TOOLS, "bytes", Bytes)
-
-
 def documents(path, *texts):
     encoded = [text.encode() for text in texts]
     path.with_suffix(".bin").write_bytes(b"".join(encoded))
@@ -59,63 +56,63 @@ def documents(path, *texts):
     return str(path)
 
 
-def asked(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["run_encode.py", *map(str, arguments)])
-    run_encode.main()
+def asked(verb, folder, text, **options):
+    """What the worker tells, and its file of hashes."""
+    ids = folder.parent / "ids"
+    args = {"vocabulary": folder, "text": text, "ids": ids, "threads": 1, "form": "whole", "block": 4, "once": False}
+    told = getattr(encode_peers.Runner(Bytes), verb)(SimpleNamespace(**args | options))
+    return told, ids.read_bytes()
 
 
 def test_blocks_are_whole_documents_and_together_everything():
     data, ends = np.arange(20, dtype=np.uint8), np.array([3, 3, 12, 14, 20])
-    cut = list(run_encode.blocks(data, ends, 5))
+    cut = list(encode_peers.blocks(data, ends, 5))
     assert [(block.tolist(), ends.tolist()) for block, ends in cut] == [
         ([0, 1, 2], [3, 3]),
         (list(range(3, 12)), [9]),  # longer than a block, so alone
         ([12, 13], [2]),
         (list(range(14, 20)), [6]),
     ]
-    assert [len(block) for block, _ in run_encode.blocks(data, ends, 0)] == [20]
-    assert [ends.tolist() for _, ends in run_encode.blocks(data[:0], np.array([0, 0]), 5)] == [[0, 0]]
+    assert [len(block) for block, _ in encode_peers.blocks(data, ends, 0)] == [20]
+    assert [ends.tolist() for _, ends in encode_peers.blocks(data[:0], np.array([0, 0]), 5)] == [[0, 0]]
 
 
-def test_a_run_writes_its_figures_and_a_hash_for_each_document(tmp_path, folder, as_bytes, monkeypatch):
+def test_a_run_tells_its_figures_and_a_hash_for_each_document(tmp_path, folder):
     source = documents(tmp_path / "text", "one", "", "zwei é", "one")
-    for form in ("whole", "blocks"):
-        asked(monkeypatch, "bulk", "bytes", folder, source, tmp_path / form, "--form", form, "--block", "4")
-    found = json.loads((tmp_path / "blocks.json").read_text())
-    assert (found["blocks"], found["first"]["tokens"]) == (3, 3 + 7 + 3)
+    whole, ids = asked("bulk", folder, source)
+    found, same = asked("bulk", folder, source, form="blocks")
+    assert (whole["blocks"], found["blocks"], found["first"]["tokens"]) == (1, 3, 3 + 7 + 3)
     assert found["warm"]["seconds"] > 0
-    ids = (tmp_path / "whole.ids").read_bytes()
-    assert ids == (tmp_path / "blocks.ids").read_bytes()
+    assert ids == same
     assert len(ids) == 4 * encode.DIGEST
     assert ids[:8] == ids[24:] != ids[16:24]
+    assert asked("bulk", folder, source, once=True)[0]["warm"] == {}
 
 
-def test_strings_are_timed_one_by_one_and_must_come_back(tmp_path, folder, as_bytes, monkeypatch):
+def test_strings_are_timed_one_by_one_and_must_come_back(tmp_path, folder):
     (tmp_path / "strings").write_text(json.dumps({"warm up": ["x"], "asked": ["one", "é"]}))
-    asked(monkeypatch, "short", "bytes", folder, tmp_path / "strings", tmp_path / "out")
-    found = json.loads((tmp_path / "out.json").read_text())
+    found, ids = asked("short", folder, tmp_path / "strings")
     assert found["same_text"] == 2
     assert found["encode_microseconds"] > 0
-    assert len((tmp_path / "out.ids").read_bytes()) == 2 * encode.DIGEST
+    assert len(ids) == 2 * encode.DIGEST
 
 
-def test_a_library_that_cannot_load_a_vocabulary_says_why(tmp_path, folder, as_bytes, monkeypatch, capsys):
+def test_a_library_that_cannot_load_a_vocabulary_says_why(tmp_path, folder):
     (folder / "ranks.tiktoken").unlink()
     source = documents(tmp_path / "text", "one")
-    with pytest.raises(SystemExit, match="3"):
-        asked(monkeypatch, "bulk", "bytes", folder, source, tmp_path / "out")
-    assert capsys.readouterr().out == "reads no such vocabulary, only ranks.tiktoken or tokenizer.json\n"
+    with pytest.raises(worker.Cannot, match=r"reads no such vocabulary, only ranks.tiktoken or tokenizer.json"):
+        asked("bulk", folder, source)
 
 
 def test_other_ids_are_counted_and_have_no_time():
-    same = encode.Entry("tiktoken", "whole", runs=[measure.Run(1, 1, 1, "ok")], inside=[{}])
+    same = protocol.Entry("tiktoken", "whole", runs=[measure.Run(1, 1, 1, "ok")], told=[{}])
     encode.judge(same, b"8 bytes.and more", {"ids": b"8 bytes.and more", "texts": None})
     assert same.finished
     for found, count in ((b"8 bytes.AND MORE", 1), (b"8 bytes.", 1), (b"", 2)):
-        other = encode.Entry("tiktoken", "whole", runs=same.runs, inside=[{}])
+        other = protocol.Entry("tiktoken", "whole", runs=same.runs, told=[{}])
         encode.judge(other, found, {"ids": b"8 bytes.and more", "texts": None})
         assert (other.finished, other.reason) == (False, f"other ids in {count} of 2")
-    text = encode.Entry("tiktoken", "", runs=same.runs, inside=[{"texts": "aa"}])
+    text = protocol.Entry("tiktoken", "", runs=same.runs, told=[{"texts": "aa"}])
     encode.judge(text, b"", {"ids": b"", "texts": "bb"})
     assert text.reason == "other text after decoding"
 
@@ -123,9 +120,9 @@ def test_other_ids_are_counted_and_have_no_time():
 def test_the_faster_form_is_repeated():
     def entry(tool, form, seconds):
         cold = {"seconds": 9 - seconds, "cpu_seconds": seconds}
-        return encode.Entry(tool, form, [measure.Run(1, 1, 1, "ok")], [{"cold": cold}])
+        return protocol.Entry(tool, form, runs=[measure.Run(1, 1, 1, "ok")], told=[{"cold": cold}])
 
-    entries = [entry("a", "whole", 2), entry("a", "blocks", 1), entry("b", "whole", 3), encode.Entry("c", "whole")]
+    entries = [entry("a", "whole", 2), entry("a", "blocks", 1), entry("b", "whole", 3), protocol.Entry("c", "whole")]
     one, two = (encode.Question("bulk", vocabularies.VOCABULARIES["cl100k"], "x", threads) for threads in (1, 2))
     assert encode.faster_form(entries, "a", one) is entries[1]
     assert encode.faster_form(entries, "a", two) is entries[0]  # by wall time
@@ -139,10 +136,9 @@ def test_questions_cover_every_vocabulary_and_corpus():
     assert len([name for name in names if name.startswith("bulk")]) == 7 * 6 * 2
     assert "regex regex-digits english-4mb threads=1" in names
     assert not [name for name in names if name.startswith(("short regex", "bulk regex", "scaling"))]
-    assert tables_encode.VOCABULARIES == encode.NAMED
-    assert tables_encode.CORPORA == encode.CORPORA
+    assert tables_encode.VOCABULARIES == vocabularies.NAMED
     assert set(encode.CORPORA + encode.REGEX_CORPORA) <= set(corpus.RECORDED)
-    assert set(encoders.ENCODERS) == set(run_encode.TOOLS)
+    assert set(encode.ENCODERS) == set(encode_peers.TOOLS)
 
 
 def test_ranks_become_merges_in_their_order(tmp_path):

@@ -15,7 +15,8 @@ from pretraining import ONE_THREAD, SMALL, one_thread, small_shards
 HOUSE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HOUSE / "benchmarks"))
 
-import tables_pretrain  # noqa: E402
+import pretrain as benchmark  # noqa: E402
+import tables  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def test_every_way_to_feed_a_step_is_measured(records):
 def test_the_page_shows_bars_and_tables_and_keeps_the_words_around(records, tmp_path):
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- pretrain: begin -->\nold\n<!-- pretrain: end -->\nafter\n")
-    tables_pretrain.page(records, page)
+    tables.rewrite(page, "pretrain", benchmark.render(records))
     shown = page.read_text()
     assert shown.startswith("before\n")
     assert shown.endswith("after\n")
@@ -70,7 +71,7 @@ def test_the_page_shows_bars_and_tables_and_keeps_the_words_around(records, tmp_
 
 
 def bars(feeding, training):
-    return {bar.promise: bar.passed for bar in tables_pretrain.bars(feeding, training)}
+    return {bar.promise: bar.passed for bar in benchmark.bars(feeding, training)}
 
 
 def test_a_bar_passes_at_its_figure_and_fails_beyond_it(records):

@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import subprocess
+import sys
 from dataclasses import fields
 from itertools import pairwise
 
@@ -46,8 +47,34 @@ def flat(text):
 def test_help_lists_the_commands():
     shown = piecemill("--help")
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert "train" in shown.stdout
-    assert "demo" in shown.stdout
+    said = flat(shown.stdout)
+    for line in (  # of commands in the command line's own module, and of those that are imported when they are named
+        "demo Learn a vocabulary from this interpreter",
+        "train Learn a BPE vocabulary from SOURCES",
+        "actions Vocabularies and tokens",
+        "export Write prepared FOLDER as rows",
+        "pretrain Train a small model",
+    ):
+        assert line in said
+
+
+def test_a_command_imports_what_it_needs_and_nothing_heavier(tmp_path, corpus):
+    assert train(corpus, tmp_path / "tok").returncode == 0
+    command = ["prepare", str(corpus), "--tokenizer", str(tmp_path / "tok"), "--out", str(tmp_path / "out"), "--quiet"]
+    code = (
+        "import sys, piecemill.cli\n"
+        "heavy = 'pyarrow obstore fsspec rich tokenizers ray ssl multiprocessing tomllib email tempfile'.split()\n"
+        "heavy += [f'piecemill.{room}' for room in ('training', 'actions', 'pretraining', 'loading')]\n"
+        "print([name for name in heavy if name in sys.modules])\n"
+        f"sys.argv[1:] = {command}\n"
+        "try:\n    piecemill.cli.run()\n"
+        "except SystemExit as end:\n    assert not end.code\n"
+        "print([name for name in heavy if name in sys.modules])\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, *_, last = ran.stdout.splitlines()
+    # The two by importlib.metadata, which gives the version of a library at the end.
+    assert (first, last) == ("[]", "['email', 'tempfile']")
 
 
 @pytest.mark.parametrize(

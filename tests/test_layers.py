@@ -30,7 +30,7 @@ ALLOWED = {
     "command": {*SHELF, "sources"},
     "executors": SHELF,
     "tokenizers": SHELF,
-    "training": {*SHELF, "crew", "progress", "sources", "executors", "tokenizers"},
+    "training": {*SHELF, "command", "crew", "progress", "sources", "executors", "tokenizers"},
     "shards": {*SHELF, "command", "tokenizers"},
     "preparing": {*SHELF, "sources", "executors", "tokenizers", "shards"},
     "loading": {*SHELF, "shards"},

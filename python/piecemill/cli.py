@@ -6,28 +6,18 @@ Results go to stdout (`--json` for machines), progress and errors to stderr. Exi
 
 import io
 import sys
-import tomllib
-from collections.abc import Iterator
 from dataclasses import asdict
-from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
-from cyclopts.config import Dict
 
 from piecemill._core import __version__
-from piecemill.actions import commands as actions
-from piecemill.command import Flag, as_flags, print_result
+from piecemill.command import STDIN, Flag, as_flags, paths, print_result, read_sources
 from piecemill.errors import PiecemillError, PlanError, SplitError
-from piecemill.executors import ExecutorOptions, PartOptions
+from piecemill.executors import PartOptions
 from piecemill.plans import speaking_flags
 from piecemill.preparing.plan import PreparePlan
-from piecemill.pretraining import commands as pretraining
-from piecemill.reporting.plan import ComparePlan
-from piecemill.shards import commands as shards
-from piecemill.sources.remote import Url, is_url
-from piecemill.training.plan import TrainPlan
 
 
 def _shown(default: object) -> str | None:
@@ -37,8 +27,6 @@ def _shown(default: object) -> str | None:
     return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
 
-_STDIN = "<standard input>"  # `-` among the sources, which the parser would take for an option
-
 app = App(
     name="piecemill",
     version=__version__,
@@ -47,69 +35,9 @@ app = App(
     default_parameter=Parameter(negative_iterable=(), show_default=_shown, consume_multiple=True),
     suppress_keyboard_interrupt=False,
 )
-as_flags(
-    TrainPlan,
-    special_tokens=Parameter(name=("--special-token", "--special-tokens"), negative="--no-special-tokens"),
-)
-as_flags(PreparePlan, weight=Parameter(name="--weight"))
 app.meta.suppress_keyboard_interrupt = False  # what stopped the command is for `__main__` to say
-
-
-@app.command
-def train(
-    *sources: str,
-    out: Path | None = None,
-    force: Flag = False,
-    quiet: Flag = False,
-    json: Flag = False,
-    where: Annotated[ExecutorOptions, Parameter(name="*")] = ExecutorOptions(),  # noqa: B008 - as plan
-    plan: Annotated[TrainPlan, Parameter(name="*")] = TrainPlan(),  # noqa: B008 - frozen, and cyclopts reads it
-) -> None:
-    """Learn a BPE vocabulary from SOURCES and save the tokenizer under OUT.
-
-    Parameters
-    ----------
-    sources
-        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather; or - for a text on
-        standard input, which --separator cuts into documents.
-    out
-        Folder for the tokenizer. Without it, and with --save-counts, words are only counted.
-    force
-        Replace a tokenizer that is in OUT already, and a file at --save-counts.
-    quiet
-        No progress on stderr.
-    json
-        Print the result as JSON.
-    """
-    from piecemill.progress import Display
-    from piecemill.tokenizers.engines.tokenizers import cuts_otherwise
-    from piecemill.tokenizers.saving import check_target
-    from piecemill.training.bpe import count_words, train_bpe
-    from piecemill.training.result import as_json, as_text
-
-    source = read_sources(sources, plan.separator) or None
-    if out is None and plan.save_counts is None:
-        raise PlanError("--out is missing: name the folder for the tokenizer (or --save-counts to only count).")
-    if out is not None:
-        if plan.save_counts is not None and out.resolve() in plan.save_counts.resolve().parents:
-            raise PlanError(f"--save-counts {plan.save_counts}: is in --out, which holds the tokenizer only.")
-        check_target(out.resolve(), force)  # before the work, not after it
-    if TrainPlan().special_tokens[0] not in plan.special_tokens and plan.special_tokens and not quiet:
-        given = ", ".join(plan.special_tokens)
-        sys.stderr.write(
-            f"note: special tokens are {given}; the default, {TrainPlan().special_tokens[0]}, is not one\n"
-        )
-    if (note := cuts_otherwise(plan.split)) and not quiet:
-        sys.stderr.write(f"note: {note}\n")
-    if out is None:
-        with Display(quiet=quiet) as display:
-            counted = count_words(source, plan=plan, on_progress=display, force=force, **asdict(where))
-        print_result(counted.to_dict() if json else str(counted))
-        return
-    with Display(quiet=quiet) as display:
-        tokenizer = train_bpe(source, plan=plan, on_progress=display, force=force, **asdict(where))
-        tokenizer.save(out, force=force)
-    print_result(as_json(tokenizer, out) if json else as_text(tokenizer, out))
+as_flags(PreparePlan, weight=Parameter(name="--weight"))
+app.command("piecemill.training.commands:train", name="train")  # by name: imported when it is called or described
 
 
 @app.command
@@ -153,6 +81,10 @@ def prepare(
 
     if not sources:
         raise PlanError("no source was given: name folders, files or globs.")
+    if where.executor == "ray":
+        from piecemill.executors.ray import connect
+
+        connect(where.ray_address)  # now, so that its workers start while the tokenizer is loaded
     loaded = load_tokenizer(tokenizer, engine=engine, split=tokenizer_split)
     with Display(quiet=quiet) as display:
         source = read_sources(sources, plan.separator)
@@ -195,84 +127,6 @@ def verify(
     corpus = open_source(paths(on)) if on else ()
     verified = run(loaded, corpus, most=documents or None)
     print_result(verified.to_dict() if json else str(verified))
-
-
-@app.command
-def compare(
-    *tokenizers: str,
-    on: Annotated[tuple[str, ...], Parameter(consume_multiple=True)],
-    json: Flag = False,
-    plan: Annotated[ComparePlan, Parameter(name="*")] = ComparePlan(),  # noqa: B008 - frozen, and cyclopts reads it
-) -> None:
-    """Encode a corpus with each of TOKENIZERS and compare: compression, words kept whole, fairness, speed, by group.
-
-    Parameters
-    ----------
-    tokenizers
-        Folders saved by `piecemill train`, tokenizer.json, .model or .tiktoken files, or Hugging Face hub ids.
-    on
-        Folders, files or globs whose documents are encoded.
-    json
-        Print everything as JSON.
-    """
-    from piecemill.reporting.comparing import compare as run
-
-    found = run(tokenizers, on=paths(on), plan=plan)
-    print_result(found.to_dict() if json else str(found))
-
-
-@app.command
-def report(
-    *paths_: Annotated[str, Parameter(name="paths")],
-    out: Path = Path("report.html"),
-    against: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
-    on: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
-    language: str | None = None,
-    histories: Path | None = None,
-    sample: str = "16MiB",
-    speed: Flag = False,
-    threads: int | None = None,
-    json: Flag = False,
-) -> None:
-    """Write one HTML page about PATHS (tokenizers, prepared shards, actions, runs), and its facts as JSON beside it.
-
-    Parameters
-    ----------
-    paths_
-        Folders written by commands of Piecemill, or tokenizer files.
-    out
-        The page; the facts go to a file with the same name and the ending .json.
-    against
-        Another tokenizer to compare with, on the same documents; repeat the flag for more.
-    on
-        Folders, files or globs to compare on; default: documents of the prepared shards.
-    language
-        Field or column of the documents of --on with their language.
-    histories
-        Histories of users that say how a vocabulary of actions is used.
-    sample
-        Text to compare tokenizers on, taken evenly from the corpus.
-    speed
-        Add the measured speed of encoding: the page is then not the same twice.
-    threads
-        Threads that encode; default: all cores.
-    json
-        Print the facts as JSON.
-    """
-    from piecemill.reporting.reports import report as run
-
-    made = run(
-        paths_,
-        out=out,
-        against=against,
-        on=paths(on) or None,
-        language=language,
-        histories=histories,
-        sample=sample,
-        speed=speed,
-        threads=threads,
-    )
-    print_result(made.to_dict() if json else str(made))
 
 
 @app.command
@@ -337,35 +191,11 @@ def check(folder: str, *, sample: int = 1000, json: Flag = False) -> None:
         sys.exit(1)
 
 
-app.command(actions.app)
-app.command(shards.export)
-app.command(pretraining.pretrain)
-
-
-def paths(sources: tuple[str, ...]) -> list[PathLike[str]]:
-    """Sources as paths, so that none is taken for a text; URLs as `Url`, as a Path would drop a slash."""
-    return [Url(name) if is_url(name) else Path(name) for name in sources]
-
-
-def read_sources(sources: tuple[str, ...], separator: str | None) -> list[PathLike[str]] | Iterator[bytes]:
-    """Sources as paths; of the text on standard input, its documents."""
-    if _STDIN not in sources:
-        return paths(sources)
-    if len(sources) > 1:
-        raise PlanError("-: standard input is the only source where it is named; name files beside it in another run.")
-    return _cut(sys.stdin.buffer, separator)
-
-
-def _cut(stream: BinaryIO, separator: str | None) -> Iterator[bytes]:
-    """The documents of a stream of text: one, or several with `separator` between them."""
-    if not separator:
-        yield stream.read()
-        return
-    cut, rest = separator.encode(), b""
-    while chunk := stream.read(1 << 20):
-        *whole, rest = (rest + chunk).split(cut)
-        yield from whole
-    yield rest
+app.command("piecemill.actions.commands:app", name="actions")
+app.command("piecemill.reporting.commands:compare", name="compare")
+app.command("piecemill.reporting.commands:report", name="report")
+app.command("piecemill.shards.commands:export", name="export")
+app.command("piecemill.pretraining.commands:pretrain", name="pretrain")
 
 
 @app.meta.default
@@ -380,11 +210,15 @@ def _with_config(
         TOML file with options of the command, such as vocab_size = 50_000. A flag beats the file.
     """
     if config is not None:
+        from cyclopts.config import Dict
+
         app.config = (Dict(_options(config), source=str(config), use_commands_as_keys=False),)
-    app([_STDIN if word == "-" else word for word in tokens])
+    app(tokens)
 
 
 def _options(path: Path) -> dict[str, Any]:
+    import tomllib
+
     try:
         options = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -406,9 +240,14 @@ def run() -> None:
         words = [*words[1:], "--help"]
     if words and not words[0].startswith("-") and words[0] not in app:
         words = words[:1]  # not even help: there is no such command
+    if not words or words[0].startswith("-"):
+        app.resolved_commands()  # help lists all, and cyclopts would not import those that are named
+    words = [STDIN if word == "-" else word for word in words]
+    # Only `--config` and help need the outer app, which parses everything once more.
+    plain = words[:1] and words[0] in app and not any(word.startswith(("-h", "--help", "--config")) for word in words)
     try:
         with speaking_flags():
-            app.meta(words)
+            (app if plain else app.meta)(words)
     except (PlanError, SplitError) as error:
         _fail(error, 2)
     except PiecemillError as error:

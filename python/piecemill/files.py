@@ -11,7 +11,6 @@ import errno
 import fcntl
 import json
 import os
-import secrets
 import shutil
 import sys
 from collections.abc import Iterator
@@ -169,7 +168,7 @@ def open_place(where: str | PathLike[str] | Place) -> Place:
 
 def unique(name: str) -> str:
     """`name` with an ending that no other process, here or on another machine, uses."""
-    return f"{name}.{os.getpid()}-{secrets.token_hex(6)}"
+    return f"{name}.{os.getpid()}-{os.urandom(6).hex()}"
 
 
 # Files

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from piecemill.files import Place
 from piecemill.preparing.selection import Splits
-from piecemill.shards.folder import write_stats
+from piecemill.shards.folder import Stats, write_stats
 from piecemill.shards.manifest import Entry, write_manifests
 from piecemill.sources import Skipped, Source, Tally
 from piecemill.sources.matching import Weight
@@ -54,9 +53,7 @@ def _add(sums: dict[str, list[int]], key: str, counts: list[int]) -> None:
     sums[key] = [a + b for a, b in zip(sums.get(key, [0] * len(counts)), counts, strict=True)]
 
 
-def finish(
-    place: Place, source: Source, splits: Splits, groups: Sequence[Weight], tokenizer: Tokenizer
-) -> dict[str, Any]:
+def finish(place: Place, source: Source, splits: Splits, groups: Sequence[Weight], tokenizer: Tokenizer) -> Stats:
     """Write the manifest and counts of each split and stats.json, which marks the folder as complete; returns it."""
     totals = Totals()
     for entry in write_manifests(place, splits.names, tokenizer.vocab_size):

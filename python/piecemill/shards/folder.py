@@ -8,7 +8,6 @@ import io
 import json
 import os
 import re
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +25,8 @@ from piecemill.sizes import show_count
 if TYPE_CHECKING:
     from piecemill.tokenizers import Tokenizer
 
+Stats = dict[str, Any]
+"The content of stats.json."
 PLAN, FILES, STATS, TOKENIZER = "plan.json", "files.jsonl", "stats.json", "tokenizer"
 # They describe the run, not the data: `check` skips them, and they are not deterministic.
 TIMING, CHANGED = "timing.json", ".sources.npy"
@@ -140,6 +141,8 @@ def read_tokenizer(place: Place, engine: str | None = None) -> "Tokenizer":
 
     if (local := place.local()) is not None:
         return load_tokenizer(local / TOKENIZER, engine=engine)
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="piecemill-") as folder:
         for name in tokenizer_files(place):
             (Path(folder) / name).parent.mkdir(exist_ok=True)

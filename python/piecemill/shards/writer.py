@@ -4,6 +4,7 @@ The files grow in the scratch folder of the place, after space reserved for the 
 Before `finish` no file has its final name, so a killed writer leaves nothing to undo.
 """
 
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill._core import Xxh3, count_ids
+from piecemill.cancelling import threads
 from piecemill.errors import ShardError
 from piecemill.files import Place, unique
 from piecemill.shards.counts import save_piece_counts
@@ -70,10 +72,14 @@ class ShardWriter:
         for kind, file in self._files.items():
             file.close(header(kind, dtype_of(kind, self._dtype), counts[kind]))
             entries[kind] = FileEntry(file_name(self._stem, kind), file.bytes, file.hash.hexdigest())
-        for kind, file in self._files.items():
-            self._place.publish(file.path, f"{self._split}/{entries[kind].name}")
+        place, split = self._place, self._split
+        jobs = [
+            partial(place.publish, file.path, f"{split}/{entries[kind].name}") for kind, file in self._files.items()
+        ]
         if self._counts is not None:
-            save_piece_counts(self._place, self._stem, self._split, self._counts)
+            jobs.append(partial(save_piece_counts, place, self._stem, split, self._counts))
+        with threads(len(jobs)) as pool_map:  # at once, because each waits for a disk or a store
+            list(pool_map(lambda job: job(), jobs))
         groups = {str(group): self._groups[group] for group in sorted(self._groups) if group}
         return ShardEntry(self._documents, self._tokens, self._text_bytes, entries, groups)
 

@@ -1,6 +1,6 @@
 """`Tokenizer`: the public face of a model and an engine."""
 
-import multiprocessing
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
@@ -289,7 +289,8 @@ class Tokenizer:
         if special == "stop":
             refuse_special(data, ends, self.special_tokens)
         if threads is None:
-            threads = 0 if multiprocessing.parent_process() is None else 1
+            started_by = sys.modules.get("multiprocessing.process")  # not imported: it takes 3 ms, and a child has it
+            threads = 0 if started_by is None or started_by.parent_process() is None else 1
         elif threads < 0:
             raise TokenizerError(f"threads={threads}: expected 1 or more, or None for all cores.")
         narrow = self._narrow(dtype, bos, eos)

@@ -6,7 +6,6 @@ An engine that is not exact by test is compared with the home library on the nas
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from typing import Any
 
@@ -156,6 +155,8 @@ def _around(ids: NDArray[Any], at: int) -> str:
 
 def engine_record(tokenizer: Tokenizer) -> dict[str, Any]:
     """Which engine encodes, and the home library whose ids it gives, with their versions."""
+    from importlib.metadata import PackageNotFoundError, version
+
     engine, home = tokenizer.engine, tokenizer.model.home
     try:
         home_version: str | None = version(home)

@@ -1,25 +1,15 @@
-"""What every pipeline script has in common: how it is called, how it reads its share, how it shows its tokens.
+"""Documents in, ids out: what the peers of `prepare.py` and `strategies.py` have in common.
 
-    python peers_prepare/run_X.py prepare --input FILE... --tokenizer tokenizer.json --workers N --out FOLDER \
-        [--library gigatoken]
-    python peers_prepare/run_X.py tokens  --out FOLDER
-
-`prepare` is the process that is timed: from a file of documents (JSONL, or Parquet with a column `text`) to tokens
-on disk in the tool's own format, as a user's script would. Every document gets its ids and then the id of
-<|endoftext|>. `tokens` is not timed: it reads what was written, with the tool's own reader where it has one, and
-writes `digest.json`, so that answers can be compared.
-
-Nothing here knows the tools. Start with `peer`; a script gives it a function for each.
+Reading a share of a file, the libraries that encode with the same three calls (one document, a batch, the id of a
+token), and the digest by which answers are compared.
 """
 
-import argparse
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
-
-from libraries import LIBRARIES
 
 EOS = "<|endoftext|>"
 
@@ -49,25 +39,6 @@ class Digest:
             "ordered": hashlib.sha256(b"".join(self._documents)).hexdigest(),
             "unordered": hashlib.sha256(b"".join(sorted(self._documents))).hexdigest(),
         }
-
-
-def peer(prepare: Callable[[argparse.Namespace], None], tokens: Callable[[Path], Iterable[Iterable[int]]]) -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("do", choices=["prepare", "tokens"])
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--input", type=Path, nargs="+")
-    parser.add_argument("--tokenizer", type=Path)
-    parser.add_argument("--workers", type=int)
-    parser.add_argument("--library", choices=list(LIBRARIES), default="tokenizers")
-    args = parser.parse_args()
-    if args.do == "prepare":
-        args.out.mkdir(parents=True, exist_ok=True)
-        prepare(args)
-    else:
-        digest = Digest()
-        for ids in tokens(args.out):
-            digest.add(ids)
-        (args.out / "digest.json").write_text(json.dumps(digest.summary()))
 
 
 def one_thread_each() -> None:
@@ -140,3 +111,66 @@ def batches(texts: Iterable[str], size: int = 256) -> Iterator[list[str]]:
             held = []
     if held:
         yield held
+
+
+class Tokenizers:
+    """Hugging Face `tokenizers`, the release or the candidate of 1.0."""
+
+    def __init__(self, model):
+        from tokenizers import Tokenizer
+
+        self._tokenizer = Tokenizer.from_file(model)
+        # Without offsets, which nobody asks for here; 1.0 has one call, which makes none.
+        self._batch = getattr(self._tokenizer, "encode_batch_fast", self._tokenizer.encode_batch)
+
+    def id_of(self, token):
+        return self.one(token)[0]
+
+    def one(self, text):
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def batch(self, texts, threads):
+        return [encoding.ids for encoding in self._batch(texts, add_special_tokens=False)]
+
+
+class Gigatoken:
+    """gigatoken; a batch comes back as one buffer, which is cut into views of it."""
+
+    def __init__(self, model):
+        import gigatoken
+
+        self._json = Path(model).read_text(encoding="utf-8")
+        self._tokenizer = gigatoken.Tokenizer.from_json(self._json)
+
+    def id_of(self, token):
+        return json.loads(self._json)["model"]["vocab"][token]
+
+    def one(self, text):
+        return self._tokenizer.encode(text)
+
+    def batch(self, texts, threads):
+        import numpy as np
+
+        if len(texts) == 1:  # the array of a batch takes 0.2 ms to make
+            return [self._tokenizer.encode(texts[0])]
+        layout = self._tokenizer.encode_batch(texts).layout
+        offsets, ids = np.asarray(layout.offsets.data), np.asarray(layout.content.data)
+        return [ids[start:end] for start, end in pairwise(offsets.tolist())]
+
+
+class SentencePiece:
+    """SentencePiece, with a model of its own: its ids are compared with its own only."""
+
+    def __init__(self, model):
+        import sentencepiece
+
+        self._tokenizer = sentencepiece.SentencePieceProcessor(model_file=model)
+
+    def one(self, text):
+        return self._tokenizer.encode(text)
+
+    def batch(self, texts, threads):
+        return self._tokenizer.encode(texts, num_threads=threads)
+
+
+LIBRARIES = {"tokenizers": Tokenizers, "gigatoken": Gigatoken, "sentencepiece": SentencePiece}

@@ -1,44 +1,33 @@
-"""One library encodes one corpus, or many short strings: `encode.py` runs this, a process for each run.
+"""The libraries that `encode.py` compares: one encodes one corpus (`bulk`), or many short strings (`short`).
 
-    python peers_encode/run_encode.py bulk  TOOL VOCABULARY INPUT OUT --threads N --form whole|blocks [--once]
-    python peers_encode/run_encode.py short TOOL VOCABULARY STRINGS OUT
-
-VOCABULARY is a folder of `encode_vocabularies.py`. INPUT is INPUT.bin, all documents one after another, and
-INPUT.npy, where each ends. `bulk` first encodes eleven bytes, so that imports and the start of threads do not count.
-Then everything is encoded three times, and nothing but the calls is timed:
+Options: `vocabulary` is a folder of `encode_vocabularies.py`; `text` is TEXT.bin, all documents one after another, and
+TEXT.npy, where each ends, or a JSON file of strings; `ids` is the file for eight bytes of hash for each document's ids.
+`bulk` first encodes eleven bytes, so that imports and the start of threads do not count. Then everything is encoded
+three times, and nothing but the calls is timed:
 
     first   by a new tokenizer in a new process: all memory that it takes is new to the process as well
     cold    by another new tokenizer: it has seen no text, but the process has the memory that the first one gave back
-    warm    by that one again
+    warm    by that one again, unless `once` was asked for
 
-A first pass of more than 15 seconds is not repeated: there it is the cold one too. OUT.json has the figures, OUT.ids
-eight bytes of hash for each document's ids, from the first pass.
-
-Memory is the highest resident set during a call of the first pass beyond what was resident before it, less four bytes
-for each token of the largest result so far, whose buffer a library may keep to use it again. Exit status 3: the library
-cannot do this, with the reason on the last line.
+A first pass of more than 15 seconds is not repeated: there it is the cold one too. Memory is the highest resident set
+during a call of the first pass beyond what was resident before it, less four bytes for each token of the largest result
+so far, whose buffer a library may keep to use it again.
 """
 
-import argparse
 import ctypes
 import hashlib
 import json
-import sys
 import time
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
 import numpy as np
+from worker import Cannot, worker
 
-BLOCK = 8 << 20
 WARM_UP = "hello world"
 LONG = 15
 "Seconds of a first pass that is not repeated."
-
-
-class Cannot(Exception):
-    """The library has no way to do what is asked."""
 
 
 class Peer:
@@ -58,6 +47,12 @@ class Peer:
     def prepare(self, data, ends):
         """A block as the library wants it. Not timed."""
         return texts(data, ends)
+
+    def one(self, text):
+        return self.tokenizer.encode(text)
+
+    def decode(self, ids):
+        return self.tokenizer.decode(ids)
 
     def documents(self, result):
         """The ids of each document. Not timed."""
@@ -89,12 +84,6 @@ class Piecemill(Flat):
     def encode(self, block):
         return self.tokenizer.encode_flat(*block, threads=self.threads)
 
-    def one(self, text):
-        return self.tokenizer.encode(text)
-
-    def decode(self, ids):
-        return self.tokenizer.decode(ids)
-
 
 class Gigatoken(Flat):
     def load(self):
@@ -122,9 +111,6 @@ class Gigatoken(Flat):
         offsets = np.asarray(result.layout.offsets.data)
         return super().documents((np.asarray(result.layout.content.data)[offsets[0] :], offsets[1:] - offsets[0]))
 
-    def one(self, text):
-        return self.tokenizer.encode(text)
-
     def decode(self, ids):
         return self.tokenizer.decode(ids).decode()
 
@@ -143,9 +129,6 @@ class Tokenizers(Peer):
 
     def one(self, text):
         return self.tokenizer.encode(text, add_special_tokens=False).ids
-
-    def decode(self, ids):
-        return self.tokenizer.decode(ids)
 
 
 class Tokenizers1(Tokenizers):
@@ -174,9 +157,6 @@ class Tiktoken(Peer):
     def one(self, text):
         return self.tokenizer.encode_ordinary(text)
 
-    def decode(self, ids):
-        return self.tokenizer.decode(ids)
-
 
 class Splintr(Flat):
     def load(self):
@@ -192,9 +172,6 @@ class Splintr(Flat):
 
     def one(self, text):
         return self.tokenizer.encode_ordinary(text)
-
-    def decode(self, ids):
-        return self.tokenizer.decode(ids)
 
 
 class Fastokens(Flat):
@@ -212,9 +189,6 @@ class Fastokens(Flat):
     def one(self, text):
         return self.tokenizer.encode_ordinary(text).ids
 
-    def decode(self, ids):
-        return self.tokenizer.decode(ids)
-
 
 class SentencePiece(Peer):
     def load(self):
@@ -224,12 +198,6 @@ class SentencePiece(Peer):
 
     def encode(self, block):
         return self.tokenizer.encode(block, num_threads=self.threads)
-
-    def one(self, text):
-        return self.tokenizer.encode(text)
-
-    def decode(self, ids):
-        return self.tokenizer.decode(ids)
 
 
 TOOLS = {
@@ -306,97 +274,80 @@ def one_pass(peer, prepared, digest=None):
     return {"seconds": round(wall, 6), "cpu_seconds": round(cpu, 6), "growth_bytes": growth, "tokens": tokens}
 
 
-def bulk(args):
-    data = np.fromfile(f"{args.input}.bin", np.uint8)
-    ends = np.load(f"{args.input}.npy")
-    peer, _ = loaded(args)
-    small = np.frombuffer(WARM_UP.encode(), np.uint8)
-    peer.encode(peer.prepare(small, np.array([len(small)])))
-    prepared = [peer.prepare(*block) for block in blocks(data, ends, args.block if args.form == "blocks" else 0)]
-    del data, peer
-    give_memory_back()
-    empty = memory("VmRSS")
-    peer, loading = loaded(args)
-    held = memory("VmRSS") - empty
-    digests = []
-    first = cold = one_pass(peer, prepared, digests)
-    Path(f"{args.out}.ids").write_bytes(b"".join(digests))
-    warm = {}
-    if first["seconds"] <= LONG:
-        del peer
-        peer, _ = loaded(args)
-        cold = one_pass(peer, prepared)
-        warm = {} if args.once else one_pass(peer, prepared)
-    return {
-        "load_seconds": round(loading, 4),
-        "load_bytes": held,
-        "blocks": len(prepared),
-        "first": first,
-        "cold": cold,
-        "warm": warm,
-        "engine": getattr(peer, "engine", ""),
-    }
+class Runner:
+    """Runs one library; `bulk` and `short` are what the command line names."""
 
+    def __init__(self, peer):
+        self.peer = peer
 
-def short(args):
-    """Microseconds of one call, the median over strings that are all different."""
-    strings = json.loads(Path(args.input).read_text())
-    peer, loading = loaded(args)
-    used, asked = strings["warm up"], strings["asked"]
-    for text in used:
-        peer.decode(peer.one(text))
-    encode_times, decode_times, decoded, digests = [], [], [], []
-    for text in asked:
-        before = time.perf_counter_ns()
-        ids = peer.one(text)
-        between = time.perf_counter_ns()
-        back = peer.decode(ids)
-        after = time.perf_counter_ns()
-        encode_times.append(between - before)
-        decode_times.append(after - between)
-        decoded.append(back)
-        digests.append(hashlib.blake2b(np.asarray(ids, "<u4").tobytes(), digest_size=8).digest())
-    Path(f"{args.out}.ids").write_bytes(b"".join(digests))
-    return {
-        "load_seconds": round(loading, 4),
-        "encode_microseconds": median(encode_times) / 1000,
-        "decode_microseconds": median(decode_times) / 1000,
-        "texts": hashlib.sha256("\0".join(decoded).encode()).hexdigest(),
-        "same_text": sum(text == back for text, back in zip(asked, decoded, strict=True)),
-        "engine": getattr(peer, "engine", ""),
-    }
+    def load(self, args):
+        about = json.loads((args.vocabulary / "about.json").read_text())
+        before = time.perf_counter()
+        try:
+            peer = self.peer(args.vocabulary, about, args.threads)
+        except BaseException as error:  # noqa: BLE001
+            # Whatever the library says against it is what the table shows; a panic in Rust is no Exception.
+            raise Cannot((str(error).strip().splitlines() or [type(error).__name__])[0][:200]) from None
+        return peer, time.perf_counter() - before
 
+    def bulk(self, args):
+        data = np.fromfile(f"{args.text}.bin", np.uint8)
+        ends = np.load(f"{args.text}.npy")
+        peer, _ = self.load(args)
+        small = np.frombuffer(WARM_UP.encode(), np.uint8)
+        peer.encode(peer.prepare(small, np.array([len(small)])))
+        prepared = [peer.prepare(*block) for block in blocks(data, ends, args.block if args.form == "blocks" else 0)]
+        del data, peer
+        give_memory_back()
+        empty = memory("VmRSS")
+        peer, loading = self.load(args)
+        held = memory("VmRSS") - empty
+        digests = []
+        first = cold = one_pass(peer, prepared, digests)
+        Path(args.ids).write_bytes(b"".join(digests))
+        warm = {}
+        if first["seconds"] <= LONG:
+            del peer
+            peer, _ = self.load(args)
+            cold = one_pass(peer, prepared)
+            warm = {} if args.once else one_pass(peer, prepared)
+        return {
+            "load_seconds": round(loading, 4),
+            "load_bytes": held,
+            "blocks": len(prepared),
+            "first": first,
+            "cold": cold,
+            "warm": warm,
+            "engine": getattr(peer, "engine", ""),
+        }
 
-def loaded(args):
-    about = json.loads((args.vocabulary / "about.json").read_text())
-    before = time.perf_counter()
-    try:
-        peer = TOOLS[args.tool](args.vocabulary, about, args.threads)
-    except BaseException as error:  # noqa: BLE001
-        # Whatever the library says against it is what the table shows; a panic in Rust is no Exception.
-        print((str(error).strip().splitlines() or [type(error).__name__])[0][:200])
-        raise SystemExit(3) from None
-    return peer, time.perf_counter() - before
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("do", choices=["bulk", "short"])
-    parser.add_argument("tool", choices=list(TOOLS))
-    parser.add_argument("vocabulary", type=Path)
-    parser.add_argument("input")
-    parser.add_argument("out")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--form", choices=["whole", "blocks"], default="whole")
-    parser.add_argument("--block", type=int, default=BLOCK, help="bytes of a block")
-    parser.add_argument("--once", action="store_true", help="no warm pass")
-    parser.add_argument("--site", default="", help="folder of packages that come before the installed ones")
-    args = parser.parse_args()
-    if args.site:
-        sys.path.insert(0, args.site)
-    found = (bulk if args.do == "bulk" else short)(args)
-    Path(f"{args.out}.json").write_text(json.dumps(found))
+    def short(self, args):
+        """Microseconds of one call, the median over strings that are all different."""
+        strings = json.loads(args.text.read_text())
+        peer, loading = self.load(args)
+        for text in strings["warm up"]:
+            peer.decode(peer.one(text))
+        encode_times, decode_times, decoded, digests = [], [], [], []
+        for text in strings["asked"]:
+            before = time.perf_counter_ns()
+            ids = peer.one(text)
+            between = time.perf_counter_ns()
+            back = peer.decode(ids)
+            after = time.perf_counter_ns()
+            encode_times.append(between - before)
+            decode_times.append(after - between)
+            decoded.append(back)
+            digests.append(hashlib.blake2b(np.asarray(ids, "<u4").tobytes(), digest_size=8).digest())
+        Path(args.ids).write_bytes(b"".join(digests))
+        return {
+            "load_seconds": round(loading, 4),
+            "encode_microseconds": median(encode_times) / 1000,
+            "decode_microseconds": median(decode_times) / 1000,
+            "texts": hashlib.sha256("\0".join(decoded).encode()).hexdigest(),
+            "same_text": sum(text == back for text, back in zip(strings["asked"], decoded, strict=True)),
+            "engine": getattr(peer, "engine", ""),
+        }
 
 
 if __name__ == "__main__":
-    main()
+    worker({name: Runner(peer) for name, peer in TOOLS.items()})

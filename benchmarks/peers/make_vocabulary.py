@@ -1,6 +1,6 @@
 """The files of one vocabulary, in every form that can be made of it: `encode_vocabularies.py` runs this.
 
-    python peers_encode/make_vocabulary.py SOURCE FOLDER ABOUT
+    python peers/make_vocabulary.py SOURCE FOLDER ABOUT
 
 ABOUT is JSON: name, kind, split, pattern (see `encode_vocabularies.Vocabulary`). It is written into FOLDER last, with
 the hash of the files that were made, so that a folder that has it is complete.

@@ -1,6 +1,6 @@
 """A Ray cluster on this machine: prints its address, and ends when its input is closed.
 
-    python peers_prepare/ray_cluster.py NODES CORES
+    python peers/ray_cluster.py NODES CORES
 
 One node has all cores; of several each has one, even where they are more than the cores, which they then share.
 """

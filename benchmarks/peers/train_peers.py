@@ -1,0 +1,237 @@
+"""The trainers that `train.py` compares.
+
+`train` is the process that is timed: it reads the corpus, trains, saves in the tool's own format, and ends, as a user's
+script would. `merges` is not timed: it reads what was saved and gives a list of [left, right] in hex, or of [token]
+where the tool does not say which parts made it, so that answers can be compared.
+"""
+
+import json
+
+from worker import documents, files, worker
+
+GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+WHOLE = r"(?s).+"
+"Takes any document whole, for the tools that must have a pattern."
+_UNSPACED = {number: 0xE000 + at for at, number in enumerate(n for n in range(0x3001) if chr(n).isspace())}
+
+
+def pattern(args):
+    return WHOLE if args.split == "none" else GPT2
+
+
+def unspaced(text):
+    """The text with other characters for white space, one for one: a single word to tools that always cut there."""
+    return text.translate(_UNSPACED)
+
+
+def byte_of_letter():
+    """GPT-2's printable stand-ins for bytes, as they appear in `tokenizer.json` and `merges.txt`."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+def in_hex(pairs):
+    """Merges of stand-in letters."""
+    letters = byte_of_letter()
+    return [[bytes(letters[c] for c in part).hex() for part in pair] for pair in pairs]
+
+
+class Piecemill:
+    """The command line is what is timed. The file is HF's format, and read as HF's is: that is part of the claim."""
+
+    def merges(self, args):
+        pairs = json.loads((args.out / "tokenizer.json").read_text(encoding="utf-8"))["model"]["merges"]
+        # Written as ["a", "b"] today and as "a b" by older versions; the stand-in letters contain no space.
+        return in_hex([pair.split(" ") if isinstance(pair, str) else pair for pair in pairs])
+
+
+class Tokenizers(Piecemill):
+    """Hugging Face `tokenizers`: the order of merges the others are compared with."""
+
+    def train(self, args):
+        from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=args.split == "gpt2")
+        trainer = trainers.BpeTrainer(
+            vocab_size=args.vocab, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+        )
+        # Not `train(files)`: that cuts documents into lines, so a run of whitespace never crosses a line end.
+        tokenizer.train_from_iterator(documents(args.corpus), trainer)
+        tokenizer.save(str(args.out / "tokenizer.json"))
+
+
+class SavesPairs:
+    """Returns its merges and leaves saving to the user."""
+
+    def train(self, args):
+        pairs = [(left.hex(), right.hex()) for left, right in self.pairs(args)]
+        (args.out / "saved.json").write_text(json.dumps(pairs))
+
+    def merges(self, args):
+        return json.loads((args.out / "saved.json").read_text())
+
+
+class Gigatoken(SavesPairs):
+    """Promises HF's order of merges. It has one split for training, GPT-2's."""
+
+    def pairs(self, args):
+        from gigatoken import JsonlFileSource, TextFileSource, train_bpe
+
+        source = TextFileSource(files(args.corpus)) if args.corpus.is_dir() else JsonlFileSource([args.corpus])
+        return train_bpe(source, args.vocab, [], tie_breaking="huggingface")[1]
+
+
+class QuickBPE(SavesPairs):
+    """Re-Pair in C over one flat array; its own order among equal counts, so no equality is claimed."""
+
+    def pairs(self, args):
+        import numpy as np
+        from QuickBPE import RegexTokenizerFast
+        from QuickBPE.fastfuncs.funcs import trainFast
+
+        def whole(text):  # a document as one word, in the form `presplit` gives: ids, and a 0 after each word
+            return np.frombuffer(text.encode() + b"\0", dtype=np.uint8).astype(np.int32)
+
+        # Document by document, because its own `train` takes one string and would join words across documents.
+        split = whole if args.split == "none" else RegexTokenizerFast(GPT2).presplit
+        ids = np.concatenate([split(text) for text in documents(args.corpus)])
+        merges, vocab = trainFast(ids, args.vocab)
+        return [(vocab[a], vocab[b]) for a, b in sorted(merges, key=merges.__getitem__)]
+
+
+class Ffbpe:
+    """Asked for HF's alphabet and ties."""
+
+    def train(self, args):
+        from ffbpe import BpeTrainer, PreTokenizer
+
+        trainer = BpeTrainer([], initial_alphabet="byte_level", tie_break="smallest_pair_id")
+        if args.split == "none":
+            trainer.add_words([(text, 1) for text in documents(args.corpus)])
+        else:
+            counter = PreTokenizer([], pat_str=GPT2).word_counter()
+            counter.add_source(documents(args.corpus))
+            trainer.add_word_counter(counter)
+        trainer.train(args.vocab)
+        trainer.validate_model().save_files(args.out / "vocab.json", args.out / "merges.txt", format="gpt2")
+
+    def merges(self, args):
+        lines = (args.out / "merges.txt").read_text(encoding="utf-8").split("\n")
+        return in_hex(line.split(" ")[:2] for line in lines if line and not line.startswith("#version"))
+
+
+class SavesTokens:
+    """Keeps ranks only; its own order among equal counts, so no equality is claimed.
+
+    Which two parts made a token is not known then. Working it out from the earlier tokens was tried and dropped:
+    fast-bpe-rs learns tokens that its own earlier tokens do not build.
+    """
+
+    def train(self, args):
+        (args.out / "tokens.txt").write_text("\n".join(bytes(token).hex() for token in self.tokens(args)))
+
+    def merges(self, args):
+        return [[token] for token in (args.out / "tokens.txt").read_text().split("\n") if len(token) > 2]
+
+
+class Bpeasy(SavesTokens):
+    def tokens(self, args):
+        import bpeasy
+
+        vocab = bpeasy.train_bpe(documents(args.corpus), pattern(args), 2**31, args.vocab)
+        return sorted(vocab, key=vocab.__getitem__)
+
+
+class FastBpeRs(SavesTokens):
+    def tokens(self, args):
+        from fast_bpe_rs import BPE
+
+        bpe = BPE(pattern(args))
+        bpe.train(args.vocab, list(documents(args.corpus)))
+        # It can neither save nor list what it learned; decoding each id gives the tokens in order.
+        return (bpe.decode([rank]) for rank in range(args.vocab))
+
+
+class Rustbpe(SavesTokens):
+    def tokens(self, args):
+        import rustbpe
+
+        tokenizer = rustbpe.Tokenizer()
+        tokenizer.train_from_iterator(documents(args.corpus), args.vocab, pattern=pattern(args))
+        return (token for token, _ in sorted(tokenizer.get_mergeable_ranks(), key=lambda entry: entry[1]))
+
+
+class YouTokenToMe:
+    """BPE over characters between white space. Other rules, so its merges are not compared."""
+
+    def train(self, args):
+        import youtokentome
+
+        # It reads one text file only, so making that file is part of using it.
+        path = args.out / "corpus.txt"
+        with path.open("w", encoding="utf-8", newline="") as handle:
+            if args.split == "none":
+                handle.writelines(unspaced(text) + "\n" for text in documents(args.corpus))
+            else:
+                handle.writelines(documents(args.corpus))
+        model = str(args.out / "yttm.model")
+        youtokentome.BPE.train(str(path), model, vocab_size=args.vocab, coverage=1.0, n_threads=args.threads)
+        path.unlink()
+
+    def merges(self, args):
+        return []
+
+
+class SentencePiece:
+    """BPE over characters, lines as sentences, its own splits. Other rules, so its merges are not compared."""
+
+    # It ends on a longer word: a place in one is 16 bits. Longer documents are several words to it.
+    LONGEST = 65_000
+
+    def train(self, args):
+        import sentencepiece
+
+        if args.split == "none":
+            words = map(unspaced, documents(args.corpus))
+            lines = (word[at : at + self.LONGEST] for word in words for at in range(0, len(word), self.LONGEST))
+            splits = {"split_by_unicode_script": False, "split_by_number": False}
+        else:
+            lines = (line for text in documents(args.corpus) for line in text.split("\n") if line)
+            splits = {}
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=lines,
+            model_prefix=str(args.out / "sentencepiece"),
+            model_type="bpe",
+            vocab_size=args.vocab,
+            byte_fallback=True,
+            num_threads=args.threads,
+            # The closest to the question: keep every character and line as it is, however long.
+            character_coverage=1.0,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            max_sentence_length=1 << 30,
+            minloglevel=2,
+            **splits,
+        )
+
+    def merges(self, args):
+        return []
+
+
+TOOLS = {
+    "piecemill": Piecemill(),
+    "tokenizers": Tokenizers(),
+    "gigatoken": Gigatoken(),
+    "ffbpe": Ffbpe(),
+    "rustbpe": Rustbpe(),
+    "fast-bpe-rs": FastBpeRs(),
+    "quickbpe": QuickBPE(),
+    "bpeasy": Bpeasy(),
+    "youtokentome": YouTokenToMe(),
+    "sentencepiece": SentencePiece(),
+}
+
+if __name__ == "__main__":
+    worker(TOOLS)
