@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi')
 
-.PHONY: browser build demo test test-tokenizers-next soak fuzz lint bench clean
+.PHONY: browser build demo test test-random test-tokenizers-next soak fuzz lint bench clean
 
 build: .venv/.installed
 
@@ -28,7 +28,11 @@ lint: build
 	cargo test --no-default-features --quiet
 
 test: lint browser
-	$(BIN)/pytest
+	$(BIN)/pytest -p no:randomly
+
+# In random order, in two processes. The first lines have the seed; `pytest --randomly-seed=N` repeats it.
+test-random: build
+	$(BIN)/pytest -n 2
 
 # Reports are tested in a browser; where it cannot be installed, those tests are skipped and say why.
 browser:

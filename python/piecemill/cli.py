@@ -4,16 +4,19 @@ Results go to stdout (`--json` for machines), progress and errors to stderr. Exi
 130 stopped. An option can also stand in a TOML file, `--config`, under its field's name: flag beats file beats default.
 """
 
+import difflib
+import errno
 import io
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
 from piecemill._core import __version__
-from piecemill.command import STDIN, Flag, as_flags, paths, print_result, read_sources
+from piecemill.command import CONFIG_SOURCES, STDIN, Flag, as_flags, paths, print_result, read_sources
 from piecemill.errors import PiecemillError, PlanError, SplitError
 from piecemill.executors import PartOptions
 from piecemill.plans import speaking_flags
@@ -79,7 +82,7 @@ def prepare(
     from piecemill.progress import Display
     from piecemill.tokenizers import load_tokenizer
 
-    if not sources:
+    if not (sources or CONFIG_SOURCES):
         raise PlanError("no source was given: name folders, files or globs.")
     if where.executor == "ray":
         from piecemill.executors.ray import connect
@@ -195,7 +198,29 @@ app.command("piecemill.actions.commands:app", name="actions")
 app.command("piecemill.reporting.commands:compare", name="compare")
 app.command("piecemill.reporting.commands:report", name="report")
 app.command("piecemill.shards.commands:export", name="export")
+app.command("piecemill.shards.commands:vocab", name="vocab")
 app.command("piecemill.pretraining.commands:pretrain", name="pretrain")
+
+
+@app.command
+def completion(shell: Literal["bash", "zsh", "fish", "powershell"] | None = None, *, install: Flag = False) -> None:
+    """Print the script that completes commands and flags in SHELL, for `eval "$(piecemill completion bash)"`.
+
+    Parameters
+    ----------
+    shell
+        The shell; default: the one this command is called from.
+    install
+        Write the script to where SHELL looks for it, and load it in the shell's startup file, in place of printing it.
+    """
+    from cyclopts.completion.detect import ShellDetectionError
+
+    try:
+        if install:
+            return print_result(f"{app.install_completion(shell=shell)}: begin a new shell to complete with TAB")
+        print_result(app.generate_completion(shell=shell))
+    except ShellDetectionError:
+        raise PlanError("the shell is not known: name it, as in `piecemill completion bash`.") from None
 
 
 @app.meta.default
@@ -207,16 +232,21 @@ def _with_config(
     Parameters
     ----------
     config
-        TOML file with options of the command, such as vocab_size = 50_000. A flag beats the file.
+        TOML file with options of the command, such as vocab_size = 50_000, or in a table for each command, such as
+        [train]; sources = [...] names sources. A flag beats the file.
     """
+    CONFIG_SOURCES.clear()
     if config is not None:
         from cyclopts.config import Dict
 
-        app.config = (Dict(_options(config), source=str(config), use_commands_as_keys=False),)
+        options = _options(config, tokens)
+        CONFIG_SOURCES.extend(options.pop("sources", ()))
+        app.config = (Dict(options, source=str(config), use_commands_as_keys=False),)
     app(tokens)
 
 
-def _options(path: Path) -> dict[str, Any]:
+def _options(path: Path, command: Sequence[str]) -> dict[str, Any]:
+    """The options in a TOML file for the command that these words begin with: at its top, and in its table."""
     import tomllib
 
     try:
@@ -225,10 +255,22 @@ def _options(path: Path) -> dict[str, Any]:
         raise PlanError(f"--config {path}: cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise PlanError(f"--config {path}: not TOML: {error}.") from error
-    for key, value in options.items():
-        if isinstance(value, dict):
-            raise PlanError(f"--config {path}: [{key}] is a table; expected options only, such as vocab_size = 50_000.")
-    return options
+    found: dict[str, Any] = {}
+    table, known, words = options, app, iter(command)
+    while True:
+        names = [name for name in known if not name.startswith("-")]
+        for key in (key for key, value in table.items() if isinstance(value, dict) and key not in names):
+            near = difflib.get_close_matches(key, names, 1)
+            hint = f"Did you mean [{near[0]}]?" if near else "Expected options, such as vocab_size = 50_000."
+            raise PlanError(f"--config {path}: [{key}] is no command. {hint}")
+        found |= {key: value for key, value in table.items() if not isinstance(value, dict)}
+        if (word := next(words, None)) not in names or word not in table:
+            break
+        table, known = table[word], known[word]
+    sources = found.get("sources", [])
+    if not isinstance(sources, list) or not all(isinstance(one, str) for one in sources):
+        raise PlanError(f"--config {path}: sources is {sources!r}; expected a list of paths, such as ['corpus'].")
+    return found
 
 
 def run() -> None:
@@ -254,7 +296,8 @@ def run() -> None:
         _fail(error, 1)
     except OSError as error:
         names = " and ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
-        _fail(f"{names}: {error.strerror}." if names and error.strerror else error.strerror or error, 1)
+        full = " Free some space, or choose another place." if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        _fail(f"{names}{': ' * bool(names)}{error.strerror or error}.{full}", 1)
 
 
 def _fail(error: Exception | str, code: int) -> None:

@@ -20,6 +20,9 @@ Flag = Annotated[bool, Parameter(negative=())]
 STDIN = "<standard input>"
 "What `-` among the sources becomes; the parser would take `-` for an option."
 
+CONFIG_SOURCES: list[str] = []
+"The sources that `--config` names, for a command that is given none; the parser takes no positional from a file."
+
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
 _ESCAPE = re.compile(r"\\(?:([nrt0\\])|x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8}))")
 
@@ -30,7 +33,7 @@ def as_flags(plan: type, **parameters: Parameter) -> None:
         plan.__annotations__[name] = Annotated[plan.__annotations__[name], parameter]
 
 
-def _unescaped(_: Any, tokens: Sequence[Token]) -> str:
+def unescaped(_: Any, tokens: Sequence[Token]) -> str:
     """A flag with the escapes that a shell leaves in; TOML has its own, so its strings stay as they are."""
     (token,) = tokens
     if token.source != "cli":
@@ -40,7 +43,7 @@ def _unescaped(_: Any, tokens: Sequence[Token]) -> str:
 
 _SOURCES = Group("Options of sources", sort_key=1)
 as_flags(SourceOptions, **{field.name: Parameter(group=_SOURCES) for field in fields(SourceOptions)})
-as_flags(SourceOptions, separator=Parameter(converter=_unescaped))
+as_flags(SourceOptions, separator=Parameter(converter=unescaped))
 
 
 def print_result(result: dict[str, Any] | str) -> None:
@@ -55,6 +58,7 @@ def paths(sources: tuple[str, ...]) -> list[PathLike[str]]:
 
 def read_sources(sources: tuple[str, ...], separator: str | None) -> list[PathLike[str]] | Iterator[bytes]:
     """Sources as paths; of the text on standard input, its documents."""
+    sources = sources or tuple(CONFIG_SOURCES)
     if STDIN not in sources:
         return paths(sources)
     if len(sources) > 1:

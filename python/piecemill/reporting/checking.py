@@ -27,8 +27,7 @@ def check(path: str | PathLike[str], *, sample: int = SAMPLE) -> Findings:
             from piecemill.actions.shards import open_action_shards
 
             for problem in open_action_shards(Path(where)).check():
-                file, _, what = problem.partition(" ")
-                found.add(file, what, None)
+                found.add("", f"{where}/{problem}")
         elif kind == "tokenizer":
             from piecemill.tokenizers import load_tokenizer
 

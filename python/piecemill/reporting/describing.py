@@ -51,7 +51,7 @@ def kind_of(path: str | PathLike[str]) -> Kind | None:
         return None
     if "actionpiece.json" in names:
         return "action_vocabulary"
-    if {"manifest.json", "items.npy"} <= names:
+    if {"manifest.json", "items.npy"} <= names:  # of an earlier version: now they are prepared folders
         return "action_shards"
     if prepared.PLAN in names:
         return "run" if _is_run(Path(path) / prepared.PLAN) else "shards"

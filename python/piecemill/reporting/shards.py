@@ -4,9 +4,10 @@ Memory is bounded for any number of documents: lengths are counted, and content 
 values at a time.
 """
 
+import json
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import ShardError
-from piecemill.files import LocalPlace, Place
+from piecemill.files import LocalPlace, Place, lock_owner
 from piecemill.objects import ObjectPlace
 from piecemill.shards import folder as prepared
 from piecemill.shards.folder import group_lines
 from piecemill.shards.manifest import newest_entries
 from piecemill.shards.reader import Shards, open_shards
-from piecemill.sizes import show_bytes, show_count
+from piecemill.sizes import plural, show_bytes, show_count
 from piecemill.tokenizers import Tokenizer
 
 RARE = 100
@@ -57,6 +58,7 @@ def _describe(path: Path, place: Place, opened: Callable[..., Shards]) -> dict[s
     return {
         "complete": stats is not None,
         "finished": None if stats is not None else _finished(place),
+        "written_by": None if stats is not None else lock_owner(path),
         "documents": documents,
         "tokens": tokens,
         **_duplicates(list(splits.values())),
@@ -65,6 +67,19 @@ def _describe(path: Path, place: Place, opened: Callable[..., Shards]) -> dict[s
         "plan": plan,
         "stats": told,
     }
+
+
+def count_tokens(folder: str | Path, tokenizer: "Tokenizer") -> NDArray[np.int64]:
+    """How often each id occurs in all splits of a prepared folder, which was made with `tokenizer`."""
+    counts = np.zeros(tokenizer.vocab_size, np.int64)
+    for shards in (open_shards(folder, name) for name in prepared.read_plan(Path(folder))["splits"]):
+        if shards.tokenizer_identity != tokenizer.identity:
+            raise ShardError(f"{folder}: made with another tokenizer; its own is in {folder}/{prepared.TOKENIZER}.")
+        for number in range(len(shards.entries)):
+            tokens = shards.shard(number).tokens
+            for start in range(0, len(tokens), 1 << 24):
+                counts += np.bincount(tokens[start : start + (1 << 24)], minlength=len(counts))
+    return counts
 
 
 def _describe_groups(plan: dict[str, Any], splits: list[Shards]) -> list[dict[str, Any]]:
@@ -170,11 +185,17 @@ def lines(path: str, found: Mapping[str, Any]) -> list[str]:
     """The page for people."""
     state, count = "complete", found
     if (finished := found["finished"]) is not None:
-        state, count = "in finished pieces; not complete: run the same prepare to its end", finished
+        todo = "run the same prepare to its end"
+        if found["written_by"] is not None:
+            todo = f"process {found['written_by']} is at work on it"
+        state, count = f"in finished pieces; not complete: {todo}", finished
+    documents, tokens = plural(count["documents"], "document"), "tokens"
+    if found["plan"].get("kind") == "actions":
+        documents, tokens = f"{count['documents']:,} histories", "items"
     page = [
-        f"{path}: {count['documents']:,} documents, {show_count(count['tokens'])} tokens; {state}",
-        f"duplicates  {found['duplicates']:,} documents repeat an earlier text; "
-        f"{found['texts_in_several_splits']:,} texts are in more than one split",
+        f"{path}: {documents}, {show_count(count['tokens'])} {tokens}; {state}",
+        f"duplicates  documents that repeat an earlier text: {found['duplicates']:,}; "
+        f"texts that are in more than one split: {found['texts_in_several_splits']:,}",
         "",
         f"{'split':<8}{'asked':>8}{'documents':>16}{'share':>8}{'tokens':>12}{'share':>8}{'text':>11}{'bytes/token':>13}"
         f"{'shards':>8}",
@@ -203,8 +224,29 @@ def lines(path: str, found: Mapping[str, Any]) -> list[str]:
     width = max(40, shutil.get_terminal_size().columns - 10)
     page += [f"{name:<8}{row!r:.{width}}" for name, split in found["splits"].items() for row in split["rows"]]
     page += ["", "plan"]
-    page += [f"  {key:<20}{value!r:.{width}}" for key, value in found["plan"].items()]
-    return page
+    return [*page, *_plan_lines(found["plan"])]
+
+
+def _plan_lines(plan: Mapping[str, Any], indent: int = 2) -> Iterator[str]:
+    """A line for each value, whole, and as one would type it."""
+    for key, value in plan.items():
+        if isinstance(value, Mapping) and value:
+            yield f"{'':<{indent}}{key}"
+            yield from _plan_lines(value, indent + 2)
+        else:
+            several = value if isinstance(value, list) else [value]
+            shown = ", ".join(_as_typed(one) for one in several) or "none"
+            yield f"{'':<{indent}}{key:<{22 - indent}}{shown}"
+
+
+def _as_typed(value: object) -> str:
+    if isinstance(value, Mapping):  # a weight group
+        return " ".join(f"{key}={_as_typed(one)}" for key, one in value.items())
+    if isinstance(value, str):
+        return value if value.isprintable() and value else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)
 
 
 def _use_line(name: str, split: Mapping[str, Any]) -> str:

@@ -35,6 +35,7 @@ def facts(tokenizer: Tokenizer) -> dict[str, Any]:
         "vocab_size": size,
         "split": split_of(tokenizer),
         "special_tokens": tokenizer.special_tokens,
+        "roles": tokenizer.roles,
         "eos": None if eos is None else names.get(eos),
         "bos": None if bos is None else names.get(bos),
         "engine": tokenizer.engine.name,
@@ -72,6 +73,11 @@ def lines(path: str, found: Mapping[str, Any]) -> list[str]:
         *([f"split      {found['split']}"] if found["split"] is not None else []),
         f"engine     {found['engine']} {found['engine_version']}: {found['why']} (ids are those of {found['home']})",
         f"special    {', '.join(special[:_SAMPLE]) or 'none'}{more}",
+        *(
+            [f"roles      {', '.join(f'{role} {text}' for role, text in found['roles'].items())}"]
+            if found["roles"]
+            else []
+        ),
         f"documents  begin with {found['bos'] or 'nothing'}, end with {found['eos'] or 'nothing it declares'}",
         "tokens     " + "  ".join(f"{i} {text!r}" for i, text in found["sample"].items()),
         f"identity   {found['identity']}",

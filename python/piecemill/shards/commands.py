@@ -1,12 +1,57 @@
 """The commands of this room: parse, call one verb, print one result."""
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from piecemill.command import print_result
+from piecemill.command import Flag, print_result, unescaped
 from piecemill.shards.export import ExportPlan
+
+
+def vocab(
+    tokenizer: str,
+    *,
+    search: Annotated[str, Parameter(converter=unescaped)] = "",
+    sort: Literal["id", "length", "count"] = "id",
+    merges: Flag = False,
+    counts: str | None = None,
+    first: int | None = None,
+    csv: Flag = False,
+    json: Flag = False,
+) -> None:
+    """List the tokens of TOKENIZER: id, bytes, spelling, what each was merged from, and how often it occurs.
+
+    Parameters
+    ----------
+    tokenizer
+        A folder saved by `piecemill train`, a tokenizer.json, .model or .tiktoken file, or a Hugging Face hub id.
+    search
+        Only tokens that contain this text; \\n, \\t, \\xHH and \\uHHHH are understood.
+    sort
+        The order: by id, the longest first, or the most frequent first.
+    merges
+        Only tokens that a merge makes, in the order of the merges.
+    counts
+        Shards prepared with this tokenizer, whose tokens are counted.
+    first
+        List at most this many, 0 for all; default: 50, and all as CSV or JSON.
+    csv
+        Print the tokens as CSV.
+    json
+        Print the tokens as JSON.
+    """
+    from piecemill.shards.reader import count_tokens
+    from piecemill.tokenizers import listing, load_tokenizer
+
+    loaded = load_tokenizer(tokenizer)
+    counted = None if counts is None else count_tokens(counts, loaded)
+    tokens = loaded.tokens
+    chosen = listing.select(tokens, search=search.encode(), merges=merges, sort=sort, counts=counted)
+    if not (csv or json):
+        return print_result(listing.as_text(chosen, tokens, counted, 50 if first is None else first))
+    rows = listing.as_rows(chosen[:first] if first else chosen, tokens, counted)
+    print_result(listing.as_csv(rows) if csv else {"vocab_size": loaded.vocab_size, "tokens": rows})
 
 
 def export(

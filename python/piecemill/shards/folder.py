@@ -20,7 +20,7 @@ from piecemill.errors import ShardError
 from piecemill.files import LOCK, SCRATCH, Place, hash_bytes, parse_json, read_json
 from piecemill.shards import counts, manifest
 from piecemill.shards.format import MOST_IDS, READABLE, VERSION, is_split_name
-from piecemill.sizes import show_count
+from piecemill.sizes import plural, show_count
 
 if TYPE_CHECKING:
     from piecemill.tokenizers import Tokenizer
@@ -195,7 +195,8 @@ def group_lines(groups: Sequence[Mapping[str, Any]]) -> list[str]:
     tokens = max(1, sum(group["tokens"] for group in groups))
     return [
         f"{'all others' if group['pattern'] is None else group['pattern']} (weight {group['weight']:g}): "
-        f"{group['documents']:,} documents, {show_count(group['tokens'])} tokens ({group['tokens'] / tokens:.2%})"
+        f"{plural(group['documents'], 'document')}, {show_count(group['tokens'])} tokens "
+        f"({group['tokens'] / tokens:.2%})"
         for group in (groups if len(groups) > 1 else ())
     ]
 

@@ -1,26 +1,28 @@
 """The command of this room: parse, call one verb, print one result."""
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from piecemill.command import Flag, as_flags, print_result, read_sources
-from piecemill.errors import PlanError
+from piecemill.errors import PlanError, TokenizerError
 from piecemill.executors import ExecutorOptions
 from piecemill.training.plan import TrainPlan
 
 as_flags(
     TrainPlan,
-    special_tokens=Parameter(name=("--special-token", "--special-tokens"), negative="--no-special-tokens"),
+    special_tokens=Parameter(name=("--special-token", "--special-tokens")),
+    roles=Parameter(name=("--role", "--roles")),
 )
 
 
 def train(
     *sources: str,
     out: Path | None = None,
+    no_special_tokens: Flag = False,
     force: Flag = False,
     quiet: Flag = False,
     json: Flag = False,
@@ -36,6 +38,8 @@ def train(
         standard input, which --separator cuts into documents.
     out
         Folder for the tokenizer. Without it, and with --save-counts, words are only counted.
+    no_special_tokens
+        Leave out <|endoftext|>: only tokens of --special-token and --role are special.
     force
         Replace a tokenizer that is in OUT already, and a file at --save-counts.
     quiet
@@ -55,13 +59,16 @@ def train(
     if out is not None:
         if plan.save_counts is not None and out.resolve() in plan.save_counts.resolve().parents:
             raise PlanError(f"--save-counts {plan.save_counts}: is in --out, which holds the tokenizer only.")
-        check_target(out.resolve(), force)  # before the work, not after it
-    if TrainPlan().special_tokens[0] not in plan.special_tokens and plan.special_tokens and not quiet:
-        given = ", ".join(plan.special_tokens)
-        sys.stderr.write(
-            f"note: special tokens are {given}; the default, {TrainPlan().special_tokens[0]}, is not one\n"
-        )
-    if (note := cuts_otherwise(plan.split)) and not quiet:
+        try:
+            check_target(out.resolve(), force)  # before the work, not after it
+        except TokenizerError as error:  # something else is there: wrong use, as of every command
+            raise PlanError(str(error)) from None
+    (default,), special = TrainPlan().special_tokens, plan.special_tokens
+    if no_special_tokens:
+        plan = replace(plan, special_tokens=tuple(token for token in special if token != default))
+    elif default not in special:  # flags add to it
+        plan = replace(plan, special_tokens=(default, *special))
+    if plan.split and (note := cuts_otherwise(plan.split)) and not quiet:
         sys.stderr.write(f"note: {note}\n")
     if out is None:
         with Display(quiet=quiet) as display:

@@ -20,7 +20,7 @@ from piecemill._core import __version__
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
 from piecemill.tokenizers.models.byte_level import BYTE_ORDER, CHARACTERS, bytes_of_all
-from piecemill.tokenizers.models.config import END_OF_TEXT, declared
+from piecemill.tokenizers.models.config import END_OF_TEXT, TOKENIZER_CONFIG, declared, with_roles
 from piecemill.tokenizers.models.vocabulary import Vocabulary, check_special_tokens, checked_merges
 from piecemill.tokenizers.models.writing import DIGITS, body, complete
 from piecemill.tokenizers.splits import PATTERNS, Pattern, name_of
@@ -34,6 +34,16 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "ignore_merges": (None, False),
 }
 "Values of a BPE model's settings that leave the ids alone. (fuse_unk has no effect without an unk_token.)"
+
+
+_CONFIG = json.dumps(
+    {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        # How transformers writes "no limit": a tokenizer does not know the model's.
+        "model_max_length": int(1e30),
+    }
+).encode()
 
 
 class NotPlain(Exception):
@@ -97,12 +107,17 @@ class ByteBPE:
             ) from error
         return {
             "tokenizer.json": complete(self._body, self.special_tokens, self.pattern, self.post_processor).encode(),
-            "tokenizer_config.json": _config(self.vocabulary).encode(),
+            TOKENIZER_CONFIG: self.config(),
             "ranks.tiktoken": _ranks(self.vocabulary),
             # A file name that is not Unicode has lone surrogates: UTF-8 cannot hold them, JSON's escapes can.
             "training.json": f"{training}\n".encode("utf-8", "backslashreplace"),
             **self.beside,
         }
+
+    def config(self) -> bytes:
+        """tokenizer_config.json, as it came or as we write it."""
+        roles = {"eos": END_OF_TEXT} if END_OF_TEXT in self.special_tokens else {}
+        return self.beside.get(TOKENIZER_CONFIG) or with_roles(_CONFIG, roles, self.special_tokens)
 
     def id_of(self, token: str | bytes) -> int | None:
         if isinstance(token, str):
@@ -210,18 +225,6 @@ def _vocabulary(data: dict[str, Any], file: Path) -> Vocabulary:
     meant = dict(zip(ranked, bytes_of_all([spelled[i] for i in ranked]), strict=True))
     tokens = [meant.get(i) or text.encode() for i, text in enumerate(spelled)]
     return Vocabulary(tokens, checked_merges(np.array([left, right], np.uint32).T), special, ranked)
-
-
-def _config(vocabulary: Vocabulary) -> str:
-    config: dict[str, object] = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "clean_up_tokenization_spaces": False,
-        # How transformers writes "no limit": a tokenizer does not know the model's.
-        "model_max_length": int(1e30),
-    }
-    if END_OF_TEXT in vocabulary.special_tokens:
-        config["eos_token"] = END_OF_TEXT
-    return json.dumps(config, indent=2) + "\n"
 
 
 def _ranks(vocabulary: Vocabulary) -> bytes:
