@@ -255,7 +255,7 @@ def test_a_folder_is_a_prepared_one(tmp_path):
     assert [rows.tokenizer().decode(history) for history in rows] == [" ".join(keys) for keys in histories]
     found = check_shards(tmp_path / "shards")
     assert (found.sound, found.documents, found.decoded) == (True, len(LENGTHS), len(LENGTHS))
-    done = export(tmp_path / "shards", tmp_path / "rows", ExportPlan(to="jsonl", pack=False, window=50))
+    done = export(tmp_path / "shards", out=tmp_path / "rows", plan=ExportPlan(to="jsonl", pack=False, window=50))
     lines = (tmp_path / "rows/all/00000.jsonl").read_text().splitlines()
     assert done.windows == len(lines) == sum(length > 1 for length in LENGTHS)
     assert json.loads(lines[0])["input_ids"] == rows[0].tolist()
