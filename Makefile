@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi')
 
-.PHONY: build demo test test-random test-tokenizers-next soak fuzz lint bench clean
+.PHONY: browser build demo docs test test-random test-tokenizers-next soak fuzz lint bench clean
 
 build: .venv/.installed
 
@@ -27,12 +27,17 @@ lint: build
 	cargo clippy --all-targets --quiet -- -D warnings
 	cargo test --no-default-features --quiet
 
-test: lint
+test: lint browser
 	$(BIN)/pytest -p no:randomly
 
 # In random order, in two processes. The first lines have the seed; `pytest --randomly-seed=N` repeats it.
 test-random: build
 	$(BIN)/pytest -n 2
+
+# Reports are tested in a browser; where it cannot be installed, those tests are skipped and say why.
+browser:
+	@command -v chromium > /dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && \
+	  { apt-get update -qq; apt-get install -y -qq --no-install-recommends chromium; } > /dev/null 2>&1; } || true
 
 # The tests of tokenizers with the next HF `tokenizers` (1.0, its candidates included) in an environment of its own. It
 # cannot train: what the trainers of 0.2x make is saved by a run in .venv first.
@@ -60,6 +65,10 @@ fuzz:
 	    -max_total_time=$(or $(SECONDS),120) -max_len=600 -len_control=0 -timeout=20 || exit 1; \
 	done
 
+# The documentation as a static site, in site/; it reads docstrings without importing the package.
+docs: .venv/.tools
+	$(BIN)/zensical build --strict
+
 demo: build
 	$(BIN)/piecemill demo
 
@@ -67,4 +76,4 @@ bench: build
 	$(BIN)/python benchmarks/train.py
 
 clean:
-	rm -rf .venv .venv-next target
+	rm -rf .venv .venv-next target site .cache

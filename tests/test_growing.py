@@ -3,7 +3,6 @@
 import json
 import random
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +20,6 @@ from piecemill.tokenizers.models.writing import added_token
 from piecemill.training import train_bpe
 from vocabularies import END, NASTY, SCRIPTS, library_texts
 
-VOCABS = Path(__file__).resolve().parents[2] / "shared" / "vocabs"
 TEXTS = st.lists(st.text("ab c\u00e9\n", max_size=12), min_size=1, max_size=8).filter(any)
 SPLITS = ("gpt2", "none", r"[^\n]+\n?")
 
@@ -252,12 +250,11 @@ def test_ranks_are_continued_as_a_tokenizer_json(tmp_path):
     check_in_transformers(tmp_path / "grown", grown, [SCRIPTS, *NASTY])
 
 
-@pytest.mark.skipif(not VOCABS.exists(), reason="the vocabularies beside the checkout are absent")
 @pytest.mark.parametrize(
     "name", ["gpt2", "cl100k_base.tiktoken", "llama3.tiktoken.gz", "deepseek_v3.tokenizer.json.gz"]
 )
-def test_published_vocabularies_are_continued(tmp_path, name):
-    path = VOCABS / name
+def test_published_vocabularies_are_continued(tmp_path, shared, name):
+    path = shared / "vocabs" / name
     given = {"split": "llama3", "special_tokens": {"<|begin_of_text|>": 128000}} if "llama3" in name else {}
     start = load_tokenizer(path, **given)
     grown = train_bpe([SCRIPTS] * 5, start=start, vocab_size=start.vocab_size + 100)

@@ -11,9 +11,8 @@ from piecemill.errors import PlanError
 from piecemill.files import check_writable
 from piecemill.preparing import PreparePlan, prepare
 from piecemill.progress import Display
-from piecemill.shards.check import as_text, check_shards
-from piecemill.shards.show import as_text as show
-from piecemill.shards.show import describe
+from piecemill.reporting.checking import check
+from piecemill.reporting.describing import describe
 from piecemill.sizes import show_bytes, show_seconds
 from piecemill.sources import open_source
 from piecemill.tokenizers import Tokenizer
@@ -72,8 +71,7 @@ def _prepare(files: list[Path], tokenizer: Tokenizer, out: Path) -> None:
     plan = PreparePlan(splits="train=85,val=10,test=5", dedup="exact", on_bad_document="skip")
     with Display() as display:
         summary = prepare(sorted(files), tokenizer, out=out, plan=plan, on_progress=display)
-    _say(f"{summary.as_text()}\n\n$ piecemill show {out}\n{show(describe(out))}\n\n$ piecemill check {out}\n")
-    _say(f"{as_text(check_shards(out))}\n")
+    _say(f"{summary}\n\n$ piecemill show {out}\n{describe(out)}\n\n$ piecemill check {out}\n{check(out)}\n")
 
 
 def _pretrain(shards: Path, out: Path) -> None:
@@ -89,7 +87,7 @@ def _pretrain(shards: Path, out: Path) -> None:
     plan = PretrainPlan(size="tiny", device="cpu")
     with Display() as display:
         summary = pretrain(shards, out=out, plan=plan, on_progress=display)
-    _say(f"{summary.as_text()}\n\n")
+    _say(f"{summary}\n\n")
     last = summary.validation[-1][1]
     better = "below" if last < summary.unigram_entropy else "NOT below"
     _say(
