@@ -105,6 +105,9 @@ pub struct PyFlatCorpus {
     corpus: Mutex<Option<AnyCorpus>>,
 }
 
+/// A [`Start`] as Python gives it: the bytes of each id, special ids, unreachable ids.
+type GivenStart = (Vec<Vec<u8>>, Vec<u32>, Vec<u32>);
+
 /// A corpus in the narrowest slots that hold the vocabulary, in a part for each thread.
 enum AnyCorpus {
     Narrow(Vec<Corpus<u16>>),
@@ -153,7 +156,7 @@ impl PyFlatCorpus {
         max_token_bytes: Option<u32>,
         special_tokens: Vec<Vec<u8>>,
         threads: usize,
-        start: Option<(Vec<Vec<u8>>, Vec<u32>, Vec<u32>)>,
+        start: Option<GivenStart>,
     ) -> PyResult<Self> {
         let start = start.map(|(tokens, special, unreachable)| Start { tokens, special, unreachable });
         let plan = Plan { vocab_size, min_frequency, max_token_bytes, special_tokens, start };

@@ -199,24 +199,31 @@ class _Run:
         return self._with_roles(padded(tokenizer, self._reserved(learned)))
 
     def _continue(self, start: Start, source: object, *, whole: bool) -> Tokenizer:
-        plan = self.plan
-        limits = (plan.vocab_size, plan.min_frequency, plan.max_token_bytes, ())
-        if whole:
-            corpus = _core.FlatCorpus(*limits, threads=plan.workers, start=start.for_merging())
-            with self.stages.stage("read"):
-                self._read(source, lambda data, ends: corpus.add_ids(*start.segment(data, ends)), lambda: 0, "read")
-        else:
-            words, ends, counts = (counted := self.count(source)).arrays()
-            threads = plan.workers if counted.nbytes >= _WORTH_THREADS else 1
-            with self.stages.stage("segment"):
-                corpus = _core.FlatCorpus(*limits, threads=threads, start=start.for_merging())
-                work = partial(start.segment, words, ends, plan.workers)
-                ids, id_ends = self.stages.watch(work, self.progress, lambda: None)
-                corpus.add_ids(ids, id_ends, counts)
+        corpus = self._segmented_documents(start, source) if whole else self._segmented_words(start, source)
         if start.note:
             self.notes += (start.note,)
         learned = self._merge(lambda: corpus.train(self.progress))
         return self._with_roles(start.grown(learned.merges, self._reserved(learned), self._record(learned)))
+
+    def _segmented_documents(self, start: Start, source: object) -> _core.FlatCorpus:
+        corpus = self._empty_corpus(start, self.plan.workers)
+        with self.stages.stage("read"):
+            self._read(source, lambda data, ends: corpus.add_ids(*start.segment(data, ends)), lambda: 0, "read")
+        return corpus
+
+    def _segmented_words(self, start: Start, source: object) -> _core.FlatCorpus:
+        words, ends, counts = self.count(source).arrays()
+        with self.stages.stage("segment"):
+            corpus = self._empty_corpus(start, self.plan.workers if len(words) >= _WORTH_THREADS else 1)
+            work = partial(start.segment, words, ends, self.plan.workers)
+            ids, id_ends = self.stages.watch(work, self.progress, lambda: None)
+            corpus.add_ids(ids, id_ends, counts)
+        return corpus
+
+    def _empty_corpus(self, start: Start, threads: int) -> _core.FlatCorpus:
+        plan = self.plan
+        limits = (plan.vocab_size, plan.min_frequency, plan.max_token_bytes, ())
+        return _core.FlatCorpus(*limits, threads=threads, start=start.for_merging())
 
     def _reserved(self, learned: _core.Learned) -> int:
         """How many tokens make the size a multiple of `pad_to`."""
