@@ -209,13 +209,19 @@ def test_a_tokenizer_json_that_looks_whole_words_up_is_continued(tmp_path):
     for text in texts:
         assert len(grown.encode(text)) < len(start.encode(text))
         assert grown.decode(grown.encode(text)) == text
-    # The same merges without whole words give the same, but for the one word that only they find.
-    plain = train_bpe(list(library_texts(6)), vocab_size=500, split="cl100k", special_tokens=[])
+    # Without that word, the merges are those of the same vocabulary that looks no words up.
+    data = json.loads(start.model.content)
+    data["model"]["ignore_merges"] = False
+    del data["model"]["vocab"]["zyzzyva"]
+    data["added_tokens"].insert(0, added_token("<|zyzzyva|>", 500))
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data))
+    plain = load_tokenizer(tmp_path / "tokenizer.json")
+    assert plain.kind == "byte-level BPE"
     same = [text.replace("zyzzyva", "gnu") for text in texts]
-    by_words = train_bpe(same, start=start, vocab_size=560).model.data["model"]["merges"][-57:]
-    by_merges = json.loads(train_bpe(same, start=plain, vocab_size=557).model.tokenizer_json(()))["model"]["merges"]
-    assert len(by_words) == 57
-    assert sum(one != two for one, two in zip(by_words, by_merges[-57:], strict=True)) < 10  # ties: ids are others
+    by_words = train_bpe(same, start=start, vocab_size=560).model.data["model"]["merges"]
+    assert (
+        by_words == json.loads(train_bpe(same, start=plain, vocab_size=560).model.tokenizer_json(()))["model"]["merges"]
+    )
     again = load_tokenizer(tmp_path / "grown")
     assert again.training["merges"] == 57
     assert train_bpe(texts, start=again, vocab_size=560).identity == again.identity
@@ -267,7 +273,19 @@ def test_published_vocabularies_are_continued(tmp_path, shared, name):
     check_in_transformers(tmp_path / "grown", grown, [SCRIPTS, *NASTY])
 
 
-def test_counts_and_executors_continue_as_documents_do(tmp_path):
+def test_added_tokens_that_are_not_special_are_kept_and_noted(tmp_path):
+    data = json.loads(train_bpe(list(library_texts(2)), vocab_size=300, split="gpt2").model.tokenizer_json((END,)))
+    data["added_tokens"].append(added_token("<think>", 300) | {"special": False})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data))
+    grown, out, printed = grown_by_command(tmp_path, tmp_path / "tokenizer.json", vocab_size=320)
+    assert "note: 1 added tokens that are not special, such as '<think>', are cut out of every text" in printed
+    assert grown.encode("a<think>b").tolist()[1] == 300
+    check_in_transformers(out, grown, ["a<think>b", SCRIPTS])
+    done = run("train", out, "--start", out, "--no-special-tokens", "--out", tmp_path / "no")
+    assert (done.returncode, "special tokens of --start are kept" in done.stderr) == (2, True)
+
+
+def test_counts_continue_as_documents_do(tmp_path):
     texts = list(library_texts(6))
     start = train_bpe(texts[:2], vocab_size=400, split="cl100k")
     want = train_bpe(texts, start=start, vocab_size=500).identity

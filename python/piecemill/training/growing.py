@@ -119,7 +119,7 @@ class Start:
             return None
         return (
             f"{len(found)} added tokens that are not special, such as {found[0]!r}, are cut out of every text that the "
-            "tokenizer encodes; to training they are text like any other"
+            "tokenizer encodes, but training treats them as ordinary text"
         )
 
     def for_merging(self) -> tuple[list[bytes], list[int], list[int]]:
