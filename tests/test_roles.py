@@ -6,7 +6,7 @@ import pytest
 
 import piecemill
 from command import piecemill as run
-from piecemill.errors import PlanError, TokenizerError
+from piecemill.errors import PlanError
 from piecemill.tokenizers import resolve_eos
 from pretraining import SMALL
 
@@ -38,7 +38,7 @@ def test_roles_given_when_training_are_what_transformers_finds(tmp_path):
 def test_roles_change_no_id_and_stay_through_prepare_and_pretrain(tmp_path):
     transformers = pytest.importorskip("transformers")
     plain = piecemill.train_bpe([TEXT], vocab_size=300, special_tokens=["<e>", "<p>"])
-    tok = plain.with_roles({"eos": "<e>", "pad": "<p>"}, chat_template=TEMPLATE)
+    tok = plain.edit(roles={"eos": "<e>", "pad": "<p>"}, chat_template=TEMPLATE)
     assert tok.identity == plain.identity
     assert tok.encode("the mat").tolist() == plain.encode("the mat").tolist()
     piecemill.prepare([TEXT] * 20, tok, out=tmp_path / "shards")
@@ -71,7 +71,7 @@ def test_a_role_of_a_loaded_tokenizer_can_be_declared(tmp_path):
     (tmp_path / "tok/tokenizer_config.json").write_text(json.dumps({"do_lower_case": True, "extra_special_tokens": []}))
     tok = piecemill.load_tokenizer(tmp_path / "tok")
     token = next(iter(tok.special_tokens))
-    tok.with_roles([f"cls={token}"]).save(tmp_path / "new")
+    tok.edit(roles=[f"cls={token}"]).save(tmp_path / "new")
     config = json.loads((tmp_path / "new/tokenizer_config.json").read_text())
     assert config == {"do_lower_case": True, "extra_special_tokens": [], "cls_token": token}
     assert piecemill.load_tokenizer(tmp_path / "new").roles["cls"] == token
@@ -90,5 +90,5 @@ def test_a_wrong_role_is_an_error_before_the_work(tmp_path):
         piecemill.train_bpe([TEXT], chat_template=tmp_path / "none")
     tok = piecemill.train_bpe([TEXT], vocab_size=300, roles={"eos": "<e>"})
     assert tok.roles == {"eos": "<e>"}
-    with pytest.raises(TokenizerError, match="'<x>' has a role, and is not one of the 2 special tokens"):
-        tok.with_roles({"pad": "<x>"})
+    with pytest.raises(PlanError, match="role 'eso=<e>': expected one of eos"):
+        tok.edit(roles={"eso": "<e>"})

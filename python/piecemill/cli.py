@@ -206,6 +206,8 @@ def check(folder: str, *, sample: int = 1000, json: Flag = False) -> None:
 app.command("piecemill.actions.commands:app", name="actions")
 app.command("piecemill.shards.commands:export", name="export")
 app.command("piecemill.shards.commands:vocab", name="vocab")
+for _name in ("edit", "encode", "decode"):
+    app.command(f"piecemill.tokenizers.commands:{_name}", name=_name)
 app.command("piecemill.pretraining.commands:pretrain", name="pretrain")
 
 

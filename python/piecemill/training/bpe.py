@@ -25,13 +25,14 @@ from piecemill.errors import PlanError, TokenizerError
 from piecemill.executors import Executor, open_executor
 from piecemill.files import new_file
 from piecemill.machine import memory_now
-from piecemill.plans import FROM_PLAN, option, with_keywords, with_options
+from piecemill.plans import FROM_PLAN, with_keywords, with_options
 from piecemill.sources import Documents, Source, Tally
 from piecemill.sources.options import NOT_STORED
 from piecemill.sources.tasks import kind_of
 from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.engines.tokenizers import cuts_otherwise
 from piecemill.tokenizers.models.byte_level import bytes_of
+from piecemill.tokenizers.models.config import read_template
 from piecemill.tokenizers.models.vocabulary import check_special_tokens
 from piecemill.training.counting import CountJob, count_block, count_on
 from piecemill.training.counts import (
@@ -143,7 +144,7 @@ class _Run:
             check_special_tokens(plan.special_tokens)  # before the work, not after it
         except TokenizerError as error:
             raise PlanError(str(error)) from None
-        self.chat_template = None if plan.chat_template is None else _text_of(Path(plan.chat_template))
+        self.chat_template = None if plan.chat_template is None else read_template(Path(plan.chat_template))
         self.save_counts = None if plan.save_counts is None else Path(plan.save_counts)
         check_files(self.save_counts, plan.from_counts, force=force)
         self.plan = plan
@@ -186,7 +187,7 @@ class _Run:
         )
         if not plan.roles and self.chat_template is None:
             return tokenizer
-        return tokenizer.with_roles(plan.roles, chat_template=self.chat_template)
+        return tokenizer.edit(roles=plan.roles, chat_template=self.chat_template)
 
     def count(self, source: object) -> _core.WordCounts:
         plan = self.plan
@@ -342,16 +343,6 @@ class _Run:
             "merging": learned.stats,
             "stages": self.stages.done,
         }
-
-
-def _text_of(template: Path) -> str:
-    try:
-        return template.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise PlanError(
-            f"{option('chat_template', str(template))}: cannot be read: {getattr(error, 'strerror', None) or error}. "
-            "Expected a text file with a Jinja template."
-        ) from None
 
 
 def _never_cut(source: Source, tally: Tally) -> bool:
