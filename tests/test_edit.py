@@ -67,6 +67,7 @@ def test_a_sentencepiece_model_gets_control_pieces(tmp_path, model_type):
     import sentencepiece
 
     (tmp_path / "tokenizer.model").write_bytes(models.sentencepiece_model(model_type, **models.AS_IT_IS))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "LlamaTokenizer"}))
     old = piecemill.load_tokenizer(tmp_path)
     old.edit(**EDIT).save(tmp_path / "new")
     new = piecemill.load_tokenizer(tmp_path / "new")
@@ -76,7 +77,10 @@ def test_a_sentencepiece_model_gets_control_pieces(tmp_path, model_type):
         assert new.special_tokens[text] == home.piece_to_id(text) == old.vocab_size + number
         assert home.is_control(old.vocab_size + number)
     assert new.encode(MIXED).tolist() == old.encode(MIXED).tolist() == home.encode(MIXED)
-    assert (tmp_path / "new/chat_template.jinja").read_text() == TEMPLATE
+    if model_type == "bpe":
+        loaded = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(tmp_path / "new")
+        assert loaded.convert_tokens_to_ids(NEW) == [new.special_tokens[text] for text in NEW]
+        assert (loaded.eos_token, loaded.pad_token, loaded.chat_template) == ("<|im_end|>", "<|pad|>", TEMPLATE)
     with pytest.raises(TokenizerError, match=r"'<unk>' is a piece already, and no control piece \(id 0\)"):
         old.edit(roles={"unk": "<unk>"})
 

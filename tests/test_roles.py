@@ -8,7 +8,6 @@ import piecemill
 from command import piecemill as run
 from piecemill.errors import PlanError
 from piecemill.tokenizers import resolve_eos
-from pretraining import SMALL
 
 TEXT = "the cat sat on the mat, and the other cat sat on the other mat.\n" * 40
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
@@ -35,18 +34,14 @@ def test_roles_given_when_training_are_what_transformers_finds(tmp_path):
     assert "roles    eos <|im_end|>, pad <|pad|>" in run("show", tmp_path / "t").stdout
 
 
-def test_roles_change_no_id_and_stay_through_prepare_and_pretrain(tmp_path):
-    transformers = pytest.importorskip("transformers")
+def test_roles_change_no_id_and_are_used_by_prepare(tmp_path):
     plain = piecemill.train_bpe([TEXT], vocab_size=300, special_tokens=["<e>", "<p>"])
     tok = plain.edit(roles={"eos": "<e>", "pad": "<p>"}, chat_template=TEMPLATE)
     assert tok.identity == plain.identity
     assert tok.encode("the mat").tolist() == plain.encode("the mat").tolist()
     piecemill.prepare([TEXT] * 20, tok, out=tmp_path / "shards")
     assert piecemill.open_shards(tmp_path / "shards", "all").eos == 0
-    options = {key: value for key, value in SMALL.items() if "split" not in key}
-    piecemill.pretrain(tmp_path / "shards", out=tmp_path / "run", steps=2, **options)  # of the only split
-    loaded = transformers.AutoTokenizer.from_pretrained(tmp_path / "run/checkpoints/step-00000002")
-    assert (loaded.eos_token, loaded.pad_token, loaded.chat_template) == ("<e>", "<p>", TEMPLATE)
+    assert (tmp_path / "shards/tokenizer/chat_template.jinja").read_text() == TEMPLATE
 
 
 def test_a_flag_adds_to_the_default_special_token(tmp_path):

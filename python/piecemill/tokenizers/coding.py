@@ -24,7 +24,8 @@ _BATCH_BYTES = 4 << 20
 _CHUNK = 1 << 18
 "Ids that are written or decoded at a time."
 
-_NO_ID = re.compile(rb"[^\s,]*[^\s,\d][^\s,]*|\d{19,}")
+_NUMBERS = b"0123456789 \t\r\n\f\v"
+"What a line of ids as text consists of."
 
 
 def encode_documents(
@@ -119,13 +120,18 @@ def _rows(line: bytes, where: str) -> list[Ids]:
             raise TokenizerError(f"{where}: not JSON: {error}. Expected a list of ids on each line.") from None
         lists = given if given and all(isinstance(one, list) for one in given) else [given]
         for one in lists:
-            if (bad := next((i for i in one if type(i) is not int or not 0 <= i < 1 << 62), None)) is not None:
-                _refuse(where, json.dumps(bad))
-        return [np.array(one, np.int64) for one in lists]
-    if found := _NO_ID.search(line):
-        _refuse(where, found[0].decode("utf-8", "replace"))
-    numbers = line.replace(b",", b" ").strip()
-    return [np.fromstring(numbers, np.int64, sep=" ") if numbers else np.empty(0, np.int64)]
+            if bad := [i for i in one if type(i) is not int or not 0 <= i < 1 << 62]:
+                _refuse(where, json.dumps(bad[0]))
+        return [_narrow(np.array(one, np.int64)) for one in lists]
+    text = line.replace(b",", b" ").strip()
+    if text.translate(None, _NUMBERS):
+        _refuse(where, next(word for word in text.split() if not word.isdigit()).decode("utf-8", "replace"))
+    return [_narrow(np.fromstring(text, np.int64, sep=" ") if text else np.empty(0, np.int64))]
+
+
+def _narrow(ids: NDArray[np.int64]) -> Ids:
+    """As the decoder takes them at once; too large ones as they are, for it to refuse."""
+    return ids if ids.size and ids.max() >> 32 else ids.astype(np.uint32)
 
 
 def _refuse(where: str, found: str) -> None:
