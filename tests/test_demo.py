@@ -1,10 +1,13 @@
-"""The demo: from the standard library to shards, whole; and it replaces nothing that it did not make."""
+"""The demo: from the standard library to shards and batches; and it replaces nothing that it did not make."""
 
+import importlib.util
 import re
+import sys
 
 import pytest
 
 from command import piecemill
+from piecemill import demo
 from piecemill.shards.check import check_shards
 from piecemill.tokenizers import load_tokenizer
 
@@ -20,7 +23,19 @@ def test_the_demo_ends_with_a_tokenizer_and_whole_shards(tmp_path):
     ours, gpt2_like, plain = (float(line) for line in re.findall(r"^ +(\d\.\d\d)  ", done.stdout, re.M))
     assert plain == 1.0
     assert min(ours, gpt2_like) > 2  # bytes per token of files it has not seen
+    assert int(re.search(r"^([\d,]+) batches of 8 x 512", done.stdout, re.M)[1].replace(",", "")) > 1000
     assert (out / ".piecemill-demo").exists()
+
+
+def test_without_torch_the_demo_says_how_to_get_the_rest(monkeypatch, capsys, tmp_path):
+    there = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else there(name))
+    demo._pretrain(tmp_path / "shards", tmp_path / "run")
+    assert capsys.readouterr().out == (
+        "\n== Not run: training a small model, which needs torch\n"
+        f"$ {sys.executable} -m pip install torch\n"
+        f"$ piecemill pretrain {tmp_path / 'shards'} --size tiny --out {tmp_path / 'run'}\n"
+    )
 
 
 @pytest.mark.parametrize("mine", ["shards/weights.bin", "run/notes.txt", "tokenizer.json"])
