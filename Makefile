@@ -24,7 +24,7 @@ tools: build .venv/.tools
 .venv/.tools: pyproject.toml | .venv/.installed
 	@echo 'Installing the tools and peers of the tests, torch among them: some gigabytes'
 	@$(QUIETLY) $(BIN)/python -m pip install --upgrade 'pip>=25.1'
-	@$(QUIETLY) $(BIN)/python -m pip install --group dev
+	@$(QUIETLY) $(BIN)/python -m pip install --group tools
 	@touch $@
 
 # One wheel for all Pythons from 3.11 on; where it is installed, cargo is not needed.

@@ -18,10 +18,11 @@ import pytest
 
 import piecemill as pm
 from command import environment
+from pretraining import ONE_THREAD, one_thread
 
 HOUSE = Path(__file__).resolve().parents[1]
 NOT_RUN = {
-    "README.md": 2,
+    "README.md": 3,
     "docs/benchmarks.md": 3,
     "docs/executors.md": 2,
     "docs/pretraining.md": 1,
@@ -72,15 +73,14 @@ def test_the_examples_of_a_page_run(page, small_data, tmp_path, monkeypatch):
     (tmp_path / "examples").symlink_to(HOUSE / "examples")
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "example"}
-    torch.set_num_threads(1)
-    variables = environment(OMP_NUM_THREADS="1", PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    variables = environment(**ONE_THREAD, PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     for line, language, code in blocks(page):
         if language == "python" and not reason(code):
-            exec(compile("\n" * line + code, page, "exec"), namespace)
+            with one_thread():
+                exec(compile("\n" * line + code, page, "exec"), namespace)
         elif language == "sh" and not reason(code):
-            done = subprocess.run(
-                ["bash", "-euo", "pipefail", "-c", code], env=variables, capture_output=True, text=True
-            )
+            bash = ["bash", "-euo", "pipefail", "-c", code]
+            done = subprocess.run(bash, env=variables, capture_output=True, text=True)
             assert done.returncode == 0, f"{page}:{line}\n{code}{done.stdout}{done.stderr}"
 
 
