@@ -2,7 +2,10 @@
 
 import importlib.util
 import re
+import shutil
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -48,3 +51,35 @@ def test_a_folder_that_the_demo_did_not_make_is_refused(tmp_path, mine):
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / mine]
     assert (tmp_path / mine).read_text() == "mine"
     assert piecemill("demo", "--out", tmp_path / mine).returncode == 2  # nor is a file
+
+
+HOUSE = Path(__file__).resolve().parents[1]
+
+
+def make(*arguments):
+    return subprocess.run(["make", *arguments], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="needs make")
+def test_make_demo_installs_no_tools_and_make_test_does():
+    needed = {goal: make("--dry-run", "--always-make", "-C", str(HOUSE), goal).stdout for goal in ("demo", "test")}
+    assert all("maturin develop --release" in commands for commands in needed.values())
+    assert ["--group tools" in needed["demo"], "--group tools" in needed["test"]] == [False, True]
+    assert "\ndev = [" not in (HOUSE / "pyproject.toml").read_text()  # `maturin develop` would install it
+
+
+@pytest.mark.skipif(not shutil.which("make") or not shutil.which("cargo"), reason="needs make and cargo")
+def test_an_installer_that_fails_shows_its_output(tmp_path):
+    for name in ("Makefile", "pyproject.toml", "Cargo.toml", "Cargo.lock"):
+        shutil.copy(HOUSE / name, tmp_path)
+    (tmp_path / "src").mkdir()
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\n[ "$1" = -c ] || { echo chatter; echo "no ensurepip" >&2; exit 1; }\n')
+    python.chmod(0o755)
+    done = make("-C", str(tmp_path), f"PYTHON={python}", "demo")
+    assert done.returncode == 2
+    assert done.stdout.splitlines()[1:4] == [
+        "Setting up .venv and building the core: one to two minutes",
+        "chatter",
+        "no ensurepip",
+    ]
