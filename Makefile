@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Runs a command and shows its output only if it fails.
 QUIETLY := sh -c 'log=$$("$$@" 2>&1) || { printf "%s\n" "$$log"; exit 1; }' quietly
 
-.PHONY: build tools wheel demo test test-tokenizers-next soak fuzz lint bench clean
+.PHONY: build tools wheel demo test test-random test-tokenizers-next soak fuzz lint bench clean
 
 build: .venv/.installed
 tools: build .venv/.tools
@@ -42,7 +42,11 @@ lint: tools
 	cargo test --no-default-features --quiet
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest -p no:randomly
+
+# In random order, in two processes. The first lines have the seed; `pytest --randomly-seed=N` repeats it.
+test-random: tools
+	$(BIN)/pytest -n 2
 
 # The tests of tokenizers with the next HF `tokenizers` (1.0, its candidates included) in an environment of its own. It
 # cannot train: what the trainers of 0.2x make is saved by a run in .venv first.

@@ -75,6 +75,8 @@ def _measure_here(command: list[str], threads: int, log: str, time_limit: float,
         "OMP_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false",
     }
+    # As users have it: a package is compiled once, not at every start. Only one that is not installed would be.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     # One core for one thread, for everybody: some tools have no option for it, or start helpers beside it.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     Path(log).parent.mkdir(parents=True, exist_ok=True)

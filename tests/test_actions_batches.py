@@ -6,12 +6,19 @@ import shutil
 import numpy as np
 import pytest
 
+import piecemill as pm
 from action_cases import random_items, random_vocabulary
+from loadable import write_rows
 from piecemill.actions import ActionTokenizer, ActionVocabulary, Histories, Items
 from piecemill.actions.batches import Examples, action_batches
 from piecemill.actions.shards import open_action_shards, write_action_shards
 from piecemill.errors import LoadError, PlanError, ShardError, SourceError, TokenizerError
+from piecemill.files import hash_file
+from piecemill.folders import kind_of
+from piecemill.loading import Blocks, mix
 from piecemill.reference import segments
+from piecemill.shards.check import check_shards
+from piecemill.shards.export import ExportPlan, export
 
 ITEMS = 30
 LENGTHS = (3, 1, 9, 2, 30, 5)
@@ -176,7 +183,7 @@ def test_a_state_of_something_else_is_refused(shards, tmp_path):
     state = batches.state_dict()
     other = made(tmp_path / "other", seed=1)[0]
     wrong = [
-        (action_batches(other, batch_size=4, epochs=2), state, "taken over the shards"),
+        (action_batches(other, batch_size=4, epochs=2), state, "taken over the data"),
         (action_batches(shards, batch_size=5, epochs=2), state, r"batch_size=5 \* world_size=1 = 5. Choose batch_size"),
         (action_batches(shards, batch_size=4, epochs=2, seed=1), state, "seed=0"),
         (action_batches(shards, batch_size=4, epochs=2, history=5), state, "history=20"),
@@ -208,6 +215,25 @@ def test_a_plan_that_cannot_work_is_refused(shards, tmp_path):
         len(action_batches(shards))
 
 
+def test_what_the_loader_of_text_can_do_actions_can_too(shards, monkeypatch):
+    options = {"seed": 3, "epochs": 2, "order": Blocks(4, 2)}
+    straight = [
+        target for batch in listed(action_batches(shards, batch_size=1, **options)) for target in batch["targets"]
+    ]
+    assert len(straight) == 2 * len(prefixes(shards, 20))
+    with action_batches(shards, batch_size=6, **options) as first:
+        given = [target for _ in range(3) for target in next(first)["targets"].tolist()]
+        assert (first.stats.batches, first.epoch, first.stats.waited > 0) == (3, 0, True)
+        state = first.state_dict()
+    second = action_batches(shards, batch_size=4, **options)
+    second.load_state_dict(state, change_batch=True)
+    assert given + [target for batch in listed(second) for target in batch["targets"]] == straight
+    monkeypatch.setattr(Examples, "spans", None)
+    with pytest.raises(TypeError) as raised:
+        next(action_batches(shards))
+    assert raised.value.__notes__[0].startswith("While making batch 0 of rank 0, for ActionShards(")
+
+
 # --- The folder.
 
 
@@ -218,27 +244,69 @@ def test_a_folder_opens_with_what_was_written(tmp_path):
     assert [[keys[n] for n in part] for part in np.split(np.asarray(again.items), again.ends[:-1])] == histories
     assert again.identity == shards.identity == made(tmp_path / "twin")[0].identity
     assert again.check() == []
-    assert again.items.dtype == np.uint8  # 30 items
+    assert again.items.dtype == np.uint16
     assert (again.manifest["histories"], again.manifest["actions"]) == (len(LENGTHS), sum(LENGTHS))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["shards", "twin"]
 
 
+def test_a_folder_is_a_prepared_one(tmp_path):
+    _, histories = made(tmp_path / "shards")
+    rows = pm.open_shards(tmp_path / "shards")
+    assert [rows.tokenizer().decode(history) for history in rows] == [" ".join(keys) for keys in histories]
+    found = check_shards(tmp_path / "shards")
+    assert (found.sound, found.documents, found.decoded) == (True, len(LENGTHS), len(LENGTHS))
+    done = export(tmp_path / "shards", tmp_path / "rows", ExportPlan(to="jsonl", pack=False, window=50))
+    lines = (tmp_path / "rows/all/00000.jsonl").read_text().splitlines()
+    assert done.windows == len(lines) == sum(length > 1 for length in LENGTHS)
+    assert json.loads(lines[0])["input_ids"] == rows[0].tolist()
+    with pytest.raises(LoadError, match="the same id is another token"):
+        mix([(rows, 1), (pm.open_shards(made(tmp_path / "other", seed=1)[0].folder), 1)])
+    text = write_rows(tmp_path / "text", [[1, 2]])
+    with pytest.raises(ShardError, match=r"shards of text. Expected a folder written by `piecemill actions encode"):
+        open_action_shards(text.folder)
+
+
 def test_damage_is_found(tmp_path):
     shards, _ = made(tmp_path / "shards")
-    path = tmp_path / "shards" / "items.npy"
+    path = tmp_path / "shards/all/000000-0000.tokens.npy"
     content = bytearray(path.read_bytes())
-    content[-1] ^= 1
+    content[-2] ^= 1
     path.write_bytes(content)
-    assert shards.check() == ["items.npy was changed: other content than was written"]
+    found = shards.check()
+    assert "000000-0000.tokens.npy: was changed" in found[0]
+    assert "document 5 (tokens 45 to 50) does not decode to the text" in found[1]
     path.write_bytes(content[:-1])
-    with pytest.raises(ShardError, match=r"items\.npy has .* bytes; .* were written"):
+    with pytest.raises(ShardError, match=r"tokens\.npy has .* bytes; the manifest says"):
         open_action_shards(tmp_path / "shards")
     path.unlink()
-    with pytest.raises(ShardError, match=r"items\.npy is missing"):
+    with pytest.raises(ShardError, match=r"tokens\.npy is missing"):
         open_action_shards(tmp_path / "shards")
     shutil.rmtree(tmp_path / "shards")
-    with pytest.raises(ShardError, match=r"manifest\.json is missing"):
+    with pytest.raises(ShardError, match=r"plan\.json is missing. Expected a folder written by `piecemill actions"):
         open_action_shards(tmp_path / "shards")
+
+
+def test_a_folder_of_the_format_before_opens_and_is_checked(tmp_path):
+    shards, _ = made(tmp_path / "shards")
+    old = tmp_path / "old"
+    shards.tokenizer.save(old / "tokenizer" / "actionpiece.json")
+    for name, array in (("items", shards.items.astype(np.uint8)), ("ends", shards.ends), ("table", shards.table)):
+        np.save(old / f"{name}.npy", array)
+    names = [path for path in old.rglob("*") if path.is_file()]
+    files = {
+        path.relative_to(old).as_posix(): {"bytes": path.stat().st_size, "xxh3": hash_file(path)} for path in names
+    }
+    manifest = {"format": 1, "kind": "actions", "histories": 6, "actions": 50, "items": 30, "vocab_size": 56}
+    (old / "manifest.json").write_text(json.dumps({**manifest, "report": {}, "files": files}))
+    opened = open_action_shards(old)
+    assert listed(action_batches(opened, epochs=1)) == listed(action_batches(shards, epochs=1))
+    assert (opened.check(), kind_of(old), kind_of(shards.folder)) == ([], "actions", "shards")
+    state = action_batches(opened).state_dict()
+    with pytest.raises(LoadError, match="taken over the data"):
+        action_batches(shards).load_state_dict(state)
+    (old / "items.npy").write_bytes((old / "items.npy").read_bytes()[:-1])
+    with pytest.raises(ShardError, match=r"items\.npy was changed.*encode it again"):
+        open_action_shards(old)
 
 
 def test_what_is_there_is_never_overwritten_and_failing_leaves_nothing(tmp_path):
@@ -250,6 +318,9 @@ def test_what_is_there_is_never_overwritten_and_failing_leaves_nothing(tmp_path)
     with pytest.raises(TokenizerError, match="no items"):
         write_action_shards([["i0"]], ActionTokenizer(shards.tokenizer.vocabulary), tmp_path / "new")
     assert [path.name for path in tmp_path.iterdir()] == ["shards"]
+    empty = write_action_shards([["nobody"]], shards.tokenizer, tmp_path / "empty", unknown="drop")
+    assert (len(empty), empty.items.tolist(), empty.check()) == (0, [], [])
+    shutil.rmtree(tmp_path / "empty")
     dropped = write_action_shards([["i0", "nobody", "i1"]], shards.tokenizer, tmp_path / "new", unknown="drop")
     assert dropped.items.tolist() == [0, 1]
     assert dropped.manifest["report"]["items"]["actions_dropped"] == 1

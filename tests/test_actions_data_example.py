@@ -37,11 +37,13 @@ def run(text, folder, shell="bash"):
 def test_every_line_of_the_page_runs(shop):
     page = (HOUSE / "docs" / "actions.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```(sh|python)\n(.*?)^```", page, re.M | re.S)
-    assert [kind for kind, _ in blocks] == ["sh", "python", "python", "sh", "sh", "sh"]
+    assert [kind for kind, _ in blocks] == ["sh", "python", "python", "sh", "sh", "sh", "sh"]
     told = [run(text, shop, "bash" if kind == "sh" else "python") for kind, text in blocks]
     assert "train.parquet, val.parquet, test.parquet in shop/parts" in told[0]
     assert "k_core     k=5, item_k=5" in told[2]
     assert "pq_0 32, pq_1 32, category 8" in told[3]
+    assert re.search(r"^shop/train: [\d,]+ histories, \S+ items; complete$", told[5], re.M)
+    assert re.search(r"^shop/train is sound: .* 1,000 documents decoded and compared$", told[5], re.M)
     report = json.loads((shop / "shop" / "parts" / "report.json").read_text())
     assert report["plan"]["k_core"] == 5
     assert report["counts"]["read"]["duplicates"] > 0

@@ -20,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "peers"))
 import documents
 import prepare_peers
 import train_peers
-import worker
 
 import corpus
 import measure
@@ -546,51 +545,6 @@ def test_all_ways_of_asking_must_give_the_same_ids():
 
 
 # The protocol
-
-
-class Echo:
-    def say(self, args):
-        if args.word == "nothing":
-            raise worker.Cannot("has nothing to say")
-        return {"word": args.word, "path": args.out.name}
-
-
-def test_a_worker_answers_in_json_and_a_refusal_is_a_reason(tmp_path, monkeypatch, capsys):
-    for word, answer in (("yes", {"word": "yes", "path": "out"}), ("nothing", None)):
-        command = protocol.worker("python", "x.py", "echo", "say", tmp_path / word, word=word, out=tmp_path / "out")
-        monkeypatch.setattr(sys, "argv", command[1:])
-        if answer is None:
-            with pytest.raises(SystemExit, match="3"):
-                worker.worker({"echo": Echo()})
-            assert capsys.readouterr().out == "has nothing to say\n"
-        else:
-            worker.worker({"echo": Echo()})
-            assert json.loads((tmp_path / word).read_text()) == answer
-
-
-def test_what_a_worker_refuses_is_its_reason_and_no_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(protocol, "CACHE", tmp_path)
-    answer = tmp_path / "answer.json"
-    code = "import pathlib, sys; print('first'); print(sys.argv[1]); pathlib.Path(sys.argv[2]).write_text('{}'); "
-    entry = protocol.Entry("some", "way")
-    command = [sys.executable, "-c", code, "cannot load it", str(answer)]
-    assert not entry.run("test", [*command[:2], f"{code}sys.exit(3)", *command[3:]], threads=1, cap=60, answer=answer)
-    assert (entry.reason, entry.runs, entry.finished) == ("cannot load it", [], False)
-    entry = protocol.Entry("some", "way")
-    assert entry.run("test", command, threads=1, cap=60, answer=answer)
-    assert (entry.told, entry.finished, len(entry.runs)) == ([{}], True, 1)
-
-
-def test_nothing_is_repeated_before_answers_were_compared_and_tools_take_turns():
-    done: list[str] = []
-
-    def once(entry):
-        done.append(entry.tool)
-        entry.runs.append(measure.Run({"a": 1, "b": 30, "c": 90}[entry.tool], 1, 1, "ok"))
-
-    entries = [protocol.Entry("a"), protocol.Entry("b"), protocol.Entry("c"), protocol.Entry("d", reason="no")]
-    protocol.ask(entries, once, compare=lambda: done.append("compared"))
-    assert done == [*"abc", "compared", *"ba", *"ab", *"a", *"a"]  # 5 runs, 3 above 20 s, 1 above 60 s
 
 
 def test_the_records_that_are_kept_still_make_the_page():

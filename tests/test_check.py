@@ -254,7 +254,7 @@ def test_many_problems_are_counted_not_listed(tmp_path, small):
     found = check_shards(folder)
     (problem,) = found.problems  # one cause
     assert (problem.more, as_json(found)["problems"][0]["more_documents"]) == (299, 299)
-    assert as_text(found).endswith("So do 299 more documents that were looked at.")
+    assert as_text(found).endswith("The same is wrong with 299 other documents of the sample.")
     for number in range(150):
         (folder / f"{number}.txt").write_text("not ours")
     found = check_shards(folder)

@@ -93,4 +93,4 @@ def test_one_cause_is_one_line(tmp_path):
     lines = as_text(found).splitlines()
     assert len(lines) == 2  # plan.json itself, and what follows from it
     assert "not with eos, 7" in lines[1]
-    assert "So do 299 more documents" in lines[1]
+    assert "The same is wrong with 299 other documents" in lines[1]

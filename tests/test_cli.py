@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import subprocess
+import sys
 from dataclasses import fields
 from itertools import pairwise
 
@@ -46,8 +47,34 @@ def flat(text):
 def test_help_lists_the_commands():
     shown = piecemill("--help")
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert "train" in shown.stdout
-    assert "demo" in shown.stdout
+    said = flat(shown.stdout)
+    for line in (  # of commands in the command line's own module, and of those that are imported when they are named
+        "demo Learn a vocabulary from this interpreter",
+        "train Learn a BPE vocabulary from SOURCES",
+        "actions Vocabularies and tokens",
+        "export Write prepared FOLDER as rows",
+        "pretrain Train a small model",
+    ):
+        assert line in said
+
+
+def test_a_command_imports_what_it_needs_and_nothing_heavier(tmp_path, corpus):
+    assert train(corpus, tmp_path / "tok").returncode == 0
+    command = ["prepare", str(corpus), "--tokenizer", str(tmp_path / "tok"), "--out", str(tmp_path / "out"), "--quiet"]
+    code = (
+        "import sys, piecemill.cli\n"
+        "heavy = 'pyarrow obstore fsspec rich tokenizers ray ssl multiprocessing tomllib email tempfile'.split()\n"
+        "heavy += [f'piecemill.{room}' for room in ('training', 'actions', 'pretraining', 'loading')]\n"
+        "print([name for name in heavy if name in sys.modules])\n"
+        f"sys.argv[1:] = {command}\n"
+        "try:\n    piecemill.cli.run()\n"
+        "except SystemExit as end:\n    assert not end.code\n"
+        "print([name for name in heavy if name in sys.modules])\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, *_, last = ran.stdout.splitlines()
+    # The two by importlib.metadata, which gives the version of a library at the end.
+    assert (first, last) == ("[]", "['email', 'tempfile']")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +160,7 @@ def test_running_out_of_pairs_is_said_and_what_there_is_is_saved(corpus, tmp_pat
 
 def test_special_tokens_are_repeated_or_none(corpus, tmp_path):
     train(corpus, tmp_path / "two", "--special-token", "<a>", "--special-token", "😀 ")
-    assert (vocabulary(tmp_path / "two")["<a>"], vocabulary(tmp_path / "two")["😀 "]) == (0, 1)
+    assert [vocabulary(tmp_path / "two")[token] for token in ("<|endoftext|>", "<a>", "😀 ")] == [0, 1, 2]
     train(corpus, tmp_path / "none", "--no-special-tokens")
     assert vocabulary(tmp_path / "none")["!"] == 0
 
@@ -219,7 +246,7 @@ def test_what_was_not_counted_is_said_kept_and_added_up(corpus, tmp_path):
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[1:] == [
             f"left out: {left_out}",
-            f"skipped 1 bad documents, listed in the metadata of {part}:",
+            f"skipped 1 bad document, listed in the metadata of {part}:",
             f"  {corpus / 'bad.txt'}: invalid UTF-8 at byte 3 (found 0xe9)",
         ]
         (corpus / "empty").touch()
@@ -256,11 +283,12 @@ def test_flag_beats_file_beats_default(corpus, tmp_path):
     from_file = piecemill("train", corpus, "--config", plan, "--out", tmp_path / "a", "--json")
     stored = json.loads(from_file.stdout)["plan"]
     assert (stored["vocab_size"], stored["gitignore"], stored["exclude"]) == (270, False, ["two*"])
-    assert (stored["special_tokens"], stored["split"]) == (["<x>", "<y>"], "cl100k")
+    assert (stored["special_tokens"], stored["split"]) == (["<|endoftext|>", "<x>", "<y>"], "cl100k")
     flags = ("--vocab-size", 275, "--special-token", "<z>")
     mixed = piecemill("train", corpus, "--config", plan, "--out", tmp_path / "b", "--json", *flags)
     stored = json.loads(mixed.stdout)["plan"]
-    assert (stored["vocab_size"], stored["special_tokens"], stored["gitignore"]) == (275, ["<z>"], False)
+    assert (stored["vocab_size"], stored["gitignore"]) == (275, False)
+    assert stored["special_tokens"] == ["<|endoftext|>", "<z>"]
 
 
 def test_the_stored_plan_is_a_config_file_in_all_but_spelling(corpus, tmp_path):
@@ -279,7 +307,9 @@ def test_the_stored_plan_is_a_config_file_in_all_but_spelling(corpus, tmp_path):
         ('vocab_size = "many"', r"vocab_size.*plan\.toml.*many"),
         ("vocab_size = 3", "vocab_size=3: the 256 bytes"),
         ("vocab_size = \n", r"plan\.toml: not TOML: .*line 1"),
-        ("[train]\nvocab_size = 300", r"plan\.toml: \[train\] is a table"),
+        ("[trian]\nvocab_size = 300", r"plan\.toml: \[trian\] is no command\. Did you mean \[train\]\?"),
+        ("[train]\nvocab_sise = 300", r'Unknown option: "\[vocab_sise\]"'),
+        ("sources = 3", r"plan\.toml: sources is 3; expected a list of paths"),
         (None, r"plan\.toml: cannot be read: No such file"),
     ],
 )
@@ -291,6 +321,31 @@ def test_a_wrong_config_file_is_wrong_use(corpus, tmp_path, content, message):
     assert (done.returncode, done.stdout) == (2, "")
     assert re.search(message, flat(done.stderr))
     assert not (tmp_path / "tok").exists()
+
+
+def test_a_config_file_holds_sources_and_a_table_for_each_command(corpus, tmp_path):
+    (tmp_path / "all.toml").write_text(
+        f"""
+        sources = ["{corpus}"]
+        [train]
+        vocab_size = 300
+        out = "tok"
+        [prepare]
+        tokenizer = "tok"
+        out = "shards"
+        [actions.split]
+        k_core = 7
+        """
+    )
+    done = piecemill("train", "--config", "all.toml", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["plan"]["vocab_size"] == 300
+    files = json.loads(done.stdout)["corpus"]["files"]
+    assert piecemill("--config", "all.toml", "prepare", cwd=tmp_path).returncode == 0
+    assert json.loads((tmp_path / "shards/plan.json").read_text())["source"]["files"] == files
+    one = next(path for path in corpus.rglob("*") if path.is_file())
+    done = piecemill("train", one, "--config", "all.toml", "--out", "other", "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["corpus"]["files"] == 1  # what is typed beats the file
 
 
 # Exit codes
@@ -308,8 +363,8 @@ def test_a_wrong_config_file_is_wrong_use(corpus, tmp_path, content, message):
         (["--split", "(unclosed"], "does not compile"),
         (["--split", ""], "split ``: no split has this name. Choose gpt2, cl100k, o200k,"),
         (["--split", "GPT-2"], "Did you mean `gpt2`?"),
-        (["--special-token", "a"], "special_tokens[0] is 'a'"),
-        (["--special-token", "<a>", "--special-token", "<a>"], "special_tokens[1] repeats special_tokens[0]"),
+        (["--special-token", "a"], "special_tokens[1] is 'a'"),
+        (["--special-token", "<a>", "--special-token", "<a>"], "special_tokens[2] repeats special_tokens[1]"),
         (["--vocab-size", "1099511627776"], "vocab_size=1099511627776: expected a whole number"),
         (["--save-counts", "."], "save_counts='.': is a folder"),
         (["--separator", ""], "separator=''"),

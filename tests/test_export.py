@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from piecemill.errors import PlanError, ShardError
 from piecemill.loading import Windows
 from piecemill.loading.parquet import open_parquet
-from piecemill.loading.windows import Cut as LoaderCut
 from piecemill.shards import RECORD, export_megatron
-from piecemill.shards.export import ExportPlan, export, predict, rows_of
+from piecemill.shards.export import ExportPlan, SplitRows, export
 from piecemill.shards.reader import open_shards
-from piecemill.shards.windows import Cut, gather
+from piecemill.shards.windows import Cut
 from prepared import SplitWriter, complete, prepare_folder
 from vocabularies import NASTY, library_texts, tokenizer
 
@@ -67,32 +66,10 @@ cuts = st.integers(1, 12).flatmap(
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 60), max_size=12), cuts)
-def test_windows_are_those_of_the_definition(lengths, cut):
-    rows = [list(range(100 * i, 100 * i + n)) for i, n in enumerate(lengths)]
-    want = [(i, start, piece) for i, row in enumerate(rows) for start, piece in plain_windows(row, *cut)]
-    lengths = np.array(lengths, np.int64)
-    counted = np.cumsum(Cut(*cut).count(lengths))
-    items, starts, sizes = Cut(*cut).spans(lengths, counted, 0, len(want))
-    assert (counted[-1] if len(counted) else 0) == len(want)
-    assert list(zip(items.tolist(), starts.tolist(), sizes.tolist(), strict=True)) == [
-        (item, start, len(piece)) for item, start, piece in want
-    ]
-    tokens = np.array([i for row in rows for i in row], np.int64)
-    firsts = np.cumsum(lengths) - lengths
-    assert gather(tokens, firsts[items] + starts, sizes).tolist() == [i for _, _, piece in want for i in piece]
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 60), max_size=12), cuts)
-def test_every_token_is_in_a_window_or_counted_as_dropped(lengths, cut):
+def test_streams_have_as_many_windows_as_by_the_definition(lengths, cut):
     window, overlap, tail = cut
-    lengths = np.array(lengths, np.int64)
-    counts = Cut(*cut).count(lengths)
-    covered = [{i for _, piece in plain_windows(range(n), *cut) for i in piece} for n in lengths]
-    assert [n - len(seen) for n, seen in zip(lengths, covered, strict=True)] == Cut(*cut).dropped(lengths).tolist()
-    if tail != "drop":
-        assert [len(seen) for seen in covered] == [n if n != 1 else 0 for n in lengths]
-    assert (counts * (window - overlap) <= lengths + window).all()
+    counts = Cut(window=window, overlap=overlap).count(np.array(lengths, np.int64), short=tail != "drop")
+    assert counts.tolist() == [len(plain_windows(range(length), *cut)) for length in lengths]
 
 
 @settings(max_examples=25, deadline=None)
@@ -110,11 +87,11 @@ def test_rows_are_the_predicted_windows_with_or_without_packing(tmp_path_factory
     documents = [row.tolist() for row in shards]
     rows = [[i for row in documents for i in row]] if pack else documents
     want = [(i, start, piece) for i, row in enumerate(rows) for start, piece in plain_windows(row, *cut)]
-    parts, dropped = predict(shards, plan)
+    split = SplitRows(shards, plan)
     have = []
-    for part in parts:
+    for part in split.parts:
         before, tokens = len(have), 0
-        for batch in rows_of(shards, plan, part.shard):
+        for batch in split.rows(part.shard):
             ends = np.cumsum(np.full(len(batch.length), batch.width) if batch.width else batch.length)
             pieces = np.split(batch.ids, ends[:-1])
             have += zip(batch.document, batch.start, batch.length, map(np.ndarray.tolist, pieces), strict=True)
@@ -127,7 +104,7 @@ def test_rows_are_the_predicted_windows_with_or_without_packing(tmp_path_factory
     if not pack:
         assert [(d, s) for d, s, _, _ in have] == [(i, start) for i, start, _ in want]
     seen = {(i, start + at) for i, start, piece in want for at in range(len(piece))}
-    assert dropped == sum(map(len, rows)) - len(seen)
+    assert split.dropped == sum(map(len, rows)) - len(seen)
 
 
 def labelled(view):
@@ -155,7 +132,7 @@ def test_an_exported_row_is_a_window_of_the_loader(tmp_path_factory, lengths, wi
 
 def test_export_and_loader_have_the_same_defaults():
     shared = ("window", "overlap", "pack", "pad_id")
-    assert [getattr(ExportPlan(), name) for name in shared] == [getattr(LoaderCut(), name) for name in shared]
+    assert [getattr(ExportPlan(), name) for name in shared] == [getattr(Cut(), name) for name in shared]
 
 
 # Files
@@ -280,7 +257,7 @@ def test_another_plan_other_shards_or_another_folder_are_refused(folder, tmp_pat
 
 
 def test_a_count_that_differs_from_the_prediction_is_an_error_and_leaves_no_part(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("piecemill.shards.export.rows_of", lambda *_: iter(()))
+    monkeypatch.setattr(SplitRows, "rows", lambda *_: iter(()))
     with pytest.raises(ShardError, match="0 windows were written and"):
         export(folder, tmp_path / "out", ExportPlan(to="jsonl", window=128))
     assert not list((tmp_path / "out").rglob("0*.jsonl"))

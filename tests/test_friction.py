@@ -14,7 +14,8 @@ import piecemill
 from command import environment
 from corpora import write_jsonl
 from piecemill.actions.shards import write_action_shards
-from piecemill.errors import LoadError, PlanError, SourceError, TokenizerError
+from piecemill.errors import LoadError, PiecemillError, PlanError, SourceError, TokenizerError
+from piecemill.files import LocalPlace, locked
 from piecemill.sources import open_source
 from pretraining import SMALL, small_shards
 
@@ -52,14 +53,30 @@ def test_help_is_a_command_too():
     assert run("help", "train").stdout == run("train", "--help").stdout
 
 
+def test_a_shell_completes_commands_and_flags(tmp_path):
+    def completed(*words):
+        script = f"""eval "$({command.PIECEMILL} completion bash)"
+            COMP_WORDS=({" ".join(words)}); COMP_CWORD={len(words) - 1}; _piecemill; echo "${{COMPREPLY[@]}}\""""
+        done = subprocess.run(["bash", "-c", script], env=environment(), capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    assert set(completed("piecemill", "pre")) == {"prepare", "pretrain"}
+    assert completed("piecemill", "train", "--vocab-s") == ["--vocab-size"]
+    assert "completion" in run("--help").stdout
+    environ = {"HOME": str(tmp_path), "SHELL": "/bin/bash"}
+    done = command.piecemill("completion", "bash", "--install", **environ)
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.partition(": ")[0]).is_relative_to(tmp_path)
+    assert "piecemill" in (tmp_path / ".bashrc").read_text()
+
+
 def test_a_flag_takes_several_values(tmp_path):
     (tmp_path / "a.txt").write_text(TEXT)
     words = ("--special-token", "<a>", "<b>", "--vocab-size", 300, "--out", tmp_path / "tok")
     done = run("train", tmp_path / "a.txt", *words)
     assert done.returncode == 0, done.stderr
-    assert "note: special tokens are <a>, <b>; the default, <|endoftext|>, is not one" in done.stderr
     tokenizer = piecemill.load_tokenizer(tmp_path / "tok")
-    assert tokenizer.special_tokens == {"<a>": 0, "<b>": 1}
+    assert tokenizer.special_tokens == {"<|endoftext|>": 0, "<a>": 1, "<b>": 2}
 
 
 def test_a_dash_is_standard_input(tmp_path, tok):
@@ -133,6 +150,20 @@ def test_a_wrong_argument_is_an_error_of_ours(rows, tok, tmp_path):
         mix([rows, rows])
     with pytest.raises(TokenizerError, match=r"found tokenizers\.Tokenizer; expected a folder"):
         piecemill.prepare(["a"], Tokenizer(BPE()), out=tmp_path / "x")
+    for verb in (batches, tensors):
+        with pytest.raises(PlanError, match="unknown option 'batch_sise'; did you mean 'batch_size'"):
+            verb(rows, batch_sise=16)
+    with pytest.raises(PlanError, match="unknown option 'splt'; did you mean 'split'"):
+        piecemill.open_shards("shards", splt="all")
+    with pytest.raises(PlanError, match="unknown option 'enigne'; did you mean 'engine'"):
+        piecemill.load_tokenizer(tok, enigne="tiktoken")
+    with pytest.raises(PlanError, match="window='8': expected a whole number"):
+        batches(rows, window="8")
+    with pytest.raises(PlanError, match=r"batch_size=2\.5: expected a whole number of 1 or more"):
+        batches(rows, batch_size=2.5)
+    for verb in (lambda: piecemill.open_shards(5), lambda: piecemill.prepare(["a"], tok, out=5)):
+        with pytest.raises(PiecemillError, match="found int, 5; expected the path of a folder, or its URL"):
+            verb()
     with pytest.raises(PlanError, match=r"splits=90: expected something like 'train=85"):
         piecemill.prepare(["a"], tok, out=tmp_path / "x", splits=90)
 
@@ -171,13 +202,13 @@ def test_a_batch_of_a_mixture_says_which_part_each_row_is_from(rows, tok, tmp_pa
     # On a device, here in main memory.
     import torch
 
-    from piecemill.loading.batching import Batches
     from piecemill.loading.device import Device
+    from piecemill.loading.text import windows_to
 
     options = {"window": 4, "batch_size": 5, "epochs": 1, "seed": 3, "boundaries": True}
     source = mix([(rows, 1), (other, 1)])
     for sent, here in zip(
-        Batches(source, Device(torch.device("cpu"), slots=2), "stored", options),
+        windows_to(Device(torch.device("cpu"), slots=2), source, options),
         batches(source, **options),
         strict=True,
     ):
@@ -219,7 +250,33 @@ def test_a_mistyped_name_is_answered_here_before_a_hub_is_asked(tok, monkeypatch
         piecemill.load_tokenizer("tokk")
 
 
+def test_a_hub_that_cannot_be_reached_is_asked_once(tmp_path, monkeypatch):
+    hub = pytest.importorskip("huggingface_hub")
+    asked = []
+
+    class Session:
+        def head(self, url, timeout):
+            asked.append(url)
+            raise ConnectionError("Name or service not known")
+
+    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(hub.utils, "get_session", Session)
+    monkeypatch.setattr(hub, "hf_hub_download", lambda *_, **__: pytest.fail("began to download"))
+    with pytest.raises(TokenizerError, match=r"some-org/absent: no such file .* cannot be reached \(Name or service"):
+        piecemill.load_tokenizer("some-org/absent")
+    assert len(asked) == 1
+
+
 # Sources
+
+
+def test_a_pipe_that_is_no_file_is_told_the_way(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    done = run("train", tmp_path / "pipe", "--out", tmp_path / "x")
+    assert "or pipe it to standard input, and name - as the source" in done.stderr
+    with pytest.raises(SourceError, match="or pass an iterable"):
+        open_source(tmp_path / "pipe")
 
 
 @pytest.fixture
@@ -336,16 +393,31 @@ def test_actions_can_be_shown_and_checked(tmp_path, capsys):
     tokenizer = piecemill.train_actions(histories, items, vocab_size=40)
     tokenizer.save(tmp_path / "voc")
     write_action_shards(histories, tokenizer, tmp_path / "shards")
-    for folder, kind in (("voc", "a vocabulary of actions"), ("shards", "shards of actions")):
-        assert shown("show", tmp_path / folder, capsys=capsys)[0] == 0
-        assert json.loads(shown("show", tmp_path / folder, "--json", capsys=capsys)[1])["kind"] == "actions"
-        assert shown("check", tmp_path / folder, capsys=capsys) == (0, f"{tmp_path / folder} is sound: {kind}\n")
-    file = tmp_path / "shards/items.npy"
+    assert shown("show", tmp_path / "voc", capsys=capsys)[0] == 0
+    assert json.loads(shown("show", tmp_path / "voc", "--json", capsys=capsys)[1])["kind"] == "actions"
+    sound = f"{tmp_path / 'voc'} is sound: a vocabulary of actions\n"
+    assert shown("check", tmp_path / "voc", capsys=capsys) == (0, sound)
+    code, page = shown("show", tmp_path / "shards", capsys=capsys)
+    assert (code, page.splitlines()[0]) == (0, f"{tmp_path / 'shards'}: 40 histories, 320 items; complete")
+    assert "\nall     '1 2 3 4 5 6 7 8'\n" in page
+    found = json.loads(shown("show", tmp_path / "shards", "--json", capsys=capsys)[1])
+    assert (found["plan"]["kind"], found["duplicates"], found["stats"]["report"]["read"]["users"]) == (
+        "actions",
+        10,
+        40,
+    )
+    code, out = shown("check", tmp_path / "shards", capsys=capsys)
+    assert (code, "40 documents, 320 tokens; 40 documents decoded and compared" in out) == (0, True)
+    file = tmp_path / "shards/all/000000-0000.tokens.npy"
     content = bytearray(file.read_bytes())
-    content[-1] ^= 1
+    content[-2] ^= 1
     file.write_bytes(content)
     code, out = shown("check", tmp_path / "shards", capsys=capsys)
-    assert (code, "items.npy was changed" in out) == (1, True)
+    assert (code, "tokens.npy: was changed" in out, "document 39 (tokens 312 to 320) does not decode" in out) == (
+        1,
+        True,
+        True,
+    )
 
 
 def test_a_run_can_be_shown_and_checked(tmp_path, capsys):
@@ -364,10 +436,54 @@ def test_an_unfinished_folder_says_what_is_finished(corpus, tok, tmp_path, capsy
     piecemill.prepare(corpus, tok, out=tmp_path / "out", part="1/2", piece_bytes="1KiB")  # two tasks
     code, text = shown("show", tmp_path / "out", capsys=capsys)
     assert (code, "30 documents" in text.splitlines()[0], "not complete" in text) == (0, True, True)
+    assert "run the same prepare to its end" in text
     assert shown("check", tmp_path / "out", capsys=capsys)[0] == 1
+    with locked(LocalPlace(tmp_path / "out")):
+        text = shown("show", tmp_path / "out", capsys=capsys)[1]
+        assert f"not complete: process {os.getpid()} is at work on it" in text.splitlines()[0]
+    (tmp_path / "out/.lock").write_text("999999999\n")  # of a process that was killed
+    assert "run the same prepare to its end" in shown("show", tmp_path / "out", capsys=capsys)[1]
+
+
+def test_show_prints_the_whole_plan_as_one_would_type_it(tok, tmp_path, capsys):
+    assert "tokens of 1 document, 8 B" in (said := piecemill.prepare(["one text"], tok, out=tmp_path / "out").as_text())
+    assert "1 shard in" in said
+    lines = shown("show", tmp_path / "out", capsys=capsys)[1].splitlines()
+    assert lines[0].startswith(f"{tmp_path / 'out'}: 1 document, ")
+    plan = lines[lines.index("plan") :]
+    identity = piecemill.load_tokenizer(tok).identity
+    assert f"    identity          {identity}" in plan
+    assert {"  bos                 none", "    gitignore         yes", "    include           none"} < set(plan)
+    assert not any("{" in line or "'" in line for line in plan)
+
+
+def test_one_cause_is_one_problem(tok, tmp_path, capsys):
+    piecemill.prepare([f"{letter} text" for letter in "abcdefgh"], tok, out=tmp_path / "out")
+    plan = tmp_path / "out/plan.json"
+    plan.write_text(plan.read_text().replace('"bos": null', '"bos": 5'))
+    code, text = shown("check", tmp_path / "out", capsys=capsys)
+    changed, documents = text.splitlines()
+    assert (code, "plan.json: was changed" in changed) == (1, True)
+    assert documents.endswith("not with bos, 5. The same is wrong with 7 other documents of the sample.")
 
 
 # Training
+
+
+def test_counts_are_trained_with_the_split_that_they_were_made_with(tmp_path):
+    counts = [tmp_path / "1.parquet", tmp_path / "2.parquet"]
+    for path in counts:
+        piecemill.count_words([TEXT], split="gpt2", save_counts=path)
+    done = run("train", "--from-counts", *counts, "--vocab-size", 280, "--out", tmp_path / "tok")
+    assert done.returncode == 0, done.stderr
+    assert piecemill.load_tokenizer(tmp_path / "tok").split == "gpt2"
+    assert json.loads((tmp_path / "tok/training.json").read_text())["plan"]["split"] == "gpt2"
+    with pytest.raises(SourceError, match=r"1.parquet: counted with split='gpt2', asked for split='o200k'"):
+        piecemill.train_bpe(from_counts=counts, split="o200k")
+    assert piecemill.train_bpe([TEXT], vocab_size=280).split == "cl100k"
+    (tmp_path / "1.parquet").write_bytes(b"no")
+    with pytest.raises(SourceError, match=r"1.parquet: cannot be read as Parquet"):
+        piecemill.train_bpe(from_counts=counts)
 
 
 def test_the_record_of_a_training_names_its_sources(corpus):

@@ -77,7 +77,8 @@ def test_no_tracked_file_names_a_path_of_somebodys_machine():
     for path in tracked():
         places = [path.as_posix() for path in (HOUSE, HOUSE.parent)] if path.suffix != ".lock" else []
         content = path.read_bytes()
-        hits = private.findall(content) + [place.encode() for place in places if place.encode() in content]
+        hits = private.findall(content)
+        hits += [place for place in places if re.search(rb"(?<![\w.])%s(?!\w)" % re.escape(place.encode()), content)]
         if hits:
             found[str(path.relative_to(HOUSE))] = hits[:3]
     assert found == {}

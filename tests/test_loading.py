@@ -290,13 +290,13 @@ def test_ctrl_c_while_waiting_ends_the_process_and_its_threads(tmp_path):
     code = (
         "import os, signal, sys, threading, piecemill as pm\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored in the background\n"
-        "from piecemill.loading import batches, windows\n"
+        "from piecemill.loading import batches\n"
         # Feeders make nothing before the signal has come, so the loop waits.
         "sent = threading.Event()\n"
         "def late(*a, **k):\n"
         "    if not sent.is_set(): sent.set(); os.kill(os.getpid(), signal.SIGINT)\n"
         "    return real(*a, **k)\n"
-        "import piecemill.loading.batching as made; real = made.gather; made.gather = late\n"
+        "import piecemill.loading.text as made; real = made.gather; made.gather = late\n"
         "try:\n"
         f"    for batch in batches(pm.open_shards({str(tmp_path / 'a')!r}), window=8, threads=2): pass\n"
         "except KeyboardInterrupt:\n"

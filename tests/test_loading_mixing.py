@@ -142,8 +142,8 @@ def test_a_state_knows_the_weights_it_was_taken_with(tmp_path):
 
 def test_weights_of_one_leave_a_folder_in_one_piece(tmp_path):
     rows = grouped(tmp_path / "a", [1, 1, 1])
-    assert len(batches(rows, window=7).parts.windows) == 1
-    assert len(batches(rows, window=7, weights=[1, 1, 2]).parts.windows) == 3
+    assert len(batches(rows, window=7).maker.parts.windows) == 1
+    assert len(batches(rows, window=7, weights=[1, 1, 2]).maker.parts.windows) == 3
 
 
 def test_mixtures_that_cannot_be_are_refused(tmp_path):

@@ -1,5 +1,6 @@
 """Batches as tensors: the same as in numpy, also through the steps of a device, a DataLoader and its workers."""
 
+import inspect
 import pickle
 import threading
 
@@ -15,8 +16,8 @@ torch = pytest.importorskip("torch", reason="needs torch: pip install 'piecemill
 
 from torch.utils.data import DataLoader  # noqa: E402
 
-from piecemill.loading.batching import Batches  # noqa: E402
 from piecemill.loading.device import Device, Processor  # noqa: E402
+from piecemill.loading.text import windows_to  # noqa: E402
 from piecemill.loading.torch import BatchDataset, batches  # noqa: E402
 
 OPTIONS = {"window": 8, "batch_size": 3, "seed": 5, "epochs": 1}
@@ -35,7 +36,7 @@ def listed(batch):
 def through_slots(rows, threads=1, **options):
     """As on a device, with copies in main memory."""
     place = Device(torch.device("cpu"), slots=threads + 1)
-    return Batches(rows, place, "stored", {**options, "threads": threads})
+    return windows_to(place, rows, {**options, "threads": threads})
 
 
 @pytest.mark.parametrize("boundaries", [False, True])
@@ -188,3 +189,11 @@ def test_windows_are_a_map_style_dataset(rows):
     loader = DataLoader(view, batch_size=4, shuffle=True, generator=torch.Generator().manual_seed(0))
     firsts = torch.cat([batch["input_ids"][:, 0] for batch in loader])
     assert sorted(firsts.tolist()) == list(range(0, 8 * len(view), 8))
+
+
+def test_every_option_of_the_numpy_loader_is_one_of_tensors(rows):
+    keywords = [set(inspect.signature(verb).parameters) for verb in (plain, batches)]
+    assert keywords[1] - keywords[0] == {"device"}
+    assert keywords[0] <= keywords[1]
+    unshifted = next(batches(rows, **OPTIONS, labels="unshifted"))
+    assert torch.equal(unshifted["labels"][:, 1:], unshifted["input_ids"][:, 1:])

@@ -16,9 +16,9 @@ import piecemill as pm
 from loadable import some_documents, write_rows
 from piecemill.errors import LoadError, PlanError, ShardError
 from piecemill.loading import Windows, batches
-from piecemill.loading.windows import Cut
 from piecemill.reference.windows import IGNORED
 from piecemill.reference.windows import windows as reference
+from piecemill.shards.windows import Cut
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 99_999), max_size=9), min_size=1, max_size=9)
 

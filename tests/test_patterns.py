@@ -87,7 +87,7 @@ def test_documents_and_tokens_of_groups_are_in_the_result_in_show_and_in_stats(t
     assert found["groups"] == found["stats"]["groups"] == list(summary.groups)
     for text in (summary.as_text(), as_text(found)):
         assert "web/** (weight 2): 3 documents" in text
-        assert "all others (weight 1): 1 documents" in text
+        assert "all others (weight 1): 1 document," in text
     assert pm.prepare(
         "mix", tok, out="out", weight=["web/**=2", "books/web/**=0.5"], splits="a=1,b=1", dedup="exact"
     ).groups == summary.groups  # fmt: skip
@@ -126,3 +126,19 @@ def test_include_and_exclude_that_match_nothing_are_notes(tok, tree):
 def test_counting_alone_says_it_too(tree):
     counted = pm.count_words("mix", save_counts="counts.parquet", exclude=["*.html"])
     assert "note: --exclude '*.html' matched no file" in counted.as_text()
+
+
+@pytest.mark.parametrize("glob", ["", "**"])
+def test_a_pattern_that_matches_no_file_of_a_url_is_told_too(tmp_path, glob):
+    for name in ("a.md", "b.txt", "docs/c.md"):
+        (tmp_path / "docs").mkdir(exist_ok=True)
+        (tmp_path / name).write_text("text")
+    url = f"file://{tmp_path}/{glob}"
+    source = open_source([url], include=("*.md", "*.rst"), exclude=("docs/**", "*.html"))
+    assert [file.inside for file in source.files] == ["a.md"]
+    assert [note.split(" of a")[0] for note in source.notes] == [
+        "--include '*.rst' matched no file",
+        "--exclude '*.html' matched no file",
+    ]
+    both = open_source([url, tmp_path], include=("*.md", "docs/*.md"))
+    assert both.notes == ()

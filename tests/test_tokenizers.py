@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hf import HF, OWN_REGEX, TRAINERS, needs_trainers
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers import Tokenizer
-from piecemill.tokenizers.models.byte_level import BYTE_ORDER, CHARACTERS, bytes_of, characters_of
+from piecemill.tokenizers.models.byte_level import BYTE_ORDER, CHARACTERS, bytes_of, bytes_of_all, characters_of
 from piecemill.tokenizers.models.writing import tokenizer_json
 from vocabularies import CUSTOM, END, NASTY, SPLITS, library_texts, merges_of, rows, tokenizer, trained_by_hf
 
@@ -274,6 +274,8 @@ def test_bytes_are_written_as_gpt2_wrote_them():
     assert [CHARACTERS[byte] for byte in b"\x00\t\n !~\x7f\xa0\xad\xff"] == list("ĀĉĊĠ!~ġłŃÿ")
     assert bytes_of("Ġthe") == b" the"
     assert bytes_of(" the") is None
+    for texts in (["Ġthe", "", "é", CHARACTERS[0]], ["Ġthe", " the", "\ud800", "😀"], [""], []):
+        assert bytes_of_all(texts) == [bytes_of(text) for text in texts]
     assert len(set(CHARACTERS)) == 256
 
 

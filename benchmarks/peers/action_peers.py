@@ -66,7 +66,7 @@ class Corpus:
     def tokenizer(self, vocab_size: int) -> ActionTokenizer:
         """With the exact vocabulary."""
         learned, empty = self.train("exact", vocab_size, Progress()), self.vocabulary
-        weights = [0] * self.n_init + [weight / (learned.denominator or 1) for weight in learned.weights]
+        weights = [0] * self.n_init + [weight / learned.denominator for weight in learned.weights]
         vocabulary = ActionVocabulary(empty.n_categories, empty.initial, learned.merges, weights, self.items.columns)
         return ActionTokenizer(vocabulary, self.items)
 

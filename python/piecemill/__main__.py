@@ -3,6 +3,7 @@
 Ctrl-C and SIGTERM (`kill`, a scheduler) both unwind, so that nothing half-written is left, and exit with 130 and 143.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ def main() -> None:
     try:
         try:
             sys.unraisablehook = _unraisable
+            gc.set_threshold(100_000)  # not every 700 objects: imports and large vocabularies make many, and keep them
             signal.signal(signal.SIGTERM, _stop)
             from piecemill.cli import run  # here, so that Ctrl-C is heard while all the rest is still being imported
 

@@ -481,8 +481,8 @@ class LearnedActions:
     def weights(self) -> list[int] | list[float]:
         """The weight of each pair when it was merged: whole numbers over `denominator`, or floats."""
     @property
-    def denominator(self) -> int | None:
-        """Of exact weights; None of floats."""
+    def denominator(self) -> int:
+        """What weights are to be divided by; 1 for floats."""
     @property
     def touched(self) -> NDArray[np.uint32]:
         """How many sequences each merge changed."""

@@ -4,29 +4,23 @@ Results go to stdout (`--json` for machines), progress and errors to stderr. Exi
 130 stopped. An option can also stand in a TOML file, `--config`, under its field's name: flag beats file beats default.
 """
 
+import difflib
+import errno
 import io
 import sys
-import tomllib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import asdict
-from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
-from cyclopts.config import Dict
 
 from piecemill._core import __version__
-from piecemill.actions import commands as actions
-from piecemill.command import Flag, as_flags, print_result
+from piecemill.command import CONFIG_SOURCES, STDIN, Flag, as_flags, paths, print_result, read_sources
 from piecemill.errors import PiecemillError, PlanError, SplitError
-from piecemill.executors import ExecutorOptions, PartOptions
+from piecemill.executors import PartOptions
 from piecemill.plans import speaking_flags
 from piecemill.preparing.plan import PreparePlan
-from piecemill.pretraining import commands as pretraining
-from piecemill.shards import commands as shards
-from piecemill.sources.remote import Url, is_url
-from piecemill.training.plan import TrainPlan
 
 
 def _shown(default: object) -> str | None:
@@ -36,8 +30,6 @@ def _shown(default: object) -> str | None:
     return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
 
-_STDIN = "<standard input>"  # `-` among the sources, which the parser would take for an option
-
 app = App(
     name="piecemill",
     version=__version__,
@@ -46,69 +38,9 @@ app = App(
     default_parameter=Parameter(negative_iterable=(), show_default=_shown, consume_multiple=True),
     suppress_keyboard_interrupt=False,
 )
-as_flags(
-    TrainPlan,
-    special_tokens=Parameter(name=("--special-token", "--special-tokens"), negative="--no-special-tokens"),
-)
-as_flags(PreparePlan, weight=Parameter(name="--weight"))
 app.meta.suppress_keyboard_interrupt = False  # what stopped the command is for `__main__` to say
-
-
-@app.command
-def train(
-    *sources: str,
-    out: Path | None = None,
-    force: Flag = False,
-    quiet: Flag = False,
-    json: Flag = False,
-    where: Annotated[ExecutorOptions, Parameter(name="*")] = ExecutorOptions(),  # noqa: B008 - as plan
-    plan: Annotated[TrainPlan, Parameter(name="*")] = TrainPlan(),  # noqa: B008 - frozen, and cyclopts reads it
-) -> None:
-    """Learn a BPE vocabulary from SOURCES and save the tokenizer under OUT.
-
-    Parameters
-    ----------
-    sources
-        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather; or - for a text on
-        standard input, which --separator cuts into documents.
-    out
-        Folder for the tokenizer. Without it, and with --save-counts, words are only counted.
-    force
-        Replace a tokenizer that is in OUT already, and a file at --save-counts.
-    quiet
-        No progress on stderr.
-    json
-        Print the result as JSON.
-    """
-    from piecemill.progress import Display
-    from piecemill.tokenizers.engines.tokenizers import cuts_otherwise
-    from piecemill.tokenizers.saving import check_target
-    from piecemill.training.bpe import count_words, train_bpe
-    from piecemill.training.result import as_json, as_text
-
-    source = read_sources(sources, plan.separator) or None
-    if out is None and plan.save_counts is None:
-        raise PlanError("--out is missing: name the folder for the tokenizer (or --save-counts to only count).")
-    if out is not None:
-        if plan.save_counts is not None and out.resolve() in plan.save_counts.resolve().parents:
-            raise PlanError(f"--save-counts {plan.save_counts}: is in --out, which holds the tokenizer only.")
-        check_target(out.resolve(), force)  # before the work, not after it
-    if TrainPlan().special_tokens[0] not in plan.special_tokens and plan.special_tokens and not quiet:
-        given = ", ".join(plan.special_tokens)
-        sys.stderr.write(
-            f"note: special tokens are {given}; the default, {TrainPlan().special_tokens[0]}, is not one\n"
-        )
-    if (note := cuts_otherwise(plan.split)) and not quiet:
-        sys.stderr.write(f"note: {note}\n")
-    if out is None:
-        with Display(quiet=quiet) as display:
-            counted = count_words(source, plan=plan, on_progress=display, force=force, **asdict(where))
-        print_result(counted.as_json() if json else counted.as_text())
-        return
-    with Display(quiet=quiet) as display:
-        tokenizer = train_bpe(source, plan=plan, on_progress=display, force=force, **asdict(where))
-        tokenizer.save(out, force=force)
-    print_result(as_json(tokenizer, out) if json else as_text(tokenizer, out))
+as_flags(PreparePlan, weight=Parameter(name="--weight"))
+app.command("piecemill.training.commands:train", name="train")  # by name: imported when it is called or described
 
 
 @app.command
@@ -150,8 +82,12 @@ def prepare(
     from piecemill.progress import Display
     from piecemill.tokenizers import load_tokenizer
 
-    if not sources:
+    if not (sources or CONFIG_SOURCES):
         raise PlanError("no source was given: name folders, files or globs.")
+    if where.executor == "ray":
+        from piecemill.executors.ray import connect
+
+        connect(where.ray_address)  # now, so that its workers start while the tokenizer is loaded
     loaded = load_tokenizer(tokenizer, engine=engine, split=tokenizer_split)
     with Display(quiet=quiet) as display:
         source = read_sources(sources, plan.separator)
@@ -231,6 +167,7 @@ def show(what: str, *, engine: str | None = None, split: str | None = None, json
         Print everything as JSON.
     """
     from piecemill import folders
+    from piecemill.shards import commands as shards
 
     if (kind := folders.kind_of(Path(what))) in ("shards", "tokenizer", None):
         return shards.show(what, engine=engine, split=split, json=json)
@@ -253,6 +190,7 @@ def check(folder: str, *, sample: int = 1000, json: Flag = False) -> None:
         Print the findings as JSON.
     """
     from piecemill import folders
+    from piecemill.shards import commands as shards
 
     if (kind := folders.kind_of(Path(folder))) in ("shards", None):
         return shards.check(folder, sample=sample, json=json)
@@ -265,35 +203,31 @@ def check(folder: str, *, sample: int = 1000, json: Flag = False) -> None:
         sys.exit(1)
 
 
-app.command(actions.app)
-app.command(shards.export)
-app.command(pretraining.pretrain)
+app.command("piecemill.actions.commands:app", name="actions")
+app.command("piecemill.shards.commands:export", name="export")
+app.command("piecemill.shards.commands:vocab", name="vocab")
+app.command("piecemill.pretraining.commands:pretrain", name="pretrain")
 
 
-def paths(sources: tuple[str, ...]) -> list[PathLike[str]]:
-    """Sources as paths, so that none is taken for a text; URLs as `Url`, as a Path would drop a slash."""
-    return [Url(name) if is_url(name) else Path(name) for name in sources]
+@app.command
+def completion(shell: Literal["bash", "zsh", "fish", "powershell"] | None = None, *, install: Flag = False) -> None:
+    """Print the script that completes commands and flags in SHELL, for `eval "$(piecemill completion bash)"`.
 
+    Parameters
+    ----------
+    shell
+        The shell; default: the one this command is called from.
+    install
+        Write the script to where SHELL looks for it, and load it in the shell's startup file, in place of printing it.
+    """
+    from cyclopts.completion.detect import ShellDetectionError
 
-def read_sources(sources: tuple[str, ...], separator: str | None) -> list[PathLike[str]] | Iterator[bytes]:
-    """Sources as paths; of the text on standard input, its documents."""
-    if _STDIN not in sources:
-        return paths(sources)
-    if len(sources) > 1:
-        raise PlanError("-: standard input is the only source where it is named; name files beside it in another run.")
-    return _cut(sys.stdin.buffer, separator)
-
-
-def _cut(stream: BinaryIO, separator: str | None) -> Iterator[bytes]:
-    """The documents of a stream of text: one, or several with `separator` between them."""
-    if not separator:
-        yield stream.read()
-        return
-    cut, rest = separator.encode(), b""
-    while chunk := stream.read(1 << 20):
-        *whole, rest = (rest + chunk).split(cut)
-        yield from whole
-    yield rest
+    try:
+        if install:
+            return print_result(f"{app.install_completion(shell=shell)}: begin a new shell to complete with TAB")
+        print_result(app.generate_completion(shell=shell))
+    except ShellDetectionError:
+        raise PlanError("the shell is not known: name it, as in `piecemill completion bash`.") from None
 
 
 @app.meta.default
@@ -305,24 +239,45 @@ def _with_config(
     Parameters
     ----------
     config
-        TOML file with options of the command, such as vocab_size = 50_000. A flag beats the file.
+        TOML file with options of the command, such as vocab_size = 50_000, or in a table for each command, such as
+        [train]; sources = [...] names sources. A flag beats the file.
     """
+    CONFIG_SOURCES.clear()
     if config is not None:
-        app.config = (Dict(_options(config), source=str(config), use_commands_as_keys=False),)
-    app([_STDIN if word == "-" else word for word in tokens])
+        from cyclopts.config import Dict
+
+        options = _options(config, tokens)
+        CONFIG_SOURCES.extend(options.pop("sources", ()))
+        app.config = (Dict(options, source=str(config), use_commands_as_keys=False),)
+    app(tokens)
 
 
-def _options(path: Path) -> dict[str, Any]:
+def _options(path: Path, command: Sequence[str]) -> dict[str, Any]:
+    """The options in a TOML file for the command that these words begin with: at its top, and in its table."""
+    import tomllib
+
     try:
         options = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise PlanError(f"--config {path}: cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise PlanError(f"--config {path}: not TOML: {error}.") from error
-    for key, value in options.items():
-        if isinstance(value, dict):
-            raise PlanError(f"--config {path}: [{key}] is a table; expected options only, such as vocab_size = 50_000.")
-    return options
+    found: dict[str, Any] = {}
+    table, known, words = options, app, iter(command)
+    while True:
+        names = [name for name in known if not name.startswith("-")]
+        for key in (key for key, value in table.items() if isinstance(value, dict) and key not in names):
+            near = difflib.get_close_matches(key, names, 1)
+            hint = f"Did you mean [{near[0]}]?" if near else "Expected options, such as vocab_size = 50_000."
+            raise PlanError(f"--config {path}: [{key}] is no command. {hint}")
+        found |= {key: value for key, value in table.items() if not isinstance(value, dict)}
+        if (word := next(words, None)) not in names or word not in table:
+            break
+        table, known = table[word], known[word]
+    sources = found.get("sources", [])
+    if not isinstance(sources, list) or not all(isinstance(one, str) for one in sources):
+        raise PlanError(f"--config {path}: sources is {sources!r}; expected a list of paths, such as ['corpus'].")
+    return found
 
 
 def run() -> None:
@@ -334,16 +289,22 @@ def run() -> None:
         words = [*words[1:], "--help"]
     if words and not words[0].startswith("-") and words[0] not in app:
         words = words[:1]  # not even help: there is no such command
+    if not words or words[0].startswith("-"):
+        app.resolved_commands()  # help lists all, and cyclopts would not import those that are named
+    words = [STDIN if word == "-" else word for word in words]
+    # Only `--config` and help need the outer app, which parses everything once more.
+    plain = words[:1] and words[0] in app and not any(word.startswith(("-h", "--help", "--config")) for word in words)
     try:
         with speaking_flags():
-            app.meta(words)
+            (app if plain else app.meta)(words)
     except (PlanError, SplitError) as error:
         _fail(error, 2)
     except PiecemillError as error:
         _fail(error, 1)
     except OSError as error:
         names = " and ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
-        _fail(f"{names}: {error.strerror}." if names and error.strerror else error.strerror or error, 1)
+        full = " Free some space, or choose another place." if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        _fail(f"{names}{': ' * bool(names)}{error.strerror or error}.{full}", 1)
 
 
 def _fail(error: Exception | str, code: int) -> None:

@@ -1,17 +1,27 @@
-"""What commands share: the flags of sources, a flag without a `--no-`, and one result on stdout."""
+"""What commands share: sources and their flags, a flag without a `--no-`, and one result on stdout."""
 
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from typing import Annotated, Any
+from os import PathLike
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
 
 from cyclopts import Group, Parameter, Token
 
+from piecemill.errors import PlanError
 from piecemill.sources.options import SourceOptions
+from piecemill.sources.remote import Url, is_url
 
 Flag = Annotated[bool, Parameter(negative=())]
+
+STDIN = "<standard input>"
+"What `-` among the sources becomes; the parser would take `-` for an option."
+
+CONFIG_SOURCES: list[str] = []
+"The sources that `--config` names, for a command that is given none; the parser takes no positional from a file."
 
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
 _ESCAPE = re.compile(r"\\(?:([nrt0\\])|x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8}))")
@@ -23,7 +33,7 @@ def as_flags(plan: type, **parameters: Parameter) -> None:
         plan.__annotations__[name] = Annotated[plan.__annotations__[name], parameter]
 
 
-def _unescaped(_: Any, tokens: Sequence[Token]) -> str:
+def unescaped(_: Any, tokens: Sequence[Token]) -> str:
     """A flag with the escapes that a shell leaves in; TOML has its own, so its strings stay as they are."""
     (token,) = tokens
     if token.source != "cli":
@@ -33,9 +43,36 @@ def _unescaped(_: Any, tokens: Sequence[Token]) -> str:
 
 _SOURCES = Group("Options of sources", sort_key=1)
 as_flags(SourceOptions, **{field.name: Parameter(group=_SOURCES) for field in fields(SourceOptions)})
-as_flags(SourceOptions, separator=Parameter(converter=_unescaped))
+as_flags(SourceOptions, separator=Parameter(converter=unescaped))
 
 
 def print_result(result: dict[str, Any] | str) -> None:
     """A result for programs, as JSON, or for people, as it is."""
     sys.stdout.write((result if isinstance(result, str) else json.dumps(result)) + "\n")
+
+
+def paths(sources: tuple[str, ...]) -> list[PathLike[str]]:
+    """Sources as paths, so that none is taken for a text; URLs as `Url`, as a Path would drop a slash."""
+    return [Url(name) if is_url(name) else Path(name) for name in sources]
+
+
+def read_sources(sources: tuple[str, ...], separator: str | None) -> list[PathLike[str]] | Iterator[bytes]:
+    """Sources as paths; of the text on standard input, its documents."""
+    sources = sources or tuple(CONFIG_SOURCES)
+    if STDIN not in sources:
+        return paths(sources)
+    if len(sources) > 1:
+        raise PlanError("-: standard input is the only source where it is named; name files beside it in another run.")
+    return _cut(sys.stdin.buffer, separator)
+
+
+def _cut(stream: BinaryIO, separator: str | None) -> Iterator[bytes]:
+    """The documents of a stream of text: one, or several with `separator` between them."""
+    if not separator:
+        yield stream.read()
+        return
+    cut, rest = separator.encode(), b""
+    while chunk := stream.read(1 << 20):
+        *whole, rest = (rest + chunk).split(cut)
+        yield from whole
+    yield rest

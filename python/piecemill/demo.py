@@ -13,6 +13,7 @@ import zlib
 from pathlib import Path
 
 from piecemill.errors import PlanError
+from piecemill.files import check_writable
 from piecemill.loading import batches
 from piecemill.preparing import PreparePlan, prepare
 from piecemill.progress import Display
@@ -21,8 +22,8 @@ from piecemill.shards.check import as_text, check_shards
 from piecemill.sizes import show_bytes, show_seconds
 from piecemill.sources import open_source
 from piecemill.tokenizers import Tokenizer
+from piecemill.tokenizers.listing import show_token
 from piecemill.training import TrainPlan, train_bpe
-from piecemill.training.progress import show_token
 
 # One file in twenty is held out, by a hash of its name: the same files on every machine with this Python.
 _HELD_OUT = 20
@@ -59,6 +60,7 @@ def _claim(out: Path) -> None:
     mark = out / ".piecemill-demo"
     if os.path.lexists(out) and not mark.exists() and (not out.is_dir() or any(out.iterdir())):
         raise PlanError(f"{out}: was not made by the demo, which would replace it. Delete it, or choose another --out.")
+    check_writable(out)
     out.mkdir(parents=True, exist_ok=True)
     mark.touch()
 

@@ -11,11 +11,10 @@ import errno
 import fcntl
 import json
 import os
-import secrets
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -27,6 +26,7 @@ import numpy as np
 from piecemill._core import Xxh3
 from piecemill.errors import PiecemillError, ShardError
 from piecemill.objects import ObjectPlace
+from piecemill.sizes import show_bytes
 
 LOCK = ".lock"
 SCRATCH = ".scratch"
@@ -157,6 +157,8 @@ class LocalPlace:
 def open_place(where: str | PathLike[str] | Place) -> Place:
     """The place at a path or URL: `file://` and paths are local; `s3://`, `gs://`, `az://`, `memory://` are not."""
     if not isinstance(where, str | PathLike):
+        if not isinstance(where, LocalPlace | ObjectPlace):
+            raise PiecemillError(f"found {type(where).__name__}, {where!r}; expected the path of a folder, or its URL.")
         return where
     text = os.fspath(where)
     scheme = urlsplit(text).scheme if isinstance(where, str) and "://" in text else ""
@@ -169,10 +171,47 @@ def open_place(where: str | PathLike[str] | Place) -> Place:
 
 def unique(name: str) -> str:
     """`name` with an ending that no other process, here or on another machine, uses."""
-    return f"{name}.{os.getpid()}-{secrets.token_hex(6)}"
+    return f"{name}.{os.getpid()}-{os.urandom(6).hex()}"
 
 
 # Files
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_PROBE = 1 << 16
+
+
+def check_writable(target: Path, error: type[PiecemillError] = PiecemillError) -> None:
+    """Refuse, before any work, a target on a full or read-only disk, or one without the right to write there.
+
+    Writes 64 KiB to an unnamed file in the folder that is or will hold `target`.
+    """
+    folder = next(path for path in (target.absolute(), *target.absolute().parents) if os.path.lexists(path))
+    if not folder.is_dir():
+        if folder != target.absolute():
+            raise error(f"{target}: {folder} is a file, expected a folder. Nothing was done. Choose another place.")
+        folder = folder.parent  # the caller replaces or refuses a file at `target`
+    try:
+        with open(_unnamed_file(folder), "wb") as file:
+            file.write(bytes(_PROBE))
+    except OSError as problem:
+        free = f", {show_bytes(shutil.disk_usage(folder).free)} free" if problem.errno in _FULL else ""
+        todo = "Free some space" if problem.errno in _FULL else "Get the right to write there"
+        todo = "Remount it for writing" if problem.errno == errno.EROFS else todo
+        raise error(
+            f"{target}: cannot be written: {problem.strerror} ({folder}{free}). Nothing was done. {todo}, "
+            "or choose another place."
+        ) from None
+
+
+def _unnamed_file(folder: Path) -> int:
+    """A descriptor of a new file in `folder` that has no name, so that nothing of it stays, whatever happens."""
+    if hasattr(os, "O_TMPFILE"):
+        with suppress(OSError):  # as of a file system without such files: the way below says what is wrong
+            return os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    path = folder / unique(".probe")
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    path.unlink()
+    return descriptor
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -320,10 +359,15 @@ def hash_bytes(data: bytes) -> str:
 class FolderLock:
     """An flock on `.lock` in a folder, which the system releases when the process ends, however it ends.
 
-    `shared` locks exclude an exclusive one, but not each other. Where the file system has no locks, nothing is locked.
+    The folder is made if needed, once it is clear that it can be written to. `shared` locks exclude an exclusive one,
+    but not each other. Where the file system has no locks, nothing is locked.
     """
 
     def __init__(self, folder: Path, *, shared: bool = False, error: type[PiecemillError] = ShardError) -> None:
+        if folder.exists() and not folder.is_dir():
+            raise error(f"{folder} is a file; expected a folder, new or an earlier one. Choose another place.")
+        check_writable(folder, error)
+        folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / LOCK
         self._descriptor = -1
         while self._descriptor < 0:
@@ -368,13 +412,24 @@ class FolderLock:
             self._descriptor = -1
 
 
+def lock_owner(folder: Path) -> int | None:
+    """The process of this machine that holds the lock of `folder`; None if none is known to."""
+    try:
+        process = int((folder / LOCK).read_text())
+        os.kill(process, 0)
+    except PermissionError:  # alive, and another user's
+        return process
+    except (OSError, ValueError, OverflowError):
+        return None
+    return process
+
+
 @contextmanager
 def locked(place: Place, *, shared: bool = False) -> Iterator[None]:
     """Hold the lock of a local place, and create its folder if needed; an object store has no lock."""
     if (folder := place.local()) is None:
         yield
         return
-    folder.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(folder, shared=shared)
     try:
         yield

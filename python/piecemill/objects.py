@@ -10,10 +10,8 @@ This is the only file that imports obstore, and only when a URL is opened. Start
 
 import errno
 import os
-import random
 import re
 import shutil
-import tempfile
 import threading
 import time
 import weakref
@@ -173,6 +171,8 @@ class ObjectPlace:
         """A folder under TMPDIR for files being written; deleted when this `ObjectPlace` is."""
         with self._lock:
             if self._scratch is None:
+                import tempfile
+
                 self._scratch = Path(tempfile.mkdtemp(prefix="piecemill-"))
                 weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
             return self._scratch
@@ -298,6 +298,8 @@ class ObjectPlace:
 
     def _repeat(self, verb: str, name: str, attempt: Callable[[], Result]) -> Result:
         """Call `attempt()`, and retry transient failures with jittered exponential backoff for `patience` seconds."""
+        import random
+
         started, pause = time.monotonic(), _FIRST_PAUSE
         while True:
             try:

@@ -1,15 +1,18 @@
 """Plans: what the records of options of all commands share."""
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import fields, replace
-from typing import Any, TypeVar
+from functools import wraps
+from inspect import signature
+from typing import Any, ParamSpec, TypeVar
 
 from piecemill.errors import PlanError
 
 P = TypeVar("P")
+R = TypeVar("R")
+A = ParamSpec("A")
 
 _SHOWN = 60
 
@@ -38,6 +41,18 @@ def check_names(given: Iterable[str], known: Sequence[str], what: str = "option"
             raise PlanError(f"unknown {what} {name!r}; {hint}")
 
 
+def did_you_mean(function: Callable[A, R]) -> Callable[A, R]:
+    """`function`, where an unknown keyword is a PlanError that names the nearest."""
+    names = list(signature(function).parameters)
+
+    @wraps(function)
+    def checked(*given: A.args, **named: A.kwargs) -> R:
+        check_names(named, names)
+        return function(*given, **named)
+
+    return checked
+
+
 def with_options(plan: P, options: dict[str, Any]) -> P:
     """`plan` with `options` in place of its fields; an unknown one is an error that names the nearest."""
     known = [field.name for field in fields(plan)]  # type: ignore[arg-type] # a dataclass
@@ -46,18 +61,19 @@ def with_options(plan: P, options: dict[str, Any]) -> P:
     return replace(plan, **given)  # type: ignore[type-var]
 
 
-_flags = ContextVar("flags", default=False)
-"Whether options are flags of a command here, and not arguments of Python."
+_flags = False
+"Whether options are flags of a command in this process, in all of its threads, and not arguments of Python."
 
 
 @contextmanager
 def speaking_flags() -> Iterator[None]:
     """Inside, messages name options as the command line does."""
-    token = _flags.set(True)
+    global _flags
+    before, _flags = _flags, True
     try:
         yield
     finally:
-        _flags.reset(token)
+        _flags = before
 
 
 def option(name: str, value: Any = None) -> str:
@@ -66,7 +82,7 @@ def option(name: str, value: Any = None) -> str:
     >>> option("on_bad_row", "skip"), option("time", ...), option("items")
     ("on_bad_row='skip'", 'time=...', 'items')
     """
-    if _flags.get():
+    if _flags:
         shown = "" if value is None else " ..." if value is ... else f" {value}"
         return f"--{name.replace('_', '-')}{shown}"
     return name + ("" if value is None else "=..." if value is ... else f"={value!r}")
@@ -74,7 +90,7 @@ def option(name: str, value: Any = None) -> str:
 
 def by_place(in_python: str, in_shell: str) -> str:
     """What to do, said to whom reads it: someone who writes Python, or who runs commands."""
-    return in_shell if _flags.get() else in_python
+    return in_shell if _flags else in_python
 
 
 def check_same(where: str, name: str, old: Any, new: Any) -> None:

@@ -20,6 +20,15 @@ def parse_size(text: str | int, option: str) -> int:
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
+def plural(count: int, what: str) -> str:
+    """A number of things, with its noun.
+
+    >>> plural(1, "shard"), plural(2_000, "shard")
+    ('1 shard', '2,000 shards')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def show_bytes(count: float) -> str:
     """A number of bytes in the unit people would choose.
 

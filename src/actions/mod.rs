@@ -9,14 +9,14 @@
 //!
 //! [`state`] holds the sequences and rewrites them, [`walk`] weighs their pairs, [`counting`] all of them at the start,
 //! [`pairs`] knows each pair's weight and sequences, [`queue`] says which is next, [`weight`] is the arithmetic,
-//! [`mod@set_order`] the order of the published sums, [`mod@train`] the loop; [`encode`] turns sequences into tokens of
-//! a vocabulary.
+//! [`published`] that of float64 with its order of sums, [`mod@train`] the loop; [`encode`] turns sequences into tokens
+//! of a vocabulary.
 
 mod counting;
 pub mod encode;
 mod pairs;
+mod published;
 mod queue;
-mod set_order;
 mod state;
 mod tally;
 #[cfg(test)]
@@ -25,7 +25,7 @@ mod train;
 mod walk;
 mod weight;
 
-pub use set_order::set_order;
+pub use published::set_order;
 pub use train::train;
 
 use crate::error::{Error, Result};

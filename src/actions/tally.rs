@@ -36,32 +36,30 @@ impl<V: Copy + Default> Tally<V> {
     /// The value of `pair`, which is added if it is not there.
     #[inline(always)]
     pub fn of(&mut self, pair: Pair) -> &mut V {
-        let mask = self.slots.len() - 1;
-        let mut slot = hash(pair) as usize & mask;
-        loop {
-            let Slot { stamp, at } = self.slots[slot];
-            if stamp != self.stamp {
-                return self.add(pair, slot);
-            }
-            if self.entries[at as usize].0 == pair {
-                return &mut self.entries[at as usize].1;
-            }
-            slot = (slot + 1) & mask;
+        match self.find(pair) {
+            Ok(at) => &mut self.entries[at].1,
+            Err(slot) => self.add(pair, slot),
         }
     }
 
     /// The value of `pair`, if it is there.
     #[inline(always)]
     pub fn get(&mut self, pair: Pair) -> Option<&mut V> {
+        self.find(pair).ok().map(|at| &mut self.entries[at].1)
+    }
+
+    /// Where `pair` is in `entries`, or the slot that it would take.
+    #[inline(always)]
+    fn find(&self, pair: Pair) -> Result<usize, usize> {
         let mask = self.slots.len() - 1;
         let mut slot = hash(pair) as usize & mask;
         loop {
             let Slot { stamp, at } = self.slots[slot];
             if stamp != self.stamp {
-                return None;
+                return Err(slot);
             }
             if self.entries[at as usize].0 == pair {
-                return Some(&mut self.entries[at as usize].1);
+                return Ok(at as usize);
             }
             slot = (slot + 1) & mask;
         }

@@ -7,14 +7,10 @@
 //! sequence keeps its weight, so for one that vanished here it must be known whether it is elsewhere in the sequence.
 //! Most such pairs have a token that was merged, and mostly none of it is left; only otherwise is the sequence
 //! searched. Changes are added up over all sequences of a merge, and a pair then gets one entry in the queue.
-//!
-//! In float64 a weight is the sum over the sequence from left to right. There the pairs that may have changed are
-//! added up over the whole sequence, before and after, and sequences come in the order of the published sums.
 
 use super::counting::{Counted, MOST_PAIRS, share, too_many_pairs};
 use super::pairs::{AHEAD, Pairs, prefetch};
 use super::queue::Queue;
-use super::set_order::set_order;
 use super::state::{Rewrite, State};
 use super::tally::Tally;
 use super::walk::{Marks, each_pair};
@@ -39,11 +35,7 @@ pub fn train(corpus: &Corpus, plan: &Plan, progress: &Progress) -> Result<Learne
     }
     corpus.check(plan.n_init)?;
     if plan.arithmetic == Arithmetic::Float64 {
-        if plan.counts == Counts::Current {
-            return Err(Error::Plan("arithmetic=float64 is defined for counts=published only".into()));
-        }
-        let (learned, weights) = Trainer::<f64>::new(corpus, plan, progress, 1).run(corpus)?;
-        return Ok(Learned { weights: Weights::Float64(weights), ..learned });
+        return super::published::train(corpus, plan, progress);
     }
     // All weights of a sequence add up to less than (features + 2) for each item, and they only fall as sets shrink.
     let m = corpus.n_features;
@@ -68,9 +60,9 @@ pub fn train(corpus: &Corpus, plan: &Plan, progress: &Progress) -> Result<Learne
 
 /// The weight of a pair in a sequence, before and after a rewrite.
 #[derive(Clone, Copy, Default)]
-struct Change<W> {
-    old: W,
-    new: W,
+pub struct Change<W> {
+    pub old: W,
+    pub new: W,
     /// It is in a part of the sequence that did not change.
     elsewhere: bool,
 }
@@ -86,16 +78,16 @@ struct Came<W> {
 }
 
 /// The state of the loop.
-struct Trainer<'a, W> {
+pub struct Trainer<'a, W> {
     plan: &'a Plan,
     progress: &'a Progress,
-    scale: Scale<W>,
-    state: State,
+    pub scale: Scale<W>,
+    pub state: State,
     pairs: Pairs<W>,
     queue: Queue<W>,
-    rewrite: Rewrite,
+    pub rewrite: Rewrite,
     /// Of one sequence.
-    changes: Tally<Change<W>>,
+    pub changes: Tally<Change<W>>,
     /// Of one merge: pairs of tokens that were there before it.
     deltas: Tally<W>,
     /// The numbers of these pairs.
@@ -103,13 +95,13 @@ struct Trainer<'a, W> {
     /// Pairs of old tokens that are new in a sequence.
     added: Vec<(Pair, u32)>,
     came: Came<W>,
-    marks: Marks,
+    pub marks: Marks,
     learned: Learned,
     weights: Vec<W>,
 }
 
 impl<'a, W: Weight> Trainer<'a, W> {
-    fn new(corpus: &Corpus, plan: &'a Plan, progress: &'a Progress, common: i128) -> Self {
+    pub fn new(corpus: &Corpus, plan: &'a Plan, progress: &'a Progress, common: i128) -> Self {
         Trainer {
             plan,
             progress,
@@ -135,11 +127,7 @@ impl<'a, W: Weight> Trainer<'a, W> {
         }
     }
 
-    fn is_float(&self) -> bool {
-        self.plan.arithmetic == Arithmetic::Float64
-    }
-
-    fn run(mut self, corpus: &Corpus) -> Result<(Learned, Vec<W>)> {
+    pub fn run(mut self, corpus: &Corpus) -> Result<(Learned, Vec<W>)> {
         let began = Instant::now();
         self.progress.rounds_begun.store(1, Relaxed);
         self.count_all(corpus)?;
@@ -181,9 +169,7 @@ impl<'a, W: Weight> Trainer<'a, W> {
 
     /// Weighs and lists the pairs of all sequences, and queues them.
     fn count_all(&mut self, corpus: &Corpus) -> Result<()> {
-        // Float sums must be made in the order of the sequences.
-        let threads = if self.is_float() { 1 } else { self.plan.threads.clamp(1, 64) };
-        let parts = share(corpus.ends, threads);
+        let parts = share(corpus.ends, W::threads(self.plan.threads));
         let (state, scale, n_init, progress) = (&self.state, &self.scale, self.plan.n_init, self.progress);
         let counted: Vec<Result<Counted<W>>> = std::thread::scope(|scope| {
             let count = |part| scope.spawn(move || Counted::of(state, scale, n_init, part, progress));
@@ -241,14 +227,7 @@ impl<'a, W: Weight> Trainer<'a, W> {
         self.came.counts.resize(n as usize + 1, 0);
         self.marks.resize(n as usize + 1);
         let number = self.pairs.number_or_add(merged);
-        let mut listed = Vec::new();
-        if self.is_float() {
-            set_order(self.pairs.lists.of(number), &mut listed);
-        } else {
-            listed.extend_from_slice(self.pairs.lists.of(number));
-            listed.sort_unstable();
-            listed.dedup();
-        }
+        let listed = W::in_order(self.pairs.lists.of(number));
         self.deltas.clear();
         let mut kept = Vec::new();
         let mut touched = 0;
@@ -260,21 +239,14 @@ impl<'a, W: Weight> Trainer<'a, W> {
             if self.state.rewrite(sequence, (a, b), n, &mut self.rewrite) {
                 touched += 1;
                 self.changes.clear();
-                if self.is_float() {
-                    self.count_whole(sequence);
-                } else {
-                    self.count_regions(sequence, a, b);
-                }
+                W::count(self, sequence, (a, b));
                 self.take_changes(sequence, n);
                 if self.changes.get(merged).is_some_and(|change| change.new > W::default()) {
                     kept.push(sequence);
                 }
             }
         }
-        // Where the pair no longer is, nobody needs to look again; but by the published order it stays listed.
-        if !self.is_float() {
-            self.pairs.lists.replace(number, &kept);
-        }
+        W::relist(&mut self.pairs.lists, number, &kept);
         self.learned.merges.push((a, b));
         self.learned.touched.push(touched);
         self.learned.stats.visited += listed.len() as u64;
@@ -296,8 +268,8 @@ impl<'a, W: Weight> Trainer<'a, W> {
         Ok(())
     }
 
-    /// Weighs the pairs around what was rewritten, before and after; exact weights only.
-    fn count_regions(&mut self, sequence: u32, a: u32, b: u32) {
+    /// Weighs the pairs around what was rewritten, before and after.
+    pub fn count_regions(&mut self, sequence: u32, (a, b): (u32, u32)) {
         let (width, nodes) = (self.state.width, self.state.sequence(sequence));
         let node_at = |at: usize| nodes.get(at * width..(at + 1) * width);
         for region in &self.rewrite.regions {
@@ -338,37 +310,6 @@ impl<'a, W: Weight> Trainer<'a, W> {
         }
     }
 
-    /// Weighs the pairs of tokens around what was rewritten over the whole sequence, left to right, before and after.
-    fn count_whole(&mut self, sequence: u32) {
-        let (width, nodes) = (self.state.width, self.state.sequence(sequence));
-        let part = |from: usize, to: usize| &nodes[from * width..to * width];
-        let len = nodes.len() / width;
-        // The sequence as it was: what is unchanged, and the regions as they were between.
-        let mut old = Vec::with_capacity(2 * self.rewrite.regions.len() + 1);
-        let mut at = 0;
-        for region in &self.rewrite.regions {
-            let end = region.new_first + region.new_len;
-            let around = part(region.new_first.saturating_sub(1), (end + 1).min(len));
-            let was = self.rewrite.old_nodes(region, width);
-            around.iter().chain(was).for_each(|&token| self.marks.add(token));
-            old.push(part(at, region.new_first));
-            old.push(was);
-            at = end;
-        }
-        old.push(part(at, len));
-        let changes = &mut self.changes;
-        let before = old.into_iter().flat_map(|part| part.chunks_exact(width));
-        self.marks.each_pair(before, &self.scale, |pair, weight| {
-            let change = changes.of(pair);
-            change.old = change.old.plus(weight);
-        });
-        self.marks.each_pair(nodes.chunks_exact(width), &self.scale, |pair, weight| {
-            let change = changes.of(pair);
-            change.new = change.new.plus(weight);
-        });
-        self.marks.clear();
-    }
-
     /// Adds the changes of one sequence to those of the merge.
     fn take_changes(&mut self, sequence: u32, n: u32) {
         let current = self.plan.counts == Counts::Current;
@@ -402,10 +343,7 @@ impl<'a, W: Weight> Trainer<'a, W> {
     fn take_deltas(&mut self) -> Result<()> {
         for (pair, sequence) in std::mem::take(&mut self.added) {
             let number = self.pairs.number_or_add(pair);
-            // In whole numbers a sequence that is listed twice is no harm: lists are freed of doubles when used.
-            if !self.is_float() || !self.pairs.lists.of(number).contains(&sequence) {
-                self.pairs.lists.push(number, sequence);
-            }
+            W::list(&mut self.pairs.lists, number, sequence);
         }
         self.deltas.entries.retain(|(_, delta)| !delta.is_nothing());
         let deltas = &self.deltas.entries;

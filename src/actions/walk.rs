@@ -4,6 +4,18 @@ use super::state::{Node, set_of};
 use super::weight::{Scale, Weight};
 use crate::bpe::pair::{Pair, pair};
 
+/// What a walk looks at in a node: its set, or the tokens of it that are looked for.
+#[derive(Clone, Copy)]
+struct Seen<'n> {
+    set: &'n [u32],
+    /// Of the whole set.
+    size: usize,
+    /// The token in the slot behind the set; 0: none that is looked for.
+    context: u32,
+    /// Nothing is in the slot.
+    open: bool,
+}
+
 /// Every pair in and between `nodes`, and between them and the nodes `before` and `after`, in the published order.
 #[inline(always)]
 pub fn each_pair<'n, W: Weight>(
@@ -13,40 +25,42 @@ pub fn each_pair<'n, W: Weight>(
     scale: &Scale<W>,
     mut found: impl FnMut(Pair, W),
 ) {
-    let mut last = before;
-    for node in nodes {
+    let seen = |node: Node<'n>| {
+        let set = set_of(node);
+        Seen { set, size: set.len(), context: node[0], open: node[0] == 0 }
+    };
+    let mut last = before.map(seen);
+    for node in nodes.map(seen) {
         if let Some(last) = last {
             across(last, node, scale, &mut found);
         }
-        let set = set_of(node);
-        let weight = scale.inside(set.len());
-        for (at, &x) in set.iter().enumerate() {
-            for &y in &set[at + 1..] {
-                found(unordered(x, y), weight);
-            }
-        }
+        inside(node, scale, &mut found);
         last = Some(node);
     }
     if let (Some(last), Some(after)) = (last, after) {
-        across(last, after, scale, &mut found);
+        across(last, seen(after), scale, &mut found);
     }
 }
 
 #[inline(always)]
-fn across<W: Weight>(left: Node<'_>, right: Node<'_>, scale: &Scale<W>, found: &mut impl FnMut(Pair, W)) {
-    let (context, left, right) = (left[0], set_of(left), set_of(right));
-    if context != 0 {
-        let weight = scale.across(left.len(), 1);
-        left.iter().for_each(|&x| found(unordered(x, context), weight));
-        let weight = scale.across(1, right.len());
-        right.iter().for_each(|&y| found(unordered(context, y), weight));
-    } else {
-        let weight = scale.across(left.len(), right.len());
-        let double = left.iter().any(|x| right.contains(x));
-        for &x in left {
-            for &y in right {
+fn inside<W: Weight>(node: Seen<'_>, scale: &Scale<W>, found: &mut impl FnMut(Pair, W)) {
+    let weight = scale.inside(node.size);
+    for (at, &x) in node.set.iter().enumerate() {
+        for &y in &node.set[at + 1..] {
+            found(unordered(x, y), weight);
+        }
+    }
+}
+
+#[inline(always)]
+fn across<W: Weight>(left: Seen<'_>, right: Seen<'_>, scale: &Scale<W>, found: &mut impl FnMut(Pair, W)) {
+    if left.open {
+        let weight = scale.across(left.size, right.size);
+        let double = left.set.iter().any(|x| right.set.contains(x));
+        for &x in left.set {
+            for &y in right.set {
                 // Two tokens that are both in both sets meet twice; as one sum, since the block is summed first.
-                if double && x != y && left.contains(&y) && right.contains(&x) {
+                if double && x != y && left.set.contains(&y) && right.set.contains(&x) {
                     if x < y {
                         found(unordered(x, y), weight.plus(weight));
                     }
@@ -55,6 +69,11 @@ fn across<W: Weight>(left: Node<'_>, right: Node<'_>, scale: &Scale<W>, found: &
                 }
             }
         }
+    } else if left.context != 0 {
+        let weight = scale.across(left.size, 1);
+        left.set.iter().for_each(|&x| found(unordered(x, left.context), weight));
+        let weight = scale.across(1, right.size);
+        right.set.iter().for_each(|&y| found(unordered(left.context, y), weight));
     }
 }
 
@@ -103,48 +122,18 @@ impl Marks {
         mut found: impl FnMut(Pair, W),
     ) {
         let (here, last) = (&mut self.here, &mut self.last);
-        let mut last_size = 0;
-        let mut last_context = 0; // 0: none; the slot is taken all the same if it has a token that is not marked
-        let mut last_open = false;
-        last.clear();
+        let mut before = None; // of the last node: the size of its set, its context, whether its slot is open
         for node in nodes {
             let set = set_of(node);
             here.clear();
             here.extend(set.iter().filter(|&&token| self.marked[token as usize]));
-            if !here.is_empty() {
-                if last_open {
-                    let weight = scale.across(last_size, set.len());
-                    let double = last.iter().any(|x| here.contains(x));
-                    for &x in last.iter() {
-                        for &y in here.iter() {
-                            if double && x != y && last.contains(&y) && here.contains(&x) {
-                                if x < y {
-                                    found(unordered(x, y), weight.plus(weight));
-                                }
-                            } else {
-                                found(unordered(x, y), weight);
-                            }
-                        }
-                    }
-                } else if last_context != 0 {
-                    let weight = scale.across(1, set.len());
-                    here.iter().for_each(|&y| found(unordered(last_context, y), weight));
-                }
-                let weight = scale.inside(set.len());
-                for (at, &x) in here.iter().enumerate() {
-                    for &y in &here[at + 1..] {
-                        found(unordered(x, y), weight);
-                    }
-                }
+            let context = if self.marked[node[0] as usize] { node[0] } else { 0 };
+            let seen = Seen { set: here, size: set.len(), context, open: node[0] == 0 };
+            if let Some((size, context, open)) = before {
+                across(Seen { set: last, size, context, open }, seen, scale, &mut found);
             }
-            let context = node[0];
-            last_open = context == 0;
-            last_context = if self.marked[context as usize] { context } else { 0 };
-            if last_context != 0 {
-                let weight = scale.across(set.len(), 1);
-                here.iter().for_each(|&x| found(unordered(x, context), weight));
-            }
-            last_size = set.len();
+            inside(seen, scale, &mut found);
+            before = Some((seen.size, seen.context, seen.open));
             std::mem::swap(here, last);
         }
     }

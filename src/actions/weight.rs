@@ -1,14 +1,13 @@
-//! The arithmetic of weights: whole numbers on a common denominator, or float64.
+//! The arithmetic of weights: whole numbers on a common denominator. That of float64 is in [`super::published`].
 //!
 //! A set of n tokens gives each pair in it 2/n, two neighbouring sets of a and b give each pair across 1/(ab). With
 //! m features, lcm(1..m)^2 is a denominator of all of them. Sums stay far from the end of the type: it is chosen by a
 //! bound computed up front, and the one sum that has no bound is checked.
 
+use super::pairs::Lists;
+use super::train::Trainer;
 use std::cmp::Ordering;
 use std::fmt::Debug;
-
-/// Float64 weights that differ by no more than this are taken as equal (the published implementation's rule).
-const TOLERANCE: f64 = 1e-12;
 
 /// A weight, or a difference of two.
 pub trait Weight: Copy + Debug + Default + PartialOrd + Send + Sync + 'static {
@@ -32,6 +31,32 @@ pub trait Weight: Copy + Debug + Default + PartialOrd + Send + Sync + 'static {
     fn half(self) -> Self;
     /// As a number to show.
     fn shown(self, common: i128) -> f64;
+
+    // What depends on the order of sums. Whole numbers have the same sum in any order.
+
+    /// Threads that may count pairs, of those asked for.
+    fn threads(asked: usize) -> usize {
+        asked.clamp(1, 64)
+    }
+    /// The sequences listed for a pair, each once, in the order in which they are rewritten.
+    fn in_order(listed: &[u32]) -> Vec<u32> {
+        let mut ordered = listed.to_vec();
+        ordered.sort_unstable();
+        ordered.dedup();
+        ordered
+    }
+    /// Weighs the pairs that a rewrite of `sequence` may have changed, before and after.
+    fn count(trainer: &mut Trainer<'_, Self>, sequence: u32, merged: (u32, u32)) {
+        trainer.count_regions(sequence, merged);
+    }
+    /// Lists a sequence that has the pair `number` now. Twice is no harm: `in_order` drops doubles.
+    fn list(lists: &mut Lists, number: u32, sequence: u32) {
+        lists.push(number, sequence);
+    }
+    /// Drops the sequences in which a merged pair no longer is: nobody needs to look there again.
+    fn relist(lists: &mut Lists, number: u32, kept: &[u32]) {
+        lists.replace(number, kept);
+    }
 }
 
 macro_rules! whole {
@@ -83,41 +108,6 @@ macro_rules! whole {
 
 whole!(i64);
 whole!(i128);
-
-impl Weight for f64 {
-    fn fraction(numerator: u32, denominator: u32, _: i128) -> Self {
-        numerator as f64 / denominator as f64
-    }
-    fn at_least(weight: f64, _: i128) -> Self {
-        weight
-    }
-    #[inline(always)]
-    fn plus(self, other: Self) -> Self {
-        self + other
-    }
-    #[inline(always)]
-    fn minus(self, other: Self) -> Self {
-        self - other
-    }
-    fn checked_plus(self, other: Self) -> Option<Self> {
-        Some(self + other)
-    }
-    fn same(self, other: Self) -> bool {
-        (self - other).abs() <= TOLERANCE
-    }
-    fn is_nothing(self) -> bool {
-        self.abs() < TOLERANCE
-    }
-    fn order(&self, other: &Self) -> Ordering {
-        self.total_cmp(other)
-    }
-    fn half(self) -> Self {
-        self / 2.0
-    }
-    fn shown(self, _: i128) -> f64 {
-        self
-    }
-}
 
 /// lcm(1..m)^2, if it fits.
 pub fn common_denominator(m: usize) -> Option<i128> {

@@ -31,6 +31,8 @@ const AHEAD: usize = 128;
 pub struct Words {
     pub starts: [u32; ROOM + 1],
     pub count: usize,
+    /// Words whose value is known without looking them up, in order.
+    pub known: Vec<(u16, u128)>,
 }
 
 /// Encodes words that are not in the cache.
@@ -105,7 +107,8 @@ pub struct Worker {
     lines: Box<[u32; ROOM]>,
     missed: Box<[u16; ROOM + 1]>,
     queues: [Vec<u16>; QUEUES.len()],
-    spill: Vec<u32>,
+    /// Ids of the batch that do not fit a value.
+    pub spill: Vec<u32>,
     alone: Vec<u32>,
     pub scratch: Scratch,
     /// Ids of the documents in hand.
@@ -124,7 +127,7 @@ impl Worker {
     pub fn new(cache_bytes: usize, portable: bool) -> Worker {
         Worker {
             cache: Cache::new(cache_bytes),
-            words: Box::new(Words { starts: [0; ROOM + 1], count: 0 }),
+            words: Box::new(Words { starts: [0; ROOM + 1], count: 0, known: vec![] }),
             keys: Box::new([0; ROOM]),
             values: Box::new([0; ROOM]),
             lines: Box::new([0; ROOM]),
@@ -188,7 +191,6 @@ impl Worker {
             lines: self.cache.lines(),
         };
         let misses = isa.call(probe);
-        self.spill.clear();
         if misses > 0 {
             self.encode_misses(isa, model, text, misses);
         }
@@ -201,13 +203,25 @@ impl Worker {
             let written = isa.call(Write { values: &self.values[..n], spill: &self.spill, out });
             self.out.set_len(before + written);
         }
+        self.spill.clear();
+        self.words.known.clear();
     }
 
     #[inline(always)]
     fn encode_misses<I: Isa, M: Model>(&mut self, isa: I, model: &M, text: &[u8], misses: usize) {
         let few = misses < FEW;
+        let mut known = 0;
         for k in 0..misses {
             let i = self.missed[k];
+            while let Some(&(place, value)) = self.words.known.get(known)
+                && place <= i
+            {
+                self.values[usize::from(place)] = value;
+                known += 1;
+            }
+            if known > 0 && self.words.known[known - 1].0 == i {
+                continue;
+            }
             let word = word_at(model, &self.words, text, i);
             let units = model.units(word);
             if units > LONGEST {

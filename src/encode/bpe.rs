@@ -1,5 +1,6 @@
 //! BPE as a model of words: bytes or characters, merged in lockstep or, where they are many, from the left.
 
+use super::alone::Alone;
 use super::batch::{Model, Scratch};
 use super::isa::Isa;
 use super::joined::{Joined, SPACE, code_point};
@@ -135,6 +136,7 @@ pub struct Characters {
     symbols: Symbols,
     symbol_of: CharacterTable,
     joined: Joined,
+    alone: Alone,
     /// Whether unknown characters in a row belong together.
     fuses: bool,
     /// What is written for a character without a token.
@@ -154,6 +156,16 @@ pub enum Unknown {
         /// Once for several characters in a row.
         fuse: bool,
     },
+}
+
+impl Unknown {
+    /// Appends the ids of a character without a token.
+    fn ids(&self, utf8: &[u8], ids: &mut Vec<u32>) {
+        match self {
+            Unknown::Bytes(of_bytes) => ids.extend(utf8.iter().map(|&byte| of_bytes[usize::from(byte)])),
+            Unknown::Id { id, .. } => ids.push(*id),
+        }
+    }
 }
 
 impl Characters {
@@ -186,7 +198,15 @@ impl Characters {
         };
         let joined = Joined::new((0..symbols.len() as u32).map(|symbol| symbols.bytes(symbol)).filter(known));
         let whole = WholeWords::new(symbols.whole(false));
-        Ok(Characters { symbols, symbol_of, joined, fuses, unknown, whole, long: Long::default() })
+        // Spaces are left to `encode_alone`.
+        let alone = Alone::new(Some(&joined), |character, ids: &mut Vec<u32>| {
+            match symbol_of.get(u32::from(character)) {
+                Some(symbol) => ids.push(symbols.ids.get(symbol)),
+                None => unknown.ids(character.encode_utf8(&mut [0; 4]).as_bytes(), ids),
+            }
+            character != ' ' && character != SPACE
+        });
+        Ok(Characters { symbols, symbol_of, joined, alone, fuses, unknown, whole, long: Long::default() })
     }
 
     /// The largest id of any token, or of an unknown character.
@@ -198,9 +218,10 @@ impl Characters {
         self.symbols.ids.all().iter().copied().max().unwrap_or(0).max(unknown)
     }
 
-    /// Where a text may be cut; None where unknown characters in a row must stay together.
-    pub fn joined(&self) -> Option<&Joined> {
-        (!self.fuses).then_some(&self.joined)
+    /// Where a text may be cut, and what characters are words by themselves; None where unknown characters in a row
+    /// must stay together.
+    pub fn joined(&self) -> Option<(&Joined, &Alone)> {
+        (!self.fuses).then_some((&self.joined, &self.alone))
     }
 
     /// Where the word that starts at `at` ends: before the next character that no token joins to the one before it.
@@ -273,15 +294,8 @@ impl Model for Characters {
     #[inline(always)]
     fn encode_alone<I: Isa>(&self, isa: I, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
         if self.symbol_of.get(code_point(word).0).is_none() {
-            match &self.unknown {
-                Unknown::Bytes(of_bytes) => {
-                    // SentencePiece has no space: the bytes are those of U+2581.
-                    let spelled = if word == b" " { "\u{2581}".as_bytes() } else { word };
-                    ids.extend(spelled.iter().map(|&byte| of_bytes[usize::from(byte)]));
-                }
-                Unknown::Id { id, .. } => ids.push(*id),
-            }
-            return;
+            // SentencePiece has no space: the bytes are those of U+2581.
+            return self.unknown.ids(if word == b" " { "\u{2581}".as_bytes() } else { word }, ids);
         }
         // Tokens are looked up by bytes below, and there a space is a space.
         let text = String::from_utf8_lossy(word);

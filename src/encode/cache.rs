@@ -422,7 +422,13 @@ fn packed_or_spilled(ids: &[u32], spill: &mut Vec<u32>) -> u128 {
 pub fn spilled(ids: &[u32], spill: &mut Vec<u32>) -> u128 {
     let from = spill.len();
     spill.extend_from_slice(ids);
-    SPILLED << 120 | (ids.len() as u128) << 48 | from as u128
+    spilled_from(spill, from)
+}
+
+/// The value of the ids in the spill from `from` on.
+#[inline(always)]
+pub fn spilled_from(spill: &[u32], from: usize) -> u128 {
+    SPILLED << 120 | ((spill.len() - from) as u128) << 48 | from as u128
 }
 
 /// Where in the spill the ids of a [`SPILLED`] value are.

@@ -293,7 +293,9 @@ impl Encoder {
             Kind::Characters(model) => {
                 let cut = ByEnds(stretch.text(), |text: &[u8], at| model.end(text, at));
                 match model.joined() {
-                    Some(joined) => scan::encode(worker, &**model, stretch, &ByJoined(joined, cut), None, drain),
+                    Some((joined, alone)) => {
+                        scan::encode(worker, &**model, stretch, &ByJoined(joined, Some(alone), cut), None, drain)
+                    }
                     None => scan::encode(worker, &**model, stretch, &cut, None, drain),
                 }
             }
@@ -326,7 +328,8 @@ impl Visitor for Bytewise<'_, '_> {
             let cut = ByEnds(self.stretch.text(), |text: &[u8], _| text.len());
             return scan::encode(self.worker, self.model, self.stretch, &cut, None, self.drain);
         };
-        let cut = ByJoined(joined, ByEnds(self.stretch.text(), |text: &[u8], at| joined.end(text, at, text.len())));
+        let ends = ByEnds(self.stretch.text(), |text: &[u8], at| joined.end(text, at, text.len()));
+        let cut = ByJoined(joined, None, ends);
         scan::encode(self.worker, self.model, self.stretch, &cut, None, self.drain)
     }
 

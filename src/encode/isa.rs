@@ -28,6 +28,10 @@ pub trait Isa: Copy + Send + Sync {
     /// 8 ids can be written at `out`.
     unsafe fn unpack(self, value: u128, out: *mut u32);
 
+    /// For each of 64 bytes, whether what `halves` say of its low and its high half have a bit of each of the `kinds` in
+    /// common; bytes of at least `from` are of the last kind.
+    fn classify(self, bytes: &[u8; 64], halves: &[[u8; 16]; 2], kinds: [u8; 3], from: u8) -> [u64; 3];
+
     /// Does `work` in a function of its own, compiled for these instructions: a loop that shares a function with a
     /// dozen others has too few registers.
     fn call<W: WithIsa>(self, work: W) -> W::Out;
@@ -140,6 +144,19 @@ impl Isa for Portable {
         }
     }
 
+    #[inline(always)]
+    fn classify(self, bytes: &[u8; 64], [low, high]: &[[u8; 16]; 2], kinds: [u8; 3], from: u8) -> [u64; 3] {
+        let mut found = [0; 3];
+        for (at, byte) in bytes.iter().enumerate() {
+            let class = low[usize::from(byte & 15)] & high[usize::from(byte >> 4)];
+            for k in 0..3 {
+                found[k] |= u64::from(class & kinds[k] != 0) << at;
+            }
+            found[2] |= u64::from(*byte >= from) << at;
+        }
+        found
+    }
+
     #[inline(never)]
     fn call<W: WithIsa>(self, work: W) -> W::Out {
         work.run(self)
@@ -235,6 +252,31 @@ mod x86 {
                 let ids = _mm256_srlv_epi32(_mm256_shuffle_epi8(value, pick), shift);
                 _mm256_storeu_si256(out.cast(), _mm256_and_si256(ids, _mm256_set1_epi32(0xf_ffff)));
             }
+        }
+
+        #[inline(always)]
+        fn classify(self, bytes: &[u8; 64], [low, high]: &[[u8; 16]; 2], kinds: [u8; 3], from: u8) -> [u64; 3] {
+            let mut found = [0; 3];
+            // SAFETY: `self` exists only where AVX2 does; the loads are of 16 bytes of each table, and of 32 bytes of 64.
+            unsafe {
+                let low = _mm256_broadcastsi128_si256(_mm_loadu_si128(low.as_ptr().cast()));
+                let high = _mm256_broadcastsi128_si256(_mm_loadu_si128(high.as_ptr().cast()));
+                let nibble = _mm256_set1_epi8(15);
+                for at in [0, 32] {
+                    let x = _mm256_loadu_si256(bytes.as_ptr().add(at).cast());
+                    let lows = _mm256_shuffle_epi8(low, _mm256_and_si256(x, nibble));
+                    let highs = _mm256_shuffle_epi8(high, _mm256_and_si256(_mm256_srli_epi16::<4>(x), nibble));
+                    let class = _mm256_and_si256(lows, highs);
+                    for k in 0..3 {
+                        let some = _mm256_and_si256(class, _mm256_set1_epi8(kinds[k] as i8));
+                        let none = _mm256_movemask_epi8(_mm256_cmpeq_epi8(some, _mm256_setzero_si256()));
+                        found[k] |= u64::from(!none as u32) << at;
+                    }
+                    let above = _mm256_cmpeq_epi8(_mm256_max_epu8(x, _mm256_set1_epi8(from as i8)), x);
+                    found[2] |= u64::from(_mm256_movemask_epi8(above) as u32) << at;
+                }
+            }
+            found
         }
 
         #[inline(always)]

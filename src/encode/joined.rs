@@ -86,6 +86,22 @@ impl Joined {
         end
     }
 
+    /// Whether a text can be cut between these two characters.
+    #[inline(always)]
+    pub fn is_cut(&self, left: u32, right: u32) -> bool {
+        if left < 0x80 && right < 0x80 { !self.bytes(left as u8, right as u8) } else { !self.wide(left, right) }
+    }
+
+    /// All pairs of characters that some token joins.
+    pub fn pairs(&self) -> impl Iterator<Item = (u32, u32)> {
+        let ascii = (0..0x80u8).flat_map(|left| (0..0x80u8).map(move |right| (left, right)));
+        let ascii = ascii.filter(|&(left, right)| self.bytes(left, right));
+        let wide = self.wide.iter().filter(|&&pair| pair != 0);
+        ascii
+            .map(|(left, right)| (left.into(), right.into()))
+            .chain(wide.map(|pair| ((pair >> 32) as u32, *pair as u32)))
+    }
+
     /// Bit p is set where a text that goes on with `block` can be cut before its byte p, as far as the block is ASCII.
     /// (Each byte is tested without a branch: `end` has one for every byte, and the last is always mispredicted.)
     #[inline(always)]

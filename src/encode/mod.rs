@@ -19,11 +19,13 @@
 //! shared      words that any thread has merged, for all of them
 //! decode      ids to bytes
 //! joined      where a text can be cut because no token crosses the place
+//! alone       characters that are words by themselves
 //! memory      large pages
 //! isa         the same for processors with AVX2, and for any
 //! ```
 
 mod added;
+mod alone;
 mod batch;
 mod bpe;
 mod cache;

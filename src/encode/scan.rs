@@ -3,7 +3,9 @@
 //! A stretch is text that nothing but the split cuts: a document, or what lies between two added tokens. It lies in a
 //! buffer that may go on behind it; keys are read from there without copying.
 
+use super::alone::Alone;
 use super::batch::{BATCH, Model, Words, Worker};
+use super::cache::spilled_from;
 use super::isa::{Isa, Portable, SHORT, WithIsa, with_isa};
 use super::joined::Joined;
 use super::wordpiece::WordPiece;
@@ -61,17 +63,11 @@ pub trait Cut {
 
     /// Bit p is set where a word certainly starts p bytes after `at`, where `block` is and a word starts too, but bit 0
     /// is clear. No bit at all means: ask `end`.
-    fn starts(&self, at: usize, block: &[u8; BLOCK]) -> u64;
+    fn starts<I: Isa>(&self, isa: I, at: usize, block: &[u8; BLOCK]) -> u64;
 
-    /// Whether a run of characters begins at `at` that `run` takes.
+    /// Appends the ids of characters from `at` on that stand alone, if any do; gives where they end.
     #[inline(always)]
-    fn is_run(&self, _at: usize) -> bool {
-        false
-    }
-
-    /// Encodes characters at `at` that need no cache, as many as there are; gives where they end.
-    #[inline(always)]
-    fn run(&self, at: usize, _out: &mut Vec<u32>) -> usize {
+    fn alone(&self, at: usize, _ids: &mut Vec<u32>) -> usize {
         at
     }
 }
@@ -103,7 +99,7 @@ impl<S: Scanner> Cut for ByScanner<'_, S> {
     }
 
     #[inline(always)]
-    fn starts(&self, at: usize, block: &[u8; BLOCK]) -> u64 {
+    fn starts<I: Isa>(&self, _: I, at: usize, block: &[u8; BLOCK]) -> u64 {
         S::starts(&self.text, at, &Block::new(block))
     }
 }
@@ -125,40 +121,43 @@ impl Cut for ByWordPiece<'_> {
     }
 
     #[inline(always)]
-    fn starts(&self, _: usize, block: &[u8; BLOCK]) -> u64 {
-        self.0.starts(block)
+    fn starts<I: Isa>(&self, isa: I, _: usize, block: &[u8; BLOCK]) -> u64 {
+        self.0.starts(isa, block)
     }
 
     #[inline(always)]
-    fn is_run(&self, at: usize) -> bool {
-        self.0.is_run(self.1, at)
-    }
-
-    #[inline(always)]
-    fn run(&self, at: usize, out: &mut Vec<u32>) -> usize {
-        self.0.run(self.1, at, out)
+    fn alone(&self, at: usize, ids: &mut Vec<u32>) -> usize {
+        self.0.alone.run(None, self.1, at, ids)
     }
 }
 
 /// Words between positions that no token crosses: a function finds the end of one word, `joined` those of many at once.
-pub struct ByJoined<'t, F>(pub &'t Joined, pub ByEnds<'t, F>);
+pub struct ByJoined<'t, F>(pub &'t Joined, pub Option<&'t Alone>, pub ByEnds<'t, F>);
 
 impl<F: Fn(&[u8], usize) -> usize> Cut for ByJoined<'_, F> {
     const IN_BLOCKS: bool = true;
 
     #[inline(always)]
     fn bytes(&self) -> &[u8] {
-        self.1.bytes()
+        self.2.bytes()
     }
 
     #[inline(always)]
     fn end(&self, at: usize) -> usize {
-        self.1.end(at)
+        self.2.end(at)
     }
 
     #[inline(always)]
-    fn starts(&self, _: usize, block: &[u8; BLOCK]) -> u64 {
+    fn starts<I: Isa>(&self, _: I, _: usize, block: &[u8; BLOCK]) -> u64 {
         self.0.starts(block)
+    }
+
+    #[inline(always)]
+    fn alone(&self, at: usize, ids: &mut Vec<u32>) -> usize {
+        match self.1 {
+            Some(alone) => alone.run(Some(self.0), self.2.0, at, ids),
+            None => at,
+        }
     }
 }
 
@@ -179,7 +178,7 @@ impl<F: Fn(&[u8], usize) -> usize> Cut for ByEnds<'_, F> {
     }
 
     #[inline(always)]
-    fn starts(&self, _: usize, _: &[u8; BLOCK]) -> u64 {
+    fn starts<I: Isa>(&self, _: I, _: usize, _: &[u8; BLOCK]) -> u64 {
         0
     }
 }
@@ -207,12 +206,12 @@ pub fn encode<C: Cut, M: Model>(
     let mut cursor = Cursor { at: 0, one_by_one_until: 0, patience: BLOCK, inside_until: 0 };
     let len = stretch.end - stretch.start;
     loop {
-        cursor.at = cut.run(cursor.at, &mut worker.out);
-        if cursor.at == len {
+        let base = cursor.at;
+        if base == len {
             return Ok(());
         }
-        let base = cursor.at;
-        with_isa(worker.portable, Fill { cut, joined, cursor: &mut cursor, words: &mut worker.words });
+        let Worker { words, spill, .. } = worker;
+        with_isa(worker.portable, Fill { cut, joined, cursor: &mut cursor, words, spill });
         flush(worker, model, stretch, base, cursor.at, drain)?;
     }
 }
@@ -265,6 +264,8 @@ struct Fill<'a, C> {
     joined: Option<&'a Joined>,
     cursor: &'a mut Cursor,
     words: &'a mut Words,
+    /// Ids of words that stand alone.
+    spill: &'a mut Vec<u32>,
 }
 
 impl<C: Cut> WithIsa for Fill<'_, C> {
@@ -272,16 +273,29 @@ impl<C: Cut> WithIsa for Fill<'_, C> {
 
     /// Fills a batch with the words from the cursor on.
     #[inline(always)]
-    fn run<I: Isa>(self, _: I) {
-        let Fill { cut, joined, cursor, words } = self;
+    fn run<I: Isa>(self, isa: I) {
+        let Fill { cut, joined, cursor, words, spill } = self;
         let bytes = cut.bytes();
         let base = cursor.at;
         let mut at = base;
         let mut count = 0;
         while at < bytes.len() && count < BATCH {
+            if bytes[at] >= 0xe0 {
+                let from = spill.len();
+                let end = cut.alone(at, spill);
+                if end > at {
+                    words.known.push((count as u16, spilled_from(spill, from)));
+                    at = end;
+                    count += 1;
+                    words.starts[count] = (at - base) as u32;
+                    // What comes next is short, mostly.
+                    cursor.one_by_one_until = cursor.one_by_one_until.max(at + BLOCK);
+                    continue;
+                }
+            }
             if C::IN_BLOCKS && at >= cursor.one_by_one_until && at >= cursor.inside_until {
                 if let Some(block) = bytes[at..].first_chunk::<BLOCK>() {
-                    let mut starts = cut.starts(at, block);
+                    let mut starts = cut.starts(isa, at, block);
                     if starts != 0 {
                         cursor.patience = BLOCK;
                         let first = (at - base) as u32;
@@ -304,9 +318,6 @@ impl<C: Cut> WithIsa for Fill<'_, C> {
                 // longer each time.
                 cursor.one_by_one_until = at + cursor.patience;
                 cursor.patience = (2 * cursor.patience).min(16 * BLOCK);
-            }
-            if count > 0 && cut.is_run(at) {
-                break;
             }
             let mut end = if at < cursor.inside_until { cursor.inside_until } else { cut.end(at) };
             if let Some(joined) = joined

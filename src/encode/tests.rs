@@ -307,6 +307,47 @@ fn characters(tokens: &[&str], merges: Option<&[[u32; 2]]>) -> crate::Result<Enc
     Encoder::characters(Characters::new(&tokens, &ids, merges, of_bytes)?, settings(None, vec![]))
 }
 
+/// The ids of `characters`, by the definition: always the pair of the lowest rank, the leftmost of equal ones.
+fn characters_plainly(tokens: &[String], text: &str) -> Vec<u32> {
+    let index: HashMap<&str, u32> = tokens.iter().enumerate().map(|(i, token)| (token.as_str(), i as u32)).collect();
+    let mut parts: Vec<String> = text.replace(' ', "\u{2581}").chars().map(String::from).collect();
+    let rank = |pair: &[String]| index.get(pair.concat().as_str()).copied();
+    while let Some((_, at)) = parts.windows(2).enumerate().filter_map(|(at, pair)| Some((rank(pair)?, at))).min() {
+        let right = parts.remove(at + 1);
+        parts[at] += &right;
+    }
+    let ids = parts.iter().map(|part| match index.get(part.as_str()) {
+        Some(&id) => vec![id],
+        None => part.bytes().map(|byte| 1000 + u32::from(byte)).collect(),
+    });
+    ids.flatten().collect()
+}
+
+#[test]
+fn characters_of_any_script_give_the_ids_of_the_definition() {
+    let mut random = Random(7);
+    for _ in 0..60 {
+        let letters = "一个数。aé\u{2581}𠀀";
+        let mut tokens: Vec<String> = letters.chars().map(String::from).collect();
+        for _ in 0..random.below(12) {
+            let token = random.text(letters, 4);
+            if token.chars().count() > 1 && !tokens.contains(&token) {
+                tokens.push(token);
+            }
+        }
+        let encoder = characters(&tokens.iter().map(String::as_str).collect::<Vec<_>>(), None).expect("an encoder");
+        for most in [3, 12, 90, 400] {
+            // Mostly ideographs, of which one has no token; and a few of all kinds.
+            let text = random.text("一个数据。一个数据。一个数据。a é\n\u{2581}𠀀𠀁", most);
+            assert_eq!(
+                encoder.encode(&text, Special::Plain),
+                Ok(characters_plainly(&tokens, &text)),
+                "{tokens:?} {text:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_space_without_a_token_is_the_bytes_of_its_sentencepiece_character() {
     let encoder = characters(&["a"], None).expect("an encoder");

@@ -222,8 +222,8 @@ fn in_turn<'t, S>(
 }
 
 fn unknown(spec: &str) -> Error {
-    let hint = match table::nearest(spec) {
-        Some(name) => format!(" Did you mean `{name}`?"),
+    let hint = match table::hint(spec) {
+        Some(hint) => format!(" {hint}"),
         None if spec.is_empty() => String::new(),
         None => format!(" If it is a regex, write `regex:{spec}`."),
     };

@@ -181,11 +181,30 @@ pub fn names() -> String {
     TABLE.iter().map(|named| named.name).collect::<Vec<_>>().join(", ")
 }
 
-/// The name or alias that `word` was most likely meant to be, if any is near.
-pub fn nearest(word: &str) -> Option<&'static str> {
+/// What to try in place of an unknown `word`: the name or alias that it was most likely meant to be, if any is near. If
+/// only the number of a model differs, all names of the family: GPT-5 is no GPT-2 typed badly.
+pub fn hint(word: &str) -> Option<String> {
+    let shown = |name: &str| match by_name(name) {
+        Some(named) if named.name != name => format!("`{name}` ({})", named.name),
+        _ => format!("`{name}`"),
+    };
+    let letters = |name: &str| name.split(|c: char| !c.is_alphabetic()).next().map(str::to_lowercase);
+    let near = nearest(word)?;
+    let digits = |name: &str| name.chars().filter(char::is_ascii_digit).collect::<String>();
+    if letters(near) != letters(word) || digits(near) == digits(word) || digits(word).is_empty() {
+        return Some(format!("Did you mean {}?", shown(near)));
+    }
+    let family: Vec<_> = all_names().filter(|name| letters(name) == letters(word)).map(shown).collect();
+    Some(format!("Did you mean {}?", family.join(" or ")))
+}
+
+fn all_names() -> impl Iterator<Item = &'static str> {
+    TABLE.iter().flat_map(|named| std::iter::once(&named.name).chain(named.aliases)).copied()
+}
+
+fn nearest(word: &str) -> Option<&'static str> {
     let word = word.to_lowercase();
-    let names = TABLE.iter().flat_map(|named| std::iter::once(&named.name).chain(named.aliases));
-    let nearest = names.map(|name| (distance(&word, name), *name)).min_by_key(|(distance, _)| *distance)?;
+    let nearest = all_names().map(|name| (distance(&word, name), name)).min_by_key(|(distance, _)| *distance)?;
     // Up to a third of the letters may be wrong: `cl100k_base` is no `cl100k` typed badly, but starts like it.
     (nearest.0 * 3 <= nearest.1.len())
         .then_some(nearest.1)

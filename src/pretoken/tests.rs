@@ -369,10 +369,12 @@ fn a_sequence_that_fails_says_so() {
 #[test]
 fn an_unknown_name_is_an_error_with_the_nearest() {
     for (spec, part) in [
-        ("qwen9", "Did you mean `qwen2`?"),
+        ("qwen9", "Did you mean `qwen2` or `qwen` (qwen2) or `qwen2.5` (qwen2) or `qwen3` (qwen2) or `qwen3.5` or"),
+        ("gpt5", "Did you mean `gpt2` or `gpt4` (cl100k) or `gpt4o` (o200k) or `gpt-oss` (o200k)?"),
+        ("gpt-4", "Did you mean `gpt4` (cl100k)?"),
         ("GPT2", "Did you mean `gpt2`?"),
         ("cl100k_base", "Did you mean `cl100k`?"),
-        ("llama-3", "Did you mean `llama3`?"),
+        ("llama-3", "Did you mean `llama3` (cl100k)?"),
         ("deepseek", "no split has this name. Choose gpt2, cl100k,"),
         ("hello", "If it is a regex, write `regex:hello`."),
         ("a.b", "write `regex:a.b`"),

@@ -49,9 +49,7 @@ fn unknown(option: &str, given: &str, expected: &str) -> PyErr {
 /// The numbers `inserted` as Python iterates over a copy of the set they were added to, one by one.
 #[pyfunction]
 fn python_set_order<'py>(py: Python<'py>, inserted: PyReadonlyArray1<'py, u32>) -> PyResult<Bound<'py, PyArray1<u32>>> {
-    let mut ordered = Vec::new();
-    set_order(inserted.as_slice()?, &mut ordered);
-    Ok(ordered.to_pyarray(py))
+    Ok(set_order(inserted.as_slice()?).to_pyarray(py))
 }
 
 /// What was learned, and what it cost.
@@ -76,12 +74,12 @@ impl PyLearnedActions {
         }
     }
 
-    /// Of exact weights; None of floats.
+    /// What weights are to be divided by; 1 for floats.
     #[getter]
-    fn denominator(&self) -> Option<i128> {
+    fn denominator(&self) -> i128 {
         match self.0.weights {
-            Weights::Exact { denominator, .. } => Some(denominator),
-            Weights::Float64(_) => None,
+            Weights::Exact { denominator, .. } => denominator,
+            Weights::Float64(_) => 1,
         }
     }
 

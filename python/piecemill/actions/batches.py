@@ -3,82 +3,55 @@
 An example is a history up to some item, and that item to predict: a history of n items has n - 1 of them, or only the
 one that predicts its last item, for validation and test. What goes in are the last `history` items before the label,
 segmented with an order of features drawn for (seed, epoch, example): every epoch sees other tokens, and any of it can
-be made again. The order of examples is a permutation for (seed, epoch), computed and not stored.
+be made again.
 
-Samples are numbered through all epochs, as in `piecemill.loading`: the state is one of these numbers and what must be
-the same to go on from it. Start with `action_batches`.
+Order, ranks, epochs, threads and states are those of `piecemill.loading.batching`; here is what a row is. Start with
+`action_batches`.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from piecemill.actions.shards import ActionShards
 from piecemill.actions.tokenizer import IGNORED, Ids, Ints
 from piecemill.errors import LoadError, PlanError
-from piecemill.loading.feeding import Feeder
-from piecemill.loading.order import order_of
-from piecemill.loading.state import FORMAT, samples_of
-
-Batch = dict[str, NDArray[Any]]
+from piecemill.loading.batching import Batches, BatchPlan, Chunk, Columns, Maker, Numpy, Room
+from piecemill.loading.mixing import Draws
+from piecemill.loading.order import OrderPlan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActionBatchPlan:
-    """Which examples, how they are segmented, in which order, for which rank."""
+def action_batches(
+    shards: ActionShards,
+    *,
+    examples: Literal["prefixes", "last"] = "prefixes",
+    history: int = 20,
+    segmentation: Literal["random", "weighed"] = "random",
+    ensemble: int = 1,
+    pad_to: int | None = None,
+    batch_size: int = 256,
+    seed: int = 0,
+    epochs: int | None = None,
+    rank: int = 0,
+    world_size: int = 1,
+    order: OrderPlan = "shuffled",
+    drop_last: bool = False,
+    threads: int = 1,
+) -> Batches[Chunk]:
+    """Batches of `shards` as dicts of numpy arrays; from `batch_size` on, options are those of `loading.batches`.
 
-    batch_size: int = 256
-    "Examples of a batch on one rank."
-    examples: Literal["prefixes", "last"] = "prefixes"
-    "Every item of a history after its first is a label, or only its last item."
-    history: int = 20
-    "Items before the label that go in, at most."
-    segmentation: Literal["random", "weighed"] = "random"
-    "By set permutation regularisation, or without chance."
-    ensemble: int = 1
-    "Random segmentations of each example, as rows that follow each other."
-    pad_to: int | None = None
-    "Width of every batch; None: that of its longest row."
-    seed: int = 0
-    "With the epoch, it gives the order and the segmentations."
-    epochs: int | None = None
-    "After so many the batches end; None goes on for ever."
-    rank: int = 0
-    world_size: int = 1
-    "Each example goes to one rank. All ranks have the same number of batches."
-    order: Literal["shuffled", "sequential"] = "shuffled"
-    drop_last: bool = False
-    "Leave out the last batch of the last epoch if it is short."
-    threads: int = 1
-    "Feeder threads; 0 makes a batch when it is asked for. The batches are the same."
+    `input_ids` has rows of bos, tokens, eos, padded with 0 on the right; `attention_mask` is 1 on all but the padding;
+    `labels` are the tokens of the item to predict, eos, and -100; `targets` is that item's number. With torch:
+    `{name: torch.from_numpy(array) for name, array in batch.items()}`.
 
-    def __post_init__(self) -> None:
-        for name, least in (("batch_size", 1), ("history", 1), ("ensemble", 1), ("world_size", 1), ("threads", 0)):
-            if getattr(self, name) < least:
-                raise PlanError(f"{name}={getattr(self, name)}: expected {least} or more.")
-        if not 0 <= self.rank < self.world_size:
-            raise PlanError(f"rank={self.rank}: expected 0 to {self.world_size - 1}, below world_size.")
-        if not 0 <= self.seed < 1 << 63:
-            raise PlanError(f"seed={self.seed}: expected 0 to 2**63 - 1.")
-        if self.epochs is not None and self.epochs < 1:
-            raise PlanError(f"epochs={self.epochs}: expected 1 or more, or None to go on for ever.")
-        for name, known in (
-            ("examples", ("prefixes", "last")),
-            ("segmentation", ("random", "weighed")),
-            ("order", ("shuffled", "sequential")),
-        ):
-            if getattr(self, name) not in known:
-                raise PlanError(f"{name}={getattr(self, name)!r}: expected {' or '.join(known)}.")
-        if self.ensemble > 1 and self.segmentation == "weighed":
-            raise PlanError(f"ensemble={self.ensemble}: there is one segmentation without chance; use random ones.")
-
-    @property
-    def global_batch(self) -> int:
-        """Examples of one step over all ranks."""
-        return self.batch_size * self.world_size
+    examples: every item of a history after its first is a label, or only its last item.
+    history: items before the label that go in, at most.
+    segmentation: "random" by set permutation regularisation, or "weighed" without chance.
+    ensemble: random segmentations of each example, as rows that follow each other.
+    pad_to: width of every batch; None: that of its longest row.
+    """
+    plan = BatchPlan(**{name: value for name, value in locals().items() if name in BatchPlan.__slots__})
+    return Batches(ExampleMaker(shards, plan, examples, history, segmentation, ensemble, pad_to), plan, Numpy())
 
 
 class Examples:
@@ -105,168 +78,73 @@ class Examples:
         return np.maximum(self._starts[user], label - self._history), label
 
 
-class ActionBatches:
-    """An endless or ending row of batches, made ahead by feeder threads. Made by `action_batches`.
+class ExampleMaker(Maker):
+    """A sample is an example: which item, what goes in, segment, lay out."""
 
-    Leaving the loop early is fine; `close()`, the end of a `with`, or letting go of it ends the threads.
-    """
-
-    def __init__(self, shards: ActionShards, plan: ActionBatchPlan) -> None:
-        self.shards, self.plan = shards, plan
-        self._maker = _Maker(shards, plan)
-        self._feeder: Feeder[Batch] | None = None
-        self._given = 0
-        self.waited = 0.0
-        "Seconds that the training loop waited for batches."
-
-    def __len__(self) -> int:
-        """Batches from the beginning to the end, on each rank."""
-        if self._maker.batches is None:
-            raise TypeError("epochs=None: batches without end have no length")
-        return self._maker.batches
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self
-
-    def __next__(self) -> Batch:
-        if self._maker.batches is not None and self._given >= self._maker.batches:
-            self.close()
-            raise StopIteration
-        if self._feeder is None:
-            self._feeder = Feeder(self._maker.make, self._given, self._maker.batches, self.plan.threads)
-        try:
-            batch, waited = self._feeder.take()
-        except BaseException:
-            self.close()
-            raise
-        self.waited += waited
-        self._given += 1
-        return batch
-
-    @property
-    def samples(self) -> int:
-        """Examples given out so far, over all ranks."""
-        given = self._given * self.plan.global_batch
-        return given if self._maker.samples is None else min(given, self._maker.samples)
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the next example, from 0."""
-        return self.samples // len(self._maker.examples)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where the next batch begins: after the last one that was given out, whatever is made ahead."""
-        return {"format": FORMAT, "samples": self.samples, **self._identity()}
-
-    def _identity(self) -> dict[str, Any]:
-        names = ("global_batch", "seed", "order", "examples", "history", "segmentation", "ensemble")
-        return {**{name: getattr(self.plan, name) for name in names}, "data": self.shards.identity}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on exactly where `state` was taken, with any number of threads and any rank of any world size.
-
-        Shards, seed, order and examples must be the same, and so must the global batch, `batch_size * world_size`.
-        """
-        other = {
-            "data": lambda theirs, mine: (
-                f"taken over the shards {theirs}, and {self.shards.folder} is {mine}. Open the folder that it was "
-                "taken over, or begin anew without the state."
-            )
-        }
-        samples = samples_of(state, self._identity(), self.plan, self._maker.samples, other)
-        self.close()
-        self._given = -(-samples // self.plan.global_batch)
-
-    def close(self) -> None:
-        """End the threads and let go of what was made ahead."""
-        if self._feeder is not None:
-            self._feeder.close()
-            self._feeder = None
-
-    def __enter__(self) -> "ActionBatches":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def action_batches(shards: ActionShards, **options: Any) -> ActionBatches:
-    """Batches of `shards` as dicts of numpy arrays; options are the fields of `ActionBatchPlan`.
-
-    `input_ids` has rows of bos, tokens, eos, padded with 0 on the right; `attention_mask` is 1 on all but the padding;
-    `labels` are the tokens of the item to predict, eos, and -100; `targets` is that item's number. With torch:
-    `{name: torch.from_numpy(array) for name, array in batch.items()}`.
-    """
-    return ActionBatches(shards, ActionBatchPlan(**options))
-
-
-class _Maker:
-    """Makes the batches of one rank. Knows nothing of which was made before."""
-
-    def __init__(self, shards: ActionShards, plan: ActionBatchPlan) -> None:
-        self.examples = Examples(shards, plan.examples, plan.history)
-        if not len(self.examples):
-            raise LoadError(f"{shards}: no example in it; expected at least one history of 2 items or more.")
-        enough = plan.history * shards.tokenizer.vocabulary.n_categories + 2
-        if plan.pad_to is not None and plan.pad_to < enough:
+    def __init__(
+        self,
+        shards: ActionShards,
+        plan: BatchPlan,
+        examples: Literal["prefixes", "last"],
+        history: int,
+        segmentation: Literal["random", "weighed"],
+        ensemble: int,
+        pad_to: int | None,
+    ) -> None:
+        for name, value, known in (
+            ("examples", examples, ("prefixes", "last")),
+            ("segmentation", segmentation, ("random", "weighed")),
+        ):
+            if value not in known:
+                raise PlanError(f"{name}={value!r}: expected {' or '.join(known)}.")
+        for name, count in (("history", history), ("ensemble", ensemble)):
+            if count < 1:
+                raise PlanError(f"{name}={count}: expected 1 or more.")
+        if not 0 <= plan.seed < 1 << 63:
+            raise PlanError(f"seed={plan.seed}: expected 0 to 2**63 - 1.")
+        if ensemble > 1 and segmentation == "weighed":
+            raise PlanError(f"ensemble={ensemble}: there is one segmentation without chance; use random ones.")
+        enough = history * shards.tokenizer.vocabulary.n_categories + 2
+        if pad_to is not None and pad_to < enough:
             raise PlanError(
-                f"pad_to={plan.pad_to}: a row of history={plan.history} items can have {enough} tokens with bos and "
-                "eos. Expected at least so many, or a shorter history."
+                f"pad_to={pad_to}: a row of history={history} items can have {enough} tokens with bos and eos. "
+                "Expected at least as many, or a shorter history."
             )
-        self._shards, self._plan = shards, plan
-        self._labels = shards.tokenizer.label_table
-        self._order: tuple[int, Any] | None = None
-        self.samples = None if plan.epochs is None else plan.epochs * len(self.examples)
-        self.batches: int | None = None
-        if self.samples is not None:
-            whole, rest = divmod(self.samples, plan.global_batch)
-            self.batches = whole + (rest > 0 and not plan.drop_last)
+        self.source, self.examples = shards, Examples(shards, examples, history)
+        self.epoch = len(self.examples)
+        if not self.epoch:
+            raise LoadError(f"{shards}: no example in it; expected at least one history of 2 items or more.")
+        self._labels, self._ensemble, self._pad_to = shards.tokenizer.label_table, ensemble, pad_to
+        self._seed = plan.seed if segmentation == "random" else None
+        self._draws = Draws([self.epoch], [1.0], plan.order, plan.seed)
+        options = {"examples": examples, "history": history, "segmentation": segmentation, "ensemble": ensemble}
+        self.identity = {**options, "data": shards.identity}
 
-    def make(self, batch: int) -> Batch:
-        """One batch: which examples, where they are, segment, lay out."""
-        numbers, epochs = self._numbers(batch)
+    def make(self, samples: Ints, room: Room) -> tuple[Columns, Ints | None]:
+        """The rows of some examples; those of padding where a rank has no example left in the last batch."""
+        real = samples[samples >= 0]
+        _, numbers = self._draws(real)
         starts, labels = self.examples.spans(numbers)
-        made = self._laid_out(self._segmented(numbers, epochs, starts, labels))
-        targets = np.repeat(self._shards.items[labels].astype(np.int64), self._plan.ensemble)
-        if not len(targets):  # a rank that has no example left in the last batch: all ranks step alike
-            rows = self._plan.ensemble
-            made = {name: np.zeros((rows, array.shape[1]), np.int64) for name, array in made.items()}
-            nothing = np.full((rows, self._labels.shape[1]), IGNORED, np.int64)
-            return {**made, "labels": nothing, "targets": np.full(rows, -1)}
-        return {**made, "labels": self._labels[targets], "targets": targets}
-
-    def _numbers(self, batch: int) -> tuple[Ints, Ints]:
-        """The examples of this rank in a batch, and the epoch of each, which never falls.
-
-        A short last batch is dealt evenly, so that counts differ by one at most.
-        """
-        plan, first = self._plan, batch * self._plan.global_batch
-        left = plan.global_batch if self.samples is None else min(plan.global_batch, self.samples - first)
-        each, more = divmod(left, plan.world_size)
-        start = first + plan.rank * each + min(plan.rank, more)
-        samples = np.arange(start, start + each + (plan.rank < more))
-        epochs, places = np.divmod(samples, len(self.examples))
-        parts = [self._ordered(epoch)(places[epochs == epoch]) for epoch in np.unique(epochs).tolist()]
-        return (np.concatenate(parts) if parts else samples), epochs
-
-    def _ordered(self, epoch: int) -> Any:
-        known = self._order  # one name for both halves: threads may replace it in between
-        if known is None or known[0] != epoch:
-            known = epoch, order_of(self._plan.order, len(self.examples), self._plan.seed, epoch)
-            self._order = known
-        return known[1]
+        made = self._laid_out(self._segmented(numbers, real // self.epoch, starts, labels))
+        targets = np.repeat(self.source.items[labels].astype(np.int64), self._ensemble)
+        if len(targets):
+            return {**made, "labels": self._labels[targets], "targets": targets}, None
+        shape = (self._ensemble, self._pad_to or 2)
+        made = {name: np.zeros(shape, np.int64) for name in made}
+        nothing = np.full((self._ensemble, self._labels.shape[1]), IGNORED, np.int64)
+        return {**made, "labels": nothing, "targets": np.full(self._ensemble, -1)}, None
 
     def _segmented(self, numbers: Ints, epochs: Ints, starts: Ints, stops: Ints) -> list[tuple[Ids, Ints]]:
         """For each member of the ensemble, the tokens of all examples one after another, and the length of each."""
-        plan, shards = self._plan, self._shards
+        shards = self.source
         # Only what this batch needs is read: the shards may be larger than memory.
         lengths = stops - starts
         ends = np.cumsum(lengths)
         total = int(ends[-1]) if len(ends) else 0
         items = shards.items[np.arange(total) + np.repeat(starts - (ends - lengths), lengths)].astype(np.int64)
         members = []
-        for member in range(plan.ensemble):
-            parts = []
+        for member in range(self._ensemble):
+            parts: list[tuple[Any, Any]] = [(np.empty(0, np.uint32), np.empty(0, np.int64))]
             for epoch in np.unique(epochs).tolist():
                 mine = epochs == epoch
                 ids, cut = shards.tokenizer.encode_spans(
@@ -274,19 +152,19 @@ class _Maker:
                     items,
                     (ends - lengths)[mine],
                     ends[mine],
-                    seed=plan.seed if plan.segmentation == "random" else None,
-                    epoch=epoch * plan.ensemble + member,
+                    seed=self._seed,
+                    epoch=epoch * self._ensemble + member,
                     rows=numbers[mine],
                     threads=1,
                 )
                 parts.append((ids, np.diff(cut, prepend=0)))
-            members.append(parts[0] if len(parts) == 1 else (_joined(parts, 0), _joined(parts, 1)))
+            members.append((np.concatenate([ids for ids, _ in parts]), np.concatenate([cut for _, cut in parts])))
         return members
 
-    def _laid_out(self, members: list[tuple[Ids, Ints]]) -> Batch:
+    def _laid_out(self, members: list[tuple[Ids, Ints]]) -> Columns:
         """Rows between bos and eos, filled up to one width, and the mask that says which places are real."""
-        tokenizer, plan = self._shards.tokenizer, self._plan
-        width = plan.pad_to or max(int(lengths.max(initial=0)) + 2 for _, lengths in members)
+        tokenizer = self.source.tokenizer
+        width = self._pad_to or max(int(lengths.max(initial=0)) + 2 for _, lengths in members)
         shape = (len(members[0][1]), len(members), width)
         input_ids, mask = np.full(shape, tokenizer.padding, np.int64), np.zeros(shape, np.int64)
         places = np.arange(width)
@@ -301,7 +179,3 @@ class _Maker:
             rows[:, 0] = tokenizer.bos
         flat = (shape[0] * shape[1], width)
         return {"input_ids": input_ids.reshape(flat), "attention_mask": mask.reshape(flat)}
-
-
-def _joined(parts: list[tuple[Any, Any]], which: Literal[0, 1]) -> Any:
-    return np.concatenate([part[which] for part in parts]) if parts else np.empty(0, np.int64)

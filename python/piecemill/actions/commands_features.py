@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from piecemill.actions.features_plan import FeaturesPlan
 from piecemill.command import Flag, print_result
 from piecemill.errors import PlanError
+from piecemill.files import check_writable
 from piecemill.plans import option
 
 
@@ -168,3 +169,4 @@ def features(
 def _check_new(path: Path, force: bool) -> None:
     if path.exists() and not force:
         raise PlanError(f"{path} is there already: choose another --out, or pass --force to replace it.")
+    check_writable(path)

@@ -18,12 +18,12 @@ from piecemill.actions.histories import Histories
 from piecemill.actions.shards import write_action_shards
 from piecemill.actions.tokenizer import ActionTokenizer, Ids, Ints
 from piecemill.errors import PlanError, TokenizerError
-from piecemill.files import new_file, new_folder, unique
+from piecemill.files import check_writable, new_file, new_folder, unique
 from piecemill.plans import by_place
 from piecemill.shards.format import token_dtype
 
-# Histories encoded at a time: bounded memory, and Ctrl-C is heard in between.
-_CHUNK = 20_000
+_SHARDS = {"plan.json", "files.jsonl", "stats.json", "tokenizer", "entries", "all"}
+_OLD_SHARDS = {"items.npy", "ends.npy", "table.npy", "tokenizer", "manifest.json"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +66,7 @@ def encode_histories(
         whose = " that `actions encode` did not write. Choose another name." if force else ""
         remedy = f" already. Choose another name; {by_place('force=True', '--force')} replaces it."
         raise PlanError(f"{target}: something is there{whose or remedy}")
+    check_writable(target)
     if target.exists():
         with replaced(target) as aside:
             return encode_histories(histories, tokenizer, aside, plan, on_progress=on_progress) | {"out": str(target)}
@@ -84,7 +85,7 @@ def encode_histories(
                 tokens = _write_arrays(over, tokenizer, folder, plan, tell)
     except OSError as error:
         raise TokenizerError(
-            f"{target}: could not be written ({error}). Make room, or choose another place."
+            f"{target}: could not be written ({error.strerror or error}). Free some space, or choose another place."
         ) from error
     counts = {"histories": len(over), "actions": len(over.items), "tokens": tokens}
     return {"out": str(target), **counts, "report": over.report, "plan": asdict(plan)}
@@ -96,13 +97,7 @@ def _is_ours(target: Path) -> bool:
         with open(target, "rb") as file:
             return file.read(9) in (b"", b'{"user": ')
     there = {path.name for path in target.iterdir()}
-    return there <= {"ids.npy", "ends.npy"} or there == {
-        "items.npy",
-        "ends.npy",
-        "table.npy",
-        "tokenizer",
-        "manifest.json",
-    }
+    return there <= {"ids.npy", "ends.npy"} or there in (_SHARDS, _OLD_SHARDS)
 
 
 @contextmanager
@@ -122,20 +117,12 @@ def replaced(target: Path) -> Iterator[Path]:
             aside.unlink(missing_ok=True)
 
 
-def chunks(histories: Histories) -> Iterator[tuple[int, Ints, Ints]]:
-    """Some histories at a time: the number of the first, their items, and where each ends among these."""
-    for first in range(0, len(histories), _CHUNK):
-        ends = histories.ends[first : first + _CHUNK]
-        begin = int(histories.starts[first])
-        yield first, histories.items[begin : int(ends[-1])], ends - begin
-
-
 def _encoded(
     histories: Histories, tokenizer: ActionTokenizer, plan: EncodePlan, tell: Callable[[EncodeProgress], None]
 ) -> Iterator[tuple[int, Ids, Ints]]:
     """Some histories at a time: the number of the first, their tokens, and where each ends."""
     tokens = 0
-    for first, items, ends in chunks(histories):
+    for first, items, ends in histories.chunks():
         rows = np.arange(first, first + len(ends))
         ids, cut = tokenizer.encode_batch(items, ends, seed=plan.seed, epoch=plan.epoch, rows=rows)
         if plan.marks:

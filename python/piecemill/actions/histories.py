@@ -7,7 +7,7 @@ Start with `Histories.of`, `k_core` and `leave_out`.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -27,6 +27,8 @@ META = b"piecemill.histories"
 Report = Mapping[str, Mapping[str, int]]
 _SETTINGS = ("k", "item_k", "left_out", "max_history", "most")
 "What a report says beside its counts: how a step was set."
+# Histories at a time: bounded memory, and Ctrl-C is heard in between.
+_CHUNK = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +145,13 @@ class Histories:
         }
         report = {**self.report, "items": {**counts, **kept.counts}} if lost.any() else self.report
         return Histories(kept.users, rows[~lost], kept.ends, items.known, report)
+
+    def chunks(self) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+        """Some histories at a time: the number of the first, their items, and where each ends among these."""
+        for first in range(0, len(self), _CHUNK):
+            ends = self.ends[first : first + _CHUNK]
+            begin = int(self.starts[first])
+            yield first, self.items[begin : int(ends[-1])], ends - begin
 
     def where(self, keep: NDArray[np.bool_]) -> "Histories":
         """The histories with the actions of `keep` alone; users with none are gone."""

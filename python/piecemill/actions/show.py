@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill.actions.encoding import chunks
 from piecemill.actions.histories import Histories
 from piecemill.actions.tokenizer import ActionTokenizer, Ids, Ints
 from piecemill.actions.vocabulary import ActionVocabulary
@@ -127,11 +126,11 @@ def _use(tokenizer: ActionTokenizer, histories: Histories, epochs: int, seed: in
     width = widths(vocabulary)
     weighed = np.zeros(vocabulary.size, np.int64)
     drawn = np.zeros((vocabulary.size, 2), np.int64)
-    for _, items, ends in chunks(over):
+    for _, items, ends in over.chunks():
         weighed += np.bincount(tokenizer.encode_batch(items, ends)[0], minlength=vocabulary.size)
     random = []
     for epoch in range(epochs):
-        for first, items, ends in chunks(over):
+        for first, items, ends in over.chunks():
             rows = np.arange(first, first + len(ends))
             ids, _ = tokenizer.encode_batch(items, ends, seed=seed, epoch=epoch, rows=rows)
             across = _crosses(ids, width, vocabulary.n_categories)

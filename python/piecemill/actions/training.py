@@ -129,8 +129,7 @@ def train_actions(
             f"no pair to merge: {len(histories):,} sequences of one item each, and items of one feature. Expected at "
             "least two tokens next to each other; give longer sequences, or items with more features."
         )
-    common = learned.denominator
-    weights = learned.weights if common is None else [weight / common for weight in learned.weights]
+    weights = [weight / learned.denominator for weight in learned.weights]
     vocabulary = replace(
         initial,
         merges=learned.merges,

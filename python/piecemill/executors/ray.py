@@ -27,8 +27,8 @@ except ImportError as error:
 RETRIES = 16
 """How often a task is run again after its worker or node was lost. Bounded, as the task itself may be the cause."""
 
-REPORT_SECONDS = 2.0
-"""Interval at which a running task reports its progress. A shorter task reports only its result."""
+REPORT_SECONDS, QUIET_SECONDS = 2.0, 8.0
+"""How often a running task reports its progress, and how long no task must have finished before it does so."""
 
 STOP_SECONDS = 10.0
 """How long a cancelled run waits for its tasks to end. A task inside a long native call ends only after that call."""
@@ -46,7 +46,7 @@ class RayExecutor:
         self, function: Callable[[T], R], tasks: Sequence[T], on_tick: OnTick | None = None
     ) -> Generator[tuple[T, R], None, None]:
         """(task, result) as they finish; the first error cancels the other tasks and is raised."""
-        self._connect()
+        connect(self._address)
         run, shared = uuid.uuid4().hex, [ray.put((function, os.getcwd()))]  # in a list, Ray passes it by reference
         remote = ray.remote(num_cpus=1, max_retries=RETRIES, retry_exceptions=False)(_run)
         reports = _Reports(run)
@@ -75,19 +75,21 @@ class RayExecutor:
                 ray.wait(list(pending), num_returns=len(pending), timeout=STOP_SECONDS)
             reports.close()
 
-    def _connect(self) -> None:
-        if ray.is_initialized():
-            return
-        try:
-            host, _, port = (self._address or "").rpartition(":")
-            if host and port.isdigit() and "//" not in host:  # fail early: Ray itself retries for minutes
-                socket.create_connection((host, int(port)), timeout=10).close()
-            ray.init(address=self._address, include_dashboard=False, log_to_driver=False, logging_level="error")
-        except (OSError, ValueError, RuntimeError) as error:
-            raise ExecutorError(
-                f"Ray at {self._address or 'the default address'}: cannot connect: {error} "
-                "Start a cluster with `ray start --head`, or leave --ray-address out for one on this machine."
-            ) from error
+
+def connect(address: str | None) -> None:
+    """Connect this process to a cluster, which then starts its workers: early is better, as each takes a second."""
+    if ray.is_initialized():
+        return
+    try:
+        host, _, port = (address or "").rpartition(":")
+        if host and port.isdigit() and "//" not in host:  # fail early: Ray itself retries for minutes
+            socket.create_connection((host, int(port)), timeout=10).close()
+        ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="error")
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ExecutorError(
+            f"Ray at {address or 'the default address'}: cannot connect: {error} "
+            "Start a cluster with `ray start --head`, or leave --ray-address out for one on this machine."
+        ) from error
 
 
 def _result(reference: Any, task: object) -> Any:
@@ -158,7 +160,7 @@ class _Reports:
     def latest(self, running: Iterable[int], *, finished: bool) -> list[Any]:
         """The latest progress of the tasks with these numbers."""
         self._finished = time.monotonic() if finished else self._finished
-        if self._mailbox is None and time.monotonic() - self._finished > REPORT_SECONDS:
+        if self._mailbox is None and time.monotonic() - self._finished > QUIET_SECONDS:
             self._mailbox = ray.remote(num_cpus=0, max_restarts=-1)(_Mailbox).options(name=self._run).remote()
             self._asked = self._mailbox.take.remote()
         if self._mailbox is not None and ray.wait([self._asked], timeout=0)[0]:

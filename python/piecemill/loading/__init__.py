@@ -6,9 +6,10 @@ Windows are cut when loading, in an order that is computed; threads gather them 
 Start with `batches`; for torch, with `piecemill.loading.torch.batches`.
 """
 
-from piecemill.loading.batching import Batches, Stats, batches
+from piecemill.loading.batching import Batches, Stats
 from piecemill.loading.mixing import Mixture, mix
 from piecemill.loading.order import Blocks, Local
-from piecemill.loading.windows import Windows
+from piecemill.loading.text import batches
+from piecemill.shards.windows import Windows
 
 __all__ = ["Batches", "Blocks", "Local", "Mixture", "Stats", "Windows", "batches", "mix"]

@@ -5,37 +5,34 @@ its `batch_size` in a row; so the position is one number, the same for every ran
 same for any world size that leaves the global batch as it is. Epochs follow each other without a gap: only the very
 last batch of the last epoch can be short.
 
-Batches are gathered a chunk at a time (several small ones, or one large one) by feeder threads. Where they go, to
-numpy, torch or a device, is told by a `Place`. Start with `batches`.
+What a sample is, a window of text or a next item to predict, is up to a `Maker`; where batches go, to numpy, torch or a
+device, to a `Place`. Chunks (several small batches, or one large one) are made ahead by feeder threads. Start with
+`Batches`; `piecemill.loading.text` and `piecemill.actions.batches` have the makers.
 """
 
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any, Generic, Protocol, SupportsIndex, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill.errors import PlanError
-from piecemill.files import hash_bytes
-from piecemill.loading.ahead import look_ahead
+from piecemill.errors import LoadError, PlanError
 from piecemill.loading.feeding import Feeder
-from piecemill.loading.mixing import Draws, Mixture, Parts, Weights, parts_of
 from piecemill.loading.order import Ints, Local, OrderPlan
-from piecemill.loading.state import FORMAT, samples_of
-from piecemill.loading.windows import Cut, Gathered, Rows, check_rows, gather
-from piecemill.plans import check_names
 
 # A chunk has about so many tokens: enough that handing one over costs nothing beside gathering it, and small enough
 # that its inputs and labels (4 MiB) stay in the cache until they are used.
 CHUNK_TOKENS = 1 << 18
+FORMAT = 1
+"Of states."
 _KEPT_CHUNKS = 8
 
-Batch = TypeVar("Batch")
+Columns = dict[str, NDArray[Any]]
+Room = Callable[[int, int, str], tuple[NDArray[Any], NDArray[Any]]]
 Sent = TypeVar("Sent")
-Given = TypeVar("Given", covariant=True)
 
 
 @dataclass(slots=True)
@@ -63,18 +60,15 @@ class BatchPlan:
     order: OrderPlan = "shuffled"
     drop_last: bool = False
     threads: int = 1
-    dtype: Literal["int64", "int32"] = "int64"
 
     def __post_init__(self) -> None:
         for name, least in (("batch_size", 1), ("world_size", 1), ("threads", 0)):
-            if getattr(self, name) < least:
-                raise PlanError(f"{name}={getattr(self, name)}: expected {least} or more.")
+            if not isinstance(value := getattr(self, name), SupportsIndex) or int(value) < least:
+                raise PlanError(f"{name}={value!r}: expected a whole number of {least} or more.")
         if not 0 <= self.rank < self.world_size:
             raise PlanError(f"rank={self.rank}: expected 0 to {self.world_size - 1}, below world_size.")
         if self.epochs is not None and self.epochs < 1:
             raise PlanError(f"epochs={self.epochs}: expected 1 or more, or None to go on for ever.")
-        if self.dtype not in ("int64", "int32"):
-            raise PlanError(f"dtype={self.dtype!r}: expected int64 or int32.")
 
     @property
     def global_batch(self) -> int:
@@ -82,20 +76,37 @@ class BatchPlan:
         return self.batch_size * self.world_size
 
 
+class Maker:
+    """Makes the rows of samples. Knows nothing of batches, ranks and threads; called in feeder threads."""
+
+    source: Any
+    "What samples are made from, for messages."
+    epoch: int
+    "Samples in an epoch."
+    row_tokens: int | None = None
+    "Tokens in the one row of a sample; None where that differs: then a chunk is always one batch."
+    identity: Mapping[str, Any]
+    "What must be the same to go on from a state: `data`, options, and `tokenizer` where it is known."
+
+    def make(self, samples: Ints, room: Room) -> "tuple[Columns, Ints | None]":
+        """The columns of the rows of these samples, and their `cuts` if any; -1 stands for padding in a row's place."""
+        raise NotImplementedError
+
+    def look_ahead(self, sample: int, last: int | None) -> None:
+        """Called before the samples from `sample` on are made, which end at `last`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some batches, gathered: the rows of all, and where each batch ends among them."""
+    """Some batches: the rows of all as columns, and where each batch ends among them."""
 
-    rows: Gathered
+    columns: Columns
     ends: tuple[int, ...]
-
-    @property
-    def columns(self) -> list[tuple[str, NDArray[Any]]]:
-        """What has a row for each window."""
-        return list(self.rows.columns().items())
+    cuts: Ints | None = None
+    "Where each document begins among all places of all rows; with boundaries only."
 
 
-class Place(Protocol[Sent, Given]):
+class Place(Protocol[Sent]):
     """Where batches go. `room` and `send` are called in feeder threads, `take` in the training loop."""
 
     single: bool
@@ -107,7 +118,7 @@ class Place(Protocol[Sent, Given]):
     def send(self, chunk: Chunk) -> Sent:
         """Bring a gathered chunk on its way."""
 
-    def take(self, sent: Sent) -> Iterator[Given]:
+    def take(self, sent: Sent) -> Iterator[dict[str, Any]]:
         """The batches of a chunk."""
 
     def close(self) -> None:
@@ -153,7 +164,9 @@ class Numpy:
 
     def take(self, sent: Chunk) -> Iterator[dict[str, Any]]:
         starts = (0, *sent.ends[:-1])
-        cut = {name: [array[a:b] for a, b in zip(starts, sent.ends, strict=True)] for name, array in sent.columns}
+        cut = {
+            name: [array[a:b] for a, b in zip(starts, sent.ends, strict=True)] for name, array in sent.columns.items()
+        }
         return split(cut, sent)
 
     def close(self) -> None:
@@ -165,8 +178,8 @@ def split(columns: Mapping[str, Sequence[Any]], chunk: Chunk) -> Iterator[dict[s
     start = 0
     for end, *parts in zip(chunk.ends, *columns.values(), strict=True):
         batch: dict[str, Any] = dict(zip(columns, parts, strict=True))
-        if chunk.rows.cuts is not None:
-            bounds, longest = sequences(chunk.rows.cuts, start, end, chunk.rows.input_ids.shape[1])
+        if chunk.cuts is not None:
+            bounds, longest = sequences(chunk.cuts, start, end, chunk.columns["input_ids"].shape[1])
             batch["cu_seqlens"], batch["max_seqlen"] = bounds, longest
         yield batch
         start = end
@@ -179,32 +192,25 @@ def sequences(cuts: Ints, start: int, end: int, window: int) -> tuple[NDArray[np
     return bounds.astype(np.int32), int(np.diff(bounds).max(initial=0))
 
 
-class Batches(Generic[Sent, Batch]):
-    """An endless or ending row of batches, made ahead by feeder threads. Made by `batches`.
+class Batches(Generic[Sent]):
+    """An endless or ending row of batches, made ahead by feeder threads. Made by `batches` and `action_batches`.
 
     Leaving the loop early is fine; `close()`, the end of a `with`, or letting go of it ends the threads.
     """
 
-    def __init__(self, rows: Rows | Mixture, place: Place[Sent, Batch], weights: Weights, options: Mapping[str, Any]):
-        plan_names = set(BatchPlan.__slots__)
-        check_names(options, [*BatchPlan.__slots__, *Cut.__slots__, "weights"])
-        if not isinstance(rows, Mixture):
-            check_rows(rows)
-        self.plan = BatchPlan(**{name: value for name, value in options.items() if name in plan_names})
-        cut = {name: value for name, value in options.items() if name not in plan_names}
-        self.rows, self.parts = rows, parts_of(rows, weights, cut)
-        self._job = _Job(self.parts, self.plan, place)
-        self._place = place
+    def __init__(self, maker: Maker, plan: BatchPlan, place: Place[Sent]) -> None:
+        self.maker, self.plan, self._place = maker, plan, place
+        self._job = _Job(maker, plan, place)
         # The next batch to give, and how far it is to the one after.
         self._given, self._step = 0, 1
         self._stats = Stats()
         self._failed: BaseException | None = None
         self._feeder: Feeder[Sent] | None = None
-        self._chunk: Iterator[Batch] = iter(())
+        self._chunk: Iterator[dict[str, Any]] = iter(())
         self._spent = 0.0
         self._closed = False
 
-    def __iter__(self) -> "Batches[Sent, Batch]":
+    def __iter__(self) -> "Batches[Sent]":
         return self
 
     def __len__(self) -> int:
@@ -213,12 +219,14 @@ class Batches(Generic[Sent, Batch]):
             raise TypeError("epochs=None: batches without end have no length")
         return self._job.batches
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> dict[str, Any]:
         batch = next(self._chunk, None)
         if batch is None:
             self._next_chunk()
             batch = next(self._chunk)
+        rows, width = batch["input_ids"].shape
         self._stats.batches += 1
+        self._stats.tokens += rows * width
         self._given += self._step
         return batch
 
@@ -235,7 +243,7 @@ class Batches(Generic[Sent, Batch]):
             self._chunk = self._place.take(sent)
         except BaseException as error:
             if isinstance(error, Exception):
-                error.add_note(f"While making batch {self._given:,} of rank {self.plan.rank}, for {self.rows}.")
+                error.add_note(f"While making batch {self._given:,} of rank {self.plan.rank}, for {self.maker.source}.")
                 self._failed = error
             self.close()
             raise
@@ -244,8 +252,6 @@ class Batches(Generic[Sent, Batch]):
     @property
     def stats(self) -> Stats:
         """What was given out so far, and what it cost."""
-        missing = self._job.missing_rows if self._given == self._job.batches and self._stats.batches else 0
-        self._stats.tokens = (self._stats.batches * self.plan.batch_size - missing) * self._job.window
         self._stats.cpu = self._spent + (self._feeder.cpu_seconds if self._feeder is not None else 0.0)
         return self._stats
 
@@ -258,7 +264,7 @@ class Batches(Generic[Sent, Batch]):
     @property
     def epoch(self) -> int:
         """The epoch of the next sample, from 0."""
-        return self.samples // self.parts.epoch
+        return self.samples // self.maker.epoch
 
     def state_dict(self) -> dict[str, Any]:
         """Where the next batch begins: after the last one that was given out, whatever is made ahead."""
@@ -266,53 +272,69 @@ class Batches(Generic[Sent, Batch]):
         return {"format": FORMAT, "samples": self.samples, **offset, **self._identity()}
 
     def _identity(self) -> dict[str, Any]:
-        cut, order = self.parts.windows[0].cut, Local() if self.plan.order == "local" else self.plan.order
+        order = Local() if self.plan.order == "local" else self.plan.order
         return {
             "global_batch": self.plan.global_batch,
             "seed": self.plan.seed,
             "order": order if isinstance(order, str) else f"local {' '.join(map(str, astuple(order)))}",
-            "window": cut.window,
-            "overlap": cut.overlap,
-            "pack": int(cut.pack),
-            "tokenizer": self.rows.tokenizer_identity,
-            "epoch_samples": self.parts.epoch,
-            "data": self._data(),
+            **self.maker.identity,
+            "epoch_samples": self.maker.epoch,
         }
-
-    def _data(self) -> str:
-        """Which tokens these are; with weights, also in which shares."""
-        if len(self.parts.windows) == 1:
-            return self.rows.identity
-        return hash_bytes(f"{self.rows.identity} {self.parts.shares}".encode())
 
     def load_state_dict(self, state: Mapping[str, Any], *, change_batch: bool = False) -> None:
         """Go on exactly where `state` was taken, with any number of threads and any rank of any world size.
 
-        Data, seed, order and windows must be the same, and so must the global batch, `batch_size * world_size`.
+        Data, seed, order and options must be the same, and so must the global batch, `batch_size * world_size`.
         """
-        other = {
-            "data": lambda theirs, mine: (
-                f"taken over the data {theirs}, and {self.rows} is {mine}. Open the folder that it was taken over, "
-                "with the same weights, or begin anew without the state."
-            ),
-            "tokenizer": lambda theirs, mine: (
-                f"taken over shards of the tokenizer {theirs}, and {self.rows} was made with {mine}: the same id is "
-                "another token. Open shards of the same tokenizer, or begin anew without the state."
-            ),
-            "epoch_samples": lambda theirs, mine: (
-                f"an epoch had {theirs} samples and has {mine} now. Pass the same weights and windows."
-            ),
-        }
-        mine = self._identity()
-        if mine["tokenizer"] is None or (isinstance(state, Mapping) and state.get("tokenizer") is None):
-            del mine["tokenizer"]  # not known, as in states of older versions: `data` still tells other tokens
-        samples = samples_of(state, mine, self.plan, self._job.samples, other, change_batch=change_batch)
+        samples = self._samples_of(state, change_batch)
         self._drop()
         # Batches are counted from the first sample that is not of a step with another global batch.
         offset = samples if change_batch else int(state.get("offset", 0))
         self._job.begin_at(offset % self.plan.global_batch)
         self._given = -(-(samples - self._job.offset) // self.plan.global_batch)
         self._closed, self._failed = False, None
+
+    def _samples_of(self, state: Mapping[str, Any], change_batch: bool) -> int:
+        """How many samples had been given out when `state` was taken; LoadError if it does not fit."""
+        if not isinstance(state, Mapping):
+            raise LoadError(
+                f"state: found {type(state).__name__}, expected the dict that `state_dict()` of a loader gives."
+            )
+        if state.get("format") != FORMAT:
+            raise LoadError(
+                f"state: format {state.get('format')!r}; expected {FORMAT}, from `state_dict()` of a loader."
+            )
+        for name, mine in self._identity().items():
+            theirs = state.get(name)
+            # A tokenizer may not be known, as in states of older versions: `data` still tells other tokens.
+            unknown = name == "tokenizer" and None in (mine, theirs)
+            if theirs != mine and not unknown and not (change_batch and name == "global_batch"):
+                raise LoadError(f"state: {self._differs(name, theirs, mine)}")
+        samples, offset, last = state.get("samples"), state.get("offset", 0), self._job.samples
+        if type(samples) is not int or type(offset) is not int or not 0 <= offset <= samples < 1 << 62:
+            raise LoadError(f"state: samples={samples!r}, offset={offset!r}; expected numbers from `state_dict()`.")
+        if not change_batch and (samples - offset) % self.plan.global_batch and samples != last:
+            raise LoadError(f"state: samples={samples!r}; expected a multiple of {self.plan.global_batch}.")
+        if last is not None and samples > last:
+            raise LoadError(
+                f"state: {samples:,} samples were given out, and epochs={self.plan.epochs} has {last:,}. "
+                "Pass more epochs."
+            )
+        return samples
+
+    def _differs(self, name: str, theirs: Any, mine: Any) -> str:
+        plan, source = self.plan, self.maker.source
+        known = {
+            "data": f"taken over the data {theirs}, and {source} is {mine}. Open the folder that it was taken over, "
+            "with the same weights, or begin anew without the state.",
+            "tokenizer": f"taken over shards of the tokenizer {theirs}, and {source} was made with {mine}: the same id "
+            "is another token. Open shards of the same tokenizer, or begin anew without the state.",
+            "epoch_samples": f"an epoch had {theirs} samples and has {mine} now. Pass the same weights and windows.",
+            "global_batch": f"taken with {theirs} samples a step over all ranks, asked for batch_size={plan.batch_size}"
+            f" * world_size={plan.world_size} = {mine}. Choose batch_size so that it is {theirs} again; "
+            "to go on with another one, load_state_dict(state, change_batch=True).",
+        }
+        return known.get(name, f"taken with {name}={theirs!r}, asked for {mine!r}. Pass {name}={theirs!r}.")
 
     def every(self, step: int, skip: int) -> None:
         """Leave out `skip` batches, and then give every `step`-th: for one of several workers that take turns."""
@@ -333,7 +355,7 @@ class Batches(Generic[Sent, Batch]):
         self._place.close()
         self._closed = True
 
-    def __enter__(self) -> "Batches[Sent, Batch]":
+    def __enter__(self) -> "Batches[Sent]":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -341,28 +363,22 @@ class Batches(Generic[Sent, Batch]):
 
 
 class _Job(Generic[Sent]):
-    """Makes chunks of batches of one rank: which samples, which windows, gather, send."""
+    """Makes chunks of batches of one rank: which samples, their rows, send."""
 
-    def __init__(self, parts: Parts, plan: BatchPlan, place: Place[Sent, Any]) -> None:
-        self._parts, self._plan, self._place = parts.windows, plan, place
-        self._sources = None if parts.sources is None else np.array(parts.sources)
-        local = plan.order == "local" or isinstance(plan.order, Local)
-        ends = [windows.shard_ends for windows in parts.windows] if local else None
-        self._draws = Draws([len(windows) for windows in parts.windows], parts.shares, plan.order, plan.seed, ends)
-        self._ahead = look_ahead(parts, self._draws, plan.order)
-        self.window = parts.windows[0].cut.window
-        self.chunk = 1 if place.single else max(1, CHUNK_TOKENS // (plan.batch_size * self.window))
-        self.samples = None if plan.epochs is None else plan.epochs * parts.epoch
+    def __init__(self, maker: Maker, plan: BatchPlan, place: Place[Sent]) -> None:
+        self._maker, self._plan, self._place = maker, plan, place
+        single = place.single or maker.row_tokens is None
+        self.chunk = 1 if single else max(1, CHUNK_TOKENS // (plan.batch_size * (maker.row_tokens or 1)))
+        self.samples = None if plan.epochs is None else plan.epochs * maker.epoch
         self.begin_at(0)
 
     def begin_at(self, offset: int) -> None:
         """Count batches from sample number `offset` on, which is below the global batch."""
         self.offset = offset
         self.batches: int | None = None
-        self._whole: int | None = None
         if self.samples is not None:
-            self._whole, rest = divmod(max(0, self.samples - offset), self._plan.global_batch)
-            self.batches = self._whole + (rest > 0 and not self._plan.drop_last)
+            whole, rest = divmod(max(0, self.samples - offset), self._plan.global_batch)
+            self.batches = whole + (rest > 0 and not self._plan.drop_last)
 
     def _share(self, batch: int) -> tuple[int, int]:
         """The samples of this rank in a batch, as first and count.
@@ -375,11 +391,6 @@ class _Job(Generic[Sent]):
         each, more = divmod(left, plan.world_size)
         return first + plan.rank * each + min(plan.rank, more), each + (plan.rank < more)
 
-    @property
-    def missing_rows(self) -> int:
-        """How many rows the last batch of this rank is short of."""
-        return 0 if not self.batches else self._plan.batch_size - max(1, self._share(self.batches - 1)[1])
-
     def feeder(self, first: int, step: int) -> Feeder[Sent]:
         """Makes every `step`-th batch from `first` on, ahead."""
         stride = self.chunk * step
@@ -389,63 +400,12 @@ class _Job(Generic[Sent]):
     def make(self, first: int, step: int) -> Sent:
         """One chunk: every `step`-th batch from `first` on."""
         last = first + self.chunk * step
-        whole = np.arange(first, last if self._whole is None else min(last, self._whole), step)
-        mine = self._plan.rank * self._plan.batch_size + np.arange(self._plan.batch_size)
-        wanted = (self.offset + whole[:, None] * self._plan.global_batch + mine).reshape(-1)
-        ends = list(range(self._plan.batch_size, len(wanted) + 1, self._plan.batch_size))
-        short = first + len(whole) * step
-        if self._whole is not None and self._whole == short < min(last, self.batches or 0):
-            start, count = self._share(short)
-            wanted = np.concatenate([wanted, np.arange(start, start + count) if count else np.full(1, -1)])
-            ends.append(len(wanted))
-        part, numbers = np.zeros(len(wanted), np.int64), np.full(len(wanted), -1)
-        real = slice(None) if wanted[-1] >= 0 else slice(-1)
-        part[real], numbers[real] = self._draws(wanted[real])
-        if self._ahead is not None:
-            self._ahead(self.offset + first * self._plan.global_batch, self.samples)
-        into = self._place.room(len(wanted), self.window, self._plan.dtype)
-        rows = gather(self._parts, part, numbers, into=into)
-        if self._sources is not None:
-            rows = replace(rows, part=np.where(numbers < 0, -1, self._sources[part]))
-        return self._place.send(Chunk(rows, tuple(ends)))
-
-
-def batches(
-    rows: Rows | Mixture,
-    *,
-    window: int = 2048,
-    overlap: int = 0,
-    pack: bool = True,
-    boundaries: bool = False,
-    overlap_labels: bool = False,
-    labels: Literal["shifted", "unshifted"] = "shifted",
-    pad_id: int | None = None,
-    batch_size: int = 8,
-    seed: int = 0,
-    epochs: int | None = None,
-    rank: int = 0,
-    world_size: int = 1,
-    order: OrderPlan = "shuffled",
-    weights: Weights = "stored",
-    drop_last: bool = False,
-    threads: int = 1,
-    dtype: Literal["int64", "int32"] = "int64",
-) -> Batches[Chunk, dict[str, Any]]:
-    """Batches of `rows` as numpy arrays: dicts with `input_ids` and `labels`, `batch_size` rows of `window` tokens.
-
-    `labels[t]` is the token after `input_ids[t]`, or -100 where nothing is trained; for a model that shifts labels
-    itself, as those of transformers do, pass labels="unshifted". Docs: docs/loading.md.
-
-    window, overlap, pack, boundaries, overlap_labels, labels, pad_id: how documents are cut; see `Cut`.
-    batch_size: rows of a batch on one rank.
-    seed: together with the epoch it gives the order.
-    epochs: after so many the batches end; None goes on for ever, each epoch in a new order.
-    rank, world_size: each sample goes to one rank. All ranks have the same number of batches.
-    order: "shuffled"; "local" (or `Local(shards=...)`), which reads a few shards at a time, for object stores;
-        `Blocks(...)`, which reads close together, for slow disks; "sequential".
-    weights: "stored" draws each group by the weight that prepare stored; or a number for each group; None: all alike.
-    drop_last: leave out the last batch of the last epoch if it is short, rather than give fewer rows.
-    threads: feeder threads; 0 gathers when a batch is asked for. The batches are the same.
-    """
-    options = {name: value for name, value in locals().items() if name not in ("rows", "weights")}
-    return Batches(rows, Numpy(), weights, options)
+        shares = [self._share(batch) for batch in range(first, min(last, self.batches or last), step)]
+        starts, counts = np.array(shares).T
+        ends = np.cumsum(np.maximum(counts, 1))
+        samples = np.arange(ends[-1]) + np.repeat(starts - ends + counts, np.maximum(counts, 1))
+        samples[ends[counts == 0] - 1] = -1
+        self._maker.look_ahead(self.offset + first * self._plan.global_batch, self.samples)
+        columns, cuts = self._maker.make(samples, self._place.room)
+        # A sample may have several rows, where a chunk is one batch.
+        return self._place.send(Chunk(columns, (*ends[:-1].tolist(), len(columns["input_ids"])), cuts))

@@ -1,23 +1,28 @@
 """Windows as a Hugging Face `datasets.Dataset`: a view, which gathers what is asked for and copies nothing ahead."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import datasets
 import numpy as np
+from datasets.formatting import TensorFormatter, get_formatter
 
-from piecemill.loading.windows import Windows, gather
+from piecemill.errors import PlanError
+from piecemill.shards.windows import Windows, gather
+
+Rows = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
-def as_dataset(windows: Windows, labels: Literal["shifted", "unshifted"] = "unshifted") -> "datasets.Dataset":
+def as_dataset(windows: Windows, labels: Literal["shifted", "unshifted"] = "unshifted") -> "WindowDataset":
     """A dataset with a row for each window: `input_ids`, `labels`, with boundaries also the others.
 
     Labels are as models of `transformers` want them: the label of a place is its own token, and the model shifts. With
     labels="shifted", the label of a place is the token after it; the column is `shifted_labels` then, which such a
     model does not take, so that nothing is shifted twice.
 
-    `dataset[7]`, `dataset[3:9]`, `shuffle`, `select` and torch's DataLoader work as with any dataset. It holds the
-    number of each window, 8 bytes, and that is all that `map` and `save_to_disk` see of it.
+    `dataset[7]`, `dataset[3:9]`, `shuffle`, `select`, `with_format("torch")` and torch's DataLoader work as with any
+    dataset. It holds the number of each window, 8 bytes, and that is all that `map` and `save_to_disk` see of it.
     """
 
     chosen = windows.with_labels(labels)
@@ -27,4 +32,54 @@ def as_dataset(windows: Windows, labels: Literal["shifted", "unshifted"] = "unsh
         columns = gather([chosen], np.zeros(len(numbers), np.int64), numbers).columns()
         return {"shifted_labels" if (name, labels) == ("labels", "shifted") else name: a for name, a in columns.items()}
 
-    return datasets.Dataset.from_dict({"window": np.arange(len(chosen))}).with_transform(rows)
+    return _of(datasets.Dataset.from_dict({"window": np.arange(len(chosen))}).with_transform(rows), rows)
+
+
+class WindowDataset(datasets.Dataset):  # type: ignore[misc] # datasets has no types
+    """A dataset of window numbers, of which users see the windows, in the format that they ask for."""
+
+    rows: Rows
+
+    def set_format(
+        self,
+        type: str | None = None,
+        columns: str | Sequence[str] | None = None,
+        output_all_columns: bool = False,
+        **options: Any,
+    ) -> None:
+        """As `datasets` has it, of the windows: "torch", "numpy" and other formats of tensors; None for the default."""
+        if type != "custom":  # else a transform: ours, or one that takes its place
+            options = {"transform": _formatted(self.rows, type, columns, options)}
+            type, columns, output_all_columns = "custom", None, False
+        super().set_format(type, columns, output_all_columns, **options)
+
+    # All that choose rows go through these two, which make a plain Dataset.
+
+    def _new_dataset_with_indices(self, *given: Any, **named: Any) -> "WindowDataset":
+        return _of(super()._new_dataset_with_indices(*given, **named), self.rows)
+
+    def _select_contiguous(self, *given: Any, **named: Any) -> "WindowDataset":
+        return _of(super()._select_contiguous(*given, **named), self.rows)
+
+
+def _of(dataset: "datasets.Dataset", rows: Rows) -> WindowDataset:
+    dataset.__class__ = WindowDataset
+    dataset.rows = rows
+    return dataset  # type: ignore[no-any-return]
+
+
+def _formatted(rows: Rows, type: str | None, columns: str | Sequence[str] | None, options: dict[str, Any]) -> Rows:
+    """`rows` of some columns, as tensors of a library."""
+    formatter = None if type is None else get_formatter(type, **options)
+    if not isinstance(formatter, TensorFormatter | None):
+        raise PlanError(f"format {type!r}: windows can be had as 'numpy', 'torch' and other tensors, not as this.")
+    wanted = [columns] if isinstance(columns, str) else columns
+    return partial(_some, rows, formatter, None if wanted is None else tuple(wanted))
+
+
+def _some(rows: Rows, formatter: Any, columns: tuple[str, ...] | None, asked: Mapping[str, Any]) -> dict[str, Any]:
+    found = rows(asked)
+    if unknown := [name for name in columns or () if name not in found]:
+        raise PlanError(f"column {unknown[0]!r}: windows have {', '.join(found)}.")
+    some = {name: found[name] for name in columns or found}
+    return some if formatter is None else formatter.recursive_tensorize(some)

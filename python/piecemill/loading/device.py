@@ -145,18 +145,18 @@ class Device:
         slot: _Slot = self._mine.slot
         del self._mine.slot
         names: tuple[str, ...] = ("input_ids", "labels")
-        rows, window = chunk.rows.input_ids.shape
+        rows, window = chunk.columns["input_ids"].shape
         planes, longest = 2, 0
         sources = []
-        if chunk.rows.cuts is not None:
+        if chunk.cuts is not None:
             names, planes = ("input_ids", "labels", "position_ids", "document_ids", "cu_seqlens"), 4
             ids = slot.ids[: 4 * rows * window].view(4, rows, window).numpy()
-            ids[2], ids[3] = chunk.rows.position_ids, chunk.rows.document_ids
-            cuts, longest = sequences(chunk.rows.cuts, 0, rows, window)
+            ids[2], ids[3] = chunk.columns["position_ids"], chunk.columns["document_ids"]
+            cuts, longest = sequences(chunk.cuts, 0, rows, window)
             np.copyto(slot.cuts[: len(cuts)].numpy(), cuts)
             sources = [slot.cuts[: len(cuts)]]
-        if chunk.rows.part is not None:
-            np.copyto(slot.part[:rows].numpy(), chunk.rows.part)
+        if "part" in chunk.columns:
+            np.copyto(slot.part[:rows].numpy(), chunk.columns["part"])
             names, sources = (*names, "part"), [*sources, slot.part[:rows]]
         copied, slot.event = self._lane.copies([slot.ids[: planes * rows * window], *sources])
         sent = Sent(names, [*copied[0].view(planes, rows, window).unbind(), *copied[1:]], slot.event, longest)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from piecemill.errors import LoadError, PlanError
 from piecemill.files import hash_bytes
 from piecemill.loading.order import Ints, Order, OrderPlan, Permutation, mix_key, mixed, order_of
-from piecemill.loading.windows import Rows, Windows, check_rows
+from piecemill.shards.windows import Rows, Windows, check_rows
 
 Weights = Literal["stored"] | Sequence[float] | None
 

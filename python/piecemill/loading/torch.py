@@ -13,7 +13,9 @@ from piecemill.errors import PlanError
 from piecemill.loading.batching import Batches, Chunk, Numpy, split
 from piecemill.loading.mixing import Mixture, Weights
 from piecemill.loading.order import OrderPlan
-from piecemill.loading.windows import Rows
+from piecemill.loading.text import windows_to
+from piecemill.plans import did_you_mean
+from piecemill.shards.windows import Rows
 
 
 class Tensors(Numpy):
@@ -26,13 +28,14 @@ class Tensors(Numpy):
     def take(self, sent: Chunk) -> Iterator[dict[str, Any]]:
         """The batches of a chunk."""
         sizes = [end - start for start, end in zip((0, *sent.ends), sent.ends, strict=False)]
-        cut = {name: torch.from_numpy(array).split(sizes) for name, array in sent.columns}
+        cut = {name: torch.from_numpy(array).split(sizes) for name, array in sent.columns.items()}
         for batch in split(cut, sent):
             if "cu_seqlens" in batch:
                 batch["cu_seqlens"] = torch.from_numpy(batch["cu_seqlens"])
             yield batch
 
 
+@did_you_mean
 def batches(
     rows: Rows | Mixture,
     *,
@@ -42,6 +45,7 @@ def batches(
     pack: bool = True,
     boundaries: bool = False,
     overlap_labels: bool = False,
+    labels: Literal["shifted", "unshifted"] = "shifted",
     pad_id: int | None = None,
     batch_size: int = 8,
     seed: int = 0,
@@ -53,21 +57,21 @@ def batches(
     drop_last: bool = False,
     threads: int = 1,
     dtype: Literal["int64", "int32"] = "int64",
-) -> Batches[Any, dict[str, Any]]:
+) -> Batches[Any]:
     """As `piecemill.loading.batches`, which explains the options, with tensors on `device`: "cpu", "cuda" or "cuda:1".
 
     On a device, windows are gathered into pinned memory and copied on a stream of their own, ahead of the step; nothing
     waits for the device. `cu_seqlens` is there too; `max_seqlen` is a Python number, as attention wants it.
     """
-    options = {name: value for name, value in locals().items() if name not in ("rows", "device", "weights")}
+    options = {name: value for name, value in locals().items() if name not in ("rows", "device")}
     where = torch.device(device)
     if where.type == "cpu":
-        return Batches(rows, Tensors(), weights, options)
+        return windows_to(Tensors(), rows, options)
     if where.type != "cuda":
         raise PlanError(f"device={str(device)!r}: expected cpu or cuda.")
     from piecemill.loading.device import Device
 
-    return Batches(rows, Device(where, slots=threads + 1), weights, options)
+    return windows_to(Device(where, slots=threads + 1), rows, options)
 
 
 class BatchDataset(IterableDataset):  # type: ignore[misc] # torch is not there when types are checked
@@ -77,18 +81,18 @@ class BatchDataset(IterableDataset):  # type: ignore[misc] # torch is not there 
     are those that StatefulDataLoader asks for; without workers they also serve a plain DataLoader.
     """
 
-    def __init__(self, rows: Rows | Mixture, *, weights: Weights = "stored", **options: Any) -> None:
+    def __init__(self, rows: Rows | Mixture, **options: Any) -> None:
         super().__init__()
-        self._rows, self._weights = rows, weights
+        self._rows = rows
         # A worker is a process with one thread of its own, and may be a fork of one with many.
         self._options = {**options, "threads": 0}
         self._state: Mapping[str, Any] | None = None
-        self._running: Batches[Any, dict[str, Any]] | None = None
+        self._running: Batches[Any] | None = None
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
-        running = Batches(self._rows, Tensors(single=True), self._weights, self._options)
+        running = windows_to(Tensors(single=True), self._rows, self._options)
         state, self._state = self._state, None
         if state is not None:
             running.load_state_dict(state)

@@ -11,6 +11,7 @@ import json
 import os
 from typing import Any, Literal
 
+from piecemill.cancelling import threads
 from piecemill.errors import PlanError, ShardError, SourceError
 from piecemill.files import LOCK, SCRATCH, Place, parse_json
 from piecemill.plans import check_same
@@ -63,14 +64,13 @@ def begin(
         if replace:
             delete_prepared(place)
             return begin(place, plan, source, tokenizer)
-    saved = tokenizer_files(place)
-    for name, content in files_of(tokenizer).items():
-        if name not in saved:
-            place.write(f"{TOKENIZER}/{name}", content)
-    if CHANGED not in names:
-        prepared.write_times(place, changed_times(source.files))
-    if FILES not in names:
-        place.write(FILES, file_lines(source))
+    saved, missing = tokenizer_files(place), {} if FILES in names else {FILES: file_lines(source)}
+    missing |= {f"{TOKENIZER}/{name}": content for name, content in files_of(tokenizer).items() if name not in saved}
+    with threads(len(missing) + 1) as pool_map:  # at once, because each waits for a disk or a store
+        writing = pool_map(lambda name: place.write(name, missing[name]), missing)
+        if CHANGED not in names:
+            prepared.write_times(place, changed_times(source.files))
+        list(writing)
     return "complete" if STATS in names else "new" if new else "begun"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.shards.show import group_lines
-from piecemill.sizes import show_bytes, show_count, show_seconds
+from piecemill.sizes import plural, show_bytes, show_count, show_seconds
 from piecemill.sources import show_left_out
 
 STAGES = ("read", "select", "encode", "write")
@@ -118,20 +118,19 @@ class Summary:
 
     def as_text(self) -> str:
         """The result in a line, and one more for each thing there is to say about it."""
-        what = f"{show_count(self.tokens)} tokens of {self.documents:,} documents, {show_bytes(self.text_bytes)}"
-        if self.complete_before:
-            return f"{self.out} is complete: {what}, {self.shards:,} shards; nothing was done"
-        timing = self.timing
+        what, timing = f"{show_count(self.tokens)} tokens of {plural(self.documents, 'document')}", self.timing
         if self.part is not None:
-            what = f"{show_count(self.tokens)} tokens of {self.documents:,} documents"
             return f"part {self.part} is done: {what}, in {show_seconds(timing['seconds'])}; join when all parts are"
+        what += f", {show_bytes(self.text_bytes)}"
+        if self.complete_before:
+            return f"{self.out} is complete: {what}, {plural(self.shards, 'shard')}; nothing was done"
         lines = [
             f"{what}, in {show_seconds(timing['seconds'])} with {timing['peak_memory_bytes'] / 2**30:.2f} GiB: "
-            f"{self.shards:,} shards in {self.out}"
+            f"{plural(self.shards, 'shard')} in {self.out}"
         ]
         for name, split in self.splits.items() if len(self.splits) > 1 else ():
             lines.append(
-                f"  {name}: {split['documents']:,} documents ({split['documents_share']:.2%}), "
+                f"  {name}: {plural(split['documents'], 'document')} ({split['documents_share']:.2%}), "
                 f"{show_count(split['tokens'])} tokens ({split['tokens_share']:.2%}), asked for {split['share']:.2%}"
             )
         lines += [f"  {line}" for line in group_lines(self.groups)] + [f"note: {note}" for note in self.notes]
@@ -148,5 +147,5 @@ class Summary:
             lines.append(f"note: left out {show_left_out(self.left_out)}")
         if self.skipped:
             name, reason = self.skipped_documents[0]
-            lines.append(f"note: skipped {self.skipped:,} bad documents; the first: {name}: {reason}")
+            lines.append(f"note: skipped {plural(self.skipped, 'bad document')}; the first: {name}: {reason}")
         return "\n".join(lines)

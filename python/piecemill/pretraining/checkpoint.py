@@ -5,6 +5,7 @@ the names of the parameters, and `state.json` the step, the loader's state and t
 folder gets its name, and older folders go only after that.
 """
 
+import errno
 import json
 import shutil
 from dataclasses import dataclass
@@ -48,8 +49,11 @@ def save(
     with new_folder(target) as part:
         if tokenizer is not None and tokenizer.is_dir():
             shutil.copytree(tokenizer, part, dirs_exist_ok=True)
-        save_file(weights(model), part / MODEL, {"format": "pt"})
-        save_file(optimizer_tensors(model, optimizer), part / OPTIMIZER)
+        try:
+            save_file(weights(model), part / MODEL, {"format": "pt"})
+            save_file(optimizer_tensors(model, optimizer), part / OPTIMIZER)
+        except SafetensorError as error:  # also for a full disk
+            raise OSError(errno.EIO, f"the checkpoint could not be written: {error}", str(target)) from error
         (part / STATE).write_text(json.dumps({"step": step, **state}) + "\n", encoding="utf-8")
         model.config.architectures = [type(model).__name__]
         model.config.save_pretrained(part)

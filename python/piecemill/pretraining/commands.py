@@ -33,9 +33,11 @@ def pretrain(
     """
     from piecemill.pretraining.run import pretrain as run
     from piecemill.progress import Display
+    from piecemill.shards.folder import read_plan
 
     if not quiet:
-        sys.stderr.write("".join(f"plan    {line}\n" for line in plan.resolved().lines()))
+        chosen = plan.with_splits(read_plan(shards)["splits"])
+        sys.stderr.write("".join(f"plan    {line}\n" for line in chosen.resolved().lines()))
         sys.stderr.flush()
     with Display(quiet=quiet) as display:
         summary = run(shards, out=out, plan=plan, on_progress=display)

@@ -25,14 +25,11 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if path.exists() and not path.is_dir():
-            raise PretrainError(f"{path} is a file; expected a folder for the run. Name another --out.")
         mine = {PLAN, LOCK}
         if path.is_dir() and (there := {entry.name for entry in path.iterdir()}) and not there & mine:
             raise PretrainError(
                 f"{path} holds other things ({min(there)}, ...) and no run. Name a new or empty folder as --out."
             )
-        path.mkdir(parents=True, exist_ok=True)
         self._lock = FolderLock(path, error=PretrainError)
         self._metrics: Any = None
 

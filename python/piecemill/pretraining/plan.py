@@ -4,7 +4,8 @@ Options left out get values that fit the size and the mode; the resolved ones ar
 taken up again must have the same, except for those in `HOW`, which only say how to get there.
 """
 
-from dataclasses import asdict, dataclass
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -86,11 +87,11 @@ class PretrainPlan:
     seed: int = 0
     "Of the first weights and of the order of the rows."
 
-    split: str = "train"
-    "Split to learn from."
+    split: str | None = None
+    "Split to learn from; default: train, or the only one there is."
 
-    val_split: str = "val"
-    "Split for validation, or none."
+    val_split: str | None = None
+    "Split for validation, or none; default: val, or none where there is only one split."
 
     eval_every: int | None = None
     "Steps between validations; default: a tenth of all. There is always one before the first step and after the last."
@@ -152,6 +153,12 @@ class PretrainPlan:
         if not 0 <= self.weight_decay < float("inf"):
             raise PlanError(f"weight_decay={self.weight_decay!r}: expected 0 or more.")
 
+    def with_splits(self, splits: Collection[str]) -> "PretrainPlan":
+        """The plan with the names of its splits, for a folder that has `splits`."""
+        only = next(iter(splits)) if len(splits) == 1 else None
+        val_split = "val" if only is None or self.split not in (None, only) else "none"
+        return replace(self, split=self.split or only or "train", val_split=self.val_split or val_split)
+
     def resolved(self) -> "Resolved":
         """The plan with every value that it leaves to the size and the mode."""
         defaults = DEFAULTS[self.size or "tiny"]
@@ -201,7 +208,8 @@ class Resolved:
         plan = self.plan
         what = f"{plan.size or 'tiny'}, random weights" if plan.init is None else f"the weights of {plan.init}"
         return [
-            f"{plan.mode}: {what}",
+            f"{plan.mode}: {what}; split {plan.split}, "
+            + ("no validation" if plan.val_split == "none" else f"validation on {plan.val_split}"),
             f"{self.steps:,} steps of {self.step_tokens:,} tokens ({self.batch_size * plan.grad_accumulation} rows of "
             f"{self.window:,}), {self.steps * self.step_tokens:,} tokens in all",
             f"learning rate {self.lr:g} after {self.warmup:,} steps of warm-up, then along a cosine to "

@@ -16,11 +16,12 @@ from piecemill.files import replace_file
 from piecemill.plans import with_options
 from piecemill.pretraining.curve import draw, require_matplotlib
 from piecemill.pretraining.entropy import unigram_entropy
-from piecemill.pretraining.folder import SAMPLE, RunFolder, read_metrics
+from piecemill.pretraining.folder import SAMPLE, RunFolder, checkpoints, read_metrics
 from piecemill.pretraining.plan import PretrainPlan, Resolved
 from piecemill.pretraining.progress import PretrainProgress
 from piecemill.pretraining.result import PretrainSummary
 from piecemill.shards import Shards, open_shards
+from piecemill.shards.folder import read_plan
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +49,7 @@ def pretrain(
     Options are the fields of `PretrainPlan` (`size`, `tokens`, `lr`, `device`, ...). Raises `Diverged` when the loss
     leaves the road, with the curve drawn and the last good checkpoint kept. `docs/pretraining.md` has the rules.
     """
-    plan = with_options(plan or PretrainPlan(), options)
+    plan = with_options(plan or PretrainPlan(), options).with_splits(read_plan(Path(shards))["splits"])
     _require_libraries(plan)
     resolved = plan.resolved()
     rows, validation_rows = _open(Path(shards), resolved)
@@ -56,6 +57,13 @@ def pretrain(
     folder = RunFolder(Path(out))
     try:
         return _run(resolved, rows, validation_rows, folder, device, on_progress or (lambda _: None))
+    except OSError as error:
+        kept = checkpoints(folder.path)
+        state = f"{kept[-1]} is whole" if kept else "There is no checkpoint yet"
+        raise PretrainError(
+            f"{error.filename or folder.path}: {error.strerror or error}. {state}: free some space or fix the cause, "
+            "and run the same command again to go on."
+        ) from error
     finally:
         folder.release()
 
@@ -148,7 +156,7 @@ def _summary(trainer: "Trainer", sample: tuple[str, str] | None, *, complete_bef
 
 def _open(path: Path, resolved: Resolved) -> tuple[Shards, Shards | None]:
     plan = resolved.plan
-    rows = open_shards(path, plan.split)
+    rows = open_shards(path, str(plan.split))
     if rows.tokens <= resolved.window:
         raise PlanError(
             f"{path}: split {plan.split!r} has {rows.tokens:,} tokens, too few for a row of --window {resolved.window}."
@@ -160,7 +168,7 @@ def _open(path: Path, resolved: Resolved) -> tuple[Shards, Shards | None]:
             f"{path}: there is no split {plan.val_split!r}, only {', '.join(rows.splits)}. Prepare with "
             "--splits train=90,val=10, name another --val-split, or pass --val-split none to train without validation."
         )
-    validation = open_shards(path, plan.val_split)
+    validation = open_shards(path, str(plan.val_split))
     if validation.tokens <= resolved.window:
         raise PlanError(
             f"{path}: split {plan.val_split!r} has {validation.tokens:,} tokens, too few for a row of --window "

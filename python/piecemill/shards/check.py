@@ -8,6 +8,7 @@ does not decode to the same bytes: then the decoded text is encoded again and th
 too, the document counts as not compared.
 """
 
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,6 +28,7 @@ from piecemill.shards import folder as prepared
 from piecemill.shards import manifest
 from piecemill.shards.format import HEADER_BYTES, KINDS, Kind, dtype_of, header, token_dtype
 from piecemill.shards.manifest import ShardEntry
+from piecemill.sizes import plural
 
 if TYPE_CHECKING:
     from piecemill.tokenizers import Tokenizer
@@ -46,7 +48,7 @@ class Problem:
     "Further documents with the same cause."
 
     def __str__(self) -> str:
-        more = f" So do {self.more:,} more documents that were looked at." if self.more else ""
+        more = f" The same is wrong with {plural(self.more, 'other document')} of the sample." if self.more else ""
         return f"{self.file}: {self.what}{more}"
 
 
@@ -353,11 +355,12 @@ class _Split:
                 ids = self._inner(tokens[start:end])
                 same = self._same_text(ids, documents[at])
             except PiecemillError as error:
-                self.found.add(name, f"{place} cannot be decoded: {error}", f"decode {where} {error}")
+                cause = re.sub(r"[\d,]+", "", str(error))  # documents differ in their ids, not in what is wrong
+                self.found.add(name, f"{place} cannot be decoded: {error}", f"decode {where} {cause}")
                 continue
             if same:
                 self.found.decoded += 1
-            elif self.tokenizer.exact:
+            elif self.tokenizer.exact or self.plan.get("kind") == "actions":  # decoding an item gives its key
                 what = f"{place} does not decode to the text that its record was made from."
                 self.found.add(name, what, f"text {where}")
             elif self._same_ids(ids):
@@ -419,12 +422,12 @@ def as_text(found: Findings) -> str:
     """The findings for people: one line a problem, or one that says what was looked at."""
     if found.sound:
         return (
-            f"{found.folder} is sound: {found.files:,} files, {found.documents:,} documents, {found.tokens:,} tokens; "
-            f"{found.decoded:,} documents decoded and compared"
+            f"{found.folder} is sound: {plural(found.files, 'file')}, {plural(found.documents, 'document')}, "
+            f"{found.tokens:,} tokens; {plural(found.decoded, 'document')} decoded and compared"
             + (f", {found.encoded_again:,} decoded and encoded to the same ids" if found.encoded_again else "")
             + (
-                f"\nnote: {found.not_compared:,} documents could not be compared: this tokenizer does not decode to "
-                "the text that it encoded. The checksums of all files are right."
+                f"\nnote: {plural(found.not_compared, 'document')} could not be compared: this tokenizer does not "
+                "decode to the text that it encoded. The checksums of all files are right."
                 if found.not_compared
                 else ""
             )

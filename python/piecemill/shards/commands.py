@@ -3,11 +3,11 @@
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from piecemill.command import print_result
+from piecemill.command import Flag, print_result, unescaped
 from piecemill.objects import is_object_url
 from piecemill.shards.export import ExportPlan
 
@@ -35,6 +35,51 @@ def check(folder: str, *, sample: int = 1000, json: bool = False) -> None:
         sys.exit(1)
 
 
+def vocab(
+    tokenizer: str,
+    *,
+    search: Annotated[str, Parameter(converter=unescaped)] = "",
+    sort: Literal["id", "length", "count"] = "id",
+    merges: Flag = False,
+    counts: str | None = None,
+    first: int | None = None,
+    csv: Flag = False,
+    json: Flag = False,
+) -> None:
+    """List the tokens of TOKENIZER: id, bytes, spelling, what each was merged from, and how often it occurs.
+
+    Parameters
+    ----------
+    tokenizer
+        A folder saved by `piecemill train`, a tokenizer.json, .model or .tiktoken file, or a Hugging Face hub id.
+    search
+        Only tokens that contain this text; \\n, \\t, \\xHH and \\uHHHH are understood.
+    sort
+        The order: by id, the longest first, or the most frequent first.
+    merges
+        Only tokens that a merge makes, in the order of the merges.
+    counts
+        Shards prepared with this tokenizer, whose tokens are counted.
+    first
+        List at most this many, 0 for all; default: 50, and all as CSV or JSON.
+    csv
+        Print the tokens as CSV.
+    json
+        Print the tokens as JSON.
+    """
+    from piecemill.shards.show import count_tokens
+    from piecemill.tokenizers import listing, load_tokenizer
+
+    loaded = load_tokenizer(tokenizer)
+    counted = None if counts is None else count_tokens(counts, loaded)
+    tokens = loaded.tokens
+    chosen = listing.select(tokens, search=search.encode(), merges=merges, sort=sort, counts=counted)
+    if not (csv or json):
+        return print_result(listing.as_text(chosen, tokens, counted, 50 if first is None else first))
+    rows = listing.as_rows(chosen[:first] if first else chosen, tokens, counted)
+    print_result(listing.as_csv(rows) if csv else {"vocab_size": loaded.vocab_size, "tokens": rows})
+
+
 def export(
     folder: str,
     *,
@@ -57,7 +102,7 @@ def export(
         Print the result as JSON.
     """
     from piecemill.shards.export import export as export_shards
-    from piecemill.sizes import show_bytes, show_count
+    from piecemill.sizes import plural, show_bytes, show_count
 
     def tell(part: Any, done: int, parts: int) -> None:
         if not quiet:
@@ -70,5 +115,5 @@ def export(
         asdict(done)
         if json
         else f"{done.windows:,} {rows}, {show_count(done.tokens)} tokens{dropped}; {show_bytes(done.bytes)} in "
-        f"{done.parts:,} parts ({done.made:,} made now) in {done.out}"
+        f"{plural(done.parts, 'part')} ({done.made:,} made now) in {done.out}"
     )

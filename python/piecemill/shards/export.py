@@ -19,8 +19,9 @@ from piecemill.files import LOCK, LocalPlace, locked, new_file, read_json, repla
 from piecemill.objects import is_object_url
 from piecemill.shards import folder as prepared
 from piecemill.shards.reader import Shards, open_shards
-from piecemill.shards.windows import Cut, Ints, Tail, gather
+from piecemill.shards.windows import Cut, Ints, view_of
 
+Tail = Literal["keep", "pad", "drop"]
 CLAIM = "export.json"
 _BATCH_TOKENS = 1 << 20
 
@@ -70,11 +71,6 @@ class ExportPlan:
         if self.pad_id is not None and (self.tail != "pad" or self.pad_id < 0):
             raise PlanError(f"pad_id={self.pad_id}: expected an id, 0 or more, together with tail='pad'.")
 
-    @property
-    def cut(self) -> Cut:
-        """Where rows begin and end."""
-        return Cut(self.window, self.overlap, self.tail)
-
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -115,21 +111,6 @@ class Exported:
     bytes: int
 
 
-def predict(shards: Shards, plan: ExportPlan) -> tuple[list[Part], int]:
-    """The parts of one split with the windows each will have, and how many tokens a dropped tail leaves out."""
-    parts, dropped = [], 0
-    suffix = {"parquet": "parquet", "jsonl": "jsonl.zst" if plan.zst else "jsonl"}[plan.to]
-    for number in range(len(shards.entries)):
-        pieces = _Pieces(shards, plan, number)
-        windows, tokens = pieces.windows, pieces.tokens()
-        if windows:
-            parts.append(Part(f"{shards.split}/{number:05}.{suffix}", shards.split, number, windows, tokens))
-        dropped += 0 if plan.pack else int(plan.cut.dropped(pieces.lengths).sum())
-    if plan.pack:
-        dropped = int(plan.cut.dropped(np.array([shards.tokens])).sum())
-    return parts, dropped
-
-
 def export(
     folder: str | Path,
     out: str | Path,
@@ -149,11 +130,8 @@ def export(
             )
     source, target = Path(folder), Path(out)
     names = [plan.split] if plan.split is not None else list(prepared.read_plan(source)["splits"])
-    splits = {name: open_shards(source, name) for name in names}
-    for shards in splits.values():
-        if plan.pad_id is not None and plan.pad_id >= shards.vocab_size:
-            raise PlanError(f"pad_id={plan.pad_id}: the vocabulary has {shards.vocab_size:,} ids.")
-    parts, dropped = _all_parts(splits, plan)
+    splits = {name: SplitRows(open_shards(source, name), plan) for name in names}
+    parts = [part for split in splits.values() for part in split.parts]
     made = done = 0
     try:
         # Two exports into one folder would delete each other's unfinished parts as leftovers.
@@ -161,7 +139,7 @@ def export(
             _claim(source, target, plan, parts)
             for part in parts:
                 if not (target / part.name).exists():
-                    _write_part(target, splits[part.split], plan, part)
+                    splits[part.split].write(target, part)
                     made += 1
                 done += 1
                 if on_part is not None:
@@ -174,26 +152,19 @@ def export(
         ) from None
     except OSError as error:
         raise ShardError(
-            f"{error.filename or target}: {error.strerror or error}. The parts that were made are whole: make room or "
-            "mend the cause, and run the same command again to make the others."
+            f"{error.filename or target}: {error.strerror or error}. The parts that were made are whole: free some "
+            "space or fix the cause, and run the same command again to make the others."
         ) from error
     files = [path for path in target.rglob("*") if path.is_file() and path.name not in (CLAIM, LOCK)]
     return Exported(
         str(target),
         sum(part.windows for part in parts),
         sum(part.tokens for part in parts),
-        dropped,
+        sum(split.dropped for split in splits.values()),
         len(parts),
         made,
         sum(path.stat().st_size for path in files),
     )
-
-
-def _all_parts(splits: dict[str, Shards], plan: ExportPlan) -> tuple[list[Part], int]:
-    if plan.to == "megatron":
-        return [Part(f"{n}.idx", n, -1, len(shards), shards.tokens) for n, shards in splits.items() if len(shards)], 0
-    predicted = [predict(shards, plan) for shards in splits.values()]
-    return [part for parts, _ in predicted for part in parts], sum(dropped for _, dropped in predicted)
 
 
 def _claim(source: Path, out: Path, plan: ExportPlan, parts: list[Part]) -> None:
@@ -225,116 +196,89 @@ def _claim(source: Path, out: Path, plan: ExportPlan, parts: list[Part]) -> None
     replace_file(out / CLAIM, (json.dumps(record, indent=2) + "\n").encode())
 
 
-def _write_part(out: Path, shards: Shards, plan: ExportPlan, part: Part) -> None:
-    """Write a part under a temporary name, compare it with the prediction, sync it and rename it."""
-    target = out / part.name
-    if plan.to == "megatron":
-        from piecemill.shards.export_megatron import write
+class SplitRows:
+    """The rows of one split: windows of a view, in a part for each shard that windows begin in."""
 
-        write(target, shards)
-        return
-    rows = rows_of(shards, plan, part.shard)
-    with new_file(target) as file:
-        if plan.to == "parquet":
-            from piecemill.shards.export_parquet import write_parquet
+    def __init__(self, shards: Shards, plan: ExportPlan) -> None:
+        self.shards, self.plan, self.dropped = shards, plan, 0
+        if plan.pad_id is not None and plan.pad_id >= shards.vocab_size:
+            raise PlanError(f"pad_id={plan.pad_id}: the vocabulary has {shards.vocab_size:,} ids.")
+        if plan.to == "megatron":
+            whole = Part(f"{shards.split}.idx", shards.split, -1, len(shards), shards.tokens)
+            self.parts = [whole] if len(shards) else []
+            return
+        lengths = [np.diff(shards.checked_ends(number), prepend=0) for number in range(len(shards.entries))]
+        cut, short = Cut(window=plan.window, overlap=plan.overlap, pack=plan.pack), plan.tail != "drop"
+        self._view = view_of(shards, cut, short=short)
+        self._ends = self._view.shard_ends()
+        streams = np.array([shards.tokens]) if plan.pack else np.concatenate([np.zeros(0, np.int64), *lengths])
+        rows = cut.count(streams, short=short)
+        # All rows are full but the last of a stream: where that would end, and how much of it is missing.
+        full = np.where(rows > 0, (rows - 1) * (plan.window - plan.overlap) + plan.window + 1, 0)
+        missing = np.maximum(full - streams, 0) * (rows > 0)
+        self.dropped = int((streams - full + missing).sum())
+        # By shard: its rows, the streams that end in or before it, and what its rows are short of.
+        counts = np.diff(self._ends, prepend=0).tolist()
+        ended = (self._ends == self._ends[-1:]).astype(np.int64) if plan.pack else shards.document_ends
+        short_of = np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(missing)])[ended], prepend=0).tolist()
+        suffix = {"parquet": "parquet", "jsonl": "jsonl.zst" if plan.zst else "jsonl"}[plan.to]
+        self.parts = [
+            Part(f"{shards.split}/{number:05}.{suffix}", shards.split, number, count, count * (plan.window + 1) - less)
+            for number, (count, less) in enumerate(zip(counts, short_of, strict=True))
+            if count
+        ]
 
-            written = write_parquet(file, rows, padded=plan.tail == "pad")
-        else:
-            from piecemill.shards.export_jsonl import write_jsonl
+    def write(self, out: Path, part: Part) -> None:
+        """Write a part under a temporary name, compare it with the prediction, sync it and rename it."""
+        target, plan = out / part.name, self.plan
+        if plan.to == "megatron":
+            from piecemill.shards.export_megatron import write
 
-            written = write_jsonl(file, rows, shards.vocab_size, compress=plan.zst)
-        if written != part.windows:
-            raise ShardError(
-                f"{target}: {written:,} windows were written and {part.windows:,} predicted. The shards were "
-                f"changed meanwhile, or this is a fault of Piecemill: run `piecemill check {shards.folder}`."
-            )
+            write(target, self.shards)
+            return
+        rows = self.rows(part.shard)
+        with new_file(target) as file:
+            if plan.to == "parquet":
+                from piecemill.shards.export_parquet import write_parquet
 
+                written = write_parquet(file, rows, padded=plan.tail == "pad")
+            else:
+                from piecemill.shards.export_jsonl import write_jsonl
 
-def rows_of(shards: Shards, plan: ExportPlan, shard: int) -> Iterator[Rows]:
-    """The windows that begin in one shard, in batches of about a million tokens."""
-    pieces = _Pieces(shards, plan, shard)
-    batch = max(1, _BATCH_TOKENS // plan.window)
-    for first in range(0, pieces.windows, batch):
-        rows = pieces.rows(first, min(first + batch, pieces.windows))
-        if len(rows.ids) and int(rows.ids.max()) >= shards.vocab_size:
-            raise ShardError(
-                f"{shards.path(shards.entries[shard], 'tokens')}: holds the id {int(rows.ids.max()):,}; the vocabulary "
-                f"has {shards.vocab_size:,}. Run `piecemill check {shards.folder}`."
-            )
-        yield rows
+                written = write_jsonl(file, rows, self.shards.vocab_size, compress=plan.zst)
+            if written != part.windows:
+                raise ShardError(
+                    f"{target}: {written:,} windows were written and {part.windows:,} predicted. The shards were "
+                    f"changed meanwhile, or this is a fault of Piecemill: run `piecemill check {self.shards.folder}`."
+                )
 
+    def rows(self, shard: int) -> Iterator[Rows]:
+        """The rows that begin in one shard, in batches of about a million tokens."""
+        shards, end = self.shards, int(self._ends[shard])
+        batch = max(1, _BATCH_TOKENS // self.plan.window)
+        for first in range(int(self._ends[shard - 1]) if shard else 0, end, batch):
+            rows = self._gathered(shard, np.arange(first, min(first + batch, end)))
+            if len(rows.ids) and int(rows.ids.max()) >= shards.vocab_size:
+                raise ShardError(
+                    f"{shards.path(shards.entries[shard], 'tokens')}: holds the id {int(rows.ids.max()):,}; the "
+                    f"vocabulary has {shards.vocab_size:,}. Run `piecemill check {shards.folder}`."
+                )
+            yield rows
 
-class _Pieces:
-    """The windows that begin in one shard.
-
-    Without packing, the rows to cut are the shard's documents. With it there is one row, the whole split; a shard
-    has the windows that begin in it and borrows their ends from the shards after it.
-    """
-
-    def __init__(self, shards: Shards, plan: ExportPlan, shard: int) -> None:
-        self.shards, self.plan, self.shard = shards, plan, shard
-        self.ends = shards.checked_ends(shard)
-        self.base = int(shards.token_ends[shard]) - shards.entries[shard].tokens
-        self.first = 0
-        if plan.pack:
-            step = plan.window - plan.overlap
-            self.lengths = np.array([shards.tokens])
-            self.counted = plan.cut.count(self.lengths)
-            self.first = min(-(-self.base // step), int(self.counted[0]))
-            last = min(-(-int(shards.token_ends[shard]) // step), int(self.counted[0]))
-            self.windows = last - self.first
-        else:
-            self.lengths = np.diff(self.ends, prepend=0)
-            self.counted = np.cumsum(plan.cut.count(self.lengths))
-            self.windows = int(self.counted[-1]) if len(self.counted) else 0
-
-    def tokens(self) -> int:
-        """Real tokens in all windows."""
-        if not self.windows:
-            return 0
-        # All windows are full but the last of a row, and that only where the tail is kept.
-        total = self.windows * (self.plan.window + 1)
-        if self.plan.tail == "drop":
-            return total
-        step = self.plan.window - self.plan.overlap
-        counts = self.plan.cut.count(self.lengths)
-        if self.plan.pack and self.first + self.windows < int(counts[0]):
-            return total
-        some = counts > 0
-        missing = (counts[some] - 1) * step + self.plan.window + 1 - self.lengths[some]
-        return total - int(missing.sum())
-
-    def rows(self, first: int, last: int) -> Rows:
-        """Windows `first` to `last` of this shard, gathered."""
-        cut = self.plan.cut
-        items, starts, lengths = cut.spans(self.lengths, self.counted, self.first + first, self.first + last)
-        document_base = int(self.shards.document_ends[self.shard]) - len(self.ends)
-        if self.plan.pack:
-            stream = self._stream(int(starts[0]), int(starts[-1] + lengths[-1]))
-            ids = gather(stream, starts - int(starts[0]), lengths)
-            at = starts - self.base
-            items = np.searchsorted(self.ends, at, side="right")
-            starts = at - self._document_starts(items)
-        else:
-            ids = gather(self.shards.shard(self.shard).tokens, self._document_starts(items) + starts, lengths)
+    def _gathered(self, shard: int, numbers: Ints) -> Rows:
+        pieces = self._view.pieces(numbers)
+        columns = zip(pieces.file.tolist(), pieces.start.tolist(), pieces.length.tolist(), strict=True)
+        ids = np.concatenate([self.shards.array(file, "tokens")[start : start + n] for file, start, n in columns])
+        lengths = np.bincount(pieces.row, pieces.length).astype(np.int64)
+        # A row begins in this shard, in the document that its first token is in.
+        starts, ends = pieces.start[np.searchsorted(pieces.row, range(len(numbers)))], self.shards.array(shard, "ends")
+        documents = np.searchsorted(ends, starts, side="right")
+        before = np.where(documents > 0, ends[np.maximum(documents, 1) - 1], 0)
         width = self.plan.window + 1 if self.plan.tail == "pad" else None
         if width is not None:
             ids = self._padded(ids, lengths, width)
-        return Rows(ids, items + document_base, starts, lengths, width)
-
-    def _document_starts(self, items: Ints) -> Ints:
-        return np.where(items > 0, self.ends[np.maximum(items, 1) - 1], 0)
-
-    def _stream(self, start: int, end: int) -> NDArray[Any]:
-        """Tokens `start` to `end` of the split, from as many shards as they are in."""
-        found = []
-        number = self.shard
-        while start < end:
-            base = int(self.shards.token_ends[number]) - self.shards.entries[number].tokens
-            found.append(self.shards.shard(number).tokens[start - base : end - base])
-            start += len(found[-1])
-            number += 1
-        return np.concatenate(found)
+        first = int(self.shards.document_ends[shard]) - len(ends)
+        return Rows(ids, documents + first, starts - before, lengths, width)
 
     def _padded(self, ids: NDArray[Any], lengths: Ints, width: int) -> NDArray[Any]:
         pad = self.plan.pad_id

@@ -8,7 +8,6 @@ import io
 import json
 import os
 import re
-import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -138,6 +137,8 @@ def read_tokenizer(place: Place, engine: str | None = None) -> "Tokenizer":
 
     if (local := place.local()) is not None:
         return load_tokenizer(local / TOKENIZER, engine=engine)
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="piecemill-") as folder:
         for name in tokenizer_files(place):
             (Path(folder) / name).parent.mkdir(exist_ok=True)

@@ -19,6 +19,7 @@ from piecemill._core import map_file
 from piecemill.errors import ShardError
 from piecemill.files import Place, hash_bytes, open_place, parse_json
 from piecemill.objects import is_object_url
+from piecemill.plans import did_you_mean
 from piecemill.shards import folder as prepared
 from piecemill.shards.format import HEADER_BYTES, KINDS, Kind, dtype_of, header, token_dtype
 from piecemill.shards.manifest import NAME, ShardEntry, newest_entries, parse_manifest
@@ -39,6 +40,7 @@ class Shard:
     documents: NDArray[np.void]
 
 
+@did_you_mean
 def open_shards(
     folder: str | PathLike[str],
     split: str | None = None,

@@ -4,9 +4,9 @@ Memory is bounded for any number of documents: lengths are counted, and content 
 values at a time.
 """
 
+import json
 import shutil
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import ShardError, TokenizerError
-from piecemill.files import LocalPlace, Place
+from piecemill.files import LocalPlace, Place, lock_owner
 from piecemill.objects import ObjectPlace, is_object_url
 from piecemill.shards import folder as prepared
 from piecemill.shards.manifest import newest_entries
 from piecemill.shards.reader import Shards, open_shards
-from piecemill.sizes import show_bytes, show_count
+from piecemill.sizes import plural, show_bytes, show_count
 
 if TYPE_CHECKING:
     from piecemill.tokenizers import Tokenizer
@@ -35,6 +35,8 @@ _ROWS, _ROW_TOKENS = 3, 64
 def describe(folder: str | Path) -> dict[str, Any]:
     """Everything `show` prints about a folder, ready for JSON. Of one in an object store, arrays are downloaded."""
     if isinstance(folder, str) and is_object_url(folder):
+        import tempfile
+
         from piecemill.shards.remote import fetch_small_files
 
         with tempfile.TemporaryDirectory(prefix="piecemill-") as copy:
@@ -66,6 +68,7 @@ def _describe_shards(path: Path, place: Place, opened: Callable[..., Shards]) ->
         "folder": str(path),
         "complete": stats is not None,
         "finished": None if stats is not None else _finished(place),
+        "written_by": None if stats is not None else lock_owner(path),
         "documents": documents,
         "tokens": tokens,
         **_duplicates(list(splits.values())),
@@ -74,6 +77,19 @@ def _describe_shards(path: Path, place: Place, opened: Callable[..., Shards]) ->
         "plan": plan,
         "stats": told,
     }
+
+
+def count_tokens(folder: str | Path, tokenizer: "Tokenizer") -> NDArray[np.int64]:
+    """How often each id occurs in all splits of a prepared folder, which was made with `tokenizer`."""
+    counts = np.zeros(tokenizer.vocab_size, np.int64)
+    for shards in (open_shards(folder, name) for name in prepared.read_plan(Path(folder))["splits"]):
+        if shards.tokenizer_identity != tokenizer.identity:
+            raise ShardError(f"{folder}: made with another tokenizer; its own is in {folder}/{prepared.TOKENIZER}.")
+        for number in range(len(shards.entries)):
+            tokens = shards.shard(number).tokens
+            for start in range(0, len(tokens), 1 << 24):
+                counts += np.bincount(tokens[start : start + (1 << 24)], minlength=len(counts))
+    return counts
 
 
 def _describe_groups(plan: dict[str, Any], splits: list[Shards]) -> list[dict[str, Any]]:
@@ -181,6 +197,7 @@ def _describe_tokenizer(path: Path) -> dict[str, Any]:
         "engine": tokenizer.engine.name,
         "why": tokenizer.engine.why,
         "special_tokens": tokenizer.special_tokens,
+        "roles": tokenizer.roles,
         "sample": {str(i): _spelling(tokenizer, i) for i in reversed(sample)},
         "training": tokenizer.training if split is not None else {},
     }
@@ -210,11 +227,17 @@ def as_text(found: dict[str, Any]) -> str:
 def _shard_lines(found: dict[str, Any]) -> list[str]:
     state, count = "complete", found
     if (finished := found["finished"]) is not None:
-        state, count = "in finished pieces; not complete: run the same prepare to its end", finished
+        todo = "run the same prepare to its end"
+        if found["written_by"] is not None:
+            todo = f"process {found['written_by']} is at work on it"
+        state, count = f"in finished pieces; not complete: {todo}", finished
+    documents, tokens = plural(count["documents"], "document"), "tokens"
+    if found["plan"].get("kind") == "actions":
+        documents, tokens = f"{count['documents']:,} histories", "items"
     lines = [
-        f"{found['folder']}: {count['documents']:,} documents, {show_count(count['tokens'])} tokens; {state}",
-        f"duplicates  {found['duplicates']:,} documents repeat an earlier text; "
-        f"{found['texts_in_several_splits']:,} texts are in more than one split",
+        f"{found['folder']}: {documents}, {show_count(count['tokens'])} {tokens}; {state}",
+        f"duplicates  documents that repeat an earlier text: {found['duplicates']:,}; "
+        f"texts that are in more than one split: {found['texts_in_several_splits']:,}",
         "",
         f"{'split':<8}{'asked':>8}{'documents':>16}{'share':>8}{'tokens':>12}{'share':>8}{'text':>11}{'bytes/token':>13}"
         f"{'shards':>8}",
@@ -242,8 +265,29 @@ def _shard_lines(found: dict[str, Any]) -> list[str]:
     width = max(40, shutil.get_terminal_size().columns - 10)
     lines += [f"{name:<8}{row!r:.{width}}" for name, split in found["splits"].items() for row in split["rows"]]
     lines += ["", "plan"]
-    lines += [f"  {key:<20}{value!r:.{width}}" for key, value in found["plan"].items()]
-    return lines
+    return [*lines, *_plan_lines(found["plan"])]
+
+
+def _plan_lines(plan: Mapping[str, Any], indent: int = 2) -> Iterator[str]:
+    """A line for each value, whole, and as one would type it."""
+    for key, value in plan.items():
+        if isinstance(value, Mapping) and value:
+            yield f"{'':<{indent}}{key}"
+            yield from _plan_lines(value, indent + 2)
+        else:
+            several = value if isinstance(value, list) else [value]
+            shown = ", ".join(_as_typed(one) for one in several) or "none"
+            yield f"{'':<{indent}}{key:<{22 - indent}}{shown}"
+
+
+def _as_typed(value: object) -> str:
+    if isinstance(value, Mapping):  # a weight group
+        return " ".join(f"{key}={_as_typed(one)}" for key, one in value.items())
+    if isinstance(value, str):
+        return value if value.isprintable() and value else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)
 
 
 def group_lines(groups: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -251,7 +295,7 @@ def group_lines(groups: Sequence[Mapping[str, Any]]) -> list[str]:
     tokens = sum(group["tokens"] for group in groups)
     return [
         f"{'all others' if group['pattern'] is None else group['pattern']} (weight {group['weight']:g}): "
-        f"{group['documents']:,} documents, {show_count(group['tokens'])} tokens "
+        f"{plural(group['documents'], 'document')}, {show_count(group['tokens'])} tokens "
         f"({_percent(group['tokens'] / tokens if tokens else None)})"
         for group in (groups if len(groups) > 1 else ())
     ]
@@ -263,6 +307,11 @@ def _tokenizer_lines(found: dict[str, Any]) -> list[str]:
         *([f"split    {found['split']}"] if found["split"] is not None else []),
         f"engine   {found['engine']}: {found['why']}",
         f"special  {', '.join(f'{text} = {i}' for text, i in found['special_tokens'].items()) or 'none'}",
+        *(
+            [f"roles    {', '.join(f'{role} {text}' for role, text in found['roles'].items())}"]
+            if found["roles"]
+            else []
+        ),
         "tokens   " + "  ".join(f"{i} {text!r}" for i, text in found["sample"].items()),
     ]
 

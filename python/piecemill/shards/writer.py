@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill._core import Xxh3
+from piecemill.cancelling import threads
 from piecemill.errors import ShardError
 from piecemill.files import Place, unique
 from piecemill.shards.format import ENDS, HEADER_BYTES, KINDS, RECORD, Kind, dtype_of, file_name, header
@@ -60,8 +61,9 @@ class ShardWriter:
         for kind, file in self._files.items():
             file.close(header(kind, dtype_of(kind, self._dtype), counts[kind]))
             entries[kind] = FileEntry(file_name(self._stem, kind), file.bytes, file.hash.hexdigest())
-        for kind, file in self._files.items():
-            self._place.publish(file.path, f"{self._split}/{entries[kind].name}")
+        names = {file.path: f"{self._split}/{entries[kind].name}" for kind, file in self._files.items()}
+        with threads(len(names)) as pool_map:  # at once, because each waits for a disk or a store
+            list(pool_map(lambda path: self._place.publish(path, names[path]), names))
         groups = {str(group): self._groups[group] for group in sorted(self._groups) if group}
         return ShardEntry(self._documents, self._tokens, self._text_bytes, entries, groups)
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from piecemill._core import first_match, walk_folder
 from piecemill.errors import SourceError
+from piecemill.plans import by_place
 from piecemill.sources.documents import LISTED_SKIPS, Skipped, Tally
 from piecemill.sources.matching import as_typed
 from piecemill.sources.packing import Reading, bad_document
@@ -131,14 +132,15 @@ def _discover_one(source: str, wanted: Wanted, reading: Reading, findings: _Find
     elif stat.S_ISREG(found.st_mode):
         findings.add(File(source, found.st_size, named=True, inside=os.path.basename(source)))
     else:
-        raise SourceError(f"{source}: neither a file nor a folder. Save what it gives to a file, or pass an iterable.")
+        way_out = by_place("pass an iterable", "pipe it to standard input, and name - as the source")
+        raise SourceError(f"{source}: neither a file nor a folder. Save what it gives to a file, or {way_out}.")
 
 
 def _discover_url(source: str, wanted: Wanted, reading: Reading, findings: _Findings) -> None:
     found = find(source, reading.storage, **_rules(wanted))
     if found is None:
         return
-    findings.included_by.update(range(len(wanted.include)))  # `find` does not report which pattern matched
+    _note_included(wanted.include, range(len(wanted.include)), found.inside if not found.is_file else (), findings)
     findings.excluded_by.update(found.excluded_by)
     for rule, count in found.left_out.items():
         findings.count(rule, count)
@@ -157,9 +159,7 @@ def _walk(folder: str, only: str | None, wanted: Wanted, reading: Reading, findi
     paths, sizes, left_out, problems, excluded_by = walk_folder(folder, only=only, **rules)
     findings.excluded_by.update(excluding[number] for number in excluded_by)
     insides = [path[len(folder) :].lstrip("/") for path in paths]
-    for pattern, owner in zip(include, including, strict=True):
-        if owner not in findings.included_by and bool((first_match([pattern], insides) == 0).any()):
-            findings.included_by.add(owner)
+    _note_included(include, including, insides, findings)
     for problem in problems:
         if reading.on_bad_document == "stop":
             raise bad_document(*problem)
@@ -171,6 +171,12 @@ def _walk(folder: str, only: str | None, wanted: Wanted, reading: Reading, findi
             findings.count("oversized")
         else:
             findings.add(File(path, size, named=False, inside=inside))
+
+
+def _note_included(include: Sequence[str], owners: Sequence[int], insides: Sequence[str], findings: _Findings) -> None:
+    for pattern, owner in zip(include, owners, strict=True):
+        if owner not in findings.included_by and bool((first_match([pattern], list(insides)) == 0).any()):
+            findings.included_by.add(owner)
 
 
 def _inside(out: str | None, folder: str) -> str | None:

@@ -1,6 +1,5 @@
 """A tokenizer in a few lines: what it is, which engine encodes and why, and what is put around documents."""
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from piecemill.errors import PlanError
@@ -32,6 +31,8 @@ def describe(tokenizer: Tokenizer) -> dict[str, Any]:
 
 def engine_record(tokenizer: Tokenizer) -> dict[str, Any]:
     """Which engine encodes, and the home library whose ids it gives, with their versions."""
+    from importlib.metadata import PackageNotFoundError, version
+
     engine, home = tokenizer.engine, tokenizer.model.home
     try:
         home_version: str | None = version(home)

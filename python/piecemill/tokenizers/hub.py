@@ -38,7 +38,7 @@ def fetch(spec: str) -> Path:
     """The vocabulary file of hub id `spec`, in the folder of the cache that also holds the files beside it."""
     name, _, revision = spec.partition("@")
     errors: list[str] = []
-    for files in _VOCABULARIES:
+    for files in () if not is_cached(spec) and _unreachable(errors) else _VOCABULARIES:
         found = [_file(name, file, revision or None, errors) for file in files]
         if found[0] is not None and None not in found:
             for beside in (*BESIDE, CHAT_TEMPLATE):
@@ -54,6 +54,20 @@ def fetch(spec: str) -> Path:
         f"{spec}: the hub has no tokenizer.json, tokenizer.model or vocab.json with merges.txt for it. Save one with "
         f"transformers (AutoTokenizer.from_pretrained({name!r}).save_pretrained('tok')) and load that folder."
     )
+
+
+def _unreachable(errors: list[str]) -> bool:
+    """Whether the hub gives no answer at all: one request, where a download would ask again and again for a minute."""
+    import huggingface_hub as hub
+
+    if hub.constants.HF_HUB_OFFLINE:
+        return False  # which says it at once
+    try:
+        session = hub.utils.get_session()  # type: ignore[attr-defined] # it is, by all versions
+        session.head(hub.constants.ENDPOINT, timeout=10)
+    except Exception as error:  # noqa: BLE001 - of requests or httpx, by the version of huggingface_hub
+        errors.append(f"it is not in the cache, and {hub.constants.ENDPOINT} cannot be reached ({_first_line(error)}).")
+    return bool(errors)
 
 
 def _file(name: str, file: str, revision: str | None, errors: list[str]) -> Path | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.errors import TokenizerError
+from piecemill.plans import did_you_mean
 from piecemill.tokenizers import hub
 from piecemill.tokenizers.malformed import BROKEN, check_ids, malformed
 from piecemill.tokenizers.models import Model
@@ -36,6 +37,7 @@ _ENDINGS = (".json", ".model", ".tiktoken", ".txt")
 _VOCAB, _MERGES = "vocab.json", "merges.txt"
 
 
+@did_you_mean
 def load_tokenizer(
     spec: str | PathLike[str],
     *,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from piecemill.errors import TokenizerError
-from piecemill.files import new_folder
+from piecemill.files import check_writable, new_folder
 from piecemill.tokenizers.models.config import TEMPLATES, is_carried
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def save(tokenizer: "Tokenizer", path: str | os.PathLike[str], *, force: bool) -
     except OSError as error:
         raise TokenizerError(
             f"{target}: could not be saved ({error}). Nothing there is half written: it is as before, or new and whole "
-            "if only the last sync failed. Make room or choose another folder, and save again."
+            "if only the last sync failed. Free some space or choose another folder, and save again."
         ) from error
 
 
@@ -49,12 +49,10 @@ def check_target(target: Path, force: bool) -> bool:
     try:
         inside = sorted(_names(target))
     except FileNotFoundError:
-        parent = next(folder for folder in target.parents if folder.exists())
-        if not os.access(parent, os.W_OK | os.X_OK):
-            raise TokenizerError(f"{target}: {parent} cannot be written to. Choose another folder.") from None
-        return False
+        inside = []
     except NotADirectoryError:
         raise TokenizerError(f"{target} is a file; a tokenizer is saved as a folder. Choose another name.") from None
+    check_writable(target)
     if not inside:
         return False
     strange = [name for name in inside if name not in FILES and not is_carried(name)]

@@ -1,10 +1,11 @@
 """`Tokenizer`: the public face of a model and an engine."""
 
-import multiprocessing
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -17,10 +18,16 @@ from piecemill.tokenizers.engines import Encoded, Engine, Parse, choose, load_en
 from piecemill.tokenizers.malformed import malformed, panics_named
 from piecemill.tokenizers.models import Model
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
+from piecemill.tokenizers.models.config import CHAT_TEMPLATE, TOKENIZER_CONFIG, parse_roles, roles_of, with_roles
+from piecemill.tokenizers.models.sentencepiece import SentencePiece
+from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
 from piecemill.tokenizers.models.vocabulary import Vocabulary
 from piecemill.tokenizers.special import refuse_special
 from piecemill.tokenizers.splits import Pattern, name_of, pattern_of
 from piecemill.tokenizers.texts import Flat, check_flat, check_text, flat_arrays, flatten
+
+if TYPE_CHECKING:
+    from piecemill.tokenizers.listing import Token
 
 Special = Literal["plain", "parse", "stop"] | Collection[str]
 
@@ -65,6 +72,26 @@ class Tokenizer:
         vocabulary = Vocabulary.from_merges(merges, special_tokens)
         pattern = pattern_of(split, pattern)
         return cls(ByteBPE(vocabulary, name_of(pattern), pattern, dict(training or {})))
+
+    def with_roles(
+        self, roles: Mapping[str, str] | Sequence[str] = (), *, chat_template: str | None = None
+    ) -> "Tokenizer":
+        """The same tokenizer, which also declares what its special tokens are for, and a chat template (Jinja).
+
+        Roles are eos, bos, pad, unk, sep, cls and mask, as `transformers` has them; no id depends on them.
+
+        >>> tok = Tokenizer.from_merges([], split="gpt2", special_tokens=["<|endoftext|>", "<|pad|>"])
+        >>> tok.with_roles({"pad": "<|pad|>"}).roles
+        {'eos': '<|endoftext|>', 'pad': '<|pad|>'}
+        """
+        model = self._model
+        if not isinstance(model, ByteBPE | TokenizerJson | SentencePiece):
+            raise TokenizerError(f"with_roles: a {self.kind} has no file that declares roles; use a tokenizer.json.")
+        given = model.config() if isinstance(model, ByteBPE) else model.beside.get(TOKENIZER_CONFIG, b"{}")
+        beside = {**model.beside, TOKENIZER_CONFIG: with_roles(given, parse_roles(roles), self.special_tokens)}
+        if chat_template is not None:
+            beside[CHAT_TEMPLATE] = chat_template.encode()
+        return Tokenizer(replace(model, beside=beside), engine=self._asked)
 
     def encode(self, text: str | bytes, *, special: Special = "plain") -> NDArray[np.uint32]:
         """The token ids of one text; `bytes` are read as UTF-8."""
@@ -194,6 +221,12 @@ class Tokenizer:
         """Text and id of each special token."""
         return dict(self._model.special_tokens)
 
+    @property
+    def roles(self) -> dict[str, str]:
+        """The special tokens that its files declare to be eos, bos, pad, unk, sep, cls or mask."""
+        declared = {role: text for role in ("eos", "bos") if (text := getattr(self._model.declared, role))}
+        return declared | roles_of(getattr(self._model, "beside", {}))
+
     @cached_property
     def engine(self) -> Engine:
         """What encodes: its `name`, `version`, and `why` it was chosen."""
@@ -219,6 +252,18 @@ class Tokenizer:
         if not isinstance(encoder := getattr(engine, "encoder", None), Encoder):
             raise TokenizerError(f"cache_bytes: the engine {engine.name} has no such bound; only piecemill has.")
         return encoder
+
+    @property
+    def tokens(self) -> "list[Token]":
+        """Every token with its id, bytes, and the two that it was merged from, where there are such.
+
+        >>> tok = Tokenizer.from_merges(np.array([[64, 65]]), split="gpt2")
+        >>> tok.tokens[256]
+        Token(id=256, token=b'ab', special=False, merge=0, parts=(64, 65))
+        """
+        from piecemill.tokenizers.listing import tokens_of
+
+        return tokens_of(self)
 
     # What only byte-level BPE has
 
@@ -289,7 +334,8 @@ class Tokenizer:
         if special == "stop":
             refuse_special(data, ends, self.special_tokens)
         if threads is None:
-            threads = 0 if multiprocessing.parent_process() is None else 1
+            started_by = sys.modules.get("multiprocessing.process")  # not imported: it takes 3 ms, and a child has it
+            threads = 0 if started_by is None or started_by.parent_process() is None else 1
         elif threads < 0:
             raise TokenizerError(f"threads={threads}: expected 1 or more, or None for all cores.")
         narrow = self._narrow(dtype, bos, eos)

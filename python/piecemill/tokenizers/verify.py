@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import TokenizerError
+from piecemill.sizes import plural
 from piecemill.tokenizers.engines import Engine, encode_all, home_missing, load_engine
 from piecemill.tokenizers.nasty import NASTY
 from piecemill.tokenizers.texts import first_difference, flatten, texts_of
@@ -45,7 +46,7 @@ class Verified:
             return f"{self.engine} {self.engine_version} is the home library: nothing to compare"
         return (
             f"{self.engine} {self.engine_version} gives the ids of {self.home} {self.home_version}: compared on "
-            f"{self.strings} nasty strings and {self.documents:,} documents, {self.bytes:,} bytes"
+            f"{self.strings} nasty strings and {plural(self.documents, 'document')}, {self.bytes:,} bytes"
         )
 
 

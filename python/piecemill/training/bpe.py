@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from dataclasses import asdict
 from functools import partial
@@ -25,7 +25,7 @@ from piecemill.errors import PlanError, TokenizerError
 from piecemill.executors import Executor, open_executor
 from piecemill.files import new_file
 from piecemill.machine import memory_now
-from piecemill.plans import FROM_PLAN, with_keywords, with_options
+from piecemill.plans import FROM_PLAN, option, with_keywords, with_options
 from piecemill.sources import Documents, Source, Tally
 from piecemill.sources.options import NOT_STORED
 from piecemill.sources.tasks import kind_of
@@ -39,12 +39,13 @@ from piecemill.training.counts import (
     Corpus,
     check_files,
     check_not_a_source,
+    counted_split,
     load_counts,
     not_read,
     write_counts,
 )
 from piecemill.training.feed import Feed
-from piecemill.training.plan import TrainPlan
+from piecemill.training.plan import SPLIT, TrainPlan
 from piecemill.training.progress import Stage, TrainProgress
 from piecemill.training.remaining import Remaining, moment
 from piecemill.training.result import Counted
@@ -74,8 +75,10 @@ def train_bpe(
     on_bad_document: Literal["stop", "skip"] = FROM_PLAN,
     storage_option: Sequence[str] = FROM_PLAN,
     vocab_size: int = FROM_PLAN,
-    split: str = FROM_PLAN,
+    split: str | None = FROM_PLAN,
     special_tokens: Sequence[str] = FROM_PLAN,
+    roles: Mapping[str, str] | Sequence[str] = FROM_PLAN,
+    chat_template: str | PathLike[str] | None = FROM_PLAN,
     min_frequency: int = FROM_PLAN,
     max_token_bytes: int | None = FROM_PLAN,
     threads: int | None = FROM_PLAN,
@@ -140,9 +143,11 @@ class _Run:
             check_special_tokens(plan.special_tokens)  # before the work, not after it
         except TokenizerError as error:
             raise PlanError(str(error)) from None
+        self.chat_template = None if plan.chat_template is None else _text_of(Path(plan.chat_template))
         self.save_counts = None if plan.save_counts is None else Path(plan.save_counts)
         check_files(self.save_counts, plan.from_counts, force=force)
         self.plan = plan
+        self.split = plan.split or (counted_split(plan.from_counts[0]) if plan.from_counts else SPLIT)
         self.executor = executor
         self.on_progress = on_progress
         self.stages = Stages()
@@ -160,12 +165,12 @@ class _Run:
 
     def train(self, source: object) -> Tokenizer:
         plan = self.plan
-        self.split_note = cuts_otherwise(plan.split)
+        self.split_note = cuts_otherwise(self.split)
         # As the vocabulary compares them: a special token that no bytes are written as is never learned.
         specials = [bytes_of(token) or b"" for token in plan.special_tokens]
         limits = (plan.vocab_size, plan.min_frequency, plan.max_token_bytes, specials)
         here = self.executor.name == "local"
-        if plan.split == "none" and not plan.from_counts and plan.save_counts is None and here:
+        if self.split == "none" and not plan.from_counts and plan.save_counts is None and here:
             flat = _core.FlatCorpus(*limits, threads=plan.workers)
             with self.stages.stage("read"):
                 self._read(source, flat.add, lambda: 0, "read")
@@ -173,21 +178,24 @@ class _Run:
         else:
             counts = self.count(source)
             learned = self._merge(lambda: _core.train_words(counts, *limits, self.progress, plan.workers))
-        return Tokenizer.from_merges(
+        tokenizer = Tokenizer.from_merges(
             learned.merges,
-            split=plan.split,
+            split=self.split,
             special_tokens=plan.special_tokens,
             training=self._record(learned),
         )
+        if not plan.roles and self.chat_template is None:
+            return tokenizer
+        return tokenizer.with_roles(plan.roles, chat_template=self.chat_template)
 
     def count(self, source: object) -> _core.WordCounts:
         plan = self.plan
         with self.stages.stage("count"):
-            counter = _core.WordCounter(plan.split, plan.memory_bytes, tempfile.gettempdir())
+            counter = _core.WordCounter(self.split, plan.memory_bytes, tempfile.gettempdir())
             if plan.from_counts:
                 if source is not None and source != ():
                     raise PlanError("from_counts and a source were both given: train from counts or from documents.")
-                work = partial(load_counts, plan.from_counts, counter, split=plan.split)
+                work = partial(load_counts, plan.from_counts, counter, split=self.split)
                 tick = partial(self._tell_reading, "count", lambda: counter.distinct, None)
                 self.corpus, self.tally = self.stages.watch(work, self.progress, tick)
             elif self.executor.name == "local":
@@ -200,7 +208,7 @@ class _Run:
         if self.save_counts is not None:
             # The file is opened and renamed in this thread: stopped, the one that writes has nothing left to write to.
             with self.stages.stage("save counts"), new_file(self.save_counts) as file:
-                write = partial(write_counts, counts, file, split=plan.split, corpus=self.corpus, tally=self.tally)
+                write = partial(write_counts, counts, file, split=self.split, corpus=self.corpus, tally=self.tally)
                 self.stages.watch(write, self.progress, lambda: None)
         return counts
 
@@ -211,7 +219,7 @@ class _Run:
         lock = threading.Lock()
 
         def consume(block: Documents) -> None:
-            here = count_block(block, add, plan.split)
+            here = count_block(block, add, self.split)
             with lock:
                 self.corpus += here
                 tallies[block.id] = block.tally
@@ -235,7 +243,7 @@ class _Run:
             self.corpus, self._bytes_read = corpus, bytes_read
             self._tell_reading("count", lambda: counter.distinct, opened)
 
-        job = CountJob(opened.reading, self.plan.split, self.plan.memory_bytes)
+        job = CountJob(opened.reading, self.split, self.plan.memory_bytes)
         self.corpus, self.tally = count_on(self.executor, opened, counter, job, on_read)
         self._check_read(opened)
 
@@ -316,7 +324,9 @@ class _Run:
     def _record(self, learned: _core.Learned) -> dict[str, Any]:
         """What goes into `training.json`."""
         plan = {name: value for name, value in asdict(self.plan).items() if name not in NOT_STORED}
-        plan["save_counts"] = str(plan["save_counts"]) if plan["save_counts"] else None
+        plan["split"] = self.split
+        for name in ("save_counts", "chat_template"):
+            plan[name] = str(plan[name]) if plan[name] else None
         plan["from_counts"] = [str(path) for path in plan["from_counts"]]
         return {
             "plan": plan,
@@ -332,6 +342,16 @@ class _Run:
             "merging": learned.stats,
             "stages": self.stages.done,
         }
+
+
+def _text_of(template: Path) -> str:
+    try:
+        return template.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanError(
+            f"{option('chat_template', str(template))}: cannot be read: {getattr(error, 'strerror', None) or error}. "
+            "Expected a text file with a Jinja template."
+        ) from None
 
 
 def _never_cut(source: Source, tally: Tally) -> bool:

@@ -7,6 +7,7 @@ metadata what the counts were made with. Counts made with different splits canno
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import WordCounter, WordCounts
 from piecemill.errors import PlanError, SourceError
+from piecemill.files import check_writable
 from piecemill.sources import Skipped, Source, Tally
 
 if TYPE_CHECKING:
@@ -66,9 +68,7 @@ def check_files(save: Path | None, load: Sequence[Path], *, force: bool) -> None
         raise PlanError(f"{name}: is one of from_counts, and is never replaced. Choose another name.")
     if os.path.lexists(save) and not force:
         raise PlanError(f"{name}: exists. Choose another name, or replace it with force (--force).")
-    parent = next(folder for folder in save.absolute().parents if os.path.lexists(folder))
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise PlanError(f"{name}: {parent} cannot be written to. Choose another folder.")
+    check_writable(save)
 
 
 def check_not_a_source(save: Path, source: Source) -> None:
@@ -138,39 +138,53 @@ def load_counts(paths: Sequence[Path], counter: WordCounter, *, split: str) -> t
     return corpus, tally
 
 
-def add_counts(file: Path | BinaryIO, name: str, counter: WordCounter, *, split: str) -> dict[str, Any]:
-    """Adds the counts in one file to `counter`, a part at a time; what the file says of itself."""
+def counted_split(path: Path) -> str:
+    """The split that the words in a counts file were cut with."""
+    with _opened(path, str(path)) as file:
+        return str(_about(str(path), file.schema_arrow.metadata)["split"])
+
+
+@contextmanager
+def _opened(file: Path | BinaryIO, name: str) -> Iterator["pq.ParquetFile"]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(file, page_checksum_verification=True) as opened:
-            about = _about(name, opened.schema_arrow.metadata, split)
-            for batch in _batches(opened):
-                words = batch.column(0).cast(pa.large_binary())
-                _, offsets, data = (memoryview(buffer or b"") for buffer in words.buffers())
-                bounds = np.frombuffer(offsets, np.int64)[words.offset : words.offset + len(words) + 1]
-                bytes_ = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
-                counts = np.ascontiguousarray(batch.column(1).to_numpy())
-                counter.add_counts(bytes_, bounds[1:] - bounds[0], counts)
+            yield opened
     except (OSError, pa.ArrowException) as error:
         raise SourceError(
             f"{name}: cannot be read as Parquet: {error}. Expected a whole file of --save-counts; "
             "copy it again, or count again."
         ) from error
+
+
+def add_counts(file: Path | BinaryIO, name: str, counter: WordCounter, *, split: str) -> dict[str, Any]:
+    """Adds the counts in one file to `counter`, a part at a time; what the file says of itself."""
+    import pyarrow as pa
+
+    with _opened(file, name) as opened:
+        about = _about(name, opened.schema_arrow.metadata)
+        if about["split"] != split:
+            raise SourceError(
+                f"{name}: counted with split={about['split']!r}, asked for split={split!r}. "
+                f"Counts fit one split only: pass --split {about['split']!r}, or count again."
+            )
+        for batch in _batches(opened):
+            words = batch.column(0).cast(pa.large_binary())
+            _, offsets, data = (memoryview(buffer or b"") for buffer in words.buffers())
+            bounds = np.frombuffer(offsets, np.int64)[words.offset : words.offset + len(words) + 1]
+            bytes_ = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+            counts = np.ascontiguousarray(batch.column(1).to_numpy())
+            counter.add_counts(bytes_, bounds[1:] - bounds[0], counts)
     return about
 
 
-def _about(name: str, metadata: Mapping[bytes, bytes] | None, split: str) -> dict[str, Any]:
-    """What a counts file says of itself, if it is one and fits."""
+def _about(name: str, metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
+    """What a counts file says of itself, if it is one."""
     about: dict[str, Any] = json.loads((metadata or {}).get(_KEY, b"{}"))
     if about.get("version") != 1:
         raise SourceError(
             f"{name}: not a counts file: no piecemill counts in its metadata. Make one with --save-counts."
-        )
-    if about["split"] != split:
-        raise SourceError(
-            f"{name}: counted with split={about['split']!r}, asked for split={split!r}. "
-            f"Counts fit one split only: pass --split {about['split']!r}, or count again."
         )
     return about

@@ -1,5 +1,6 @@
 """What to learn, from what, within which limits: one flat record that gives flags, TOML keys and help."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,8 +9,11 @@ from piecemill.errors import PlanError
 from piecemill.machine import cores
 from piecemill.sizes import parse_size
 from piecemill.sources.options import SourceOptions
+from piecemill.tokenizers.models.config import parse_roles
 
 LEAST_MEMORY = 64 * 2**20
+SPLIT = "cl100k"
+"The split where none is asked for and none is known."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,14 +23,23 @@ class TrainPlan(SourceOptions):
     vocab_size: int = 32_768
     "Entries in the vocabulary: special tokens, the 256 bytes, and one for each merge."
 
-    split: str = "cl100k"
+    split: str | None = None
     (
         "Where words end: gpt2, cl100k, o200k, qwen2, qwen3.5, tekken, deepseek-v3, digits-then-gpt2, "
-        "none (a document is one word), or a regex in fancy-regex syntax."
+        "none (a document is one word), or a regex in fancy-regex syntax; default: that of --from-counts, else cl100k."
     )
 
     special_tokens: tuple[str, ...] = ("<|endoftext|>",)
-    "A token with an id of its own that training never makes or cuts; repeat the flag for more. They get the first ids."
+    "Tokens with ids of their own, the first ones, that training never makes or cuts. Flags add to the default."
+
+    roles: tuple[str, ...] = ()
+    (
+        "What a special token is for: eos=TOKEN, bos=, pad=, unk=, sep=, cls= or mask=. The token becomes a special "
+        "one if it is none. Without it, eos is <|endoftext|>."
+    )
+
+    chat_template: Path | None = None
+    "File with the Jinja template of a chat, saved with the tokenizer as chat_template.jinja."
 
     min_frequency: int = 0
     "Pairs that occur less often are not merged."
@@ -48,9 +61,13 @@ class TrainPlan(SourceOptions):
 
     def __post_init__(self) -> None:
         SourceOptions.__post_init__(self)  # not super(): a class with slots is made twice
-        for name in ("special_tokens", "from_counts"):
+        if isinstance(self.roles, Mapping):
+            object.__setattr__(self, "roles", tuple(f"{role}={text}" for role, text in self.roles.items()))
+        for name in ("special_tokens", "from_counts", "roles"):
             if not isinstance(value := getattr(self, name), tuple):
                 raise PlanError(f"{name}={value!r}: expected a list{f', such as [{str(value)!r}]' if value else ''}.")
+        named = dict.fromkeys(text for text in parse_roles(self.roles).values() if text not in self.special_tokens)
+        object.__setattr__(self, "special_tokens", (*self.special_tokens, *named))
         least = 256 + len(self.special_tokens)
         for name, lowest, highest in (
             ("vocab_size", 0, 2**30),
@@ -68,10 +85,9 @@ class TrainPlan(SourceOptions):
                 f"vocab_size={self.vocab_size}: the 256 bytes and {len(self.special_tokens)} special tokens alone need "
                 f"{least}. Ask for more, or for fewer special tokens."
             )
-        if not isinstance(self.split, str):
+        if not isinstance(self.split, str | None):
             raise PlanError(f"split={self.split!r}: expected the name of a split, or a regex.")
-        name, _ = resolve_split(self.split)
-        if name != "regex":
+        if self.split is not None and (name := resolve_split(self.split)[0]) != "regex":
             object.__setattr__(self, "split", name)  # an alias, or the pattern of a named split
         if not LEAST_MEMORY <= self.memory_bytes < 2**63:
             raise PlanError(f"memory={self.memory!r}: counting needs at least 64MiB, and no more than there is.")

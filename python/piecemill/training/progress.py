@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from piecemill.sizes import show_bytes, show_count, show_seconds
+from piecemill.tokenizers.listing import show_token
 
 Stage = Literal["count", "read", "merge", "save"]
 
@@ -53,16 +54,3 @@ class TrainProgress:
             )
         words = (f"{show_count(self.distinct_words)} words",) if self.stage == "count" else ()
         return (f"{show_count(self.documents)} documents", f"{show_bytes(self.bytes_read)} read", *words, memory, left)
-
-
-def show_token(token: bytes, most: int = 24) -> str:
-    r"""A token as people can read it: text in quotes, with escapes for what does not show.
-
-    >>> show_token(b" return"), show_token(b"\n\n"), show_token(b"\xe2\x82")
-    ("' return'", "'\\n\\n'", "b'\\xe2\\x82'")
-    """
-    try:
-        shown = repr(token.decode())
-    except UnicodeDecodeError:
-        shown = repr(token)
-    return shown if len(shown) <= most else shown[: most - 2] + "…" + shown[-1]

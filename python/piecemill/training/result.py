@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from piecemill.sizes import show_bytes, show_seconds
+from piecemill.sizes import plural, show_bytes, show_seconds
 from piecemill.sources import show_left_out
 from piecemill.tokenizers import Tokenizer
 
@@ -76,7 +76,7 @@ def as_text(tokenizer: Tokenizer, out: Path) -> str:
 
 
 def _documents(count: int, size: int) -> str:
-    return f"{count:,} {'document' if count == 1 else 'documents'}, {show_bytes(size)}"
+    return f"{plural(count, 'document')}, {show_bytes(size)}"
 
 
 def _reading(corpus: Mapping[str, Any], listed_in: str) -> list[str]:
@@ -87,7 +87,7 @@ def _reading(corpus: Mapping[str, Any], listed_in: str) -> list[str]:
     if corpus["left_out"]:
         lines.append(f"left out: {show_left_out(corpus['left_out'])}")
     if corpus["skipped"]:
-        lines.append(f"skipped {corpus['skipped']:,} bad documents, listed in {listed_in}:")
+        lines.append(f"skipped {plural(corpus['skipped'], 'bad document')}, listed in {listed_in}:")
         lines += [f"  {name}: {reason}" for name, reason in corpus["skipped_documents"][:5]]
         if corpus["skipped"] > 5:
             lines.append(f"  ... and {corpus['skipped'] - 5:,} more")

@@ -25,6 +25,7 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
+use super::alone::Alone;
 use super::batch::Model;
 use super::isa::Isa;
 use super::lockstep::{GROUP, GroupIds, LONGEST, Lanes};
@@ -66,8 +67,8 @@ pub struct WordPiece {
     largest_id: u32,
     max_chars: usize,
     clean: bool,
-    /// See `scan`.
-    alone_ids: Vec<u32>,
+    /// White space, punctuation and ideographs.
+    pub(super) alone: Alone,
     /// Tokens of small letters and digits: a word that is one of them is that token, whatever the options.
     whole: WholeWords,
 }
@@ -102,9 +103,16 @@ impl WordPiece {
         whole.sort_by_key(|&(token, _)| token);
         whole.dedup_by_key(|&mut (token, _)| token);
         let whole = WholeWords::new(whole.into_iter());
-        let alone_ids = vec![];
-        let mut made = WordPiece { trie, start, middle, classes, unk, largest_id, max_chars, clean, alone_ids, whole };
-        made.alone_ids = made.find_alone_ids();
+        let alone = Alone::default();
+        let mut made = WordPiece { trie, start, middle, classes, unk, largest_id, max_chars, clean, alone, whole };
+        let mut scratch = Scratch::default();
+        made.alone = Alone::new(None, |character, ids| {
+            let alone = made.classes[character as usize] & (WHITE | PUNCTUATION | CJK) != 0;
+            if alone {
+                made.encode(character.encode_utf8(&mut [0; 4]).as_bytes(), &mut scratch, ids);
+            }
+            alone
+        });
         Ok(made)
     }
 

@@ -6,16 +6,13 @@
 //! word: so the same word after an indent is the same to the cache, and not longer. Three neighbours decide, and no
 //! state goes from block to block. A test compares the two ways.
 
+use super::WordPiece;
 use super::classes::{CJK, PUNCTUATION, WHITE};
-use super::{Scratch, WordPiece};
+use crate::encode::isa::Isa;
 use crate::encode::normalize::decode;
-use crate::encode::scan::FULL;
 
 /// Bytes in a block: one for each bit of a word.
 pub const BLOCK: usize = 64;
-
-/// In place of an id.
-const NO_ID: u32 = u32::MAX;
 
 /// Characters that are words by themselves.
 const ALONE: u8 = PUNCTUATION | CJK;
@@ -66,9 +63,9 @@ impl WordPiece {
     /// Bit p is set where a word certainly starts p bytes after the start of the block; a word starts at byte 0 too,
     /// but bit 0 is clear. No bit at all means: ask `end`. Words between the first and the last bit are complete.
     #[inline(always)]
-    pub fn starts(&self, block: &[u8; BLOCK]) -> u64 {
-        let Masks { white, alone, unknown } =
-            if self.clean { Masks::new::<true>(block) } else { Masks::new::<false>(block) };
+    pub fn starts<I: Isa>(&self, isa: I, block: &[u8; BLOCK]) -> u64 {
+        let halves = if self.clean { &HALVES } else { &HALVES_UNCLEAN };
+        let [white, alone, unknown] = isa.classify(block, halves, KINDS, UNKNOWN_FROM);
         let starts = !(white << 1) & (white | alone | alone << 1);
         // Up to the first byte whose class is not known; after punctuation a word starts there, whatever it is.
         let first_unknown = unknown & unknown.wrapping_neg();
@@ -76,54 +73,6 @@ impl WordPiece {
         // The last of a run, where it is known what follows it.
         let last_white = white & white << 1 & !(white >> 1) & known >> 1;
         (starts & known | last_white) & !1 | alone << 1 & first_unknown
-    }
-
-    /// The characters at `at` that stand alone, beyond ASCII, as long as there are some and `out` is not full: their ids
-    /// go there. Gives where they end.
-    #[inline(always)]
-    pub fn run(&self, text: &[u8], mut at: usize, out: &mut Vec<u32>) -> usize {
-        // So that a worker drains its buffer before it grows much larger.
-        let most = out.len() + FULL;
-        while out.len() < most
-            && let Some(id) = self.alone_id(text, at)
-        {
-            out.push(id);
-            at += 3;
-        }
-        at
-    }
-
-    /// Whether some characters that stand alone follow each other at `at`.
-    #[inline(always)]
-    pub fn is_run(&self, text: &[u8], at: usize) -> bool {
-        self.alone_id(text, at).is_some() && (1..4).all(|n| self.alone_id(text, at + 3 * n).is_some())
-    }
-
-    #[inline(always)]
-    fn alone_id(&self, text: &[u8], at: usize) -> Option<u32> {
-        let three = text.get(at..)?.first_chunk::<3>()?;
-        if three[0] & 0xf0 != 0xe0 {
-            return None;
-        }
-        let (code_point, _) = decode(three, 0);
-        let id = self.alone_ids[code_point];
-        if id == NO_ID { None } else { Some(id) }
-    }
-
-    /// The id of each character of three bytes that stands alone and has one id.
-    pub(super) fn find_alone_ids(&self) -> Vec<u32> {
-        let (mut scratch, mut ids) = (Scratch::default(), vec![]);
-        let mut table = vec![NO_ID; 0x1_0000];
-        for character in '\u{800}'..='\u{ffff}' {
-            if self.classes[character as usize] & ALONE != 0 {
-                ids.clear();
-                self.encode(character.encode_utf8(&mut [0; 4]).as_bytes(), &mut scratch, &mut ids);
-                if let [id] = ids[..] {
-                    table[character as usize] = id;
-                }
-            }
-        }
-        table
     }
 
     /// Calls `each` with every raw word of `text` in order; concatenated they are `text`.
@@ -135,7 +84,7 @@ impl WordPiece {
         while at < bytes.len() {
             if at >= one_by_one_until {
                 if let Some(block) = bytes[at..].first_chunk::<BLOCK>() {
-                    let mut starts = self.starts(block);
+                    let mut starts = self.starts(crate::encode::isa::Portable, block);
                     if starts != 0 {
                         let base = at;
                         patience = BLOCK;
@@ -159,86 +108,67 @@ impl WordPiece {
     }
 }
 
-/// The classes of 64 bytes.
-///
-/// Letters of two bytes are known by their first: U+00C0 to U+033F (lead bytes C3 to CC: Latin) and U+0400 to U+053F
-/// (D0 to D4: Cyrillic) hold nothing that cuts, so European text stays here. All other lead bytes are unknown.
-#[derive(Debug, PartialEq, Eq)]
-struct Masks {
-    /// ASCII white space.
-    white: u64,
-    /// ASCII punctuation.
-    alone: u64,
-    /// Lead bytes of characters that need the table.
-    unknown: u64,
-}
+/// The sets of bytes that a block is searched for, each with a bit of its own in the tables. Letters of two bytes are known by their first: U+00C0 to U+033F (lead bytes C3 to CC: Latin) and U+0400 to
+/// U+053F (D0 to D4: Cyrillic) hold nothing that cuts, so European text stays in blocks. Lead bytes of characters that
+/// need the table are unknown, from D5 on all; so is 7F, which the sets of punctuation have too.
+const SETS: [&[u8]; 8] =
+    [b" ", b"\t\n\r", b"!\"#$%&'()*+,-./", b":;<=>?", b"@`", b"[\\]^_{|}~\x7f", b"\xc2\xcd\xce\xcf", b"\x7f"];
+/// Which of the sets are white space, punctuation, and unknown.
+const KINDS: [u8; 3] = [0b11, 0b11_1100, 0b1100_0000];
+const UNKNOWN_FROM: u8 = 0xd5;
 
-impl Masks {
-    const EMPTY: Masks = Masks { white: 0, alone: 0, unknown: 0 };
-
-    /// `CLEAN`: the cleaner deletes `\x0b` and `\x0c`, so they are no white space.
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    fn new<const CLEAN: bool>(bytes: &[u8; BLOCK]) -> Masks {
-        use std::arch::x86_64::*;
-        let mut masks = Masks::EMPTY;
-        for at in (0..BLOCK).step_by(16) {
-            // SAFETY: SSE2 is part of every x86-64; the 16 bytes at `at` lie inside `bytes`; loadu needs no alignment.
-            unsafe {
-                let x = _mm_loadu_si128(bytes.as_ptr().add(at).cast());
-                let bits = |lanes| u64::from(_mm_movemask_epi8(lanes) as u16) << at;
-                let is = |byte: u8| _mm_cmpeq_epi8(x, _mm_set1_epi8(byte as i8));
-                // byte - low <= high - low, unsigned: true where the smaller of the two is the left one.
-                let within = |x, low: u8, high: u8| {
-                    let above = _mm_sub_epi8(x, _mm_set1_epi8(low as i8));
-                    _mm_cmpeq_epi8(_mm_min_epu8(above, _mm_set1_epi8((high - low) as i8)), above)
-                };
-                let controls =
-                    if CLEAN { _mm_or_si128(within(x, b'\t', b'\n'), is(b'\r')) } else { within(x, b'\t', b'\r') };
-                masks.white |= bits(_mm_or_si128(is(b' '), controls));
-                let letter = within(_mm_or_si128(x, _mm_set1_epi8(0x20)), b'a', b'z');
-                let word = _mm_or_si128(letter, within(x, b'0', b'9'));
-                masks.alone |= bits(_mm_andnot_si128(word, within(x, b'!', b'~')));
-                let two_bytes = _mm_or_si128(is(0xc2), within(x, 0xcd, 0xcf));
-                masks.unknown |= bits(_mm_or_si128(two_bytes, within(x, 0xd5, 0xff)));
-            }
+/// For each low half and each high half of a byte the sets that have such a byte: a byte is in those that both have.
+const HALVES: [[u8; 16]; 2] = {
+    let mut halves = [[0; 16]; 2];
+    let mut set = 0;
+    while set < SETS.len() {
+        let mut at = 0;
+        while at < SETS[set].len() {
+            let byte = SETS[set][at];
+            halves[0][(byte & 15) as usize] |= 1 << set;
+            halves[1][(byte >> 4) as usize] |= 1 << set;
+            at += 1;
         }
-        masks
+        set += 1;
     }
+    halves
+};
 
-    #[cfg(not(target_arch = "x86_64"))]
-    #[inline(always)]
-    fn new<const CLEAN: bool>(bytes: &[u8; BLOCK]) -> Masks {
-        Masks::portable::<CLEAN>(bytes)
-    }
-
-    /// The same on any machine.
-    #[cfg(any(test, not(target_arch = "x86_64")))]
-    #[inline(always)]
-    fn portable<const CLEAN: bool>(bytes: &[u8; BLOCK]) -> Masks {
-        let mut masks = Masks::EMPTY;
-        for (at, byte) in bytes.iter().enumerate() {
-            let white = matches!(byte, b' ' | b'\t' | b'\n' | b'\r') || !CLEAN && matches!(byte, 0x0b | 0x0c);
-            masks.white |= u64::from(white) << at;
-            masks.alone |= u64::from(byte.is_ascii_punctuation()) << at;
-            masks.unknown |= u64::from(matches!(byte, 0xc2 | 0xcd..=0xcf | 0xd5..)) << at;
-        }
-        masks
-    }
-}
+/// Without cleaning, `\x0b` and `\x0c` are white space too.
+const HALVES_UNCLEAN: [[u8; 16]; 2] = {
+    let mut halves = HALVES;
+    halves[0][0xb] |= 0b10;
+    halves[0][0xc] |= 0b10;
+    halves
+};
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::encode::isa::{Portable, WithIsa, with_isa};
+
+    struct Classify<'a>(&'a [u8; BLOCK], &'a [[u8; 16]; 2]);
+    impl WithIsa for Classify<'_> {
+        type Out = [u64; 3];
+        fn run<I: Isa>(self, isa: I) -> [u64; 3] {
+            isa.classify(self.0, self.1, KINDS, UNKNOWN_FROM)
+        }
+    }
 
     #[test]
-    fn both_ways_to_classify_a_block_agree_on_every_byte_in_every_place() {
+    fn every_byte_in_every_place_has_its_class() {
         for byte in 0..=255 {
             for place in 0..BLOCK {
                 let mut bytes: [u8; BLOCK] = std::array::from_fn(|at| (at as u8).wrapping_mul(37) & 0x7f);
                 bytes[place] = byte;
-                assert_eq!(Masks::new::<true>(&bytes), Masks::portable::<true>(&bytes), "byte {byte:#x} at {place}");
-                assert_eq!(Masks::new::<false>(&bytes), Masks::portable::<false>(&bytes), "byte {byte:#x} at {place}");
+                for (halves, clean) in [(&HALVES, true), (&HALVES_UNCLEAN, false)] {
+                    let found = with_isa(false, Classify(&bytes, halves));
+                    assert_eq!(found, Classify(&bytes, halves).run(Portable), "byte {byte:#x} at {place}");
+                    let white = matches!(byte, b' ' | b'\t' | b'\n' | b'\r') || !clean && matches!(byte, 0x0b | 0x0c);
+                    let alone = byte.is_ascii_punctuation() || byte == 0x7f;
+                    let unknown = matches!(byte, 0x7f | 0xc2 | 0xcd..=0xcf | 0xd5..);
+                    assert_eq!(found.map(|bits| bits >> place & 1 != 0), [white, alone, unknown], "byte {byte:#x}");
+                }
             }
         }
     }

@@ -10,6 +10,7 @@ from binascii import b2a_base64
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ import numpy as np
 from piecemill._core import __version__
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
-from piecemill.tokenizers.models.byte_level import BYTE_ORDER, CHARACTERS, bytes_of
-from piecemill.tokenizers.models.config import END_OF_TEXT, declared
+from piecemill.tokenizers.models.byte_level import BYTE_ORDER, CHARACTERS, bytes_of_all
+from piecemill.tokenizers.models.config import END_OF_TEXT, TOKENIZER_CONFIG, declared, with_roles
 from piecemill.tokenizers.models.vocabulary import Vocabulary, check_special_tokens, checked_merges
 from piecemill.tokenizers.models.writing import DIGITS, body, complete
 from piecemill.tokenizers.splits import PATTERNS, Pattern, name_of
@@ -33,6 +34,16 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "ignore_merges": (None, False),
 }
 "Values of a BPE model's settings that leave the ids alone. (fuse_unk has no effect without an unk_token.)"
+
+
+_CONFIG = json.dumps(
+    {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        # How transformers writes "no limit": a tokenizer does not know the model's.
+        "model_max_length": int(1e30),
+    }
+).encode()
 
 
 class NotPlain(Exception):
@@ -96,12 +107,17 @@ class ByteBPE:
             ) from error
         return {
             "tokenizer.json": complete(self._body, self.special_tokens, self.pattern, self.post_processor).encode(),
-            "tokenizer_config.json": _config(self.vocabulary).encode(),
+            TOKENIZER_CONFIG: self.config(),
             "ranks.tiktoken": _ranks(self.vocabulary),
             # A file name that is not Unicode has lone surrogates: UTF-8 cannot hold them, JSON's escapes can.
             "training.json": f"{training}\n".encode("utf-8", "backslashreplace"),
             **self.beside,
         }
+
+    def config(self) -> bytes:
+        """tokenizer_config.json, as it came or as we write it."""
+        roles = {"eos": END_OF_TEXT} if END_OF_TEXT in self.special_tokens else {}
+        return self.beside.get(TOKENIZER_CONFIG) or with_roles(_CONFIG, roles, self.special_tokens)
 
     def id_of(self, token: str | bytes) -> int | None:
         if isinstance(token, str):
@@ -190,36 +206,25 @@ def _vocabulary(data: dict[str, Any], file: Path) -> Vocabulary:
     missing = next((CHARACTERS[byte] for byte in BYTE_ORDER if CHARACTERS[byte] not in ids), None)
     if missing is not None:
         raise NotPlain(f"no token for byte character {missing!r}")
-    ranked = [ids[CHARACTERS[byte]] for byte in BYTE_ORDER]
     pairs = merge_pairs(data["model"])
     try:
-        merges = np.array([(vocab[left], vocab[right]) for left, right in pairs], np.uint32)
-        # As a dict for its order: an id made a second time keeps its first place.
-        ranked = list(dict.fromkeys(ranked + [vocab[left + right] for left, right in pairs]))
+        lefts, rights = zip(*pairs, strict=True) if pairs else ((), ())
+        # A list for each, and no tuple per merge: a third of the time.
+        left, right, made = (list(map(vocab.__getitem__, texts)) for texts in (lefts, rights, map(add, lefts, rights)))
     except (KeyError, ValueError) as error:
         raise TokenizerError(f"{file}: a merge names or makes {error}, which is not in the vocabulary.") from None
-    if len(set(map(tuple, pairs))) < len(pairs):
+    if len(set(zip(left, right, strict=True))) < len(pairs):
         raise NotPlain("the same merge twice")
-    spelled = {i: text for text, i in ids.items()}
+    # As a dict for its order: an id made a second time keeps its first place.
+    ranked = list(dict.fromkeys([ids[CHARACTERS[byte]] for byte in BYTE_ORDER] + made))
     reachable = frozenset(ranked)
     unmade = [text for text, i in vocab.items() if i not in reachable and text not in special]
     if unmade:
         raise NotPlain(f"{len(unmade):,} tokens that no merge makes, such as {unmade[0]!r}")
-    made = {i: bytes_of(spelled[i]) for i in ranked}
-    tokens = [made.get(i) or spelled[i].encode() for i in range(len(ids))]
-    return Vocabulary(tokens, checked_merges(merges), special, ranked)
-
-
-def _config(vocabulary: Vocabulary) -> str:
-    config: dict[str, object] = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "clean_up_tokenization_spaces": False,
-        # How transformers writes "no limit": a tokenizer does not know the model's.
-        "model_max_length": int(1e30),
-    }
-    if END_OF_TEXT in vocabulary.special_tokens:
-        config["eos_token"] = END_OF_TEXT
-    return json.dumps(config, indent=2) + "\n"
+    spelled = sorted(ids, key=ids.__getitem__)
+    meant = dict(zip(ranked, bytes_of_all([spelled[i] for i in ranked]), strict=True))
+    tokens = [meant.get(i) or text.encode() for i, text in enumerate(spelled)]
+    return Vocabulary(tokens, checked_merges(np.array([left, right], np.uint32).T), special, ranked)
 
 
 def _ranks(vocabulary: Vocabulary) -> bytes:

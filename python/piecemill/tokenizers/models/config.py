@@ -1,18 +1,23 @@
 """The configuration files beside a vocabulary: which tokens start and end a text."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from piecemill.errors import TokenizerError
+from piecemill.errors import PlanError, TokenizerError
+from piecemill.plans import option
 from piecemill.tokenizers.models import Declared
 
 END_OF_TEXT = "<|endoftext|>"
 "The one special token whose name alone says what it is for."
 
-BESIDE = ("tokenizer_config.json", "special_tokens_map.json")
+ROLES = ("eos", "bos", "pad", "unk", "sep", "cls", "mask")
+"What a special token can be for: `transformers` finds each as ROLE_token in tokenizer_config.json."
+
+TOKENIZER_CONFIG = "tokenizer_config.json"
+BESIDE = (TOKENIZER_CONFIG, "special_tokens_map.json")
 
 CHAT_TEMPLATE = "chat_template.jinja"
 TEMPLATES = "additional_chat_templates"
@@ -63,11 +68,54 @@ def files_beside(vocabulary: Path) -> dict[str, bytes]:
     return {name: file.read_bytes() for name, file in found.items() if file.exists()}
 
 
-def declared(beside: Mapping[str, bytes], special_tokens: Mapping[str, int], post_processor: Any = None) -> Declared:
-    """Start and end as the files declare them; without an end, `<|endoftext|>` if there is such a token."""
+def roles_of(beside: Mapping[str, bytes]) -> dict[str, str]:
+    """The special token of each role that the files beside a vocabulary declare."""
+    config = _config(beside)
+    found = {role: _token(config.get(f"{role}_token")) for role in ROLES}
+    return {role: text for role, text in found.items() if text is not None}
+
+
+def _config(beside: Mapping[str, bytes]) -> dict[str, Any]:
     config: dict[str, Any] = {}
     for name in reversed(BESIDE):  # tokenizer_config.json overrides, as in `transformers`
         config |= json.loads(beside[name]) if name in beside else {}
+    return config
+
+
+def parse_roles(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
+    """Roles as a dict; each may be written as on the command line.
+
+    >>> parse_roles(["eos=<|im_end|>", "pad=<|pad|>"])
+    {'eos': '<|im_end|>', 'pad': '<|pad|>'}
+    """
+    pairs = given.items() if isinstance(given, Mapping) else [tuple(text.partition("=")[::2]) for text in given]
+    roles: dict[str, str] = {}
+    for role, text in pairs:
+        if role not in ROLES or not text:
+            expected = f"one of {', '.join(ROLES)}, and a special token, such as {option('role', 'eos=<|im_end|>')}"
+            raise PlanError(f"role {f'{role}={text}'!r}: expected {expected}.")
+        if roles.setdefault(role, text) != text:
+            raise PlanError(f"role {role!r}: given twice, as {roles[role]!r} and as {text!r}. Give one of them.")
+    return roles
+
+
+def with_roles(config: bytes, roles: Mapping[str, str], special_tokens: Mapping[str, int]) -> bytes:
+    """A tokenizer_config.json in which `roles` are declared besides those that it has."""
+    unknown = next((text for text in roles.values() if text not in special_tokens), None)
+    if unknown is not None:
+        raise TokenizerError(f"{unknown!r} has a role, and is not one of the {len(special_tokens)} special tokens.")
+    changed = json.loads(config) | {f"{role}_token": text for role, text in roles.items()}
+    taken = {_token(changed.get(f"{role}_token")) for role in ROLES}
+    if "extra_special_tokens" not in changed:  # where transformers 5 writes them; both versions read this key
+        changed.pop("additional_special_tokens", None)
+        if others := [text for text in special_tokens if text not in taken]:
+            changed["additional_special_tokens"] = others
+    return (json.dumps(changed, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def declared(beside: Mapping[str, bytes], special_tokens: Mapping[str, int], post_processor: Any = None) -> Declared:
+    """Start and end as the files declare them; without an end, `<|endoftext|>` if there is such a token."""
+    config = _config(beside)
     eos, bos = _token(config.get("eos_token")), _token(config.get("bos_token"))
     if eos is None and END_OF_TEXT in special_tokens:
         eos = END_OF_TEXT

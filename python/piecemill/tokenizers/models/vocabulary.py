@@ -99,7 +99,7 @@ def checked_merges(merges: NDArray[np.uint32]) -> NDArray[np.uint32]:
         )
     if given.size and (given.min() < 0 or given.max() > np.iinfo(np.uint32).max):
         raise TokenizerError(f"merges: ids from {given.min()} to {given.max()}; expected ids from 0 to 4,294,967,295.")
-    pairs = np.array(given, np.uint32)
+    pairs = np.array(given, np.uint32, order="C")
     pairs.flags.writeable = False
     return pairs
 

@@ -1,0 +1,57 @@
+"""`as_dataset`: windows in the formats and selections of Hugging Face `datasets`."""
+
+import numpy as np
+import pytest
+
+import piecemill
+from piecemill.errors import PlanError
+from piecemill.loading import Windows
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("datasets")
+
+
+@pytest.fixture(scope="module")
+def windows(tmp_path_factory):
+    tok = piecemill.train_bpe(["some text"], vocab_size=258)
+    out = tmp_path_factory.mktemp("rows") / "shards"
+    piecemill.prepare([f"text number {n}" for n in range(50)], tok, out=out)
+    return Windows(piecemill.open_shards(out, "all"), window=8)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        lambda dataset: dataset,
+        lambda dataset: dataset.select(range(3, 9)),
+        lambda dataset: dataset.select([5, 1, 7]),
+        lambda dataset: dataset.shuffle(seed=1),
+        lambda dataset: dataset.train_test_split(0.5, seed=1)["test"],
+        lambda dataset: dataset.shard(3, 1),
+    ],
+)
+def test_a_format_is_one_of_the_windows_whatever_rows_were_chosen(windows, chosen):
+    from piecemill.loading.datasets import as_dataset
+
+    dataset = chosen(as_dataset(windows))
+    plain = dataset[:3]
+    tensors = dataset.with_format("torch")
+    for name in ("input_ids", "labels"):
+        assert isinstance(tensors[0][name], torch.Tensor)
+        assert tensors[:3][name].tolist() == np.asarray(plain[name]).tolist()
+    assert set(dataset.with_format("numpy", columns=["input_ids"])[0]) == {"input_ids"}
+    # A format may come first, too, and be taken back.
+    assert isinstance(chosen(as_dataset(windows).with_format("torch"))[0]["labels"], torch.Tensor)
+    again = tensors.with_format(None)[:3]
+    assert all(np.array_equal(again[name], plain[name]) for name in plain)
+    loader = torch.utils.data.DataLoader(tensors, batch_size=2)
+    assert next(iter(loader))["input_ids"].shape == (2, 8)
+
+
+def test_a_format_or_a_column_that_windows_do_not_have_is_an_error(windows):
+    from piecemill.loading.datasets import as_dataset
+
+    with pytest.raises(PlanError, match="format 'pandas': windows can be had as 'numpy', 'torch'"):
+        as_dataset(windows).with_format("pandas")
+    with pytest.raises(PlanError, match="column 'ids': windows have input_ids, labels"):
+        _ = as_dataset(windows).with_format("torch", columns="ids")[0]

@@ -1,0 +1,127 @@
+"""A disk that is full or read-only: said before the work where it can be, and else with what is kept."""
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import command
+import piecemill
+from piecemill import files
+from piecemill.errors import PiecemillError
+from pretraining import SMALL, small_shards
+
+TEXT = "the cat sat on the mat, and the other cat sat on the other mat.\n" * 40
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    """A corpus, a tokenizer, shards, interactions and items."""
+    folder = tmp_path_factory.mktemp("given")
+    (folder / "a.txt").write_text(TEXT)
+    tok = piecemill.train_bpe([TEXT], vocab_size=280)
+    tok.save(folder / "tok")
+    piecemill.prepare([TEXT] * 9, tok, out=folder / "shards")
+    rows = [f"u{user},i{(user * step) % 7},{step}" for user in range(9) for step in range(1, 8)]
+    (folder / "h.csv").write_text("\n".join(["user,item,time", *rows]))
+    (folder / "items.csv").write_text("\n".join(["item,kind", *(f"i{n},{n % 3}" for n in range(7))]))
+    return folder
+
+
+def commands(given, out):
+    """Every command that writes, as words."""
+    yield "train", given / "a.txt", "--vocab-size", 280, "--out", out
+    yield "train", given / "a.txt", "--save-counts", out
+    yield "prepare", given / "a.txt", "--tokenizer", given / "tok", "--out", out
+    yield "export", given / "shards", "--window", 8, "--out", out
+    yield "pretrain", given / "shards", "--steps", 1, "--window", 8, "--out", out
+    yield "demo", "--out", out
+    yield "actions", "split", given / "h.csv", "--out", out
+    yield "actions", "features", given / "items.csv", "--columns", "kind", "--out", out
+    yield "actions", "train", given / "h.csv", "--items", given / "items.csv", "--vocab-size", 20, "--out", out
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (errno.ENOSPC, "No space left on device (FOLDER, SIZE free). Nothing was done. Free some space, or"),
+        (errno.EROFS, "Read-only file system (FOLDER). Nothing was done. Remount it for writing, or"),
+        (errno.EACCES, "Permission denied (FOLDER). Nothing was done. Get the right to write there, or"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(given, tmp_path, monkeypatch, capsys, number, says):
+    from piecemill import cli
+
+    def refuse(_):
+        raise OSError(number, os.strerror(number))
+
+    pytest.importorskip("torch")
+    monkeypatch.setattr(files, "_unnamed_file", refuse)
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 0))
+    says = says.replace("FOLDER", str(tmp_path)).replace("SIZE", "0 B")
+    for words in commands(given, tmp_path / "new/out"):
+        monkeypatch.setattr(sys, "argv", ["piecemill", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            cli.run()
+        told = capsys.readouterr().err.splitlines()[-1]
+        assert end.value.code == 1, words
+        assert told.startswith(f"piecemill: {tmp_path / 'new/out'}"), words
+        assert told.endswith(f"cannot be written: {says} choose another place."), words
+        assert not (tmp_path / "new").exists(), words
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_nothing_is_left_where_it_was_tried(tmp_path, monkeypatch, unnamed):
+    if not unnamed:
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    files.check_writable(tmp_path / "a/b/c")
+    files.check_writable(tmp_path)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").write_text("")
+    files.check_writable(tmp_path / "file")  # which a caller may replace
+    with pytest.raises(PiecemillError, match=r"file/x: .*file is a file, expected a folder"):
+        files.check_writable(tmp_path / "file/x")
+
+
+@pytest.mark.parametrize("options", ["ro", "size=64k"])
+def test_a_real_disk_without_room_or_rights(given, tmp_path, options):
+    script = f"mount -t tmpfs -o {options} none {tmp_path} && " + (
+        f"(cat /dev/zero > {tmp_path}/fill 2> /dev/null || true) && " if "size" in options else ""
+    )
+    if shutil.which("unshare") is None or subprocess.run(["unshare", "-rm", "sh", "-c", f"{script} true"]).returncode:
+        pytest.skip("no right to mount a small file system here")
+    words = ("prepare", given / "a.txt", "--tokenizer", given / "tok", "--out", tmp_path / "out")
+    line = f"{script} exec {command.PIECEMILL} {' '.join(map(str, words))}"
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", line], env=command.environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    what = "Read-only file system" if options == "ro" else "No space left on device"
+    assert f"{tmp_path / 'out'}: cannot be written: {what} ({tmp_path}" in done.stderr
+
+
+def test_a_run_whose_disk_fills_up_says_which_checkpoint_is_whole(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    from safetensors import SafetensorError
+
+    from piecemill.pretraining import checkpoint
+
+    shards = small_shards(tmp_path / "shards")
+    options = {**SMALL, "out": tmp_path / "run", "steps": 4, "checkpoint_every": 2}
+    save_file = checkpoint.save_file
+
+    def full(tensors, path, *metadata):
+        if "step-00000004" in str(path):
+            raise SafetensorError("I/O error: No space left on device (os error 28)")
+        save_file(tensors, path, *metadata)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save_file", full)
+        with pytest.raises(PiecemillError, match=r"No space left.*step-00000002 is whole: free some space"):
+            piecemill.pretrain(shards, **options)
+    assert [folder.name for folder in Path(tmp_path / "run/checkpoints").iterdir()] == ["step-00000002"]
+    assert piecemill.pretrain(shards, **options).resumed

@@ -1,0 +1,94 @@
+"""Roles of special tokens and chat templates: declared when training, kept by all that comes after."""
+
+import json
+
+import pytest
+
+import piecemill
+from command import piecemill as run
+from piecemill.errors import PlanError, TokenizerError
+from piecemill.tokenizers import resolve_eos
+from pretraining import SMALL
+
+TEXT = "the cat sat on the mat, and the other cat sat on the other mat.\n" * 40
+TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
+
+
+def test_roles_given_when_training_are_what_transformers_finds(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    (tmp_path / "a.txt").write_text(TEXT)
+    (tmp_path / "chat.jinja").write_text(TEMPLATE)
+    words = ("--special-token", "<|im_start|>", "--role", "eos=<|im_end|>", "pad=<|pad|>", "--vocab-size", 300)
+    done = run("train", tmp_path / "a.txt", *words, "--chat-template", tmp_path / "chat.jinja", "--out", tmp_path / "t")
+    assert done.returncode == 0, done.stderr
+    loaded = transformers.AutoTokenizer.from_pretrained(tmp_path / "t")
+    assert (loaded.eos_token, loaded.pad_token, loaded.bos_token) == ("<|im_end|>", "<|pad|>", None)
+    assert sorted(loaded.all_special_tokens) == ["<|endoftext|>", "<|im_end|>", "<|im_start|>", "<|pad|>"]
+    padded = loaded(["a", "bbb"], padding=True)["input_ids"]
+    assert padded[0][1:] == [loaded.pad_token_id] * (len(padded[1]) - 1)
+    chat = loaded.apply_chat_template([{"role": "user", "content": "the cat"}], tokenize=False)
+    assert chat == "<|im_start|>user\nthe cat<|im_end|>"
+    ours = piecemill.load_tokenizer(tmp_path / "t")
+    assert ours.roles == {"eos": "<|im_end|>", "pad": "<|pad|>"}
+    assert ours.special_tokens == {"<|endoftext|>": 0, "<|im_start|>": 1, "<|im_end|>": 2, "<|pad|>": 3}
+    assert resolve_eos(ours) == 2
+    assert "roles    eos <|im_end|>, pad <|pad|>" in run("show", tmp_path / "t").stdout
+
+
+def test_roles_change_no_id_and_stay_through_prepare_and_pretrain(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    plain = piecemill.train_bpe([TEXT], vocab_size=300, special_tokens=["<e>", "<p>"])
+    tok = plain.with_roles({"eos": "<e>", "pad": "<p>"}, chat_template=TEMPLATE)
+    assert tok.identity == plain.identity
+    assert tok.encode("the mat").tolist() == plain.encode("the mat").tolist()
+    piecemill.prepare([TEXT] * 20, tok, out=tmp_path / "shards")
+    assert piecemill.open_shards(tmp_path / "shards", "all").eos == 0
+    options = {key: value for key, value in SMALL.items() if "split" not in key}
+    piecemill.pretrain(tmp_path / "shards", out=tmp_path / "run", steps=2, **options)  # of the only split
+    loaded = transformers.AutoTokenizer.from_pretrained(tmp_path / "run/checkpoints/step-00000002")
+    assert (loaded.eos_token, loaded.pad_token, loaded.chat_template) == ("<e>", "<p>", TEMPLATE)
+
+
+def test_a_flag_adds_to_the_default_special_token(tmp_path):
+    (tmp_path / "a.txt").write_text(TEXT)
+
+    def special(*words):
+        done = run("train", tmp_path / "a.txt", *words, "--vocab-size", 300, "--force", "--out", tmp_path / "t")
+        assert done.returncode == 0, done.stderr
+        return list(piecemill.load_tokenizer(tmp_path / "t").special_tokens)
+
+    assert special("--special-token", "<a>", "<b>") == ["<|endoftext|>", "<a>", "<b>"]
+    assert special("--special-token", "<a>", "--no-special-tokens") == ["<a>"]
+    assert special("--no-special-tokens") == []
+    assert special("--role", "pad=<p>", "--no-special-tokens") == ["<p>"]
+
+
+def test_a_role_of_a_loaded_tokenizer_can_be_declared(tmp_path):
+    import models
+
+    (tmp_path / "tok").mkdir()
+    (tmp_path / "tok/tokenizer.json").write_text(models.tokenizer_json("word_piece"))
+    (tmp_path / "tok/tokenizer_config.json").write_text(json.dumps({"do_lower_case": True, "extra_special_tokens": []}))
+    tok = piecemill.load_tokenizer(tmp_path / "tok")
+    token = next(iter(tok.special_tokens))
+    tok.with_roles([f"cls={token}"]).save(tmp_path / "new")
+    config = json.loads((tmp_path / "new/tokenizer_config.json").read_text())
+    assert config == {"do_lower_case": True, "extra_special_tokens": [], "cls_token": token}
+    assert piecemill.load_tokenizer(tmp_path / "new").roles["cls"] == token
+
+
+def test_a_wrong_role_is_an_error_before_the_work(tmp_path):
+    for roles, match in (
+        (["eso=<e>"], r"role 'eso=<e>': expected one of eos, bos, pad"),
+        (["eos="], r"role 'eos=': expected one of"),
+        (["eos=<a>", "eos=<b>"], "role 'eos': given twice, as '<a>' and as '<b>'"),
+        ("eos=<a>", r"roles='eos=<a>': expected a list, such as \['eos=<a>'\]"),
+    ):
+        with pytest.raises(PlanError, match=match):
+            piecemill.TrainPlan(roles=roles if isinstance(roles, str) else tuple(roles))
+    with pytest.raises(PlanError, match=r"chat_template='.*none': cannot be read: No such file"):
+        piecemill.train_bpe([TEXT], chat_template=tmp_path / "none")
+    tok = piecemill.train_bpe([TEXT], vocab_size=300, roles={"eos": "<e>"})
+    assert tok.roles == {"eos": "<e>"}
+    with pytest.raises(TokenizerError, match="'<x>' has a role, and is not one of the 2 special tokens"):
+        tok.with_roles({"pad": "<x>"})
