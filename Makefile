@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Runs a command and shows its output only if it fails.
 QUIETLY := sh -c 'log=$$("$$@" 2>&1) || { printf "%s\n" "$$log"; exit 1; }' quietly
 
-.PHONY: build tools wheel demo test test-random test-tokenizers-next soak fuzz lint bench clean
+.PHONY: browser build tools wheel demo test test-random test-tokenizers-next soak fuzz lint bench clean
 
 build: .venv/.installed
 tools: build .venv/.tools
@@ -41,12 +41,17 @@ lint: tools
 	cargo clippy --all-targets --quiet -- -D warnings
 	cargo test --no-default-features --quiet
 
-test: lint
+test: lint browser
 	$(BIN)/pytest -p no:randomly
 
 # In random order, in two processes. The first lines have the seed; `pytest --randomly-seed=N` repeats it.
 test-random: tools
 	$(BIN)/pytest -n 2
+
+# Reports are tested in a browser; where it cannot be installed, those tests are skipped and say why.
+browser:
+	@command -v chromium > /dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && \
+	  { apt-get update -qq; apt-get install -y -qq --no-install-recommends chromium; } > /dev/null 2>&1; } || true
 
 # The tests of tokenizers with the next HF `tokenizers` (1.0, its candidates included) in an environment of its own. It
 # cannot train: what the trainers of 0.2x make is saved by a run in .venv first.

@@ -27,6 +27,7 @@ def test_the_demo_ends_with_a_tokenizer_and_whole_shards(tmp_path):
     assert plain == 1.0
     assert min(ours, gpt2_like) > 2  # bytes per token of files it has not seen
     assert int(re.search(r"^([\d,]+) batches of 8 x 512", done.stdout, re.M)[1].replace(",", "")) > 1000
+    assert "<html" in (out / "report.html").read_text()
     assert (out / ".piecemill-demo").exists()
 
 

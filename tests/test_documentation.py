@@ -1,7 +1,7 @@
 """Examples run: the Python and shell blocks of README and docs, and the examples in docstrings (`--doctest-modules`).
 
 The blocks of a page run in order, in one folder and, if Python, in one namespace. A page that does not make `corpus`,
-`tok`, `shards` or `proteins.txt` itself finds them there. A block that cannot run here starts with a comment,
+`tok`, `gpt2`, `shards` or `proteins.txt` itself finds them there. A block that cannot run here starts with a comment,
 `# not run here: ` and the reason, and is counted in `NOT_RUN`. Output and drawings are `text`.
 """
 
@@ -53,12 +53,13 @@ RUN = [
 
 @pytest.fixture(scope="session")
 def small_data(tmp_path_factory):
-    """2 MB of the standard library, a tokenizer and shards of it, and lines without spaces."""
+    """2 MB of the standard library, tokenizers and shards of it, and lines without spaces."""
     folder = tmp_path_factory.mktemp("data")
     for name in ("asyncio", "email", "http", "json", "unittest", "xml"):
         library = Path(sysconfig.get_path("stdlib"))
         shutil.copytree(library / name, folder / "corpus" / name, ignore=shutil.ignore_patterns("__pycache__"))
     pm.train_bpe(folder / "corpus", vocab_size=4096).save(folder / "tok")
+    pm.train_bpe(folder / "corpus", vocab_size=1024, split="gpt2").save(folder / "gpt2")
     pm.prepare(folder / "corpus", folder / "tok", out=folder / "shards", splits="train=85,val=10,test=5")
     (folder / "proteins.txt").write_text("MKTAYIAKQRQISFVKSHFSRQLEERLGLIEVQ\nMADEEKLPPGWEKRMSRSSGRVYYFNHITNASQ\n" * 20)
     return folder

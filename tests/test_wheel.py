@@ -24,8 +24,7 @@ tok.save("tok/")
 pm.prepare(texts, "tok/", out="shards/", splits="train=80,val=20")
 with batches(pm.open_shards("shards/", split="train"), window=16, batch_size=4, epochs=1) as fed:
     print(sum(batch["input_ids"].size for batch in fed))
-if hasattr(pm, "report"):
-    pm.report(["tok/", "shards/"], out="report.html")
+pm.report("shards/", out="report.html")
 """
 
 

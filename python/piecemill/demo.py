@@ -17,8 +17,9 @@ from piecemill.files import check_writable
 from piecemill.loading import batches
 from piecemill.preparing import PreparePlan, prepare
 from piecemill.progress import Display
+from piecemill.reporting.checking import check
+from piecemill.reporting.reports import report
 from piecemill.shards import open_shards
-from piecemill.shards.check import as_text, check_shards
 from piecemill.sizes import show_bytes, show_seconds
 from piecemill.sources import open_source
 from piecemill.tokenizers import Tokenizer
@@ -47,6 +48,7 @@ def run(out: Path, *, vocab_size: int, pretrain: bool = True) -> None:
     tokenizer = _train(training, held_out, out / "tokenizer", vocab_size)
     _prepare(training + held_out, tokenizer, out / "shards")
     _load(out / "shards")
+    _report(out / "shards", out / "report.html")
     if pretrain:
         _pretrain(out / "shards", out / "run")
     _say(
@@ -111,9 +113,9 @@ def _prepare(files: list[Path], tokenizer: Tokenizer, out: Path) -> None:
     plan = PreparePlan(splits="train=85,val=10,test=5", dedup="exact", on_bad_document="skip")
     with Display() as display:
         summary = prepare(sorted(files), tokenizer, out=out, plan=plan, on_progress=display)
-    _say(f"{summary.as_text()}\n")
+    _say(f"{summary}\n")
     _step("Check every byte of them", f"piecemill check {out}")
-    _say(f"{as_text(check_shards(out))}\n")
+    _say(f"{check(out)}\n")
 
 
 def _load(shards: Path) -> None:
@@ -125,6 +127,12 @@ def _load(shards: Path) -> None:
         count = sum(1 for _ in fed)
         seconds = time.perf_counter() - started
     _say(f"{count:,} batches of 8 x 512 input_ids and labels, {rows.tokens:,} tokens, in {1000 * seconds:.0f} ms\n")
+
+
+def _report(shards: Path, out: Path) -> None:
+    """A page about the vocabulary and the corpus."""
+    _step("Report on the vocabulary and the corpus; open it in a browser", f"piecemill report {shards} --out {out}")
+    _say(f"{report(shards, out=out)}\n")
 
 
 def _pretrain(shards: Path, out: Path) -> None:
@@ -148,7 +156,7 @@ def _pretrain(shards: Path, out: Path) -> None:
     last = summary.validation[-1][1]
     better = "below" if last < summary.unigram_entropy else "NOT below"
     _say(
-        f"{summary.as_text()}\n"
+        f"{summary}\n"
         f"Validation ended at {last:.2f} nats per token, {better} the {summary.unigram_entropy:.2f} of the best model "
         f"that sees no context. The curve: {out / 'curve.png'}\n"
     )

@@ -51,11 +51,11 @@ class PretrainSummary:
         """Whether all steps are done."""
         return self.steps >= self.steps_wanted
 
-    def as_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
         return {**asdict(self), "out": str(self.out), "complete": self.complete}
 
-    def as_text(self) -> str:
+    def __str__(self) -> str:
         """The result in a line, and one more for each thing there is to say about it."""
         reached = f"{self.steps:,} steps, {show_count(self.tokens)} tokens"
         if self.complete_before:

@@ -8,8 +8,9 @@ resumes after a stop. The number of windows is computed before the first one is 
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,11 @@ from numpy.typing import NDArray
 from piecemill.errors import PlanError, ShardError, Stopped
 from piecemill.files import LOCK, LocalPlace, locked, new_file, read_json, replace_file
 from piecemill.objects import is_object_url
+from piecemill.plans import FROM_PLAN, with_keywords
 from piecemill.shards import folder as prepared
 from piecemill.shards.reader import Shards, open_shards
 from piecemill.shards.windows import Cut, Ints, view_of
+from piecemill.sizes import plural, show_bytes, show_count
 
 Tail = Literal["keep", "pad", "drop"]
 CLAIM = "export.json"
@@ -108,20 +111,45 @@ class Exported:
     dropped: int
     parts: int
     made: int
+    "Of these parts, those that this call wrote."
     bytes: int
+    rows: str = "rows"
+    "What a window is: rows, or the documents of Megatron."
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `piecemill export --json` prints."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        dropped = f", {self.dropped:,} tokens in dropped tails" if self.dropped else ""
+        return (
+            f"{self.windows:,} {self.rows}, {show_count(self.tokens)} tokens{dropped}; {show_bytes(self.bytes)} in "
+            f"{plural(self.parts, 'part')} ({self.made:,} made now) in {self.out}"
+        )
 
 
 def export(
-    folder: str | Path,
-    out: str | Path,
-    plan: ExportPlan,
+    folder: str | PathLike[str],
     *,
+    out: str | PathLike[str],
+    plan: ExportPlan | None = None,
     on_part: Callable[[Part, int, int], None] | None = None,
+    to: Literal["parquet", "jsonl", "megatron"] = FROM_PLAN,
+    window: int = FROM_PLAN,
+    overlap: int = FROM_PLAN,
+    tail: Tail = FROM_PLAN,
+    pack: bool = FROM_PLAN,
+    pad_id: int | None = FROM_PLAN,
+    split: str | None = FROM_PLAN,
+    zst: bool = FROM_PLAN,
+    **unknown: Never,
 ) -> Exported:
     """Write a complete prepared folder as rows under `out`; called again after a stop, it makes the missing parts.
 
+    Keywords from `to` on are the fields of `ExportPlan`, which says what each means; they override those of `plan`.
     `on_part` is called after each finished part with the part, the number of finished parts and their total.
     """
+    plan = with_keywords(plan or ExportPlan(), locals(), unknown)
     for where in (folder, out):
         if isinstance(where, str) and is_object_url(where):
             raise PlanError(
@@ -164,6 +192,7 @@ def export(
         len(parts),
         made,
         sum(path.stat().st_size for path in files),
+        "documents" if plan.to == "megatron" else "rows",
     )
 
 

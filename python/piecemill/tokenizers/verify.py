@@ -152,3 +152,16 @@ def _difference(engine: Engine, home: Engine, name: str, text: str, got: NDArray
 def _around(ids: NDArray[Any], at: int) -> str:
     shown = ", ".join(map(str, ids[max(0, at - 3) : at + 8].tolist()))
     return f"[{'..., ' if at > 3 else ''}{shown}{', ...' if at + 8 < len(ids) else ''}]"
+
+
+def engine_record(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Which engine encodes, and the home library whose ids it gives, with their versions."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    engine, home = tokenizer.engine, tokenizer.model.home
+    try:
+        home_version: str | None = version(home)
+    except PackageNotFoundError:
+        home_version = None
+    used = {"engine": engine.name, "engine_version": engine.version}
+    return {**used, "home": home, "home_version": home_version}
