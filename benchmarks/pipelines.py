@@ -163,7 +163,8 @@ def prepare_command(
         return [
             *(["env", f"PYTHONPATH={BUILT / 'python'}"] if pipeline.package == BEFORE else []),
             *[PIECEMILL, "prepare", *map(str, inputs), "--tokenizer", str(TOKENIZER.parent), "--out", str(out)],
-            *["--workers", str(WORKERS), "--memory", memory, "--eos", "<|endoftext|>", "--quiet", *pipeline.options],
+            *["--workers" if pipeline.package == BEFORE else "--threads", str(WORKERS), "--memory", memory],
+            *["--eos", "<|endoftext|>", "--quiet", *pipeline.options],
             *(["--ray-address", address] if pipeline.nodes else []),
         ]
     asked = {"input": inputs, "tokenizer": TOKENIZER, "workers": WORKERS, "out": out}

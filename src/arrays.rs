@@ -58,6 +58,15 @@ pub fn gather_tokens<T: TryFrom<u32>>(
     Ok((out, out_ends))
 }
 
+/// Adds one to `counts[id]` for every id; fails with the first id that has no place there.
+pub fn count_ids<T: Copy + Into<u32>>(ids: &[T], counts: &mut [u64]) -> std::result::Result<(), u32> {
+    for &id in ids {
+        let id = id.into();
+        *counts.get_mut(id as usize).ok_or(id)? += 1;
+    }
+    Ok(())
+}
+
 /// Where document `n` lies.
 fn span(ends: &[i64], n: i64) -> std::ops::Range<usize> {
     let n = n as usize;
@@ -92,6 +101,14 @@ mod tests {
         assert_eq!(gather_documents(b"onetwosix", &[3, 6, 9], &[0, 2]), (b"onesix".to_vec(), vec![3, 6]));
         let (ids, ends) = gather_tokens::<u16>(&[5, 6, 7], &[2, 2, 3], &[1, 2], Some(1), Some(0)).expect("fits");
         assert_eq!((ids, ends), (vec![1, 0, 1, 7, 0], vec![2, 5]));
+    }
+
+    #[test]
+    fn every_id_is_counted_and_one_outside_the_vocabulary_is_named() {
+        let mut counts = vec![1, 0, 0];
+        assert_eq!(count_ids(&[2u16, 0, 2], &mut counts), Ok(()));
+        assert_eq!(counts, [2, 0, 2]);
+        assert_eq!(count_ids(&[0u32, 3], &mut counts), Err(3));
     }
 
     #[test]

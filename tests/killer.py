@@ -95,7 +95,7 @@ def child(spec: dict[str, Any], out: Path, tokenizer: Any, at: int | None, delay
 
             counts = out.with_suffix(".marks")
             arm(at)
-            prepare([Path(name) for name in spec["sources"]], tokenizer, out=out, workers=workers, **spec["options"])
+            prepare([Path(name) for name in spec["sources"]], tokenizer, out=out, threads=workers, **spec["options"])
             counts.write_text(str(MARKS))
             code = 0
         except BaseException as error:  # noqa: BLE001

@@ -14,9 +14,9 @@ from piecemill.actions.batches import Examples, action_batches
 from piecemill.actions.shards import open_action_shards, write_action_shards
 from piecemill.errors import LoadError, PlanError, ShardError, SourceError, TokenizerError
 from piecemill.files import hash_file
-from piecemill.folders import kind_of
 from piecemill.loading import Blocks, mix
 from piecemill.reference import segments
+from piecemill.reporting.describing import kind_of
 from piecemill.shards.check import check_shards
 from piecemill.shards.export import ExportPlan, export
 
@@ -255,7 +255,7 @@ def test_a_folder_is_a_prepared_one(tmp_path):
     assert [rows.tokenizer().decode(history) for history in rows] == [" ".join(keys) for keys in histories]
     found = check_shards(tmp_path / "shards")
     assert (found.sound, found.documents, found.decoded) == (True, len(LENGTHS), len(LENGTHS))
-    done = export(tmp_path / "shards", tmp_path / "rows", ExportPlan(to="jsonl", pack=False, window=50))
+    done = export(tmp_path / "shards", out=tmp_path / "rows", plan=ExportPlan(to="jsonl", pack=False, window=50))
     lines = (tmp_path / "rows/all/00000.jsonl").read_text().splitlines()
     assert done.windows == len(lines) == sum(length > 1 for length in LENGTHS)
     assert json.loads(lines[0])["input_ids"] == rows[0].tolist()
@@ -300,7 +300,7 @@ def test_a_folder_of_the_format_before_opens_and_is_checked(tmp_path):
     (old / "manifest.json").write_text(json.dumps({**manifest, "report": {}, "files": files}))
     opened = open_action_shards(old)
     assert listed(action_batches(opened, epochs=1)) == listed(action_batches(shards, epochs=1))
-    assert (opened.check(), kind_of(old), kind_of(shards.folder)) == ([], "actions", "shards")
+    assert (opened.check(), kind_of(old), kind_of(shards.folder)) == ([], "action_shards", "shards")
     state = action_batches(opened).state_dict()
     with pytest.raises(LoadError, match="taken over the data"):
         action_batches(shards).load_state_dict(state)

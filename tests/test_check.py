@@ -9,13 +9,13 @@ import pytest
 
 from piecemill.errors import ShardError
 from piecemill.files import LocalPlace
+from piecemill.reporting.describing import describe
+from piecemill.reporting.shards import length_percentiles
 from piecemill.shards import token_dtype
-from piecemill.shards.check import as_json, as_text, check_shards
+from piecemill.shards.check import check_shards
 from piecemill.shards.folder import listed, render_stats
 from piecemill.shards.manifest import newest_entries
 from piecemill.shards.reader import open_shards
-from piecemill.shards.show import as_text as show_text
-from piecemill.shards.show import describe, length_percentiles
 from piecemill.tokenizers import Tokenizer
 from prepared import SplitWriter, block, complete, prepare_folder
 from vocabularies import NASTY, tokenizer
@@ -49,7 +49,7 @@ def test_a_sound_folder_is_sound(sound):
     found = check_shards(sound)
     assert found.problems == []
     assert (found.documents, found.decoded) == (7, 7)
-    assert as_text(found).startswith(f"{sound} is sound")
+    assert str(found).startswith(f"{sound} is sound")
     (sound / ".lock").touch()  # which prepare leaves
     assert check_shards(sound).sound
     (sound / ".lock").unlink()
@@ -253,20 +253,21 @@ def test_many_problems_are_counted_not_listed(tmp_path, small):
     rewrite(folder, "all", lambda tokens, ends, records: records["hash_low"].__setitem__(slice(None), 1))
     found = check_shards(folder)
     (problem,) = found.problems  # one cause
-    assert (problem.more, as_json(found)["problems"][0]["more_documents"]) == (299, 299)
-    assert as_text(found).endswith("The same is wrong with 299 other documents of the sample.")
+    assert (problem.more, found.to_dict()["problems"][0]["more_documents"]) == (299, 299)
+    assert str(found).endswith("The same is wrong with 299 other documents of the sample.")
     for number in range(150):
         (folder / f"{number}.txt").write_text("not ours")
     found = check_shards(folder)
-    assert (len(found.problems), found.more, as_json(found)["more_problems"]) == (100, 51, 51)
-    assert as_text(found).endswith("and 51 more")
+    assert (len(found.problems), found.more, found.to_dict()["more_problems"]) == (100, 51, 51)
+    assert str(found).endswith("and 51 more")
 
 
 # show
 
 
 def test_show_gives_the_figures_of_a_folder(sound, small):
-    found = describe(sound)
+    description = describe(sound)
+    found = description.to_dict()
     train = found["splits"]["train"]
     assert (found["documents"], found["complete"], found["kind"]) == (7, True, "shards")
     assert (train["documents"], train["text_bytes"]) == (6, 3 + 2 + 16 + 6 + 6 + 40)
@@ -275,7 +276,7 @@ def test_show_gives_the_figures_of_a_folder(sound, small):
     # "abc" is in train and in val
     assert (found["duplicates"], found["texts_in_several_splits"]) == (1, 1)
     assert train["rows"][0] == "abc<|endoftext|>"
-    text = show_text(found)
+    text = str(description)
     assert "85.71%" in text
     assert "'the first of May<|endoftext|>'" in text
     assert json.loads(json.dumps(found)) == found
@@ -285,13 +286,13 @@ def test_duplicates_are_the_same_however_many_passes_it_takes(tmp_path, small, m
     texts = ["a", "b", "a", "c", "a", "b"]
     folder = prepare_folder(tmp_path / "a", {"x": texts, "y": ["b", "b", "d"], "z": ["b"]}, small, shard_tokens=3)
     for at_once in (100, 4, 1):
-        monkeypatch.setattr("piecemill.shards.show._HASHES_AT_ONCE", at_once)
-        found = describe(folder)
+        monkeypatch.setattr("piecemill.reporting.shards._HASHES_AT_ONCE", at_once)
+        found = describe(folder).facts
         assert (found["duplicates"], found["texts_in_several_splits"]) == (6, 1)
 
 
 def test_percentiles_equal_those_of_the_sorted_lengths(tmp_path, small, monkeypatch):
-    monkeypatch.setattr("piecemill.shards.show._EXACT_LENGTHS", 40)  # so that some are beyond it
+    monkeypatch.setattr("piecemill.reporting.shards._EXACT_LENGTHS", 40)  # so that some are beyond it
     lengths = np.random.default_rng(1).integers(1, 60, 137)
     folder = prepare_folder(tmp_path / "a", {"all": ["ö" * int(n) for n in lengths]}, small, eos=None, shard_tokens=500)
     tokens = np.sort(lengths * 2)
@@ -305,18 +306,19 @@ def test_show_of_an_unfinished_or_empty_folder(tmp_path, small):
     folder = prepare_folder(tmp_path / "a", {"train": ["abc"], "test": []}, small)
     (folder / "stats.json").unlink()
     found = describe(folder)
-    assert not found["complete"]
-    assert found["splits"]["test"]["lengths"] == {}
-    assert "not complete" in show_text(found)
+    assert not found.facts["complete"]
+    assert found.facts["splits"]["test"]["lengths"] == {}
+    assert "not complete" in str(found)
 
 
 def test_show_of_a_tokenizer_and_of_nothing(tmp_path, small):
     small.save(tmp_path / "tok")
-    found = describe(tmp_path / "tok")
+    description = describe(tmp_path / "tok")
+    found = description.facts
     assert (found["vocab_size"], found["split"], found["special_tokens"]) == (259, "gpt2", {"<|endoftext|>": 0})
     assert found["engine"] == small.engine.name
     assert found["sample"]["258"] == "abc"
-    assert "engine   " in show_text(found)
+    assert "engine   " in str(description)
     with pytest.raises(ShardError, match=r"neither prepared \(it has no plan\.json\) nor a tokenizer"):
         describe(tmp_path)
 

@@ -7,7 +7,7 @@ import pytest
 
 import piecemill as pm
 from corpora import small_tokenizer
-from piecemill.shards.check import as_text, check_shards
+from piecemill.shards.check import check_shards
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -56,7 +56,7 @@ def test_sound_shards_of_a_tokenizer_that_is_not_lossless_are_sound(tmp_path, ma
     assert found.decoded + found.encoded_again + found.not_compared == len(TEXTS)
     assert found.encoded_again or make is llama
     assert found.sound
-    assert ("could not be compared" in as_text(found)) == bool(found.not_compared)
+    assert ("could not be compared" in str(found)) == bool(found.not_compared)
 
 
 def test_a_file_that_changed_is_a_problem_whatever_the_tokenizer(tmp_path):
@@ -90,7 +90,7 @@ def test_one_cause_is_one_line(tmp_path):
     plan = json.loads((tmp_path / "out/plan.json").read_text())
     (tmp_path / "out/plan.json").write_text(json.dumps(plan | {"eos": 7}, indent=2) + "\n")
     found = check_shards(tmp_path / "out")
-    lines = as_text(found).splitlines()
+    lines = str(found).splitlines()
     assert len(lines) == 2  # plan.json itself, and what follows from it
     assert "not with eos, 7" in lines[1]
     assert "The same is wrong with 299 other documents" in lines[1]

@@ -99,7 +99,7 @@ def flat(documents: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
 
 def drop(place: Place, executor: Any = None, memory: int = 2**30) -> int:
     executor = executor or open_executor("local", workers=2)
-    return dedup.drop_later_copies(place, newest_entries(place), SPLITS, executor, memory, dtype="uint16")
+    return dedup.drop_later_copies(place, newest_entries(place), SPLITS, executor, memory, vocab=1 << 16)
 
 
 def kept_documents(place: Place) -> dict[str, list[tuple]]:
@@ -345,7 +345,7 @@ def test_every_changed_byte_of_hashes_and_copies_is_noticed(tmp_path):
     copies = tmp_path / "entries/0000-4096.copies"
     whole = dedup.HashRange(0, 4096)
     find = partial(dedup.find_copies, whole, place, ["000000-0000", "000001-0000"])
-    dropping = partial(dedup.drop_copies, 1, place, ["000000-0000", "000001-0000"], [whole], SPLITS, "uint16")
+    dropping = partial(dedup.drop_copies, 1, place, ["000000-0000", "000001-0000"], [whole], SPLITS, 1 << 16)
     find()
     rng, size = np.random.default_rng(1), hashes.stat().st_size
     table, behind = 16 * 4099, size - 4 * 20 - 2 * 60  # 20 documents equal an earlier one of the piece
@@ -388,7 +388,7 @@ def test_the_first_copy_in_the_order_of_the_corpus_stays(tmp_path):
     write_jsonl(tmp_path / "a.jsonl", documents[:300])
     write_jsonl(tmp_path / "b.jsonl", documents[300:])
     source = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
-    options = {"dedup": "exact", "workers": 3, "block_bytes": "2KiB", "piece_bytes": "8KiB"}
+    options = {"dedup": "exact", "threads": 3, "block_bytes": "2KiB", "piece_bytes": "8KiB"}
     summary = prepare(source, tok, out=tmp_path / "out", **options)
     kept = list(dict.fromkeys(documents))
     assert split_texts(tmp_path / "out", "all", tok) == kept

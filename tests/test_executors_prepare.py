@@ -51,7 +51,7 @@ def corpus(tmp_path_factory):
 def wanted(corpus, tok, tmp_path_factory):
     """The folder that one thread on this machine makes."""
     out = tmp_path_factory.mktemp("wanted") / "out"
-    prepare(corpus, tok, out=out, workers=1, **OPTIONS)
+    prepare(corpus, tok, out=out, threads=1, **OPTIONS)
     found = content(out)
     assert sum(name.startswith("entries/") for name in found) > 25
     assert any(".unique." in name for name in found)  # copies in different tasks
@@ -156,10 +156,10 @@ def test_a_part_uses_all_cores_whether_it_has_many_tasks_or_one(corpus, tok, tmp
     monkeypatch.setattr(
         Tokenizer, "encode_flat", lambda *args, **options: seen.append(options["threads"]) or real(*args, **options)
     )
-    summary = prepare(corpus, tok, out=tmp_path / "many", part="1/2", workers=3, **OPTIONS)
+    summary = prepare(corpus, tok, out=tmp_path / "many", part="1/2", threads=3, **OPTIONS)
     assert summary.timing["workers"] == 3
     seen.clear()
-    prepare(corpus, tok, out=tmp_path / "one", part="11/11", workers=3, **OPTIONS)  # the packed stream
+    prepare(corpus, tok, out=tmp_path / "one", part="11/11", threads=3, **OPTIONS)  # the packed stream
     assert set(seen) == {3}
 
 
@@ -198,7 +198,7 @@ def test_a_second_run_that_completes_the_folder_at_any_moment_of_the_first_chang
         with ExitStack() as stack:
             for name in names:
                 stack.enter_context(mock.patch.object(ObjectPlace, name, intruded(getattr(ObjectPlace, name))))
-            summary = prepare(corpus, loaded, out=url, workers=1, **OPTIONS)
+            summary = prepare(corpus, loaded, out=url, threads=1, **OPTIONS)
         return summary, stored(url), next(seen)
 
     summary, unbroken, requests = run(-1)
@@ -215,7 +215,7 @@ def test_two_runs_side_by_side_in_a_bucket_make_the_same_folder(corpus, tok, wan
     for number in range(5):
         url = f"memory://side-by-side/{number}"
         with ThreadPoolExecutor(2) as both:
-            runs = [both.submit(prepare, corpus, loaded, out=url, workers=2, **OPTIONS) for _ in range(2)]
+            runs = [both.submit(prepare, corpus, loaded, out=url, threads=2, **OPTIONS) for _ in range(2)]
         assert runs[0].result().tokens == runs[1].result().tokens
         prepare(corpus, loaded, out=url, **OPTIONS)  # deletes what the slower of the two may have left
         assert {**stored(url), "plan.json": b""} == {**wanted, "plan.json": b""}

@@ -17,7 +17,7 @@ from piecemill.loading.parquet import open_parquet
 from piecemill.shards import RECORD, export_megatron
 from piecemill.shards.export import ExportPlan, SplitRows, export
 from piecemill.shards.reader import open_shards
-from piecemill.shards.windows import Cut
+from piecemill.shards.windows import WindowSpec
 from prepared import SplitWriter, complete, prepare_folder
 from vocabularies import NASTY, library_texts, tokenizer
 
@@ -68,7 +68,7 @@ cuts = st.integers(1, 12).flatmap(
 @given(st.lists(st.integers(0, 60), max_size=12), cuts)
 def test_streams_have_as_many_windows_as_by_the_definition(lengths, cut):
     window, overlap, tail = cut
-    counts = Cut(window=window, overlap=overlap).count(np.array(lengths, np.int64), short=tail != "drop")
+    counts = WindowSpec(window=window, overlap=overlap).count(np.array(lengths, np.int64), short=tail != "drop")
     assert counts.tolist() == [len(plain_windows(range(length), *cut)) for length in lengths]
 
 
@@ -121,7 +121,7 @@ def test_an_exported_row_is_a_window_of_the_loader(tmp_path_factory, lengths, wi
         return
     overlap = data.draw(st.integers(0, window - 1))
     loaded = Windows(shards, window=window, overlap=overlap, pack=pack)
-    done = export(shards.folder, where / "out", ExportPlan(window=window, overlap=overlap, pack=pack))
+    done = export(shards.folder, out=where / "out", plan=ExportPlan(window=window, overlap=overlap, pack=pack))
     assert done.windows == len(loaded)
     rows = open_parquet(where / "out/all", vocab_size=60_000, eos=7)
     again = Windows(rows, window=window, pack=False)
@@ -132,7 +132,7 @@ def test_an_exported_row_is_a_window_of_the_loader(tmp_path_factory, lengths, wi
 
 def test_export_and_loader_have_the_same_defaults():
     shared = ("window", "overlap", "pack", "pad_id")
-    assert [getattr(ExportPlan(), name) for name in shared] == [getattr(Cut(), name) for name in shared]
+    assert [getattr(ExportPlan(), name) for name in shared] == [getattr(WindowSpec(), name) for name in shared]
 
 
 # Files
@@ -157,7 +157,7 @@ def expected(folder, split, plan):
 @pytest.mark.parametrize("zst", [False, True])
 def test_json_lines_hold_every_window(folder, tmp_path, zst):
     plan = ExportPlan(to="jsonl", window=512, overlap=256, pack=False, zst=zst)
-    done = export(folder, tmp_path / "out", plan)
+    done = export(folder, out=tmp_path / "out", plan=plan)
     total = 0
     for split in ("train", "val"):
         lines = []
@@ -176,7 +176,7 @@ def test_json_lines_hold_every_window(folder, tmp_path, zst):
 def test_parquet_holds_every_window_and_datasets_opens_it(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
     plan = ExportPlan(window=512, overlap=100, pack=False)
-    export(folder, tmp_path / "out", plan)
+    export(folder, out=tmp_path / "out", plan=plan)
     files = {split: str(tmp_path / "out" / split / "*.parquet") for split in ("train", "val")}
     tables = {split: pq.read_table(tmp_path / "out" / split).to_pylist() for split in files}
     for split, rows in tables.items():
@@ -192,7 +192,7 @@ def test_parquet_holds_every_window_and_datasets_opens_it(folder, tmp_path, monk
 
 def test_padded_rows_are_all_of_one_length_with_a_mask(folder, tmp_path):
     plan = ExportPlan(window=300, overlap=10, tail="pad", pad_id=9, split="val", pack=False)
-    export(folder, tmp_path / "out", plan)
+    export(folder, out=tmp_path / "out", plan=plan)
     table = pq.read_table(tmp_path / "out" / "val")
     want = expected(folder, "val", ExportPlan(window=300, overlap=10))
     assert [len(row) for row in table["input_ids"].to_pylist()] == [301] * len(want)
@@ -204,7 +204,7 @@ def test_padded_rows_are_all_of_one_length_with_a_mask(folder, tmp_path):
 
 def test_packed_rows_cross_documents_and_shards_but_not_splits(folder, tmp_path):
     plan = ExportPlan(window=700, pack=True, tail="drop")
-    done = export(folder, tmp_path / "out", plan)
+    done = export(folder, out=tmp_path / "out", plan=plan)
     dropped = 0
     for split in ("train", "val"):
         stream = np.concatenate(list(open_shards(folder, split)))
@@ -225,41 +225,41 @@ def test_an_export_that_stopped_makes_only_what_is_missing(folder, tmp_path, mon
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        export(folder, tmp_path / "out", plan, on_part=stop)
+        export(folder, out=tmp_path / "out", plan=plan, on_part=stop)
     first = tmp_path / "out" / done[0]
     written = first.stat().st_mtime_ns
     assert done == ["train/00000.jsonl", "train/00001.jsonl"]
     third = tmp_path / "out" / "train" / ".00002.jsonl.part"
     third.write_bytes(b"half a li")  # what a kill leaves
-    again = export(folder, tmp_path / "out", plan)
+    again = export(folder, out=tmp_path / "out", plan=plan)
     assert (again.made, first.stat().st_mtime_ns) == (again.parts - 2, written)
-    export(folder, tmp_path / "straight", plan)
+    export(folder, out=tmp_path / "straight", plan=plan)
     names = sorted(path.relative_to(tmp_path / "straight") for path in (tmp_path / "straight").rglob("*.*"))
     assert sorted(path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*.*")) == names
     for name in names:
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
-    assert export(folder, tmp_path / "out", plan).made == 0
+    assert export(folder, out=tmp_path / "out", plan=plan).made == 0
 
 
 def test_another_plan_other_shards_or_another_folder_are_refused(folder, tmp_path):
-    export(folder, tmp_path / "out", ExportPlan(to="jsonl", window=128, split="val"))
+    export(folder, out=tmp_path / "out", plan=ExportPlan(to="jsonl", window=128, split="val"))
     with pytest.raises(ShardError, match=r"window=128, asked for window=64.*pass --window 128"):
-        export(folder, tmp_path / "out", ExportPlan(to="jsonl", window=64, split="val"))
+        export(folder, out=tmp_path / "out", plan=ExportPlan(to="jsonl", window=64, split="val"))
     with pytest.raises(ShardError, match="split='val', asked for split=None"):
-        export(folder, tmp_path / "out", ExportPlan(to="jsonl", window=128))
+        export(folder, out=tmp_path / "out", plan=ExportPlan(to="jsonl", window=128))
     other = made_up_folder(tmp_path / "other", {"val": [5, 6]})
     with pytest.raises(ShardError, match="from other shards"):
-        export(other, tmp_path / "out", ExportPlan(to="jsonl", window=128, split="val"))
+        export(other, out=tmp_path / "out", plan=ExportPlan(to="jsonl", window=128, split="val"))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("")
     with pytest.raises(ShardError, match="not empty"):
-        export(folder, tmp_path / "full", ExportPlan())
+        export(folder, out=tmp_path / "full", plan=ExportPlan())
 
 
 def test_a_count_that_differs_from_the_prediction_is_an_error_and_leaves_no_part(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(SplitRows, "rows", lambda *_: iter(()))
     with pytest.raises(ShardError, match="0 windows were written and"):
-        export(folder, tmp_path / "out", ExportPlan(to="jsonl", window=128))
+        export(folder, out=tmp_path / "out", plan=ExportPlan(to="jsonl", window=128))
     assert not list((tmp_path / "out").rglob("0*.jsonl"))
 
 
@@ -281,7 +281,7 @@ def test_plans_that_cannot_work_are_refused(options, says):
 
 def test_a_pad_id_beyond_the_vocabulary_is_refused(folder, tmp_path):
     with pytest.raises(PlanError, match="pad_id=99999: the vocabulary has 2,500 ids"):
-        export(folder, tmp_path / "out", ExportPlan(tail="pad", pad_id=99_999))
+        export(folder, out=tmp_path / "out", plan=ExportPlan(tail="pad", pad_id=99_999))
 
 
 # Megatron
@@ -305,7 +305,7 @@ def read_megatron(index):
 
 
 def test_megatron_files_hold_every_document(folder, tmp_path):
-    done = export(folder, tmp_path / "out", ExportPlan(to="megatron"))
+    done = export(folder, out=tmp_path / "out", plan=ExportPlan(to="megatron"))
     for split in ("train", "val"):
         assert read_megatron(tmp_path / "out" / f"{split}.idx") == [row.tolist() for row in open_shards(folder, split)]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
@@ -315,7 +315,7 @@ def test_megatron_files_hold_every_document(folder, tmp_path):
         "val.bin",
         "val.idx",
     ]
-    assert export(folder, tmp_path / "out", ExportPlan(to="megatron")).made == 0 < done.made
+    assert export(folder, out=tmp_path / "out", plan=ExportPlan(to="megatron")).made == 0 < done.made
 
 
 def test_megatron_gets_int32_for_a_vocabulary_beyond_16_bits(tmp_path):
@@ -329,7 +329,7 @@ def test_megatron_gets_int32_for_a_vocabulary_beyond_16_bits(tmp_path):
         writer.append(np.array([99_999, 1, 70_000], "u4"), np.array([0, 2, 3]), np.zeros(3, RECORD))
     writer.finish()
     complete(folder, {})
-    export(folder, tmp_path / "out", ExportPlan(to="megatron"))
+    export(folder, out=tmp_path / "out", plan=ExportPlan(to="megatron"))
     assert read_megatron(tmp_path / "out" / "all.idx") == [[], [99_999, 1], [70_000]] * 3
 
 
@@ -340,8 +340,8 @@ def test_a_stop_between_the_megatron_files_is_made_good(folder, tmp_path, monkey
     with monkeypatch.context() as patch:
         patch.setattr(export_megatron, "_write_index", stop)
         with pytest.raises(KeyboardInterrupt):
-            export(folder, tmp_path / "out", ExportPlan(to="megatron"))
+            export(folder, out=tmp_path / "out", plan=ExportPlan(to="megatron"))
     assert not list((tmp_path / "out").glob("*.idx"))
-    export(folder, tmp_path / "out", ExportPlan(to="megatron"))
+    export(folder, out=tmp_path / "out", plan=ExportPlan(to="megatron"))
     assert not list((tmp_path / "out").glob(".*"))
     assert len(read_megatron(tmp_path / "out" / "train.idx")) == len(open_shards(folder, "train"))

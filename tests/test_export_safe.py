@@ -42,7 +42,7 @@ def chosen(unlink, gone):
 @pytest.mark.parametrize("to", FORMATS)
 def test_an_export_that_was_killed_at_any_step_goes_on_to_the_same_files(shards, tmp_path, monkeypatch, to):
     whole = tmp_path / "whole"
-    export(shards, whole, plan_of(to))
+    export(shards, out=whole, plan=plan_of(to))
     assert not list(whole.rglob(".*"))
     for step in range(200):
         out, calls = tmp_path / f"out{step}", 0
@@ -65,11 +65,11 @@ def test_an_export_that_was_killed_at_any_step_goes_on_to_the_same_files(shards,
             # The system frees the lock of a process that is gone.
             patch.setattr(Path, "unlink", chosen(unlink, gone))
             try:
-                export(shards, out, plan_of(to))
+                export(shards, out=out, plan=plan_of(to))
                 finished = True
             except Killed:
                 finished = False
-        export(shards, out, plan_of(to))
+        export(shards, out=out, plan=plan_of(to))
         assert content(out) == content(whole), step
         if finished:
             assert step > 10
@@ -79,8 +79,8 @@ def test_an_export_that_was_killed_at_any_step_goes_on_to_the_same_files(shards,
 
 def test_a_second_export_into_the_same_folder_is_refused(shards, tmp_path):
     with locked(LocalPlace(tmp_path / "out")), pytest.raises(ShardError, match="another run is writing to it"):
-        export(shards, tmp_path / "out", plan_of("jsonl"))
-    export(shards, tmp_path / "out", plan_of("jsonl"))
+        export(shards, out=tmp_path / "out", plan=plan_of("jsonl"))
+    export(shards, out=tmp_path / "out", plan=plan_of("jsonl"))
 
 
 def test_a_stop_while_the_claim_is_written_does_not_block(shards, tmp_path):
@@ -88,12 +88,12 @@ def test_a_stop_while_the_claim_is_written_does_not_block(shards, tmp_path):
     out.mkdir()
     (out / ".export.json.1-abc.part").write_text("{")
     (out / ".lock").write_text("1")
-    export(shards, out, plan_of("jsonl"))
+    export(shards, out=out, plan=plan_of("jsonl"))
     assert not list(out.rglob(".*"))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("x")
     with pytest.raises(ShardError, match="is not empty"):
-        export(shards, tmp_path / "other", plan_of("jsonl"))
+        export(shards, out=tmp_path / "other", plan=plan_of("jsonl"))
     assert os.listdir(tmp_path / "other") == ["mine.txt"]
 
 
@@ -107,6 +107,6 @@ def test_a_split_name_that_leads_elsewhere_is_refused_wherever_the_plan_is_read(
     (shards / "stats.json").write_bytes(render_stats(stats))
     for to in FORMATS:
         with pytest.raises(ShardError, match=r"plan\.json: .* cannot be the name of a split"):
-            export(shards, tmp_path / "home" / "out", plan_of(to))
+            export(shards, out=tmp_path / "home" / "out", plan=plan_of(to))
     assert not (tmp_path / "home").exists()
     assert not check_shards(shards).sound

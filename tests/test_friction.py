@@ -394,7 +394,7 @@ def test_actions_can_be_shown_and_checked(tmp_path, capsys):
     tokenizer.save(tmp_path / "voc")
     write_action_shards(histories, tokenizer, tmp_path / "shards")
     assert shown("show", tmp_path / "voc", capsys=capsys)[0] == 0
-    assert json.loads(shown("show", tmp_path / "voc", "--json", capsys=capsys)[1])["kind"] == "actions"
+    assert json.loads(shown("show", tmp_path / "voc", "--json", capsys=capsys)[1])["kind"] == "action_vocabulary"
     sound = f"{tmp_path / 'voc'} is sound: a vocabulary of actions\n"
     assert shown("check", tmp_path / "voc", capsys=capsys) == (0, sound)
     code, page = shown("show", tmp_path / "shards", capsys=capsys)
@@ -446,7 +446,7 @@ def test_an_unfinished_folder_says_what_is_finished(corpus, tok, tmp_path, capsy
 
 
 def test_show_prints_the_whole_plan_as_one_would_type_it(tok, tmp_path, capsys):
-    assert "tokens of 1 document, 8 B" in (said := piecemill.prepare(["one text"], tok, out=tmp_path / "out").as_text())
+    assert "tokens of 1 document, 8 B" in (said := str(piecemill.prepare(["one text"], tok, out=tmp_path / "out")))
     assert "1 shard in" in said
     lines = shown("show", tmp_path / "out", capsys=capsys)[1].splitlines()
     assert lines[0].startswith(f"{tmp_path / 'out'}: 1 document, ")

@@ -308,7 +308,7 @@ def test_ctrl_c_while_waiting_ends_the_process_and_its_threads(tmp_path):
 
 @pytest.mark.parametrize("threads", [0, 1, 3])
 def test_an_error_in_a_feeder_reaches_the_loop_with_its_cause(rows, monkeypatch, threads):
-    real = Windows.pieces
+    real = Windows.ranges
 
     def pieces(self, numbers):
         if 70 in numbers:
@@ -318,7 +318,7 @@ def test_an_error_in_a_feeder_reaches_the_loop_with_its_cause(rows, monkeypatch,
                 raise ValueError("window 70") from error
         return real(self, numbers)
 
-    monkeypatch.setattr(Windows, "pieces", pieces)
+    monkeypatch.setattr(Windows, "ranges", pieces)
     monkeypatch.setattr("piecemill.loading.batching.CHUNK_TOKENS", 1)
     fed, seen = asked(rows, threads=threads, order="sequential"), []
     with pytest.raises(ValueError, match="window 70") as raised:
@@ -351,10 +351,10 @@ def test_options_that_cannot_work_are_refused(rows, wrong):
 def test_a_local_order_reads_a_few_shards_at_a_time(tmp_path, options):
     rows = write_rows(tmp_path / "rows", some_documents(300, seed=3), shard_tokens=100)
     windows = Windows(rows, window=8, **options)
-    # The shard of a window is the file of its first piece, and the windows of a shard follow each other.
+    # The shard of a window is the file of its first range, and the windows of a shard follow each other.
     numbers = np.arange(len(windows))
-    pieces = windows.pieces(numbers)
-    first = pieces.file[np.searchsorted(pieces.row, numbers)]
+    ranges = windows.ranges(numbers)
+    first = ranges.file[np.searchsorted(ranges.row, numbers)]
     assert windows.files(numbers).tolist() == first.tolist()
     assert np.searchsorted(windows.shard_ends, numbers, side="right").tolist() == first.tolist()
     want = local_permutation(np.diff(windows.shard_ends, prepend=0).tolist(), 4, 0, 2, 0, 0)
@@ -371,8 +371,8 @@ def test_windows_of_a_group_know_their_shards(tmp_path):
         for pack in (True, False):
             windows = Windows(rows, group=group, window=8, pack=pack)
             numbers = np.arange(len(windows))
-            pieces = windows.pieces(numbers)
-            first = pieces.file[np.searchsorted(pieces.row, numbers)]
+            ranges = windows.ranges(numbers)
+            first = ranges.file[np.searchsorted(ranges.row, numbers)]
             assert windows.files(numbers).tolist() == first.tolist()
             assert np.searchsorted(windows.shard_ends, numbers, side="right").tolist() == first.tolist()
             assert windows.shard_ends[-1] == len(windows)

@@ -28,7 +28,7 @@ def rows(tmp_path):
 def test_exported_documents_load_like_the_shards_they_are_from(tmp_path, tail):
     documents = [document for document in some_documents(60, vocab_size=900) if len(document) != 1]  # has no window
     rows = write_rows(tmp_path / "shards", documents, eos=999, shard_tokens=200)
-    export(rows.folder, tmp_path / "out", ExportPlan(window=64, tail=tail, pack=False))
+    export(rows.folder, out=tmp_path / "out", plan=ExportPlan(window=64, tail=tail, pack=False))
     exported = open_parquet(tmp_path / "out" / "all", vocab_size=rows.vocab_size, eos=rows.eos)
     kept = [document.tolist() for document in rows if len(document)]
     assert [exported[n].tolist() for n in range(len(exported))] == kept
@@ -42,7 +42,7 @@ def test_exported_documents_load_like_the_shards_they_are_from(tmp_path, tail):
 
 
 def test_exported_windows_are_rows_to_train_on_one_by_one(rows, tmp_path):
-    export(rows.folder, tmp_path / "out", ExportPlan(window=16, pack=True))
+    export(rows.folder, out=tmp_path / "out", plan=ExportPlan(window=16, pack=True))
     exported = open_parquet(tmp_path / "out" / "all", vocab_size=rows.vocab_size, open_files=1)
     view = Windows(exported, window=16, pack=False)
     stream = np.concatenate(list(rows))

@@ -94,7 +94,7 @@ def test_a_device_that_is_none_is_refused(rows):
 @pytest.mark.parametrize("threads", [0, 1, 3])
 def test_a_failure_on_the_way_to_a_device_can_be_gone_on_from(rows, monkeypatch, threads):
     want = [listed(batch) for batch in plain(rows, **OPTIONS)]
-    real = Windows.pieces
+    real = Windows.ranges
 
     def broken(self, numbers):
         raise OSError(5, "the disk is gone")
@@ -103,10 +103,10 @@ def test_a_failure_on_the_way_to_a_device_can_be_gone_on_from(rows, monkeypatch,
     assert listed(next(fed)) == want[0]
     for _ in range(5):
         state = fed.state_dict()
-        monkeypatch.setattr(Windows, "pieces", broken)
+        monkeypatch.setattr(Windows, "ranges", broken)
         with pytest.raises(OSError, match="the disk is gone"):
             list(fed)
-        monkeypatch.setattr(Windows, "pieces", real)
+        monkeypatch.setattr(Windows, "ranges", real)
         given = state["samples"] // 3
         fed.load_state_dict(state)
         assert listed(next(fed)) == want[given]

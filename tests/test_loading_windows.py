@@ -18,7 +18,7 @@ from piecemill.errors import LoadError, PlanError, ShardError
 from piecemill.loading import Windows, batches
 from piecemill.reference.windows import IGNORED
 from piecemill.reference.windows import windows as reference
-from piecemill.shards.windows import Cut
+from piecemill.shards.windows import WindowSpec
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 99_999), max_size=9), min_size=1, max_size=9)
 
@@ -96,7 +96,7 @@ def test_cu_seqlens_tell_where_documents_begin_in_the_batch(tmp_path):
 @pytest.mark.parametrize("options", [{"window": 0}, {"window": 4, "overlap": 4}, {"window": 4, "overlap": -1}])
 def test_a_cut_that_never_advances_is_refused(options):
     with pytest.raises(PlanError, match=r"window|overlap"):
-        Cut(**options)
+        WindowSpec(**options)
 
 
 def test_windows_larger_than_the_data_say_so(tmp_path):

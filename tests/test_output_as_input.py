@@ -38,7 +38,7 @@ def test_a_run_whose_folder_lies_in_its_source_is_resumed_and_repeated(corpus, t
     with monkeypatch.context() as patched:
         patched.setattr(task._NewPiece, "finish", stopping)
         with pytest.raises(Stopped):
-            pm.prepare(".", tok, out="out/shards", workers=1, **SMALL)
+            pm.prepare(".", tok, out="out/shards", threads=1, **SMALL)
     assert (corpus / "out/shards/plan.json").exists()
     assert pm.prepare(".", tok, out="out/shards", **SMALL).documents == 20
     assert pm.prepare(".", tok, out="out/shards", **SMALL).complete_before

@@ -6,7 +6,7 @@ import pytest
 import piecemill as pm
 from corpora import small_tokenizer
 from piecemill.errors import PlanError, SourceError
-from piecemill.shards.show import as_text, describe
+from piecemill.reporting.describing import describe
 from piecemill.sources import open_source
 
 
@@ -67,7 +67,7 @@ def test_a_weight_that_matches_nothing_is_an_error_that_shows_a_path(tok, tree, 
 
 def test_a_weight_that_an_earlier_one_hides_is_seen_in_the_result(tok, tree):
     summary = pm.prepare("mix", tok, out="out", weight=["web/**=2", "web/a.txt=3"])
-    assert "web/a.txt (weight 3): 0 documents, 0 tokens" in summary.as_text()
+    assert "web/a.txt (weight 3): 0 documents, 0 tokens" in str(summary)
 
 
 def test_documents_and_tokens_of_groups_are_in_the_result_in_show_and_in_stats(tok, tree):
@@ -83,9 +83,10 @@ def test_documents_and_tokens_of_groups_are_in_the_result_in_show_and_in_stats(t
                 counted[group] += length
     assert [group["tokens"] for group in summary.groups] == counted
     assert [group["documents"] for group in summary.groups] == [1, 3, 1]
-    found = describe("out")
+    description = describe("out")
+    found = description.facts
     assert found["groups"] == found["stats"]["groups"] == list(summary.groups)
-    for text in (summary.as_text(), as_text(found)):
+    for text in (str(summary), str(description)):
         assert "web/** (weight 2): 3 documents" in text
         assert "all others (weight 1): 1 document," in text
     assert pm.prepare(
@@ -117,7 +118,7 @@ def test_include_and_exclude_that_match_nothing_are_notes(tok, tree):
     assert "--include '*.rst' matched no file" in source.notes[0]
     assert "--exclude '*.html' matched no file" in source.notes[1]
     summary = pm.prepare("mix", tok, out="out", exclude=["*.html"])
-    assert "note: --exclude '*.html' matched no file" in summary.as_text()
+    assert "note: --exclude '*.html' matched no file" in str(summary)
     trained = pm.train_bpe("mix", vocab_size=260, exclude=["*.html"])
     assert "--exclude '*.html'" in trained.training["corpus"]["notes"][0]
     assert open_source("mix", exclude=["*.md", "books"]).notes == ()
@@ -125,7 +126,7 @@ def test_include_and_exclude_that_match_nothing_are_notes(tok, tree):
 
 def test_counting_alone_says_it_too(tree):
     counted = pm.count_words("mix", save_counts="counts.parquet", exclude=["*.html"])
-    assert "note: --exclude '*.html' matched no file" in counted.as_text()
+    assert "note: --exclude '*.html' matched no file" in str(counted)
 
 
 @pytest.mark.parametrize("glob", ["", "**"])

@@ -78,8 +78,8 @@ def test_a_record_says_where_its_document_came_from(tok, corpus, tmp_path):
 def test_the_folder_is_the_same_for_any_workers_and_memory(tok, corpus, tmp_path, workers, more):
     memory = str(max(memory_now() + more, 540 * 2**20))
     options = {**SMALL, "splits": "train=80,val=20", "dedup": "exact"}
-    prepare(corpus, tok, out=tmp_path / "one", workers=1, **options)
-    prepare(corpus, tok, out=tmp_path / "many", workers=workers, memory=memory, **options)
+    prepare(corpus, tok, out=tmp_path / "one", threads=1, **options)
+    prepare(corpus, tok, out=tmp_path / "many", threads=workers, memory=memory, **options)
     assert content(tmp_path / "one") == content(tmp_path / "many")
 
 
@@ -241,7 +241,7 @@ def test_weights_are_stored_per_group_and_copy_nothing(tok, tmp_path):
 def test_a_complete_folder_says_so_and_stays_as_it_is(tok, corpus, tmp_path):
     prepare(corpus, tok, out=tmp_path / "out", **SMALL)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    again = prepare(corpus, tok, out=tmp_path / "out", workers=2, memory=str(memory_now() + 2**30), **SMALL)
+    again = prepare(corpus, tok, out=tmp_path / "out", threads=2, memory=str(memory_now() + 2**30), **SMALL)
     assert again.complete_before
     assert again.documents == 360
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*") if path.is_file()}
@@ -258,14 +258,14 @@ def stop_halfway(source, tok, out: Path, pieces: int = 5, **options) -> Path:
         failing_after(pieces, KeyboardInterrupt()),
         pytest.raises(Stopped, match="run the same command again to go on"),
     ):
-        prepare(source, tok, out=out, **{"workers": 1, **options})
+        prepare(source, tok, out=out, **{"threads": 1, **options})
     assert len(entries(out)) == pieces
     assert not (out / "stats.json").exists()
     return out
 
 
 def test_a_stopped_run_goes_on_and_the_result_is_the_same(tok, corpus, stopped, tmp_path):
-    summary = prepare(corpus, tok, out=stopped, workers=2, **SMALL)
+    summary = prepare(corpus, tok, out=stopped, threads=2, **SMALL)
     assert summary.resumed
     prepare(corpus, tok, out=tmp_path / "whole", **SMALL)
     assert content(stopped) == content(tmp_path / "whole")
@@ -449,7 +449,7 @@ def test_many_small_files_become_few_shards(tok, corpus, tmp_path):
 
 def test_tiny_documents_and_one_large_one_pass(tok, tmp_path):
     documents = ["x"] * 5_000 + ["the data " * 20_000] + ["y"] * 5_000
-    summary = prepare(iter(documents), tok, out=tmp_path / "out", block_bytes="1KiB", workers=3)
+    summary = prepare(iter(documents), tok, out=tmp_path / "out", block_bytes="1KiB", threads=3)
     assert summary.documents == 10_001
     assert split_texts(tmp_path / "out", "all", tok) == documents
 

@@ -106,7 +106,7 @@ def test_a_source_file_that_changes_under_the_run_stops_it(tok, corpus, tmp_path
 
     monkeypatch.setattr(os, "replace", replace)
     with pytest.raises(SourceError, match=r"part5\.jsonl: changed under the run"):
-        prepare([corpus], tok, out=tmp_path / "out", workers=1, **SMALL)
+        prepare([corpus], tok, out=tmp_path / "out", threads=1, **SMALL)
     assert path.stat().st_mtime_ns != times.st_mtime_ns
     monkeypatch.undo()
     if how == "shrinks":
@@ -132,7 +132,7 @@ def test_a_worker_that_dies_ends_the_run_and_the_next_run_goes_on(tok, corpus, t
 
     monkeypatch.setattr(Tokenizer, "encode_flat", encode)
     with pytest.raises(type(error)):
-        prepare([corpus], tok, out=tmp_path / "out", workers=3, **SMALL)
+        prepare([corpus], tok, out=tmp_path / "out", threads=3, **SMALL)
     monkeypatch.undo()
     # Each of three workers can lose the piece it was in, of three blocks at most.
     assert sum(len(entry["shards"]) for entry in entries(tmp_path / "out")) >= 1

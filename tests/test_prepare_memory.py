@@ -124,7 +124,7 @@ def test_documents_around_a_large_one_are_what_they_are_without_it(tmp_path):
     tok = small_tokenizer()
     around, large = texts(30), large_text(MIB)
     write_jsonl(tmp_path / "a.jsonl", [*around, large, *around, large])
-    options = {"workers": 2, "splits": "a=50,b=50", "block_bytes": "16KiB"}
+    options = {"threads": 2, "splits": "a=50,b=50", "block_bytes": "16KiB"}
     prepare(tmp_path / "a.jsonl", tok, out=tmp_path / "out", **options)
     found = [ids for split in "ab" for ids in split_documents(tmp_path / "out", split)[0]]
     want = [[*tok.encode(text).tolist(), tok.id_of("<|endoftext|>")] for text in [*around, *around, large, large]]
@@ -144,12 +144,12 @@ def test_as_many_tasks_run_as_the_memory_has_room_for_and_the_first_event_says_s
         assert events[0].stage == "start" != events[1].stage
         return summary.timing["workers"], events[0].workers
 
-    workers, why = run("few", 600, workers=16)
+    workers, why = run("few", 600, threads=16)
     assert 1 <= workers < 16
     assert why.endswith(f"memory has room for {workers}")
     assert "16 asked for" in why
-    assert run("asked", 4000, workers=3) == (3, "3 tasks at once on 3 cores: 3 asked for")
-    assert run("one", 4000, tmp_path / "in/0.jsonl", workers=3) == (1, "1 task at once on 3 cores: 3 asked for")
+    assert run("asked", 4000, threads=3) == (3, "3 tasks at once on 3 cores: 3 asked for")
+    assert run("one", 4000, tmp_path / "in/0.jsonl", threads=3) == (1, "1 task at once on 3 cores: 3 asked for")
     cores = len(os.sched_getaffinity(0))
     assert run("cores", 4000 + 200 * cores)[0] == min(cores, 20)
     with pytest.raises(PlanError, match=r"a task takes 1\d\d\d\d.*Allow more, or a smaller block_bytes"):

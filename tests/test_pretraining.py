@@ -62,7 +62,7 @@ def test_what_is_written_down_says_what_was_trained_and_how(unbroken):
     result = json.loads((out / "result.json").read_text())
     assert result["validation"][-1] == [60, summary.validation[-1][1]]
     assert result["utilisation"] is None
-    assert "not known: no figure for 'cpu'" in summary.as_text()
+    assert "not known: no figure for 'cpu'" in str(summary)
     paces = records(out, "pace")
     assert sum(pace["tokens"] for pace in paces) == summary.tokens
     assert [pace["first"] for pace in paces] == [True] + [False] * (len(paces) - 1)
@@ -193,8 +193,8 @@ def test_a_limit_of_time_ends_a_call_and_not_the_run(shards, tmp_path, unbroken)
     plan = {"steps": 60, "eval_every": 20, "checkpoint_every": 15, **SMALL}
     first = pretrain(shards, out=tmp_path / "run", minutes=1e-9, **plan)
     assert (first.steps, first.complete, first.sample) == (1, False, None)
-    assert "1 steps" in first.as_text()
-    assert "run the same command again to go on" in first.as_text()
+    assert "1 steps" in str(first)
+    assert "run the same command again to go on" in str(first)
     second = pretrain(shards, out=tmp_path / "run", minutes=1e-9, **plan)
     assert (second.steps, second.resumed) == (2, True)
     assert losses(tmp_path / "run") == losses(unbroken[0])[:2]
@@ -205,7 +205,7 @@ def test_a_complete_run_is_left_as_it_is(shards, unbroken):
     before = (out / "metrics.jsonl").read_bytes()
     again = pretrain(shards, out=out, steps=60, eval_every=20, checkpoint_every=15, **SMALL)
     assert again.complete_before
-    assert "is complete" in again.as_text()
+    assert "is complete" in str(again)
     assert again.validation == summary.validation
     assert (out / "metrics.jsonl").read_bytes() == before
 
@@ -305,7 +305,7 @@ def test_without_matplotlib_it_is_said_before_the_training(shards, tmp_path, mon
 def test_without_validation_there_is_none(shards, tmp_path):
     summary = pretrain(shards, out=tmp_path / "run", steps=2, val_split="none", **SMALL)
     assert summary.validation == ()
-    assert "validation (first" not in summary.as_text()
+    assert "validation (first" not in str(summary)
 
 
 # What is imported

@@ -14,6 +14,7 @@ from piecemill._core import Xxh3
 from piecemill.errors import ShardError
 from piecemill.files import LocalPlace, hash_file
 from piecemill.loading import Windows, batches
+from piecemill.reporting.describing import describe
 from piecemill.shards import RECORD, ShardWriter, token_dtype
 from piecemill.shards.check import check_shards
 from piecemill.shards.export import ExportPlan, export
@@ -30,7 +31,6 @@ from piecemill.shards.manifest import (
     whole_entries,
 )
 from piecemill.shards.reader import open_shards
-from piecemill.shards.show import describe
 from prepared import TALLY, block, prepare_folder
 from vocabularies import NASTY, library_texts, tokenizer
 
@@ -327,13 +327,13 @@ def test_a_folder_of_format_1_opens_shows_checks_exports_and_loads(tmp_path):
     texts = [tok.decode(row[:-1]) for rows in (train, val) for row in rows]
     assert sorted(texts) == sorted(DOCUMENTS)
     assert len(train.entries) == 2
-    found = describe(FORMAT_1)
+    found = describe(FORMAT_1).facts
     assert (found["documents"], found["complete"]) == (40, True)
     checked = check_shards(FORMAT_1)
     assert checked.problems == []
     assert checked.decoded == 40
     windows = sum(len(Windows(rows, window=16)) for rows in (train, val))
-    assert export(FORMAT_1, tmp_path / "rows", ExportPlan(to="jsonl", window=16)).windows == windows
+    assert export(FORMAT_1, out=tmp_path / "rows", plan=ExportPlan(to="jsonl", window=16)).windows == windows
     batch = next(iter(batches(train, window=8, batch_size=4, seed=1)))
     assert batch["input_ids"].shape == (4, 8)
 

@@ -25,7 +25,6 @@ import numpy as np
 import piecemill as pm
 from piecemill.errors import PiecemillError
 from piecemill.loading import batches
-from piecemill.shards import show
 from piecemill.shards.check import check_shards
 from piecemill.shards.export import ExportPlan, export
 
@@ -92,10 +91,10 @@ def fed(folder):
 ACTS = {
     "read": lambda folder: [[row.tolist() for row in pm.open_shards(folder, split)] for split in ("train", "val")],
     "batches": fed,
-    "show": lambda folder: show.as_text(show.describe(folder)),
-    "parquet": lambda folder: export(folder, base / "out", ExportPlan(to="parquet", window=16)),
-    "jsonl": lambda folder: export(folder, base / "out", ExportPlan(to="jsonl", window=16)),
-    "megatron": lambda folder: export(folder, base / "out", ExportPlan(to="megatron")),
+    "show": lambda folder: str(pm.describe(folder)),
+    "parquet": lambda folder: export(folder, out=base / "out", plan=ExportPlan(to="parquet", window=16)),
+    "jsonl": lambda folder: export(folder, out=base / "out", plan=ExportPlan(to="jsonl", window=16)),
+    "megatron": lambda folder: export(folder, out=base / "out", plan=ExportPlan(to="megatron")),
 }
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 for number in range(count):

@@ -19,11 +19,11 @@ from loadable import some_documents, write_rows
 from piecemill.errors import LoadError, PlanError, ShardError, StoreError
 from piecemill.loading import Local, Windows, batches, mix
 from piecemill.objects import ObjectPlace
+from piecemill.reporting.describing import describe
 from piecemill.shards import RECORD, ShardWriter
 from piecemill.shards.check import check_shards
 from piecemill.shards.export import ExportPlan, export
 from piecemill.shards.remote import _OWN, Cache
-from piecemill.shards.show import describe
 from prepared import prepare_folder
 from stores import proxied
 
@@ -510,8 +510,8 @@ def test_prepare_writes_the_same_objects_to_a_bucket_as_files_to_a_folder(s3, tm
             assert_same_batches(found, want)
         remote.close()
         url = f"s3://{bucket}/out"
-        timed = {"stats": None, "folder": None}
-        assert {**describe(url), **timed} == {**describe(str(tmp_path / "out")), **timed}
+        timed = {"stats": None}
+        assert {**describe(url).facts, **timed} == {**describe(str(tmp_path / "out")).facts, **timed}
         here, there = check_shards(tmp_path / "out"), check_shards(url)
         assert here.sound
         assert there == replace(here, folder=url, files=there.files, bytes=there.bytes)
@@ -522,7 +522,7 @@ def test_prepare_writes_the_same_objects_to_a_bucket_as_files_to_a_folder(s3, tm
         found = {problem.file: problem.what for problem in check_shards(url).problems}
         assert set(found) == {name, name.replace(".tokens.", ".ends."), "train/other.npy"}
         with pytest.raises(PlanError, match=r"out: an export reads and writes local folders\. Copy the prepared"):
-            export(url, tmp_path / "rows", ExportPlan())
+            export(url, out=tmp_path / "rows", plan=ExportPlan())
 
 
 def test_show_of_a_bucket_without_a_prepared_folder_says_so():

@@ -86,7 +86,7 @@ def server(monkeypatch) -> Iterator[Server]:
 
 
 def prepare(server: Server, out, **options):
-    return pm.prepare(server.url, small_tokenizer(), out=out, workers=1, block_bytes="8KiB", **options)
+    return pm.prepare(server.url, small_tokenizer(), out=out, threads=1, block_bytes="8KiB", **options)
 
 
 @pytest.mark.parametrize("etag", ['"1"', ""])
@@ -256,9 +256,9 @@ def test_credentials_are_in_no_file_and_no_message_and_a_renewed_signature_is_th
     for number in range(3, 30):
         server.at_get[number] = lambda: 503
     with pytest.raises(SourceError) as stopped:
-        pm.prepare(signed("SECRETSIG1"), tokenizer, out=out, workers=1)
+        pm.prepare(signed("SECRETSIG1"), tokenizer, out=out, threads=1)
     server.at_get.clear()
-    done = pm.prepare(signed("SECRETSIG2"), tokenizer, out=out, workers=1)
+    done = pm.prepare(signed("SECRETSIG2"), tokenizer, out=out, threads=1)
     assert (done.documents, done.resumed) == (3000, True)
     assert any("SECRETSIG2" in path for path in server.paths)
     stored = b"".join(path.read_bytes() for path in out.rglob("*") if path.is_file())

@@ -53,7 +53,7 @@ def test_the_option_opens_the_source_and_is_in_no_file(vault, tmp_path, capfd):
         if path.is_file():
             assert SECRET.encode() not in path.read_bytes(), path
     assert "storage" not in (tmp_path / "out" / "plan.json").read_text()
-    assert SECRET not in repr(PreparePlan(**options)) + repr(summary) + json.dumps(summary.as_json())
+    assert SECRET not in repr(PreparePlan(**options)) + repr(summary) + json.dumps(summary.to_dict())
     # Another key, with the same files behind it, is no other plan.
     assert prepare([vault], small_tokenizer(), out=tmp_path / "out", **options).complete_before
     assert SECRET not in "".join(capfd.readouterr())

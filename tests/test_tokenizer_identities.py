@@ -45,7 +45,7 @@ def test_a_mixture_in_a_mixture_and_one_that_begins_with_unknown_rows_are_compar
     from piecemill.loading.parquet import open_parquet
     from piecemill.shards.export import ExportPlan, export
 
-    export(rows[0].folder, tmp_path / "rows", ExportPlan(to="parquet"))
+    export(rows[0].folder, out=tmp_path / "rows", plan=ExportPlan(to="parquet"))
     unknown = open_parquet(tmp_path / "rows/all", vocab_size=270, eos=0)
     told = open_parquet(tmp_path / "rows/all", vocab_size=270, eos=0, tokenizer=rows[0].tokenizer_identity)
     mix([(unknown, 1), (rows[1], 1)])

@@ -11,7 +11,7 @@ import models
 import piecemill
 from command import piecemill as run
 from piecemill.errors import PlanError, ShardError
-from piecemill.shards.show import count_tokens
+from piecemill.shards.reader import count_tokens
 from piecemill.tokenizers.listing import Token, select
 
 TEXT = "the cat sat on the mat, and the other cat sat on the other mat.\n" * 40

@@ -16,26 +16,40 @@ if TYPE_CHECKING:
     from piecemill.actions.training_plan import ActionsPlan
     from piecemill.preparing import PreparePlan, Summary, prepare
     from piecemill.pretraining import PretrainPlan, PretrainSummary, pretrain
+    from piecemill.reporting.checking import check
+    from piecemill.reporting.comparing import Comparison, compare
+    from piecemill.reporting.describing import Description, describe
+    from piecemill.reporting.reports import Report, report
     from piecemill.shards import Shards, open_shards
+    from piecemill.shards.export import ExportPlan, export
     from piecemill.tokenizers import Tokenizer, load_tokenizer
     from piecemill.training import TrainPlan, count_words, train_bpe
 
 __all__ = [
     "ActionTokenizer",
     "ActionsPlan",
+    "Comparison",
+    "Description",
+    "ExportPlan",
     "PreparePlan",
     "PretrainPlan",
     "PretrainSummary",
+    "Report",
     "Shards",
     "Summary",
     "Tokenizer",
     "TrainPlan",
     "__version__",
+    "check",
+    "compare",
     "count_words",
+    "describe",
+    "export",
     "load_tokenizer",
     "open_shards",
     "prepare",
     "pretrain",
+    "report",
     "train_actions",
     "train_bpe",
 ]
@@ -45,6 +59,15 @@ _ROOMS = {
     "ActionTokenizer": "piecemill.actions.tokenizer",
     "ActionsPlan": "piecemill.actions.training_plan",
     "train_actions": "piecemill.actions.training",
+    "Comparison": "piecemill.reporting.comparing",
+    "Description": "piecemill.reporting.describing",
+    "Report": "piecemill.reporting.reports",
+    "compare": "piecemill.reporting.comparing",
+    "report": "piecemill.reporting.reports",
+    "check": "piecemill.reporting.checking",
+    "describe": "piecemill.reporting.describing",
+    "ExportPlan": "piecemill.shards.export",
+    "export": "piecemill.shards.export",
     "Shards": "piecemill.shards",
     "open_shards": "piecemill.shards",
     "PreparePlan": "piecemill.preparing",

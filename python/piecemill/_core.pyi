@@ -22,6 +22,7 @@ __all__ = [
     "Xxh3",
     "_Ids",
     "__version__",
+    "count_ids",
     "cut_text",
     "extract_lines",
     "first_match",
@@ -391,6 +392,9 @@ def invalid_documents(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> list[
 
 def hash_documents(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
     """The 128-bit xxh3 hash of every document, as rows of (low, high)."""
+
+def count_ids(ids: NDArray[Any], counts: NDArray[np.uint64]) -> None:
+    """Add one to `counts[id]` for every id, of type uint16 or uint32; ValueError where one is outside `counts`."""
 
 def gather_documents(
     data: NDArray[np.uint8], ends: NDArray[np.int64], chosen: NDArray[np.int64]

@@ -92,7 +92,7 @@ def prepare(
     with Display(quiet=quiet) as display:
         source = read_sources(sources, plan.separator)
         summary = run(source, loaded, out=out, force=force, plan=plan, on_progress=display, **asdict(where))
-    print_result(summary.as_json() if json else summary.as_text())
+    print_result(summary.to_dict() if json else str(summary))
 
 
 @app.command
@@ -134,7 +134,7 @@ def verify(
 
 @app.command
 def demo(*, out: Path = Path("demo"), vocab_size: int = 8192, pretrain: bool = True) -> None:
-    """Learn a vocabulary from this interpreter's own standard library, make shards of it, and train a model on them.
+    """Train, prepare, check and load this interpreter's own standard library; pretrain where torch is installed.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def demo(*, out: Path = Path("demo"), vocab_size: int = 8192, pretrain: bool = T
     vocab_size
         Entries in the vocabulary.
     pretrain
-        Train the model too, which takes about a minute on two cores.
+        Train a small model too, about a minute on two cores, if torch and transformers are installed.
     """
     from piecemill.demo import run
 
@@ -166,13 +166,10 @@ def show(what: str, *, engine: str | None = None, split: str | None = None, json
     json
         Print everything as JSON.
     """
-    from piecemill import folders
-    from piecemill.shards import commands as shards
+    from piecemill.reporting.describing import describe
 
-    if (kind := folders.kind_of(Path(what))) in ("shards", "tokenizer", None):
-        return shards.show(what, engine=engine, split=split, json=json)
-    found, text = folders.describe(Path(what), kind)
-    print_result(found if json else text)
+    found = describe(what, engine=engine, split=split)
+    print_result(found.to_dict() if json else str(found))
 
 
 @app.command
@@ -189,21 +186,17 @@ def check(folder: str, *, sample: int = 1000, json: Flag = False) -> None:
     json
         Print the findings as JSON.
     """
-    from piecemill import folders
-    from piecemill.shards import commands as shards
+    from piecemill.reporting.checking import check as run
 
-    if (kind := folders.kind_of(Path(folder))) in ("shards", None):
-        return shards.check(folder, sample=sample, json=json)
-    problems = folders.check(Path(folder), kind)
-    if json:
-        print_result({"folder": folder, "kind": kind, "sound": not problems, "problems": problems})
-    else:
-        print_result("\n".join(problems) if problems else f"{folder} is sound: {folders.KINDS[kind]}")
-    if problems:
+    found = run(folder, sample=sample)
+    print_result(found.to_dict() if json else str(found))
+    if not found.sound:
         sys.exit(1)
 
 
 app.command("piecemill.actions.commands:app", name="actions")
+app.command("piecemill.reporting.commands:compare", name="compare")
+app.command("piecemill.reporting.commands:report", name="report")
 app.command("piecemill.shards.commands:export", name="export")
 app.command("piecemill.shards.commands:vocab", name="vocab")
 for _name in ("edit", "encode", "decode"):

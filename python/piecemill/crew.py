@@ -1,6 +1,6 @@
-"""Threads that work on one thing: the first error of any of them ends all, and is raised where they were started.
+"""A group of threads: the first error of any of them cancels all, and is raised where they were started.
 
-They wait on `Crew.changed` for each other, never longer than a moment, and ask `over` whether there is still a point.
+Threads wait on `Crew.changed` for each other, briefly, and poll `cancelled`.
 """
 
 import threading
@@ -10,21 +10,21 @@ from piecemill._core import Progress
 
 
 class Crew:
-    """Runs some functions side by side. `at_end` is called once it is over, so that nobody waits elsewhere either."""
+    """Runs some functions in parallel. The callback `at_end` is called at the end, to wake whatever waits elsewhere."""
 
     def __init__(self, progress: Progress, at_end: Callable[[], None] = lambda: None) -> None:
         self.changed = threading.Condition()
-        "Notified whenever somebody might have something to do."
+        "Notified whenever a thread may have something to do."
         self._progress, self._at_end = progress, at_end
         self._failed: BaseException | None = None
 
     @property
-    def over(self) -> bool:
-        """Whether somebody failed or the run was stopped."""
+    def cancelled(self) -> bool:
+        """Whether a thread failed or the run was stopped."""
         return self._failed is not None or self._progress.stopped
 
     def run(self, work: Sequence[Callable[[], None]], here: Callable[[], None] | None = None) -> None:
-        """Returns when all have, `here` on this thread; raises the first error, or KeyboardInterrupt if stopped."""
+        """Run all, `here` on this thread; raise the first error, or KeyboardInterrupt if stopped."""
         threads = [
             threading.Thread(
                 target=self._guard, args=(each,), daemon=True, name=f"piecemill-{each.__name__.strip('_')}"

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 _LINE_SECONDS = 3.0
 
 
-class Moment(Protocol):
-    """What is shown: a stage, how far it is, and its columns, of which the last is the time left."""
+class ProgressEvent(Protocol):
+    """The current stage, the fraction done, and the columns to show; the last column is the time left."""
 
     @property
     def stage(self) -> str: ...
@@ -20,12 +20,12 @@ class Moment(Protocol):
 
 
 class Display:
-    """Shows moments of a run as they come. Use it as a context manager; call it with each moment."""
+    """Shows the progress events of a run. Use it as a context manager; call it with each event."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
         self._live: Any = None
-        self._last: Moment | None = None
+        self._last: ProgressEvent | None = None
         self._next_line = time.monotonic() + _LINE_SECONDS
 
     def __enter__(self) -> "Display":
@@ -45,41 +45,41 @@ class Display:
         if kind is None and self._last is not None:
             self._line(self._last, done=True)
 
-    def __call__(self, moment: Moment) -> None:
-        if moment.stage == "start":  # said once, and at once
-            return self._line(moment, done=True)
-        if self._last is not None and self._last.stage != moment.stage:
+    def __call__(self, event: ProgressEvent) -> None:
+        if event.stage == "start":  # said once, and at once
+            return self._line(event, done=True)
+        if self._last is not None and self._last.stage != event.stage:
             self._line(self._last, done=True)
-        self._last = moment
+        self._last = event
         if self._live is not None:
-            self._live.update(_bar(moment))
+            self._live.update(_bar(event))
         elif time.monotonic() >= self._next_line:
-            self._line(moment)
+            self._line(event)
 
-    def _line(self, moment: Moment, *, done: bool = False) -> None:
+    def _line(self, event: ProgressEvent, *, done: bool = False) -> None:
         """One line that stays, above the bar if there is one. What is done has no time left."""
         self._next_line = time.monotonic() + _LINE_SECONDS
         if self._quiet:
             return
-        *columns, left = moment.columns()
+        *columns, left = event.columns()
         if self._live is not None:
-            line = f"{moment.stage:<6} {'   '.join(columns)}"
+            line = f"{event.stage:<6} {'   '.join(columns)}"
             self._live.console.print(line, highlight=False, markup=False, soft_wrap=True)
         else:
-            line = f"{moment.stage:<6}" + "".join(f"  {column:>18}" for column in (*columns, "" if done else left))
+            line = f"{event.stage:<6}" + "".join(f"  {column:>18}" for column in (*columns, "" if done else left))
             sys.stderr.write(line.rstrip() + "\n")
             sys.stderr.flush()
 
 
-def _bar(moment: Moment) -> Any:
+def _bar(event: ProgressEvent) -> Any:
     """Two lines, as all of it does not fit into the 80 columns of a terminal: bar and time left, and the rest."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
 
-    *columns, left = moment.columns()
-    total = None if moment.fraction is None else 1.0
+    *columns, left = event.columns()
+    total = None if event.fraction is None else 1.0
     top = Table.grid(padding=(0, 1))
-    top.add_row(Text(f"{moment.stage:<6}"), ProgressBar(total, moment.fraction or 0.0, width=40), Text(left))
+    top.add_row(Text(f"{event.stage:<6}"), ProgressBar(total, event.fraction or 0.0, width=40), Text(left))
     return Group(top, Text(f"       {'   '.join(columns)}", no_wrap=True, overflow="ellipsis"))

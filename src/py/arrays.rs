@@ -2,7 +2,7 @@
 
 use crate::arrays;
 use numpy::ndarray::Array2;
-use numpy::{PyArray2, PyReadonlyArray1, ToPyArray};
+use numpy::{PyArray2, PyReadonlyArray1, PyReadwriteArray1, ToPyArray};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::{Mutex, PoisonError};
@@ -38,6 +38,22 @@ fn hash_documents<'py>(
     Ok(rows.to_pyarray(py))
 }
 
+/// Add one to `counts[id]` for every id, of type uint16 or uint32.
+#[pyfunction]
+fn count_ids(py: Python<'_>, ids: &Bound<'_, PyAny>, mut counts: PyReadwriteArray1<'_, u64>) -> PyResult<()> {
+    let counts = counts.as_slice_mut()?;
+    let size = counts.len();
+    let counted = if let Ok(ids) = ids.extract::<PyReadonlyArray1<'_, u16>>() {
+        let ids = ids.as_slice()?;
+        py.detach(|| arrays::count_ids(ids, counts))
+    } else {
+        let ids = ids.extract::<PyReadonlyArray1<'_, u32>>()?;
+        let ids = ids.as_slice()?;
+        py.detach(|| arrays::count_ids(ids, counts))
+    };
+    counted.map_err(|id| PyValueError::new_err(format!("id {id} of a vocabulary of {size} tokens")))
+}
+
 /// The 64-bit xxh3 hash (seed 0) of bytes that come in pieces.
 #[pyclass(name = "Xxh3", frozen, module = "piecemill._core")]
 struct PyXxh3(Mutex<xxh3::Xxh3>);
@@ -64,5 +80,6 @@ impl PyXxh3 {
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyXxh3>()?;
+    module.add_function(wrap_pyfunction!(count_ids, module)?)?;
     module.add_function(wrap_pyfunction!(hash_documents, module)?)
 }

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from piecemill.actions.coding import code_like
     from piecemill.actions.features import make_items
     from piecemill.actions.features_plan import FeaturesPlan
-    from piecemill.actions.histories import Histories, Split, k_core, leave_out, max_items, show_report
+    from piecemill.actions.histories import Histories, LeaveOutSplit, k_core, leave_out, max_items, show_report
     from piecemill.actions.interactions import read_interactions
     from piecemill.actions.items import Items
     from piecemill.actions.shards import open_action_shards, write_action_shards
@@ -28,7 +28,7 @@ __all__ = [
     "FeaturesPlan",
     "Histories",
     "Items",
-    "Split",
+    "LeaveOutSplit",
     "action_batches",
     "code_like",
     "k_core",

@@ -1,9 +1,9 @@
 """Batches of actions: next-item examples, segmented on the fly.
 
 An example is a history up to some item, and that item to predict: a history of n items has n - 1 of them, or only the
-one that predicts its last item, for validation and test. What goes in are the last `history` items before the label,
-segmented with an order of features drawn for (seed, epoch, example): every epoch sees other tokens, and any of it can
-be made again.
+one that predicts its last item, for validation and test. The input are the last `history` items before the label,
+segmented with an order of features drawn from (seed, epoch, example): every epoch has other tokens, and every row is
+reproducible.
 
 Order, ranks, epochs, threads and states are those of `piecemill.loading.batching`; here is what a row is. Start with
 `action_batches`.

@@ -1,9 +1,9 @@
 """The coding of items: which value of a column has which code, so that new items get the codes that old ones have.
 
-It is saved with the items, and so with a vocabulary: names of values, edges of bins, the value for what is missing,
-components and codebooks of embeddings; and the items say which hashes are taken. Values are matched by name. What the
-coding does not know is an error that names it, or follows a rule: `drop` leaves the item out, any other word is the
-value to take instead.
+It is saved with the items, and so with a vocabulary: names of values, edges of bins, the value for missing ones,
+components and codebooks of embeddings; the items record which hashes are used. Values are matched by name. An unknown
+value is an error that names it, or follows a rule: `drop` leaves the item out, any other word is the value to use
+instead.
 
 Start with `code_like`.
 """

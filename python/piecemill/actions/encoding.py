@@ -28,7 +28,7 @@ _OLD_SHARDS = {"items.npy", "ends.npy", "table.npy", "tokenizer", "manifest.json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeProgress:
-    """One moment of encoding."""
+    """One progress event."""
 
     done: int
     histories: int

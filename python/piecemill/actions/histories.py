@@ -1,7 +1,7 @@
 """Histories: the items of each user in order of time, as one flat array and where each history ends.
 
-`keys` says which item a number stands for, and never changes from one step to the next, so that the parts of a split
-speak of the same items. Every step adds what it did to `report`. No history is empty.
+`keys` maps numbers to items and is the same before and after every step, so that train, validation and test use the
+same numbers. Every step adds counts of what it did to `report`. No history is empty.
 
 Start with `Histories.of`, `k_core` and `leave_out`.
 """
@@ -183,7 +183,7 @@ class Histories:
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class LeaveOutSplit:
     """The parts of a leave-out split. In `val` and `test` the last item of each history is the one to predict."""
 
     train: Histories
@@ -235,7 +235,7 @@ def k_core(histories: Histories, k: int, *, item_k: int | None = None) -> Histor
     return replace(core, report={**histories.report, "k_core": counts})
 
 
-def leave_out(histories: Histories, n: Literal[1, 2] = 2, *, max_history: int | None = None) -> Split:
+def leave_out(histories: Histories, n: Literal[1, 2] = 2, *, max_history: int | None = None) -> LeaveOutSplit:
     """Train, validation and test parts by leaving out the last `n` items of every user.
 
     With 2: train is all but the last two items, validation predicts the last but one from those before, test the
@@ -275,7 +275,7 @@ def leave_out(histories: Histories, n: Literal[1, 2] = 2, *, max_history: int | 
         counts["test_histories_cut"] = int((whole.lengths > max_history + 1).sum())
     report = {**histories.report, "leave_out": counts}
     train, *held = [replace(part, report=report) for part in (train, *held)]
-    return Split(train, held[0] if n == 2 else None, held[-1], report)
+    return LeaveOutSplit(train, held[0] if n == 2 else None, held[-1], report)
 
 
 def max_items(histories: Histories, most: int) -> Histories:

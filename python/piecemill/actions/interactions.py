@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from piecemill.actions.histories import (
     Histories,
-    Split,
+    LeaveOutSplit,
     from_lists,
     k_core,
     leave_out,
@@ -34,7 +34,7 @@ from piecemill.actions.tables import Layout, Origin, as_table, find_column, plai
 from piecemill.errors import PlanError, SourceError
 from piecemill.plans import option
 
-__all__ = ["Histories", "Split", "k_core", "leave_out", "max_items", "read_interactions", "show_report"]
+__all__ = ["Histories", "LeaveOutSplit", "k_core", "leave_out", "max_items", "read_interactions", "show_report"]
 
 USERS = ("user", "user_id", "userid", "uid", "reviewerid", "customer_id", "session_id", "sessionid")
 ITEMS = ("item", "item_id", "itemid", "iid", "parent_asin", "asin", "product_id", "movieid", "items", "history")

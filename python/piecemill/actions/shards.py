@@ -127,7 +127,7 @@ def _write(place: LocalPlace, over: Histories, tokenizer: ActionTokenizer) -> No
         shard = writer.finish()
     entry = Entry(0, 0, True, content.hexdigest(), "row", {}, {}, {} if shard is None else {SPLIT: shard})
     place.write(entry.name, entry.to_json())
-    list(write_manifests(place, [SPLIT]))
+    list(write_manifests(place, [SPLIT], len(keys)))
     source = {"path": "histories", "bytes": 0 if shard is None else shard.text_bytes}
     place.write(FILES, (json.dumps(source) + "\n").encode())
     write_stats(place, {"histories": len(over), "actions": len(over.items), "report": over.report})

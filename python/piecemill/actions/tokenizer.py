@@ -1,9 +1,9 @@
 """The tokenizer of actions: sequences of items to tokens and back.
 
-Without chance, a sequence has one segmentation: rules apply where they weigh most. With set permutation
-regularisation (SPR) it has a new one for every draw: the features of each item are put in a random order, and
-neighbours merge, the oldest rule first. A draw belongs to (seed, epoch, row), so any row of any epoch can be made
-again, alone and on any thread. The definition of all of it is `reference/segments.py`.
+Without randomness, a sequence has one segmentation: the merge with the highest weight is applied first. With set
+permutation regularisation (SPR) every draw gives a new one: the features of each item are put in a random order, and
+neighbours merge, the oldest merge first. A draw depends only on (seed, epoch, row), so any row of any epoch can be
+reproduced alone and on any thread. The definition is `reference/segments.py`.
 
 Start with `ActionTokenizer.load`.
 """

@@ -1,8 +1,8 @@
 """Sequences of items -> a vocabulary of actions (ActionPiece).
 
-`train_actions` numbers the features of all items, learns merges from the sequences, and gives an `ActionTokenizer`.
-Weighing and merging happen in `_core`; here is the order of things, what is told while they go on, and the record of
-how they went. The definition of what is learned is `reference/actions.py`.
+`train_actions` numbers the features of all items, learns merges from the sequences, and returns an `ActionTokenizer`.
+Weighing and merging happen in `_core`; this module runs the stages, reports progress and writes the training record.
+The definition of what is learned is `reference/actions.py`.
 """
 
 import platform
@@ -36,7 +36,7 @@ _CHANGED_COST = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionsProgress:
-    """One moment of a run."""
+    """One progress event."""
 
     stage: Literal["count", "merge"]
     sequences: int

@@ -4,8 +4,8 @@ Token 0 is padding; then come the features (category, value), then one token per
 made: the first k tokens of a vocabulary are themselves a vocabulary. Two more ids belong to the model and to no
 list: `bos` and `eos`, behind the last token.
 
-The file is the published one, byte for byte; what it has no room for (plan, names of columns, readable values) lies in
-a second file beside it, without which the first is as good as before. Nothing here knows items or how merging goes.
+The file has the published format, byte for byte; what that format cannot hold (plan, names of columns, readable values)
+is in an optional second file beside it. Nothing here knows items or how merges are learned.
 
 Start with `ActionVocabulary.load`.
 """

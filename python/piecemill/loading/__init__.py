@@ -1,7 +1,7 @@
-"""Loading: documents in shards to batches in a training loop, at no cost to the step.
+"""Loading: documents in shards -> batches for a training loop, without delaying a step.
 
-Windows are cut when loading, in an order that is computed; threads gather them ahead. Nothing here but `torch` and
-`device` imports torch, nothing but `parquet` imports pyarrow, and nothing imports a tokenizer or the command line.
+Windows are cut when loading, in an order that is computed; threads prefetch them. Only `torch` and `device` import
+torch, only `parquet` imports pyarrow, and nothing imports a tokenizer or the command line.
 
 Start with `batches`; for torch, with `piecemill.loading.torch.batches`.
 """

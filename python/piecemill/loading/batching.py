@@ -1,13 +1,13 @@
-"""Batches: what a training loop iterates over, and the few numbers from which it can go on.
+"""Batches: what a training loop iterates over, and the state (a few integers) from which it resumes.
 
 Samples are numbered through all epochs. A global batch is the next `batch_size * world_size` of them, and a rank takes
 its `batch_size` in a row; so the position is one number, the same for every rank, and the samples of a step are the
 same for any world size that leaves the global batch as it is. Epochs follow each other without a gap: only the very
 last batch of the last epoch can be short.
 
-What a sample is, a window of text or a next item to predict, is up to a `Maker`; where batches go, to numpy, torch or a
-device, to a `Place`. Chunks (several small batches, or one large one) are made ahead by feeder threads. Start with
-`Batches`; `piecemill.loading.text` and `piecemill.actions.batches` have the makers.
+A `Maker` defines what a sample is: a window of text, or a next item to predict. A `Destination` defines where batches
+go: numpy, torch or a device. Chunks (several small batches, or one large one) are prefetched by feeder threads. Start
+with `Batches`; `piecemill.loading.text` and `piecemill.actions.batches` have the makers.
 """
 
 import sys
@@ -37,7 +37,7 @@ Sent = TypeVar("Sent")
 
 @dataclass(slots=True)
 class Stats:
-    """What was given out so far, and what it cost."""
+    """Counters of the batches returned so far, and their cost."""
 
     batches: int = 0
     tokens: int = 0
@@ -106,7 +106,7 @@ class Chunk:
     "Where each document begins among all places of all rows; with boundaries only."
 
 
-class Place(Protocol[Sent]):
+class Destination(Protocol[Sent]):
     """Where batches go. `room` and `send` are called in feeder threads, `take` in the training loop."""
 
     single: bool
@@ -116,13 +116,13 @@ class Place(Protocol[Sent]):
         """Arrays for inputs and labels."""
 
     def send(self, chunk: Chunk) -> Sent:
-        """Bring a gathered chunk on its way."""
+        """Start to copy a gathered chunk to its destination."""
 
     def take(self, sent: Sent) -> Iterator[dict[str, Any]]:
         """The batches of a chunk."""
 
     def close(self) -> None:
-        """Let go of everything held."""
+        """Release all buffers."""
 
 
 def _references(arrays: list[NDArray[Any]], number: int) -> int:
@@ -144,7 +144,7 @@ class Numpy:
         self._lock = threading.Lock()
 
     def room(self, rows: int, window: int, dtype: str) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Memory of a chunk that nobody holds a part of any more, or new memory.
+        """The buffer of a chunk that is not referenced any more, or a new one.
 
         New memory costs more than gathering into it, as the kernel hands it out page by page: 8 ns a token against
         0.4, where the allocator gives large arrays back each time.
@@ -193,12 +193,12 @@ def sequences(cuts: Ints, start: int, end: int, window: int) -> tuple[NDArray[np
 
 
 class Batches(Generic[Sent]):
-    """An endless or ending row of batches, made ahead by feeder threads. Made by `batches` and `action_batches`.
+    """An iterator over batches, finite or endless, prefetched by threads. Made by `batches` and `action_batches`.
 
-    Leaving the loop early is fine; `close()`, the end of a `with`, or letting go of it ends the threads.
+    The loop may be left early; `close()`, the end of a `with`, or garbage collection ends the threads.
     """
 
-    def __init__(self, maker: Maker, plan: BatchPlan, place: Place[Sent]) -> None:
+    def __init__(self, maker: Maker, plan: BatchPlan, place: Destination[Sent]) -> None:
         self.maker, self.plan, self._place = maker, plan, place
         self._job = _Job(maker, plan, place)
         # The next batch to give, and how far it is to the one after.
@@ -251,13 +251,13 @@ class Batches(Generic[Sent]):
 
     @property
     def stats(self) -> Stats:
-        """What was given out so far, and what it cost."""
+        """Counters of the batches returned so far, and their cost."""
         self._stats.cpu = self._spent + (self._feeder.cpu_seconds if self._feeder is not None else 0.0)
         return self._stats
 
     @property
     def samples(self) -> int:
-        """Samples given out so far, over all ranks."""
+        """Samples returned so far, over all ranks."""
         given = self._job.offset + self._given * self.plan.global_batch
         return given if self._job.samples is None else min(given, self._job.samples)
 
@@ -267,7 +267,7 @@ class Batches(Generic[Sent]):
         return self.samples // self.maker.epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the next batch begins: after the last one that was given out, whatever is made ahead."""
+        """The position of the next batch: after the last one returned, whatever was prefetched."""
         offset = {"offset": self._job.offset} if self._job.offset else {}
         return {"format": FORMAT, "samples": self.samples, **offset, **self._identity()}
 
@@ -282,7 +282,7 @@ class Batches(Generic[Sent]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any], *, change_batch: bool = False) -> None:
-        """Go on exactly where `state` was taken, with any number of threads and any rank of any world size.
+        """Resume exactly where `state` was taken, with any number of threads and any rank of any world size.
 
         Data, seed, order and options must be the same, and so must the global batch, `batch_size * world_size`.
         """
@@ -295,7 +295,7 @@ class Batches(Generic[Sent]):
         self._closed, self._failed = False, None
 
     def _samples_of(self, state: Mapping[str, Any], change_batch: bool) -> int:
-        """How many samples had been given out when `state` was taken; LoadError if it does not fit."""
+        """Number of samples returned when `state` was taken; LoadError if it does not fit."""
         if not isinstance(state, Mapping):
             raise LoadError(
                 f"state: found {type(state).__name__}, expected the dict that `state_dict()` of a loader gives."
@@ -337,12 +337,12 @@ class Batches(Generic[Sent]):
         return known.get(name, f"taken with {name}={theirs!r}, asked for {mine!r}. Pass {name}={theirs!r}.")
 
     def every(self, step: int, skip: int) -> None:
-        """Leave out `skip` batches, and then give every `step`-th: for one of several workers that take turns."""
+        """Skip `skip` batches, then return every `step`-th: for one of several workers that alternate."""
         self._drop()
         self._given, self._step = self._given + skip, step
 
     def _drop(self) -> None:
-        """Let go of what was made ahead, and of the threads."""
+        """Discard prefetched chunks and end the threads."""
         self._chunk = iter(())
         if self._feeder is not None:
             self._feeder.close()
@@ -350,7 +350,7 @@ class Batches(Generic[Sent]):
             self._feeder = None
 
     def close(self) -> None:
-        """End the threads and let go of all buffers. `state_dict` and `stats` still answer."""
+        """End the threads and release all buffers. `state_dict` and `stats` still work."""
         self._drop()
         self._place.close()
         self._closed = True
@@ -365,7 +365,7 @@ class Batches(Generic[Sent]):
 class _Job(Generic[Sent]):
     """Makes chunks of batches of one rank: which samples, their rows, send."""
 
-    def __init__(self, maker: Maker, plan: BatchPlan, place: Place[Sent]) -> None:
+    def __init__(self, maker: Maker, plan: BatchPlan, place: Destination[Sent]) -> None:
         self._maker, self._plan, self._place = maker, plan, place
         single = place.single or maker.row_tokens is None
         self.chunk = 1 if single else max(1, CHUNK_TOKENS // (plan.batch_size * (maker.row_tokens or 1)))
@@ -383,8 +383,8 @@ class _Job(Generic[Sent]):
     def _share(self, batch: int) -> tuple[int, int]:
         """The samples of this rank in a batch, as first and count.
 
-        A short last batch is dealt evenly, so that counts differ by one at most. A rank for which none is left is given
-        a row of padding, so that all ranks step alike.
+        A short last batch is divided evenly, so that counts differ by one at most. A rank without samples gets a row
+        of padding, so that all ranks take the same number of steps.
         """
         plan, first = self._plan, self.offset + batch * self._plan.global_batch
         left = plan.global_batch if self.samples is None else min(plan.global_batch, self.samples - first)

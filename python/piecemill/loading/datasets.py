@@ -1,4 +1,4 @@
-"""Windows as a Hugging Face `datasets.Dataset`: a view, which gathers what is asked for and copies nothing ahead."""
+"""Windows as a Hugging Face `datasets.Dataset`: a view that gathers windows on access and stores none."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""Batches on a device: gathered into pinned memory, copied on a stream of their own, handed over without waiting.
+"""Batches on a device: gathered into pinned memory, copied on a side stream, handed over without synchronization.
 
     feeder thread   take a pinned slot (its last copy is done) -> gather into it -> start the copy -> record an event
     training loop   its stream waits for the event; it does not
@@ -33,7 +33,7 @@ class Lane(Protocol):
         """Start copying; the copies, and what to wait for."""
 
     def wait(self, event: Any) -> None:
-        """Until copies are done. Called in feeder threads."""
+        """Wait until copies are done. Called in feeder threads."""
 
     def hand_over(self, tensors: Sequence[torch.Tensor], event: Any) -> None:
         """Make copies safe to use in what the caller does next on the device."""
@@ -96,7 +96,7 @@ class _Slot:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A batch on its way."""
+    """A batch being copied."""
 
     names: tuple[str, ...]
     tensors: list[torch.Tensor]
@@ -172,7 +172,7 @@ class Device:
         return iter([batch])
 
     def close(self) -> None:
-        """Let go of the slots. Copies still under way keep theirs until they are done; torch sees to that."""
+        """Release the slots. Torch keeps the slots of running copies alive until they are done."""
         with self._lock:
             self._made = 0
             self._free = queue.SimpleQueue()

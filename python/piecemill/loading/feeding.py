@@ -1,9 +1,9 @@
-"""Feeding: chunks made ahead in background threads, handed over in order.
+"""Feeding: chunks prefetched by background threads, returned in order.
 
 A job is a number; `make(number)` runs in a feeder thread, and what it returned, or raised, comes out of `take` in the
 order of the numbers. With no threads, `make` runs in `take`. Nothing here knows what is made.
 
-Gathering lets go of the interpreter, so threads are enough: no process is started, nothing is pickled.
+Gathering releases the GIL, so threads are enough: no process is started, nothing is pickled.
 """
 
 import threading
@@ -18,7 +18,7 @@ Made = TypeVar("Made")
 
 
 class Feeder(Generic[Made]):
-    """Makes jobs `first` up to `last` (or without end) ahead of the one that takes them."""
+    """Runs jobs `first` up to `last` (or without end) ahead of the consumer."""
 
     def __init__(self, make: Callable[[int], Made], first: int, last: int | None, threads: int) -> None:
         self._clock = _Clock(make)
@@ -57,7 +57,7 @@ class Feeder(Generic[Made]):
         return self._clock.seconds
 
     def close(self) -> None:
-        """End the threads; what they have made is let go."""
+        """End the threads and discard their results."""
         if self._pool is not None:
             self._end()
         self._pending.clear()

@@ -1,8 +1,8 @@
 """Mixing: which part each sample comes from, and which window of it, as a function of the sample's number alone.
 
-Parts are the windows of several folders, or of the weighted groups of one. They take turns as evenly as their shares
-allow: after every 256 samples, each part has had its share of all to within a few. Each part is gone through in its
-own order, every window once before any comes again. So a position in a mixture is one number, as it is in a single
+Parts are the windows of several folders, or of the weighted groups of one. They alternate as evenly as their shares
+allow: after every 256 samples, each part has had its share to within a few samples. Each part is read in its own
+order, every window once before any is repeated. So a position in a mixture is one number, as it is in a single
 folder, and nothing is stored.
 
 Start with `mix` and `Draws`.

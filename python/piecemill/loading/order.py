@@ -1,7 +1,7 @@
 """Order: which window comes when, computed and not stored.
 
-An order is a permutation of the numbers below `size`, given by a key, and asked for any places at once. What it holds
-does not grow with `size`; a local order holds three numbers per shard. The plain version: `piecemill.reference.order`.
+An order is a permutation of the numbers below `size`, given by a key, with random access. Its memory does not grow
+with `size`; a local order holds three numbers per shard. The plain version: `piecemill.reference.order`.
 
 Start with `order_of`.
 """
@@ -42,7 +42,7 @@ class Local:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """An order that reads close together, for disks that are slow to jump: blocks of neighbours are shuffled.
+    """An order with mostly sequential reads, for disks with slow seeks: blocks of neighbours are shuffled.
 
     Then the windows in a buffer of blocks are. The blocks of a buffer are from all over the data: better mixed than
     `Local`, but not for an object store.

@@ -1,4 +1,4 @@
-"""Rows of Parquet files as if they were shards: what `piecemill export --to parquet` writes, or anybody else.
+"""Rows of Parquet files as if they were shards: from `piecemill export --to parquet`, or any other program.
 
 A row is a document here, its ids in a list column. Files are read whole when first asked for, and the last few are
 kept; so `order="local"` or `"sequential"` suits many files better than a shuffle over all of them.
@@ -37,7 +37,7 @@ def open_parquet(
 ) -> "ParquetRows":
     """The rows of Parquet files (a folder, a file, or a list of them), for `batches` and `Windows`.
 
-    Parquet does not say how large the vocabulary is, so it must be told. `tokenizer` is the `identity` of the one that
+    Parquet does not contain the vocabulary size, so it must be given. `tokenizer` is the `identity` of the one that
     made the ids: with it, `mix` refuses rows of another. Rows that were padded count up to their
     `length`, where there is such a column. Opening reads how long rows are, from that column if it is there.
     """
@@ -86,12 +86,12 @@ class ParquetRows:
 
     @property
     def eos(self) -> int | None:
-        """What stands behind padded rows, if it was told."""
+        """The id that pads rows, if it was given."""
         return self._eos
 
     @property
     def tokenizer_identity(self) -> str | None:
-        """`Tokenizer.identity` of what made the ids, if it was told."""
+        """`Tokenizer.identity` of the tokenizer that made the ids, if it was given."""
         return self._tokenizer
 
     @property

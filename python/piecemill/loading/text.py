@@ -1,9 +1,9 @@
 """Batches of text: windows of documents in shards, in an order that is computed. Start with `batches`.
 
-A local order is in a few shards at a time, and a sequential one in one: from a place in them, as many windows ahead as
-these shards have lead into the shards after them. So these are downloaded before they are needed; some of the samples
-on the way stand for all. A shuffled order needs every shard at any time; there nothing is asked for ahead, and a chunk
-downloads what it needs when it is gathered.
+With an object store, shards are prefetched. A local order reads a few shards at a time, a sequential one reads one: so
+looking as many windows ahead as these shards have finds the shards that come next. Only some of the samples on the way
+are looked at. A shuffled order needs every shard at any time: nothing is prefetched, and a chunk downloads what it
+needs when it is gathered.
 """
 
 import threading
@@ -14,11 +14,11 @@ import numpy as np
 
 from piecemill.errors import PlanError
 from piecemill.files import hash_bytes
-from piecemill.loading.batching import Batches, BatchPlan, Chunk, Columns, Maker, Numpy, Place, Room, Sent
+from piecemill.loading.batching import Batches, BatchPlan, Chunk, Columns, Destination, Maker, Numpy, Room, Sent
 from piecemill.loading.mixing import Draws, Mixture, Parts, Weights, parts_of
 from piecemill.loading.order import Ints, Local, OrderPlan
 from piecemill.plans import check_names, did_you_mean
-from piecemill.shards.windows import Cut, FetchedRows, Rows, Windows, check_rows, gather
+from piecemill.shards.windows import FetchedRows, Rows, Windows, WindowSpec, check_rows, gather
 
 _LOOKED_AT = 512
 _LOOKS_IN_A_STRETCH = 8
@@ -51,24 +51,24 @@ def batches(
     `labels[t]` is the token after `input_ids[t]`, or -100 where nothing is trained; for a model that shifts labels
     itself, as those of transformers do, pass labels="unshifted". Docs: docs/loading.md.
 
-    window, overlap, pack, boundaries, overlap_labels, labels, pad_id: how documents are cut; see `Cut`.
+    window, overlap, pack, boundaries, overlap_labels, labels, pad_id: how documents are cut; see `WindowSpec`.
     batch_size: rows of a batch on one rank.
     seed: together with the epoch it gives the order.
-    epochs: after so many the batches end; None goes on for ever, each epoch in a new order.
+    epochs: number of epochs; None never ends, each epoch in a new order.
     rank, world_size: each sample goes to one rank. All ranks have the same number of batches.
     order: "shuffled"; "local" (or `Local(shards=...)`), which reads a few shards at a time, for object stores;
         `Blocks(...)`, which reads close together, for slow disks; "sequential".
-    weights: "stored" draws each group by the weight that prepare stored; or a number for each group; None: all alike.
+    weights: "stored" samples each group by the weight that prepare stored; or a number for each group; None: all equal.
     drop_last: leave out the last batch of the last epoch if it is short, rather than give fewer rows.
-    threads: feeder threads; 0 gathers when a batch is asked for. The batches are the same.
+    threads: feeder threads; 0 gathers without prefetching. The batches are the same.
     """
     options = {name: value for name, value in locals().items() if name != "rows"}
     return windows_to(Numpy(), rows, options)
 
 
-def windows_to(place: Place[Sent], rows: Rows | Mixture, options: Mapping[str, Any]) -> Batches[Sent]:
+def windows_to(place: Destination[Sent], rows: Rows | Mixture, options: Mapping[str, Any]) -> Batches[Sent]:
     """The batches of `rows` at `place`; `options` are those of `batches`."""
-    maker_names = (*Cut.__slots__, "weights", "dtype")
+    maker_names = (*WindowSpec.__slots__, "weights", "dtype")
     check_names(options, [*BatchPlan.__slots__, *maker_names])
     if not isinstance(rows, Mixture):
         check_rows(rows)
@@ -118,13 +118,13 @@ class WindowMaker(Maker):
         return columns, rows.cuts
 
     def look_ahead(self, sample: int, last: int | None) -> None:
-        """Ask for the shards of the coming samples."""
+        """Prefetch the shards of the coming samples."""
         if self._ahead is not None:
             self._ahead(sample, last)
 
 
 class LookAhead:
-    """Asks for the files of the samples after a given one; called from feeder threads."""
+    """Prefetches the files of the samples after a given one; called from feeder threads."""
 
     def __init__(self, parts: Parts, draws: Draws, shards: int) -> None:
         self._parts, self._draws = parts.windows, draws
@@ -149,7 +149,7 @@ class LookAhead:
             self._fetch(sample + np.arange(count) * (end - sample) // count)
 
     def _fetch(self, samples: Ints) -> None:
-        """Ask for the files of these samples, in their order, as far as the cache has space for all of them."""
+        """Prefetch the files of these samples, in their order, as far as the cache has space for all of them."""
         part, numbers = self._draws(samples)
         files = np.zeros_like(numbers)
         for which, windows in enumerate(self._parts):

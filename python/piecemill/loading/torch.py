@@ -1,6 +1,6 @@
 """Batches as torch tensors, on the processor or a device; and a dataset for torch's own DataLoader.
 
-Start with `batches`. `BatchDataset` is for loops that insist on a DataLoader: it is slower, as every DataLoader is.
+Start with `batches`. `BatchDataset` is for code that needs a DataLoader, which is slower.
 """
 
 from collections.abc import Iterator, Mapping
@@ -60,8 +60,8 @@ def batches(
 ) -> Batches[Any]:
     """As `piecemill.loading.batches`, which explains the options, with tensors on `device`: "cpu", "cuda" or "cuda:1".
 
-    On a device, windows are gathered into pinned memory and copied on a stream of their own, ahead of the step; nothing
-    waits for the device. `cu_seqlens` is there too; `max_seqlen` is a Python number, as attention wants it.
+    On a device, windows are gathered into pinned memory and copied on a side stream, ahead of the step; nothing
+    synchronizes with the device. `cu_seqlens` is there too; `max_seqlen` is a Python number, as attention wants it.
     """
     options = {name: value for name, value in locals().items() if name not in ("rows", "device")}
     where = torch.device(device)
@@ -77,7 +77,7 @@ def batches(
 class BatchDataset(IterableDataset):  # type: ignore[misc] # torch is not there when types are checked
     """The batches as a dataset: `DataLoader(BatchDataset(rows, ...), batch_size=None, num_workers=n)`.
 
-    Workers take turns, so the batches come in the same order for any number of them. `state_dict` and `load_state_dict`
+    Workers alternate, so the batches come in the same order for any number of them. `state_dict` and `load_state_dict`
     are those that StatefulDataLoader asks for; without workers they also serve a plain DataLoader.
     """
 
@@ -108,14 +108,14 @@ class BatchDataset(IterableDataset):  # type: ignore[misc] # torch is not there 
         return running
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this worker's next batch begins."""
+        """The position of this worker's next batch."""
         if self._running is None:
             return dict(self._state or {})
         info = get_worker_info()
         return {**self._running.state_dict(), **({} if info is None else {"workers": info.num_workers})}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state of this dataset or of `batches`, when iterated next."""
+        """Resume from a state of this dataset or of `batches` at the next iteration."""
         self._state, self._running = state or None, None
 
     def __getstate__(self) -> dict[str, Any]:

@@ -72,12 +72,11 @@ def _hashes(piece: str) -> str:
 
 
 def drop_later_copies(
-    place: Place, entries: Iterable[Entry], splits: Sequence[str], executor: Executor, memory: int, *, dtype: str
+    place: Place, entries: Iterable[Entry], splits: Sequence[str], executor: Executor, memory: int, *, vocab: int
 ) -> int:
     """Replace the shards and the entry of every piece that contains later copies; returns the number of such pieces.
 
-    `entries` has one entry per piece, in corpus order. `memory` limits the bytes that one task holds; `dtype` is the
-    type of token ids.
+    `entries` has one entry per piece, in corpus order. `memory` limits the bytes that one task holds.
     """
     names = {f"{ENTRIES}/{name}": size for name, size in place.sizes(ENTRIES).items()}
     saved = {piece_name(entry.task, entry.piece): _saved(place, entry, names) for entry in entries}
@@ -88,7 +87,7 @@ def drop_later_copies(
     for one in ranges:
         copies += section_sizes(place, one.name, len(pieces)) // 4
     affected = np.flatnonzero(copies).tolist()
-    drop = partial(drop_copies, place=place, pieces=pieces, ranges=ranges, splits=splits, dtype=dtype)
+    drop = partial(drop_copies, place=place, pieces=pieces, ranges=ranges, splits=splits, vocab=vocab)
     _run_all(
         executor.map(drop, [number for number in affected if f"{ENTRIES}/{pieces[number]}.unique.json" not in names])
     )
@@ -137,7 +136,7 @@ def find_copies(hashes: HashRange, place: Place, pieces: Sequence[str]) -> int:
 
 
 def drop_copies(
-    number: int, place: Place, pieces: Sequence[str], ranges: Sequence[HashRange], splits: Sequence[str], dtype: str
+    number: int, place: Place, pieces: Sequence[str], ranges: Sequence[HashRange], splits: Sequence[str], vocab: int
 ) -> int:
     """Pass 2: write the shards of a piece without its later copies, then the entry that replaces the old one."""
     name = f"{ENTRIES}/{pieces[number]}.json"
@@ -153,7 +152,7 @@ def drop_copies(
         check()
         if split in old.shards:
             rows = np.flatnonzero(sides == side)
-            shard, records[rows] = rewrite_shard(place, split, old.shards[split], new.stem, keep[rows], dtype)
+            shard, records[rows] = rewrite_shard(place, split, old.shards[split], new.stem, keep[rows], vocab)
             shards |= {} if shard is None else {split: shard}
     gone = records[~keep]
     dropped = {**old.dropped, "duplicate": (len(gone), int(gone["bytes"].sum()))}

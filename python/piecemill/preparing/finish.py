@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from piecemill.files import Place
 from piecemill.preparing.selection import Splits
-from piecemill.shards.folder import write_stats
+from piecemill.shards.folder import Stats, write_stats
 from piecemill.shards.manifest import Entry, write_manifests
 from piecemill.sources import Skipped, Source, Tally
 from piecemill.sources.matching import Weight
 from piecemill.sources.unchanged import numbered_files
+from piecemill.tokenizers import Tokenizer
+from piecemill.tokenizers.verify import engine_record
 
 EXAMPLES = 20
 "Dropped duplicates that are listed by name; all are counted."
@@ -52,10 +53,10 @@ def _add(sums: dict[str, list[int]], key: str, counts: list[int]) -> None:
     sums[key] = [a + b for a, b in zip(sums.get(key, [0] * len(counts)), counts, strict=True)]
 
 
-def finish(place: Place, source: Source, splits: Splits, groups: Sequence[Weight], verified: Any) -> dict[str, Any]:
-    """Write the manifest of each split and stats.json, which marks the folder as complete; returns its content."""
+def finish(place: Place, source: Source, splits: Splits, groups: Sequence[Weight], tokenizer: Tokenizer) -> Stats:
+    """Write the manifest and counts of each split and stats.json, which marks the folder as complete; returns it."""
     totals = Totals()
-    for entry in write_manifests(place, splits.names):
+    for entry in write_manifests(place, splits.names, tokenizer.vocab_size):
         totals.add(entry)
     tally = source.found + totals.tally
     source.refuse_empty(tally)
@@ -83,7 +84,7 @@ def finish(place: Place, source: Source, splits: Splits, groups: Sequence[Weight
         "notes": list(source.notes),
         "dropped": {rule: {"documents": n, "bytes": size} for rule, (n, size) in sorted(totals.dropped.items())},
         "duplicate_examples": [shown[kind].format(files[file].path, place) for file, place, kind in totals.examples],
-        "verified": verified,
+        "verified": engine_record(tokenizer),
         "left_out": {rule: count for rule, count in sorted(tally.left_out.items()) if count},
         "skipped": tally.skipped_count,
         "skipped_documents": [list(one) for one in tally.skipped],

@@ -23,7 +23,7 @@ class Job:
     identity: str
     "Identity hash of the tokenizer in `out`."
     engine: str
-    dtype: str
+    vocab_size: int
     bos: int | None
     eos: int | None
     cores: int

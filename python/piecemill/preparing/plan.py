@@ -1,6 +1,6 @@
 """What to prepare and how: one flat record that gives flags, TOML keys and help.
 
-Options that the output depends on are stored in plan.json, and a resumed run must have the same; `workers` and `memory`
+Options that the output depends on are stored in plan.json, and a resumed run must have the same; `threads` and `memory`
 may change between runs.
 """
 
@@ -14,7 +14,7 @@ from piecemill.sources.matching import parse_weights
 from piecemill.sources.options import NOT_STORED, SourceOptions
 
 LEAST_MEMORY = 512 * 2**20
-HOW = ("workers", "memory", *NOT_STORED)
+HOW = ("threads", "memory", *NOT_STORED)
 "Options that the output does not depend on."
 _SIZES = ("min_bytes", "max_bytes", "max_file_bytes", "block_bytes", "piece_bytes")
 
@@ -60,7 +60,7 @@ class PreparePlan(SourceOptions):
     piece_bytes: str = "256MiB"
     "Text in one piece of a task, which becomes one shard per split; part of the result. A stop costs at most a piece."
 
-    workers: int | None = None
+    threads: int | None = None
     "Cores to use; default: all, as far as the memory allows. The result does not depend on it."
 
     memory: str = "2GiB"
@@ -80,7 +80,7 @@ class PreparePlan(SourceOptions):
                 parse_size(getattr(self, name), name)
         if self.size("memory") < LEAST_MEMORY:
             raise PlanError(f"memory={self.memory!r}: the interpreter, the tokenizer and a block need 512MiB.")
-        for name, value in {"workers": self.workers, **{size: self.size(size) for size in _SIZES[-2:]}}.items():
+        for name, value in {"threads": self.threads, **{size: self.size(size) for size in _SIZES[-2:]}}.items():
             if value is not None and value < 1:
                 raise PlanError(f"{name}={getattr(self, name)!r}: expected 1 or more.")
         if self.max_bytes is not None and self.size("max_bytes") < self.size("min_bytes"):

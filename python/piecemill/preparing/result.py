@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from piecemill.shards.show import group_lines
+from piecemill.shards.folder import group_lines
 from piecemill.sizes import plural, show_bytes, show_count, show_seconds
 from piecemill.sources import show_left_out
 
@@ -110,13 +110,13 @@ class Summary:
         known["skipped_documents"] = tuple((name, reason) for name, reason in stats["skipped_documents"])
         return cls(out=out, **known, **more)
 
-    def as_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         listed = {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
         return {**values, **listed, "out": str(self.out)}
 
-    def as_text(self) -> str:
+    def __str__(self) -> str:
         """The result in a line, and one more for each thing there is to say about it."""
         what, timing = f"{show_count(self.tokens)} tokens of {plural(self.documents, 'document')}", self.timing
         if self.part is not None:

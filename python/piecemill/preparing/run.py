@@ -35,7 +35,6 @@ from piecemill.shards.manifest import delete_entry, delete_leftovers, newest_ent
 from piecemill.sources import Source, Task
 from piecemill.sources.matching import directory_keys, parse_weights, weight_groups
 from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve_eos
-from piecemill.tokenizers.describing import engine_record
 
 OnProgress = Callable[[PrepareProgress], None]
 
@@ -82,7 +81,7 @@ def prepare(
     bos: str = FROM_PLAN,
     special_in_text: Literal["plain", "parse", "stop"] = FROM_PLAN,
     piece_bytes: int | str = FROM_PLAN,
-    workers: int | None = FROM_PLAN,
+    threads: int | None = FROM_PLAN,
     memory: int | str = FROM_PLAN,
     block_bytes: int | str = FROM_PLAN,
     **unknown: Never,
@@ -192,10 +191,10 @@ class _Run:
             self.on_progress(PrepareProgress(stage="dedup", workers="finding copies of earlier documents"))
             memory = max((self.plan.size("memory") - memory_now() + self.callers_own) // workers, 64 * MIB)
             entries, names = newest_entries(self.place), self.splits.names
-            drop_later_copies(self.place, entries, names, runner, memory, dtype=job.dtype)
+            drop_later_copies(self.place, entries, names, runner, memory, vocab=job.vocab_size)
         timing = self._timing(made, workers, runner, resumed)
         self.place.write(TIMING, (json.dumps(timing, indent=2) + "\n").encode())
-        stats = finish(self.place, opened, self.splits, self.groups, engine_record(self.tokenizer))
+        stats = finish(self.place, opened, self.splits, self.groups, self.tokenizer)
         delete_leftovers(self.place)
         return Summary.from_stats(self.where, stats, timing=timing, resumed=resumed)
 
@@ -242,10 +241,10 @@ class _Run:
                 f"memory={plan.memory!r}: the interpreter and the tokenizer hold {held / MIB:.0f} MiB, and a task "
                 f"takes {each / MIB:.0f}. Allow more, or a smaller block_bytes."
             )
-        wanted = plan.workers or machine.cores()
+        wanted = plan.threads or machine.cores()
         workers = max(1, min(wanted, room, tasks))
         cores = min(wanted, workers + (plan.size("memory") - held - workers * each) // _THREAD)
-        why = f"{wanted:,} asked for" if plan.workers else f"{wanted:,} cores"
+        why = f"{wanted:,} asked for" if plan.threads else f"{wanted:,} cores"
         limit = f", {plan.memory} memory has room for {room:,}" if room < min(wanted, tasks) else ""
         said = f"{workers:,} task{'s' * (workers > 1)} at once on {cores:,} core{'s' * (cores > 1)}: {why}{limit}"
         self.on_progress(PrepareProgress(stage="start", workers=said))
@@ -260,7 +259,7 @@ class _Run:
             splits=self.splits,
             identity=self.tokenizer.identity,
             engine=self.tokenizer.engine.name,
-            dtype=self.dtype.name,
+            vocab_size=self.tokenizer.vocab_size,
             bos=self.bos,
             eos=self.eos,
             cores=cores,

@@ -22,7 +22,7 @@ from piecemill.preparing.job import Job
 from piecemill.preparing.plan import PIECE_DOCUMENTS
 from piecemill.preparing.result import Numbers
 from piecemill.preparing.selection import Selected, select
-from piecemill.shards import ShardWriter
+from piecemill.shards import ShardWriter, token_dtype
 from piecemill.shards.folder import saved_tokenizer
 from piecemill.shards.manifest import Entry, entry_name, parse_entry, piece_name
 from piecemill.sources import Documents, Tally, Task, read_task
@@ -95,9 +95,9 @@ class _NewPiece(_Piece):
     def __init__(self, task: Task, number: int, job: Job, stack: ExitStack) -> None:
         super().__init__(task, number, job)
         self.tokenizer = saved_tokenizer(job.out, job.identity, job.engine)
-        self.dtype, self.stem = np.dtype(job.dtype), piece_name(task.index, number)
+        self.dtype, self.stem = token_dtype(job.vocab_size), piece_name(task.index, number)
         self.writers = {
-            split: stack.enter_context(ShardWriter(job.out, split, self.stem, dtype=self.dtype))
+            split: stack.enter_context(ShardWriter(job.out, split, self.stem, dtype=self.dtype, vocab=job.vocab_size))
             for split in job.splits.names
         }
         self.tally, self.place = Tally(), "file"

@@ -1,15 +1,15 @@
 """Pretraining: a smoke run that proves shards and tokenizer on a real model.
 
 ```
-loading: batches ─▶ model: hidden ─▶ loss ─▶ optimizer      one step, with nothing that waits for the device
+loading: batches ─▶ model: hidden ─▶ loss ─▶ optimizer      one step, without synchronization
                           │
            readings ─▶ guard, metrics.jsonl ─▶ curve, sample, result
 ```
 
-A Llama-style decoder learns from prepared shards, for minutes, not for weeks. Every step leaves its loss on the
-device; they are read some steps later, judged against chance, and written down. A run that was stopped or killed goes
-on from its last checkpoint with the same losses. torch, transformers, safetensors and matplotlib are the extra
-`pretrain`; nothing is imported from them before a run begins.
+A Llama-style decoder is trained on prepared shards, for minutes, not for weeks. Every step leaves its loss on the
+device; losses are read some steps later, compared with chance, and recorded. A run that was stopped or killed resumes
+from its last checkpoint with the same losses. torch, transformers, safetensors and matplotlib are the extra
+`pretrain`; none of them is imported before a run starts.
 
 Start with `pretrain` and `PretrainPlan`.
 """

@@ -1,8 +1,8 @@
-"""Checkpoints: a folder each, whole or not at all, the newest and the one before it.
+"""Checkpoints: one folder each, written atomically; the newest two are kept.
 
 `model.safetensors` and `config.json` are what `transformers` opens; `optimizer.safetensors` holds AdamW's moments by
 the names of the parameters, and `state.json` the step, the loader's state and the guard's. Files are synced before the
-folder gets its name, and older folders go only after that.
+folder is renamed, and older folders are deleted only after that.
 """
 
 import errno
@@ -37,7 +37,7 @@ def save(
     state: dict[str, Any],
     tokenizer: Path | None = None,
 ) -> Path:
-    """Write the checkpoint after `step` steps under `out`, and drop all but the last two.
+    """Write the checkpoint of `step` under `out`, and delete all but the last two.
 
     `tokenizer` is a folder whose files go with it, so that `transformers` opens both from one place.
     """

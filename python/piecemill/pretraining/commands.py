@@ -41,4 +41,4 @@ def pretrain(
         sys.stderr.flush()
     with Display(quiet=quiet) as display:
         summary = run(shards, out=out, plan=plan, on_progress=display)
-    print_result(summary.as_json() if json else summary.as_text())
+    print_result(summary.to_dict() if json else str(summary))

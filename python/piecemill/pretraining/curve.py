@@ -1,4 +1,4 @@
-"""The curve of a run: losses over tokens, with the lines that say what they are worth.
+"""The curve of a run: losses over tokens, with chance and unigram entropy as lines.
 
 python -m piecemill.pretraining.curve RUN      draws curve.png and curve.svg again, from metrics.jsonl alone
 """
@@ -16,7 +16,7 @@ _SMOOTH = 50
 
 
 def require_matplotlib() -> None:
-    """An error now, and not after the training."""
+    """Raise an error if matplotlib is missing: before the training, not after it."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:

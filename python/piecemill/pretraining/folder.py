@@ -1,4 +1,4 @@
-"""The folder of a run: whose it is, what it was asked, and what has been written down so far.
+"""The folder of a run: lock, plan and recorded metrics.
 
 ```
 plan.json  metrics.jsonl  result.json  sample.txt  curve.png  curve.svg  checkpoints/step-00000200/
@@ -21,7 +21,7 @@ FORMAT = 1
 
 
 class RunFolder:
-    """One run's folder, held by one process at a time."""
+    """The folder of one run, locked by one process at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -34,7 +34,7 @@ class RunFolder:
         self._metrics: Any = None
 
     def begin(self, plan: dict[str, Any]) -> bool:
-        """Store `plan`, or compare it with the one that is stored; true if the run was begun before."""
+        """Store `plan`, or compare it with the stored one; true if the run was started before."""
         path = self.path / PLAN
         if not path.exists():
             replace_file(path, (json.dumps({"format": FORMAT, **plan}, indent=2) + "\n").encode())
@@ -65,14 +65,14 @@ class RunFolder:
         return plan
 
     def rewind(self, step: int) -> None:
-        """Keep the records up to `step`, which is where the training goes on; and open the file for more."""
+        """Truncate the records to `step`, from which the training resumes, and open the file for appending."""
         path = self.path / METRICS
         kept = [json.dumps(record) + "\n" for record in read_metrics(self.path) if record["step"] <= step]
         replace_file(path, "".join(kept).encode())
         self._metrics = open(path, "a", encoding="utf-8")  # noqa: SIM115 - until `release`
 
     def write(self, kind: str, step: int, **values: Any) -> None:
-        """One line of metrics.jsonl."""
+        """Append one line to metrics.jsonl."""
         plain = {name: _plain(value) for name, value in values.items()}
         self._metrics.write(json.dumps({"kind": kind, "step": step, **plain}) + "\n")
         self._metrics.flush()
@@ -82,19 +82,19 @@ class RunFolder:
         replace_file(self.path / RESULT, (json.dumps(result, indent=2) + "\n").encode())
 
     def release(self) -> None:
-        """Close what is open, and let others in."""
+        """Close open files and release the lock."""
         if self._metrics is not None:
             self._metrics.close()
         self._lock.release()
 
 
 def checkpoints(run: Path) -> list[Path]:
-    """The whole checkpoints of a run, oldest first."""
+    """The complete checkpoints of a run, oldest first."""
     return sorted((run / CHECKPOINTS).glob("step-*"))
 
 
 def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
-    """The records of a run, in order; a line that a crash cut short does not count."""
+    """The records of a run, in order; a line truncated by a crash is ignored."""
     try:
         content = (run / METRICS).read_bytes()
     except FileNotFoundError:

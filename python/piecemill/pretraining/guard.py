@@ -1,4 +1,4 @@
-"""The guard: when a run has left the road, relative to chance.
+"""The guard: ends a run whose loss diverged, relative to chance.
 
 A model that knows nothing has a loss of ln(V), V being the size of the vocabulary: 10.82 with 50,257 tokens. A fixed
 limit below that ends healthy runs at their first step; so every limit here is measured from ln(V) or from what the run
@@ -8,8 +8,8 @@ itself has shown. Three things end a run:
 - a validation loss above ln(V) + 0.5 after the warm-up: worse than knowing nothing;
 - a rise: `PATIENCE` losses in a row above the best level so far by more than the noise of the recent losses explains.
 
-The level is the median of the last `WINDOW` losses, which stand at chance before the first one. One bad batch, or
-nine, pass; a new level does not. Only numbers are known here: no torch, no files.
+The level is the median of the last `WINDOW` losses, which start at chance. Up to nine bad batches in a row pass; a new
+level does not. This module only handles numbers: no torch, no files.
 """
 
 import math
@@ -29,7 +29,7 @@ VALIDATION_MARGIN = 0.5
 
 
 class Guard:
-    """Takes every loss in order, and raises `Diverged` with the reason when a run is not worth going on with."""
+    """Receives every loss in order, and raises `Diverged` with the reason when a run should end."""
 
     def __init__(self, vocab_size: int, *, warmup: int) -> None:
         self.chance = math.log(vocab_size)
@@ -73,11 +73,11 @@ class Guard:
         return self.best + max(LEAST_RISE, NOISE * spread)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs to judge alike."""
+        """State that a resumed run needs to make the same decisions."""
         return {"best": self.best, "above": self.above, "recent": list(self._recent)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state`."""
+        """Resume from `state`."""
         self.best, self.above = state["best"], state["above"]
         self._recent = deque(state["recent"], maxlen=WINDOW)
 

@@ -1,7 +1,7 @@
 """The loss over a large vocabulary, some rows of the logits at a time.
 
 With 65,536 tokens and 50,304 columns the logits alone are 13 GB in fp32, and a plain cross entropy passes over them
-many times. Here a chunk of them is made, its loss and its gradient are taken at once, and the chunk is let go; the
+many times. Here one chunk of them is computed, its loss and its gradient are taken at once, and the chunk is freed; the
 backward pass only multiplies. The plain version this must equal is `plain_loss`.
 """
 
@@ -34,7 +34,7 @@ def chunked_loss(
 ) -> torch.Tensor:
     """As `plain_loss`: `states` are (tokens, width), `weight` (columns, width), `labels` (tokens).
 
-    Columns from `vocab_size` on are padding and take no part.
+    Columns from `vocab_size` on are padding and are ignored.
     """
     if chunk is None:
         # A power of two, as batches are: chunks of one length are compiled once.

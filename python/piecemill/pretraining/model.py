@@ -1,8 +1,8 @@
 """The model: a Llama-style decoder of `transformers`, and the arithmetic of its size.
 
 The layers are called here and not through the model's own `forward`: that one builds a mask, which under
-torch.compile keeps the attention off its fast kernels, and looks into positions in a way that waits for the device. In
-rows that are full there is nothing to mask but the future. A test holds the two to the same result.
+torch.compile keeps the attention off its fast kernels, and inspects positions in a way that synchronizes with the
+device. In full rows there is nothing to mask but the future. A test compares the results of both.
 
 Start with `build` and `hidden`.
 """
@@ -19,7 +19,7 @@ from piecemill.pretraining.plan import Size
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a size stands for."""
+    """The shape of a model size."""
 
     layers: int
     width: int
@@ -57,7 +57,7 @@ def config(size: Size, *, vocab_size: int, eos: int | None, window: int) -> Llam
 
 
 def padded(vocab_size: int) -> int:
-    """`vocab_size` up to whole tiles."""
+    """`vocab_size` rounded up to a multiple of the tile size."""
     return -(-vocab_size // PADDING) * PADDING
 
 

@@ -1,7 +1,7 @@
-"""How fast a run is: tokens a second, the share of the device's peak, who waited, and what the processor did.
+"""Speed of a run: tokens per second, share of the device's peak, waiting time, and CPU time.
 
 Figures come from the `pace` records of metrics.jsonl, of all calls of a run. The first group of steps after each start
-is left out: kernels are compiled and memory is taken there.
+is left out: kernels are compiled and memory is allocated there.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """Sums over groups of steps, and what follows from them."""
+    """Sums over groups of steps, and figures derived from them."""
 
     tokens: int = 0
     seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""What a pretraining run tells while it goes on."""
+"""Progress events of a pretraining run."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from piecemill.sizes import show_count, show_seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PretrainProgress:
-    """One moment of a run."""
+    """One progress event."""
 
     stage: str = "pretrain"
     step: int = 0

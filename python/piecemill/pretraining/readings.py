@@ -1,8 +1,8 @@
-"""What the steps left on the device, read some steps later.
+"""Reads the losses and norms that steps left on the device, some steps later.
 
-On a GPU, the values of a group of steps are copied to pinned memory without waiting, and looked at when the next
-group is complete: by then they have long arrived. How long the GPU had nothing to do but wait for a batch is
-measured between two events around its arrival, which the GPU itself stamps. On a CPU the same is done with a clock.
+On a GPU, the values of a group of steps are copied to pinned memory asynchronously, and read when the next group is
+complete: by then the copy is finished. The time that the GPU waited for a batch is measured between two CUDA events
+around its arrival. On a CPU the same is done with a clock.
 
 Start with `Readings`.
 """
@@ -16,8 +16,8 @@ import torch
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """A group of steps, read."""
+class StepGroup:
+    """Losses, gradient norms and times of a group of steps, read back from the device."""
 
     first: int
     losses: list[float]
@@ -46,7 +46,7 @@ class _Group:
 
 
 class Readings:
-    """Collects the losses and norms of steps, and gives them back in groups of `every`, at least a group late."""
+    """Collects the losses and norms of steps, and returns them in groups of `every`, at least one group late."""
 
     def __init__(self, device: torch.device, every: int) -> None:
         self.every = every
@@ -57,7 +57,7 @@ class Readings:
         self._turn = 0
 
     def start(self, step: int) -> None:
-        """Begin a group with step `step`: at the beginning, and after each pause that is no part of the training."""
+        """Begin a group with step `step`: at the start, and after each pause that is not part of the training."""
         self._open = _Group(step, self._mark(), cpu_start=_cpu())
 
     def waiting(self, next_batch: Callable[[], Any]) -> Any:
@@ -68,14 +68,14 @@ class Readings:
         return batch
 
     def put(self, loss: torch.Tensor, norm: torch.Tensor) -> bool:
-        """Leave the values of one step; true when the group is complete."""
+        """Add the values of one step; true when the group is complete."""
         group = self._group()
         group.values.append(torch.stack([loss, norm]))
         group.count += 1
         return group.count >= self.every
 
-    def close(self) -> list[Reading]:
-        """End the open group and begin the next; gives what has arrived from before, and does not wait for this one."""
+    def close(self) -> list[StepGroup]:
+        """End the open group and begin the next; returns earlier groups that have arrived, without waiting."""
         group = self._group()
         if not group.count:
             return []
@@ -96,8 +96,8 @@ class Readings:
         self._open = _Group(group.first + group.count, group.end, cpu_start=now)
         return earlier if self._gpu else self._take([group])
 
-    def drain(self) -> list[Reading]:
-        """End the open group and give everything, waiting for the device if need be; `start` goes on."""
+    def drain(self) -> list[StepGroup]:
+        """End the open group and return everything, waiting for the device if necessary; continue with `start`."""
         found = self.close()
         found += self._take(self._closed)
         self._closed, self._open = [], None
@@ -118,7 +118,7 @@ class Readings:
     def _between(self, start: Any, end: Any) -> float:
         return float(start.elapsed_time(end)) / 1000 if self._gpu else float(end - start)
 
-    def _take(self, groups: list[_Group]) -> list[Reading]:
+    def _take(self, groups: list[_Group]) -> list[StepGroup]:
         found = []
         for group in groups:
             if self._gpu and not group.end.query():
@@ -126,7 +126,7 @@ class Readings:
             values = group.copied if group.copied is not None else torch.empty((0, 2))
             losses, norms = values.double().T.tolist()
             found.append(
-                Reading(
+                StepGroup(
                     first=group.first,
                     losses=losses,
                     norms=norms,

@@ -9,7 +9,7 @@ from piecemill.sizes import show_count, show_seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PretrainSummary:
-    """How far a run is, what it reached, and at which pace. Losses are nats per token."""
+    """Steps done, losses reached and speed of a run. Losses are in nats per token."""
 
     out: Path
     steps: int
@@ -51,11 +51,11 @@ class PretrainSummary:
         """Whether all steps are done."""
         return self.steps >= self.steps_wanted
 
-    def as_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
         return {**asdict(self), "out": str(self.out), "complete": self.complete}
 
-    def as_text(self) -> str:
+    def __str__(self) -> str:
         """The result in a line, and one more for each thing there is to say about it."""
         reached = f"{self.steps:,} steps, {show_count(self.tokens)} tokens"
         if self.complete_before:

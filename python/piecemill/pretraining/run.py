@@ -1,23 +1,23 @@
 """`pretrain`: shards -> a model, a curve and figures, in one call or in several.
 
-Here is the order of things: what is checked before anything is written, where a run takes up an earlier one, and what
-is made at the end. The work itself is in `trainer`.
+This module checks arguments before anything is written, resumes an earlier run, and writes the results at the end. The
+training loop is in `trainer`.
 """
 
 import math
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, Never
 
 from piecemill._core import __version__
 from piecemill.errors import Diverged, PlanError, PretrainError
 from piecemill.files import replace_file
-from piecemill.plans import with_options
+from piecemill.plans import FROM_PLAN, with_keywords
 from piecemill.pretraining.curve import draw, require_matplotlib
 from piecemill.pretraining.entropy import unigram_entropy
 from piecemill.pretraining.folder import SAMPLE, RunFolder, checkpoints, read_metrics
-from piecemill.pretraining.plan import PretrainPlan, Resolved
+from piecemill.pretraining.plan import Mode, PretrainPlan, Resolved, Size
 from piecemill.pretraining.progress import PretrainProgress
 from piecemill.pretraining.result import PretrainSummary
 from piecemill.shards import Shards, open_shards
@@ -42,14 +42,41 @@ def pretrain(
     out: str | PathLike[str],
     plan: PretrainPlan | None = None,
     on_progress: OnProgress | None = None,
-    **options: Any,
+    size: Size | None = FROM_PLAN,
+    mode: Mode = FROM_PLAN,
+    init: str | PathLike[str] | None = FROM_PLAN,
+    steps: int | None = FROM_PLAN,
+    tokens: int | None = FROM_PLAN,
+    minutes: float | None = FROM_PLAN,
+    window: int | None = FROM_PLAN,
+    batch_size: int | None = FROM_PLAN,
+    grad_accumulation: int = FROM_PLAN,
+    lr: float | None = FROM_PLAN,
+    min_lr: float = FROM_PLAN,
+    warmup: int | None = FROM_PLAN,
+    weight_decay: float = FROM_PLAN,
+    clip: float = FROM_PLAN,
+    seed: int = FROM_PLAN,
+    split: str = FROM_PLAN,
+    val_split: str = FROM_PLAN,
+    eval_every: int | None = FROM_PLAN,
+    eval_batches: int = FROM_PLAN,
+    read_every: int = FROM_PLAN,
+    checkpoint_every: int | None = FROM_PLAN,
+    device: str = FROM_PLAN,
+    compile: bool | None = FROM_PLAN,
+    attention: Literal["auto", "flash", "cudnn"] = FROM_PLAN,
+    curve: bool = FROM_PLAN,
+    sample_tokens: int = FROM_PLAN,
+    **unknown: Never,
 ) -> PretrainSummary:
     """Train a Llama-style decoder on prepared `shards` under `out`; called again after a stop, it goes on where it was.
 
-    Options are the fields of `PretrainPlan` (`size`, `tokens`, `lr`, `device`, ...). Raises `Diverged` when the loss
-    leaves the road, with the curve drawn and the last good checkpoint kept. `docs/pretraining.md` has the rules.
+    Keywords from `size` on are the fields of `PretrainPlan`, which says what each means and its default; they override
+    those of `plan`. Raises `Diverged` when the loss diverges, with the curve drawn and the last good checkpoint kept.
+    `docs/pretraining.md` has the rules.
     """
-    plan = with_options(plan or PretrainPlan(), options).with_splits(read_plan(Path(shards))["splits"])
+    plan = with_keywords(plan or PretrainPlan(), locals(), unknown).with_splits(read_plan(Path(shards))["splits"])
     _require_libraries(plan)
     resolved = plan.resolved()
     rows, validation_rows = _open(Path(shards), resolved)
@@ -108,7 +135,7 @@ def _run(
     if resolved.plan.curve:
         draw(folder.path)
     if not summary.complete_before:
-        folder.result(summary.as_json())
+        folder.result(summary.to_dict())
     return summary
 
 

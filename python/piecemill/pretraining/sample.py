@@ -1,4 +1,4 @@
-"""Text from a trained model: the beginning of a document it has not seen, and what it makes of it."""
+"""Sample text from a trained model: its continuation of a document that it has not seen."""
 
 import torch
 

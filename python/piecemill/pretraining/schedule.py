@@ -1,4 +1,4 @@
-"""The learning rate of each step: up in a line, down along half a cosine."""
+"""The learning rate of each step: linear warm-up, then cosine decay."""
 
 import math
 

@@ -1,7 +1,7 @@
 """One step of training, and one validation: batches in, two numbers out, both left on the device.
 
 Nothing here reads a value back, so the host never waits for the device and runs ahead of it. A step is the same
-whether its batches come from the feeder or lie on the device already.
+whether its batches come from the feeder or are on the device already.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,8 +1,8 @@
-"""The loop: steps, readings, validations, checkpoints, and the ways it ends.
+"""The training loop: steps, readings, validations, checkpoints, and the end conditions.
 
 In the steady state the host only launches: it takes a batch from the feeder, launches a step, and every `read_every`
-steps looks at what arrived from the group before. It waits for the device where that is no loss: for a validation, for
-a checkpoint, at the end.
+steps reads the values of the previous group. It synchronizes with the device only for a validation, for a checkpoint
+and at the end.
 """
 
 import signal
@@ -27,7 +27,7 @@ from piecemill.pretraining.optimizer import build_optimizer
 from piecemill.pretraining.pace import Pace, pace_of
 from piecemill.pretraining.plan import Resolved
 from piecemill.pretraining.progress import PretrainProgress
-from piecemill.pretraining.readings import Reading, Readings
+from piecemill.pretraining.readings import Readings, StepGroup
 from piecemill.pretraining.schedule import learning_rate
 from piecemill.pretraining.step import Batch, Step
 from piecemill.shards import Shards
@@ -80,7 +80,7 @@ class Trainer:
         self._feeder_cpu = 0.0
 
     def _take_up(self) -> None:
-        """Go on from the newest checkpoint, if there is one."""
+        """Resume from the newest checkpoint, if there is one."""
         found = checkpoints(self.folder.path)
         if not found:
             self.folder.rewind(-1)
@@ -163,8 +163,8 @@ class Trainer:
             elif complete:
                 self._record(readings.close(), feed)
 
-    def _record(self, found: list[Reading], feed: Any) -> None:
-        """Write down, judge and tell what was read."""
+    def _record(self, found: list[StepGroup], feed: Any) -> None:
+        """Record the values, pass them to the guard and report progress."""
         resolved = self.resolved
         for reading in found:
             tokens = len(reading.losses) * resolved.step_tokens
@@ -247,7 +247,7 @@ class Trainer:
 
 @contextmanager
 def _signals() -> Iterator[Callable[[], int | None]]:
-    """Inside, the first Ctrl-C or SIGTERM is noted, so that no step is cut in two; the second ends at once."""
+    """Inside, the first Ctrl-C or SIGTERM only sets a flag, so that the step completes; the second ends at once."""
     noted: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None

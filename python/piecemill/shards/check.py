@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill._core import Xxh3, hash_documents
+from piecemill._core import Xxh3, count_ids, hash_documents
 from piecemill.errors import PiecemillError, ShardError
-from piecemill.files import SCRATCH, hash_file
+from piecemill.files import SCRATCH, LocalPlace, hash_file
 from piecemill.objects import ObjectPlace, is_object_url
+from piecemill.shards import counts, manifest
 from piecemill.shards import folder as prepared
-from piecemill.shards import manifest
 from piecemill.shards.format import HEADER_BYTES, KINDS, Kind, dtype_of, header, token_dtype
 from piecemill.shards.manifest import ShardEntry
 from piecemill.sizes import plural
@@ -57,6 +57,7 @@ class Findings:
     """What `check` looked at, and what it found wrong."""
 
     folder: str
+    kind: str = "prepared shards"
     problems: list[Problem] = field(default_factory=list)
     more: int = 0
     files: int = 0
@@ -88,6 +89,32 @@ class Findings:
             self.problems.append(Problem(file, what))
         else:
             self.more += 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `piecemill check --json` prints."""
+        problems = [{"file": one.file, "what": one.what, "more_documents": one.more} for one in self.problems]
+        names = ("files", "bytes", "documents", "tokens", "decoded", "encoded_again", "not_compared")
+        counts = {key: getattr(self, key) for key in names}
+        head = {"folder": self.folder, "kind": self.kind, "sound": self.sound}
+        return {**head, **counts, "problems": problems, "more_problems": self.more}
+
+    def __str__(self) -> str:
+        if not self.sound:
+            more = [f"... and {self.more:,} more"] if self.more else []
+            return "\n".join([f"{self.folder}/{one}" if one.file else one.what for one in self.problems] + more)
+        if not self.files:
+            return f"{self.folder} is sound: {self.kind}"
+        again = f", {self.encoded_again:,} decoded and encoded to the same ids" if self.encoded_again else ""
+        note = (
+            f"\nnote: {plural(self.not_compared, 'document')} could not be compared: this tokenizer does not "
+            "decode to the text that it encoded. The checksums of all files are right."
+            if self.not_compared
+            else ""
+        )
+        return (
+            f"{self.folder} is sound: {plural(self.files, 'file')}, {plural(self.documents, 'document')}, "
+            f"{self.tokens:,} tokens; {plural(self.decoded, 'document')} decoded and compared{again}{note}"
+        )
 
 
 def check_shards(folder: str | Path, *, sample: int = SAMPLE) -> Findings:
@@ -219,6 +246,7 @@ class _Split:
         self.folder, self.split, self.plan, self.sources, self.found = folder, split, plan, sources, found
         self.place = place
         self.dtype = token_dtype(plan["vocab_size"])
+        self.counted = np.zeros(plan["vocab_size"], np.uint64)
 
     def check(self, expected: set[str], sample: int) -> list[ShardEntry]:
         """Check the split; gives the shards that its manifest lists, whose names are added to `expected`."""
@@ -236,7 +264,21 @@ class _Split:
             with self._downloaded(entry):
                 self._check_shard(entry, mine.astype(np.int64))
             first += entry.documents
+        self._check_counts()
         return entries
+
+    def _check_counts(self) -> None:
+        """Compare the stored counts of tokens with a recount; nothing to compare if the folder has none."""
+        problems, name = len(self.found.problems), f"{self.split}/{counts.NAME}"
+        try:
+            stored = counts.read_counts(LocalPlace(self.folder), self.split, self.plan["vocab_size"])
+        except ShardError as error:
+            self.found.add(name, str(error))
+            return
+        wrong = [] if stored is None else np.flatnonzero(stored != self.counted).tolist()
+        if wrong and not problems:  # a damaged shard is reported by itself
+            said, found = int(stored[wrong[0]]), int(self.counted[wrong[0]])  # type: ignore[index] # there is one
+            self.found.add(name, f"says that token {wrong[0]:,} occurs {said:,} times; it occurs {found:,} times.")
 
     @contextmanager
     def _downloaded(self, entry: ShardEntry) -> Iterator[None]:
@@ -299,8 +341,11 @@ class _Split:
         hash, largest = Xxh3(), (-1, -1)
         for start, chunk in self._chunks(entry, kind):
             hash.update(chunk.view(np.uint8))
-            if kind == "tokens" and int(chunk.max()) > largest[0]:
-                largest = int(chunk.max()), start + int(chunk.argmax())
+            if kind == "tokens":
+                with suppress(ValueError):  # an id outside the vocabulary is reported below
+                    count_ids(chunk, self.counted)
+                if int(chunk.max()) > largest[0]:
+                    largest = int(chunk.max()), start + int(chunk.argmax())
         if hash.hexdigest() != file.xxh3:
             self.found.add(name, f"was changed: xxh3 {hash.hexdigest()}, the manifest says {file.xxh3}.")
         if largest[0] >= self.plan["vocab_size"]:
@@ -408,29 +453,3 @@ class _Split:
 
 def _first_difference(one: bytes, other: bytes) -> int:
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-
-
-def as_json(found: Findings) -> dict[str, Any]:
-    """The findings, ready for JSON."""
-    problems = [{"file": one.file, "what": one.what, "more_documents": one.more} for one in found.problems]
-    names = ("files", "bytes", "documents", "tokens", "decoded", "encoded_again", "not_compared")
-    counts = {key: getattr(found, key) for key in names}
-    return {"folder": found.folder, "sound": found.sound, **counts, "problems": problems, "more_problems": found.more}
-
-
-def as_text(found: Findings) -> str:
-    """The findings for people: one line a problem, or one that says what was looked at."""
-    if found.sound:
-        return (
-            f"{found.folder} is sound: {plural(found.files, 'file')}, {plural(found.documents, 'document')}, "
-            f"{found.tokens:,} tokens; {plural(found.decoded, 'document')} decoded and compared"
-            + (f", {found.encoded_again:,} decoded and encoded to the same ids" if found.encoded_again else "")
-            + (
-                f"\nnote: {plural(found.not_compared, 'document')} could not be compared: this tokenizer does not "
-                "decode to the text that it encoded. The checksums of all files are right."
-                if found.not_compared
-                else ""
-            )
-        )
-    more = [f"... and {found.more:,} more"] if found.more else []
-    return "\n".join([f"{found.folder}/{problem}" for problem in found.problems] + more)

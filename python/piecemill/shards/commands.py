@@ -1,38 +1,12 @@
 """The commands of this room: parse, call one verb, print one result."""
 
 import sys
-from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from piecemill.command import Flag, print_result, unescaped
-from piecemill.objects import is_object_url
 from piecemill.shards.export import ExportPlan
-
-
-def show(what: str, *, engine: str | None = None, split: str | None = None, json: bool = False) -> None:
-    """Say what WHAT is: prepared shards, or a tokenizer, with the engine that encodes and why."""
-    from piecemill.shards.show import as_text, describe
-    from piecemill.tokenizers import describing, load_tokenizer
-
-    if is_object_url(what) or (Path(what).is_dir() and engine is None):
-        found = describe(what)
-        print_result(found if json else as_text(found))
-    else:
-        found = describing.describe(load_tokenizer(what, engine=engine, split=split))
-        print_result(found if json else describing.as_text(found))
-
-
-def check(folder: str, *, sample: int = 1000, json: bool = False) -> None:
-    """Compare every byte of prepared FOLDER with what was written; exit 1 and say where if it differs."""
-    from piecemill.shards.check import as_json, as_text, check_shards
-
-    found = check_shards(folder, sample=sample)
-    print_result(as_json(found) if json else as_text(found))
-    if not found.sound:
-        sys.exit(1)
 
 
 def vocab(
@@ -67,7 +41,7 @@ def vocab(
     json
         Print the tokens as JSON.
     """
-    from piecemill.shards.show import count_tokens
+    from piecemill.shards.reader import count_tokens
     from piecemill.tokenizers import listing, load_tokenizer
 
     loaded = load_tokenizer(tokenizer)
@@ -102,18 +76,10 @@ def export(
         Print the result as JSON.
     """
     from piecemill.shards.export import export as export_shards
-    from piecemill.sizes import plural, show_bytes, show_count
 
     def tell(part: Any, done: int, parts: int) -> None:
         if not quiet:
             sys.stderr.write(f"export  {done:,}/{parts:,} parts   {part.name}   {part.windows:,} rows\n")
 
-    done = export_shards(folder, out, plan, on_part=tell)
-    dropped = f", {done.dropped:,} tokens in dropped tails" if done.dropped else ""
-    rows = "documents" if plan.to == "megatron" else "rows"
-    print_result(
-        asdict(done)
-        if json
-        else f"{done.windows:,} {rows}, {show_count(done.tokens)} tokens{dropped}; {show_bytes(done.bytes)} in "
-        f"{plural(done.parts, 'part')} ({done.made:,} made now) in {done.out}"
-    )
+    done = export_shards(folder, out=out, plan=plan, on_part=tell)
+    print_result(done.to_dict() if json else str(done))

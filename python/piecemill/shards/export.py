@@ -8,8 +8,9 @@ resumes after a stop. The number of windows is computed before the first one is 
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,11 @@ from numpy.typing import NDArray
 from piecemill.errors import PlanError, ShardError, Stopped
 from piecemill.files import LOCK, LocalPlace, locked, new_file, read_json, replace_file
 from piecemill.objects import is_object_url
+from piecemill.plans import FROM_PLAN, with_keywords
 from piecemill.shards import folder as prepared
 from piecemill.shards.reader import Shards, open_shards
-from piecemill.shards.windows import Cut, Ints, view_of
+from piecemill.shards.windows import Ints, WindowSpec, view_of
+from piecemill.sizes import plural, show_bytes, show_count
 
 Tail = Literal["keep", "pad", "drop"]
 CLAIM = "export.json"
@@ -73,7 +76,7 @@ class ExportPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ExportRows:
     """Windows on their way to a file: their ids one after another (`length` real ones each), and where they are from.
 
     `document` is the number in the split of the document in which a row begins, `start` the place in that document.
@@ -108,20 +111,45 @@ class Exported:
     dropped: int
     parts: int
     made: int
+    "Of these parts, those that this call wrote."
     bytes: int
+    rows: str = "rows"
+    "What a window is: rows, or the documents of Megatron."
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `piecemill export --json` prints."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        dropped = f", {self.dropped:,} tokens in dropped tails" if self.dropped else ""
+        return (
+            f"{self.windows:,} {self.rows}, {show_count(self.tokens)} tokens{dropped}; {show_bytes(self.bytes)} in "
+            f"{plural(self.parts, 'part')} ({self.made:,} made now) in {self.out}"
+        )
 
 
 def export(
-    folder: str | Path,
-    out: str | Path,
-    plan: ExportPlan,
+    folder: str | PathLike[str],
     *,
+    out: str | PathLike[str],
+    plan: ExportPlan | None = None,
     on_part: Callable[[Part, int, int], None] | None = None,
+    to: Literal["parquet", "jsonl", "megatron"] = FROM_PLAN,
+    window: int = FROM_PLAN,
+    overlap: int = FROM_PLAN,
+    tail: Tail = FROM_PLAN,
+    pack: bool = FROM_PLAN,
+    pad_id: int | None = FROM_PLAN,
+    split: str | None = FROM_PLAN,
+    zst: bool = FROM_PLAN,
+    **unknown: Never,
 ) -> Exported:
     """Write a complete prepared folder as rows under `out`; called again after a stop, it makes the missing parts.
 
+    Keywords from `to` on are the fields of `ExportPlan`, which says what each means; they override those of `plan`.
     `on_part` is called after each finished part with the part, the number of finished parts and their total.
     """
+    plan = with_keywords(plan or ExportPlan(), locals(), unknown)
     for where in (folder, out):
         if isinstance(where, str) and is_object_url(where):
             raise PlanError(
@@ -164,6 +192,7 @@ def export(
         len(parts),
         made,
         sum(path.stat().st_size for path in files),
+        "documents" if plan.to == "megatron" else "rows",
     )
 
 
@@ -208,7 +237,7 @@ class SplitRows:
             self.parts = [whole] if len(shards) else []
             return
         lengths = [np.diff(shards.checked_ends(number), prepend=0) for number in range(len(shards.entries))]
-        cut, short = Cut(window=plan.window, overlap=plan.overlap, pack=plan.pack), plan.tail != "drop"
+        cut, short = WindowSpec(window=plan.window, overlap=plan.overlap, pack=plan.pack), plan.tail != "drop"
         self._view = view_of(shards, cut, short=short)
         self._ends = self._view.shard_ends()
         streams = np.array([shards.tokens]) if plan.pack else np.concatenate([np.zeros(0, np.int64), *lengths])
@@ -252,7 +281,7 @@ class SplitRows:
                     f"changed meanwhile, or this is a fault of Piecemill: run `piecemill check {self.shards.folder}`."
                 )
 
-    def rows(self, shard: int) -> Iterator[Rows]:
+    def rows(self, shard: int) -> Iterator[ExportRows]:
         """The rows that begin in one shard, in batches of about a million tokens."""
         shards, end = self.shards, int(self._ends[shard])
         batch = max(1, _BATCH_TOKENS // self.plan.window)
@@ -265,20 +294,20 @@ class SplitRows:
                 )
             yield rows
 
-    def _gathered(self, shard: int, numbers: Ints) -> Rows:
-        pieces = self._view.pieces(numbers)
-        columns = zip(pieces.file.tolist(), pieces.start.tolist(), pieces.length.tolist(), strict=True)
+    def _gathered(self, shard: int, numbers: Ints) -> ExportRows:
+        ranges = self._view.ranges(numbers)
+        columns = zip(ranges.file.tolist(), ranges.start.tolist(), ranges.length.tolist(), strict=True)
         ids = np.concatenate([self.shards.array(file, "tokens")[start : start + n] for file, start, n in columns])
-        lengths = np.bincount(pieces.row, pieces.length).astype(np.int64)
+        lengths = np.bincount(ranges.row, ranges.length).astype(np.int64)
         # A row begins in this shard, in the document that its first token is in.
-        starts, ends = pieces.start[np.searchsorted(pieces.row, range(len(numbers)))], self.shards.array(shard, "ends")
+        starts, ends = ranges.start[np.searchsorted(ranges.row, range(len(numbers)))], self.shards.array(shard, "ends")
         documents = np.searchsorted(ends, starts, side="right")
         before = np.where(documents > 0, ends[np.maximum(documents, 1) - 1], 0)
         width = self.plan.window + 1 if self.plan.tail == "pad" else None
         if width is not None:
             ids = self._padded(ids, lengths, width)
         first = int(self.shards.document_ends[shard]) - len(ends)
-        return Rows(ids, documents + first, starts - before, lengths, width)
+        return ExportRows(ids, documents + first, starts - before, lengths, width)
 
     def _padded(self, ids: NDArray[Any], lengths: Ints, width: int) -> NDArray[Any]:
         pad = self.plan.pad_id

@@ -10,10 +10,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill.shards.export import Rows
+from piecemill.shards.export import ExportRows
 
 
-def write_jsonl(file: IO[bytes], batches: Iterator[Rows], vocab_size: int, *, compress: bool) -> int:
+def write_jsonl(file: IO[bytes], batches: Iterator[ExportRows], vocab_size: int, *, compress: bool) -> int:
     """Write one line per row; how many there were."""
     digits, sizes = _digits(vocab_size)
     if not compress:
@@ -24,7 +24,7 @@ def write_jsonl(file: IO[bytes], batches: Iterator[Rows], vocab_size: int, *, co
         return _write(writer, batches, digits, sizes)
 
 
-def _write(file: Any, batches: Iterator[Rows], digits: NDArray[np.uint8], sizes: NDArray[np.int64]) -> int:
+def _write(file: Any, batches: Iterator[ExportRows], digits: NDArray[np.uint8], sizes: NDArray[np.int64]) -> int:
     written = 0
     for rows in batches:
         lengths = rows.length if rows.width is None else np.full(len(rows.length), rows.width)

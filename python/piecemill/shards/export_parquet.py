@@ -7,14 +7,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from piecemill.shards.export import Rows
+from piecemill.shards.export import ExportRows
 
 # int32, not the uint16 of the shards: torch and `datasets` handle it everywhere, and Parquet stores 32 bits anyway.
 _IDS = pa.list_(pa.int32())
 _MASK = pa.list_(pa.int8())
 
 
-def write_parquet(file: IO[bytes], batches: Iterator[Rows], *, padded: bool) -> int:
+def write_parquet(file: IO[bytes], batches: Iterator[ExportRows], *, padded: bool) -> int:
     """Write batches as row groups; how many rows there were."""
     columns = [
         pa.field("input_ids", _IDS),
@@ -33,7 +33,7 @@ def write_parquet(file: IO[bytes], batches: Iterator[Rows], *, padded: bool) -> 
     return written
 
 
-def _batch(rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
+def _batch(rows: ExportRows, schema: pa.Schema) -> pa.RecordBatch:
     sizes = rows.length if rows.width is None else np.full(len(rows.length), rows.width)
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
     arrays: list[pa.Array[Any]] = [

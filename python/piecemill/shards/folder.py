@@ -9,7 +9,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,15 @@ from numpy.typing import NDArray
 
 from piecemill.errors import ShardError
 from piecemill.files import LOCK, SCRATCH, Place, hash_bytes, parse_json, read_json
-from piecemill.shards import manifest
+from piecemill.shards import counts, manifest
 from piecemill.shards.format import MOST_IDS, READABLE, VERSION, is_split_name
+from piecemill.sizes import plural, show_count
 
 if TYPE_CHECKING:
     from piecemill.tokenizers import Tokenizer
 
+Stats = dict[str, Any]
+"The content of stats.json."
 PLAN, FILES, STATS, TOKENIZER = "plan.json", "files.jsonl", "stats.json", "tokenizer"
 # They describe the run, not the data: `check` skips them, and they are not deterministic.
 TIMING, CHANGED = "timing.json", ".sources.npy"
@@ -31,8 +34,8 @@ UNCHECKED = frozenset({STATS, LOCK, TIMING, CHANGED})
 
 # Names that `prepare` gives, by folder.
 _TOP = re.compile("|".join(re.escape(name) for name in (PLAN, FILES, STATS, TIMING, CHANGED, LOCK)))
-_ENTRY_FILES = re.compile(r"\d+-\d+(\.unique)?\.(json|hashes|copies)")
-_SHARD_FILES = re.compile(r"manifest\.jsonl|\d+(-\d+)?(\.unique)?\.(tokens|ends|documents)\.npy")
+_ENTRY_FILES = re.compile(r"\d+-\d+(\.unique)?(\.[\w-]+)?\.(json|hashes|copies|counts)")
+_SHARD_FILES = re.compile(r"manifest\.jsonl|counts\.npy|\d+(-\d+)?(\.unique)?\.(tokens|ends|documents)\.npy")
 _ANY = re.compile(r"[^/]+")
 _TEMPLATES = "additional_chat_templates"
 
@@ -84,7 +87,8 @@ def write_stats(place: Place, stats: Mapping[str, Any]) -> None:
     """
     splits = checked_plan(parse_json(place.read(PLAN), PLAN, "Prepare the folder again."), PLAN)["splits"]
     names = [PLAN, FILES, *(f"{TOKENIZER}/{name}" for name in tokenizer_files(place))]
-    names += [f"{split}/{manifest.NAME}" for split in splits if manifest.NAME in place.sizes(split)]
+    own = (manifest.NAME, counts.NAME)
+    names += [f"{split}/{name}" for split in splits for name in place.sizes(split) if name in own]
     checksums = {name: hash_bytes(place.read(name)) for name in sorted(names)}
     place.write(STATS, render_stats({**stats, "checksums": checksums}))
 
@@ -184,6 +188,17 @@ def nothing_finished(place: Place) -> bool:
     """Whether the folder was begun in the format of this version, and no piece of it was finished."""
     plan = parse_json(place.read(PLAN), f"{place.url}/{PLAN}", "Choose another --out.")
     return plan.get("format") == VERSION and STATS not in place.sizes() and not place.sizes(manifest.ENTRIES)
+
+
+def group_lines(groups: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each weight group; none where there is only one."""
+    tokens = max(1, sum(group["tokens"] for group in groups))
+    return [
+        f"{'all others' if group['pattern'] is None else group['pattern']} (weight {group['weight']:g}): "
+        f"{plural(group['documents'], 'document')}, {show_count(group['tokens'])} tokens "
+        f"({group['tokens'] / tokens:.2%})"
+        for group in (groups if len(groups) > 1 else ())
+    ]
 
 
 def source_files(folder: Path) -> int:

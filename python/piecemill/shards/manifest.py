@@ -19,6 +19,7 @@ from typing import Any
 from piecemill.cancelling import threads
 from piecemill.errors import ShardError
 from piecemill.files import Place, clear_scratch, hash_bytes, unique
+from piecemill.shards.counts import write_counts
 from piecemill.shards.format import KINDS, Kind
 
 NAME = "manifest.jsonl"
@@ -206,18 +207,19 @@ def delete_entry(place: Place, name: str) -> None:
     place.delete(f"{base}.json")
 
 
-def write_manifests(place: Place, splits: Sequence[str]) -> Iterator[Entry]:
-    """Yield all entries in corpus order; after the last one, write the manifest of each split."""
+def write_manifests(place: Place, splits: Sequence[str], vocab_size: int) -> Iterator[Entry]:
+    """Yield all entries in corpus order; after the last one, write the manifest and the counts of each split."""
     paths = {split: place.scratch() / unique(f"{split}.{NAME}") for split in splits}
-    counts = dict.fromkeys(splits, 0)
+    stems: dict[str, list[str]] = {split: [] for split in splits}
     with ExitStack() as stack:
         files = {split: stack.enter_context(open(path, "x", encoding="ascii")) for split, path in paths.items()}
         for entry in newest_entries(place):
             for split, shard in entry.shards.items():
-                files[split].write(shard.line(counts[split]))
-                counts[split] += 1
+                files[split].write(shard.line(len(stems[split])))
+                stems[split].append(entry.stem)
             yield entry
     for split, path in paths.items():
+        write_counts(place, split, stems[split], vocab_size)
         place.publish(path, f"{split}/{NAME}")
 
 

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill._core import map_file
+from piecemill._core import count_ids, map_file
 from piecemill.errors import ShardError
-from piecemill.files import Place, hash_bytes, open_place, parse_json
+from piecemill.files import LocalPlace, Place, hash_bytes, open_place, parse_json
 from piecemill.objects import is_object_url
 from piecemill.plans import did_you_mean
 from piecemill.shards import folder as prepared
+from piecemill.shards.counts import Counts, read_counts
 from piecemill.shards.format import HEADER_BYTES, KINDS, Kind, dtype_of, header, token_dtype
 from piecemill.shards.manifest import NAME, ShardEntry, newest_entries, parse_manifest
 
@@ -179,6 +180,10 @@ class Shards:
 
         return load_tokenizer(self.folder / prepared.TOKENIZER)
 
+    def token_counts(self) -> Counts | None:
+        """How often each id occurs in the split; None if its folder has no counts (it is not complete, or older)."""
+        return read_counts(LocalPlace(self.folder), self.split, self.vocab_size)
+
     def document(self, index: int) -> NDArray[Any]:
         """The ids of one document: a read-only view of the file."""
         if not 0 <= index < len(self):
@@ -278,3 +283,19 @@ def _in_header(path: Path) -> str:
     except Exception as error:  # noqa: BLE001 - numpy evaluates the header as Python: whatever that can raise
         return f"its header is damaged ({error})"
     return f"its header says {array.shape} of {array.dtype}"
+
+
+def count_tokens(folder: str | PathLike[str], tokenizer: "Tokenizer") -> NDArray[np.int64]:
+    """How often each id occurs in all splits of a prepared folder, which was made with `tokenizer`."""
+    total = np.zeros(tokenizer.vocab_size, np.uint64)
+    for name in prepared.read_plan(Path(folder))["splits"]:
+        shards = open_shards(folder, name)
+        if shards.tokenizer_identity != tokenizer.identity:
+            raise ShardError(f"{folder}: made with another tokenizer; its own is in {folder}/{prepared.TOKENIZER}.")
+        counts = shards.token_counts()
+        if counts is None:  # of an earlier version: counted now
+            counts = np.zeros(len(total), np.uint64)
+            for number in range(len(shards.entries)):
+                count_ids(shards.array(number, "tokens"), counts)
+        total += counts
+    return total.astype(np.int64)

@@ -30,6 +30,8 @@ from piecemill.errors import PlanError, ShardError
 from piecemill.files import hash_bytes, hash_file, parse_json, sync_file
 from piecemill.objects import ObjectPlace
 from piecemill.shards import folder as prepared
+from piecemill.shards.counts import NAME as COUNTS
+from piecemill.shards.counts import Counts, read_counts
 from piecemill.shards.format import HEADER_BYTES, Kind
 from piecemill.shards.manifest import ENTRIES, FileEntry, ShardEntry
 from piecemill.shards.reader import Shards, read_split
@@ -67,14 +69,14 @@ def open_remote(
 
 
 def fetch_small_files(place: ObjectPlace, folder: Path) -> set[str]:
-    """Download all of a prepared folder but its arrays; gives the names of all files there."""
+    """Download all of a prepared folder but the arrays of shards; gives the names of all files there."""
     names = {*place.sizes(), *(f"{ENTRIES}/{name}" for name in place.sizes(ENTRIES))}
     names |= {f"{prepared.TOKENIZER}/{name}" for name in prepared.tokenizer_files(place)}
     if prepared.PLAN in names:
         content = place.read(prepared.PLAN)
         for split in parse_json(content, f"{place.url}/{prepared.PLAN}", "Prepare the folder again.")["splits"]:
             names |= {f"{split}/{name}" for name in place.sizes(split)}
-    small = sorted(name for name in names if not name.endswith(".npy"))
+    small = sorted(name for name in names if not name.endswith(".npy") or name.endswith(f"/{COUNTS}"))
     for name in small:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
     with threads(_DOWNLOADS_AT_ONCE) as pool_map:
@@ -107,6 +109,10 @@ class RemoteShards(Shards):
     def tokenizer(self) -> "Tokenizer":
         """The tokenizer that made the ids, from the folder itself."""
         return prepared.read_tokenizer(self.place)
+
+    def token_counts(self) -> Counts | None:
+        """How often each id occurs in the split; None if its folder has no counts."""
+        return read_counts(self.place, self.split, self.vocab_size)
 
     def array(self, number: int, kind: Kind) -> NDArray[Any]:
         """One array of one shard, downloaded and mapped on first use; thread-safe."""

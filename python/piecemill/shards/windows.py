@@ -5,8 +5,8 @@ place is the token after it, also where that is the first token of the next wind
 label exactly once: those that an overlap would bring again are masked, and the last window is filled up with
 padding. The stream is all documents laid end to end (`pack`), or each document on its own.
 
-A window is a list of pieces of files, and `gather` fetches the pieces of many windows in one call. The plain version is
-`piecemill.reference.windows`. Start with `Windows`.
+A window is a list of token ranges of files, and `gather` copies the ranges of many windows in one call. The plain
+version is `piecemill.reference.windows`. Start with `Windows`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -69,7 +69,7 @@ class FetchedRows(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class WindowSpec:
     """How documents become windows."""
 
     window: int = 2048
@@ -117,9 +117,9 @@ class Cut:
 
         A short one has at least one place to predict from that no window before it has.
 
-        >>> Cut(window=4, overlap=2).count(np.array([0, 1, 2, 5, 6, 7, 8])).tolist()
+        >>> WindowSpec(window=4, overlap=2).count(np.array([0, 1, 2, 5, 6, 7, 8])).tolist()
         [0, 0, 1, 1, 2, 2, 3]
-        >>> Cut(window=4, overlap=2).count(np.array([0, 1, 2, 5, 6, 7, 8]), short=False).tolist()
+        >>> WindowSpec(window=4, overlap=2).count(np.array([0, 1, 2, 5, 6, 7, 8]), short=False).tolist()
         [0, 0, 0, 1, 1, 2, 2]
         """
         # A model that shifts labels predicts from one place less, and an overlap of one token is none to it.
@@ -130,10 +130,10 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
-    """What windows are made of: of each piece the row it belongs to, its file, where it begins and its length.
+class TokenRanges:
+    """What windows consist of: for each range the row it belongs to, its file, where it begins and its length.
 
-    The pieces of a row are in order. `masked` says how many labels at the beginning of each row are not trained on.
+    The ranges of a row are in order. `masked` says how many labels at the beginning of each row are not trained on.
     """
 
     row: Ints
@@ -151,10 +151,10 @@ class Windows:
     """
 
     def __init__(self, rows: Rows, *, group: int | None = None, **options: Any) -> None:
-        """`group` keeps to the documents of one group (see `--weight` of prepare); `options` are those of `Cut`."""
+        """`group`: only documents of this group (see `--weight` of prepare); `options` are those of `WindowSpec`."""
         check_rows(rows)
-        check_names(options, Cut.__slots__)
-        self.rows, self.cut, self.group = rows, Cut(**options), group
+        check_names(options, WindowSpec.__slots__)
+        self.rows, self.cut, self.group = rows, WindowSpec(**options), group
         pad = rows.eos if self.cut.pad_id is None else self.cut.pad_id
         self.pad = 0 if pad is None else pad
         if not 0 <= self.pad < rows.vocab_size:
@@ -182,9 +182,9 @@ class Windows:
         """Tokens that are labels once in an epoch, where `boundaries` masks none."""
         return self._view.targets
 
-    def pieces(self, numbers: Ints) -> Pieces:
+    def ranges(self, numbers: Ints) -> TokenRanges:
         """Where the tokens of these windows are, and of each the one after."""
-        return self._view.pieces(numbers)
+        return self._view.ranges(numbers)
 
     def files(self, numbers: Ints) -> Ints:
         """The file in which each of these windows begins; opens no file."""
@@ -212,7 +212,7 @@ class Windows:
         return [{name: array[row] for name, array in columns.items()} for row in range(len(numbers))]
 
 
-def view_of(rows: Rows, cut: Cut, group: int | None = None, *, short: bool = True) -> "Packed | Single":
+def view_of(rows: Rows, cut: WindowSpec, group: int | None = None, *, short: bool = True) -> "Packed | Single":
     """The windows of `rows` (or of a group in it), by number; with or without short ones."""
     return Packed(rows, cut, group, short) if cut.pack else Single(rows, cut, group, short)
 
@@ -220,7 +220,7 @@ def view_of(rows: Rows, cut: Cut, group: int | None = None, *, short: bool = Tru
 class Packed:
     """All documents (of a group) as one stream: runs of tokens that lie next to each other in a file."""
 
-    def __init__(self, rows: Rows, cut: Cut, group: int | None, short: bool) -> None:
+    def __init__(self, rows: Rows, cut: WindowSpec, group: int | None, short: bool) -> None:
         self.cut, self.file_count = cut, len(rows.token_ends)
         if group is None:
             self.file = np.arange(len(rows.token_ends))
@@ -250,7 +250,7 @@ class Packed:
         found: Ints = np.minimum(-(-tokens // step), self.windows)
         return found
 
-    def pieces(self, numbers: Ints) -> Pieces:
+    def ranges(self, numbers: Ints) -> TokenRanges:
         cut = self.cut
         begin = numbers * (cut.window - cut.overlap)
         end = np.minimum(begin + cut.window + 1, self.tokens)
@@ -263,13 +263,13 @@ class Packed:
         run = np.arange(len(row)) + np.repeat(first - np.cumsum(count) + count, count)
         start = np.maximum(begin[row], self.begins[run])
         length = np.minimum(end[row], self.ends[run]) - start
-        return Pieces(row, self.file[run], self.start[run] + start - self.begins[run], length, masked)
+        return TokenRanges(row, self.file[run], self.start[run] + start - self.begins[run], length, masked)
 
 
 class Single:
     """Each document (of a group) on its own. Holds 8 bytes of each, and 8 more if there is a group."""
 
-    def __init__(self, rows: Rows, cut: Cut, group: int | None, short: bool) -> None:
+    def __init__(self, rows: Rows, cut: WindowSpec, group: int | None, short: bool) -> None:
         self.rows, self.cut = rows, cut
         self.documents = None if group is None else _members(rows, group)
         _fetch_all(rows, "ends")
@@ -296,7 +296,7 @@ class Single:
         found: Ints = np.concatenate([np.zeros(1, np.int64), self.counted])[ends]
         return found
 
-    def pieces(self, numbers: Ints) -> Pieces:
+    def ranges(self, numbers: Ints) -> TokenRanges:
         cut = self.cut
         which = np.searchsorted(self.counted, numbers, side="right")
         inside = numbers - np.where(which > 0, self.counted[which - 1], 0)
@@ -305,7 +305,7 @@ class Single:
         begin = inside * (cut.window - cut.overlap)
         masked = np.where(inside > 0, cut.masked, 0)
         row = np.arange(len(numbers))
-        return Pieces(row, file, first + begin, np.minimum(cut.window + 1, length - begin), masked)
+        return TokenRanges(row, file, first + begin, np.minimum(cut.window + 1, length - begin), masked)
 
 
 def _fetch_all(rows: Rows, kind: Kind) -> None:
@@ -390,16 +390,16 @@ def gather(
         mine = np.flatnonzero((part == which) & (numbers >= 0)) if len(parts) > 1 or numbers.min() < 0 else None
         if mine is not None and not len(mine):
             continue
-        pieces = windows.pieces(numbers if mine is None else numbers[mine])
-        row = pieces.row if mine is None else mine[pieces.row]
-        masked[slice(None) if mine is None else mine] = pieces.masked
-        files, file = np.unique(pieces.file, return_inverse=True)
+        ranges = windows.ranges(numbers if mine is None else numbers[mine])
+        row = ranges.row if mine is None else mine[ranges.row]
+        masked[slice(None) if mine is None else mine] = ranges.masked
+        files, file = np.unique(ranges.file, return_inverse=True)
         if isinstance(windows.rows, FetchedRows):
             windows.rows.prefetch(files.tolist(), windows.kinds)
-        found.append(np.stack([row, file + len(arrays), pieces.start, pieces.length], axis=1))
+        found.append(np.stack([row, file + len(arrays), ranges.start, ranges.length], axis=1))
         arrays += [windows.rows.array(number, "tokens") for number in files.tolist()]
         if cut.boundaries:
-            documents.append(_segments(windows.rows, pieces, row))
+            documents.append(_segments(windows.rows, ranges, row))
     pieces_of_rows = np.concatenate(found) if found else np.zeros((0, 4), np.int64)
     gather_windows(arrays, pieces_of_rows, masked, *into, pad=parts[0].pad)
     made = Gathered(*into)
@@ -411,10 +411,10 @@ def gather(
     return made
 
 
-def _segments(rows: Rows, pieces: Pieces, row: Ints) -> Ints:
+def _segments(rows: Rows, ranges: TokenRanges, row: Ints) -> Ints:
     """Where a document begins or goes on in these rows: (row, column, document), also in the column behind the last."""
     found, filled = [np.zeros((0, 3), np.int64)], dict.fromkeys(row.tolist(), 0)
-    columns = zip(row.tolist(), pieces.file.tolist(), pieces.start.tolist(), pieces.length.tolist(), strict=True)
+    columns = zip(row.tolist(), ranges.file.tolist(), ranges.start.tolist(), ranges.length.tolist(), strict=True)
     for at, file, start, length in columns:
         if not length:
             continue
@@ -428,10 +428,10 @@ def _segments(rows: Rows, pieces: Pieces, row: Ints) -> Ints:
     return np.concatenate(found)
 
 
-def _add_boundaries(made: Gathered, pieces: Ints, documents: list[Ints]) -> None:
+def _add_boundaries(made: Gathered, ranges: Ints, documents: list[Ints]) -> None:
     """Positions, documents and cuts; and no label that is the first token of another document."""
     rows, window = made.input_ids.shape
-    filled = np.bincount(pieces[:, 0], pieces[:, 3], minlength=rows).astype(np.int64)
+    filled = np.bincount(ranges[:, 0], ranges[:, 3], minlength=rows).astype(np.int64)
     # Padding is a document of its own, -1.
     padded = np.flatnonzero(filled < window)
     padding = np.stack([padded, filled[padded], np.full(len(padded), -1)], axis=1)

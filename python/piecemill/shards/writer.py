@@ -4,6 +4,7 @@ The files grow in the scratch folder of the place, after space reserved for the 
 Before `finish` no file has its final name, so a killed writer leaves nothing to undo.
 """
 
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -11,26 +12,31 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill._core import Xxh3
+from piecemill._core import Xxh3, count_ids
 from piecemill.cancelling import threads
 from piecemill.errors import ShardError
 from piecemill.files import Place, unique
-from piecemill.shards.format import ENDS, HEADER_BYTES, KINDS, RECORD, Kind, dtype_of, file_name, header
+from piecemill.shards.counts import save_piece_counts
+from piecemill.shards.format import ENDS, HEADER_BYTES, KINDS, RECORD, Kind, dtype_of, file_name, header, token_dtype
 from piecemill.shards.manifest import FileEntry, ShardEntry
 
 _CHUNK_TOKENS = 1 << 22
 
 
 class ShardWriter:
-    """Writes the shard `stem` of a split. A context manager: a shard that is not finished is discarded."""
+    """Writes the shard `stem` of a split. A context manager: a shard that is not finished is discarded.
 
-    def __init__(self, place: Place, split: str, stem: str, *, dtype: np.dtype[Any]) -> None:
+    With `vocab`, the size of the vocabulary, tokens are counted and the counts are written with the shard.
+    """
+
+    def __init__(self, place: Place, split: str, stem: str, *, dtype: np.dtype[Any], vocab: int | None = None) -> None:
         if dtype not in (np.dtype("<u2"), np.dtype("<u4")):
             raise ShardError(f"{place.url}/{split}/{stem}: token ids of type {dtype}; expected uint16 or uint32.")
         self._place, self._split, self._stem, self._dtype = place, split, stem, dtype
         self._documents = self._tokens = self._text_bytes = 0
         self._groups: dict[int, tuple[int, int]] = {}
         self._files: dict[Kind, _Growing] = {}
+        self._counts = None if vocab is None else np.zeros(vocab, np.uint64)
 
     def append(self, ids: NDArray[Any], ends: NDArray[np.int64], records: NDArray[np.void]) -> None:
         """Add some documents: their ids, where each ends among them, and a record of each."""
@@ -40,6 +46,11 @@ class ShardWriter:
         if not self._files:
             scratch = self._place.scratch()
             self._files = {kind: _Growing(scratch / unique(file_name(self._stem, kind)), kind) for kind in KINDS}
+        if self._counts is not None:
+            try:
+                count_ids(np.ascontiguousarray(ids), self._counts)
+            except ValueError as error:
+                raise ShardError(f"{self._place.url}/{self._split}: shard {self._stem}: {error}.") from None
         self._files["tokens"].write(ids, self._dtype)
         self._files["ends"].write(ends + self._tokens, ENDS)
         self._files["documents"].write(records, RECORD)
@@ -53,7 +64,7 @@ class ShardWriter:
             self._groups[group] = documents + int(mine.sum()), tokens + more
 
     def finish(self) -> ShardEntry | None:
-        """Publish the three files; None, and no files, if there were no documents."""
+        """Publish the three files, and the counts; None, and no files, if there were no documents."""
         if not self._documents:
             return None
         counts = {"tokens": self._tokens, "ends": self._documents, "documents": self._documents}
@@ -61,9 +72,14 @@ class ShardWriter:
         for kind, file in self._files.items():
             file.close(header(kind, dtype_of(kind, self._dtype), counts[kind]))
             entries[kind] = FileEntry(file_name(self._stem, kind), file.bytes, file.hash.hexdigest())
-        names = {file.path: f"{self._split}/{entries[kind].name}" for kind, file in self._files.items()}
-        with threads(len(names)) as pool_map:  # at once, because each waits for a disk or a store
-            list(pool_map(lambda path: self._place.publish(path, names[path]), names))
+        place, split = self._place, self._split
+        jobs = [
+            partial(place.publish, file.path, f"{split}/{entries[kind].name}") for kind, file in self._files.items()
+        ]
+        if self._counts is not None:
+            jobs.append(partial(save_piece_counts, place, self._stem, split, self._counts))
+        with threads(len(jobs)) as pool_map:  # at once, because each waits for a disk or a store
+            list(pool_map(lambda job: job(), jobs))
         groups = {str(group): self._groups[group] for group in sorted(self._groups) if group}
         return ShardEntry(self._documents, self._tokens, self._text_bytes, entries, groups)
 
@@ -91,16 +107,16 @@ class ShardWriter:
 
 
 def rewrite_shard(
-    place: Place, split: str, old: ShardEntry, stem: str, keep: NDArray[np.bool_], dtype: str
+    place: Place, split: str, old: ShardEntry, stem: str, keep: NDArray[np.bool_], vocab_size: int
 ) -> tuple[ShardEntry | None, NDArray[np.void]]:
     """Write the documents of a shard that are to `keep` as the shard `stem`; returns its entry and the records of all.
 
     Reads some documents at a time. ShardError, and no new shard, if the old one is not as its entry says.
     """
-    hashes = {kind: Xxh3() for kind in KINDS}
+    hashes, dtype = {kind: Xxh3() for kind in KINDS}, token_dtype(vocab_size)
 
     def read(kind: Kind, start: int, stop: int) -> NDArray[Any]:
-        item = dtype_of(kind, np.dtype(dtype))
+        item = dtype_of(kind, dtype)
         first, last = (HEADER_BYTES[kind] + item.itemsize * number for number in (start, stop))
         array = np.frombuffer(place.read(f"{split}/{old.files[kind].name}", first, last), item)
         hashes[kind].update(array.view(np.uint8))
@@ -116,7 +132,7 @@ def rewrite_shard(
     ends, records = read("ends", 0, old.documents), read("documents", 0, old.documents)
     verify("ends")
     verify("documents")
-    with ShardWriter(place, split, stem, dtype=np.dtype(dtype)) as writer:
+    with ShardWriter(place, split, stem, dtype=dtype, vocab=vocab_size) as writer:
         document = token = 0
         while document < old.documents:
             stop = max(document + 1, int(np.searchsorted(ends, token + _CHUNK_TOKENS, side="right")))

@@ -1,8 +1,8 @@
 """Tokenizers: text to token ids and back.
 
-A `Tokenizer` holds a model, one kind of vocabulary that knows its files; an engine (one file each) does the
-encoding. Importing this room, building a tokenizer from merges and saving it need numpy and nothing heavier: an
-engine is imported when the first text is encoded.
+A `Tokenizer` holds a model (the vocabulary and its files, as data) and an engine, which encodes. Importing this
+package, building a tokenizer from merges and saving it only need numpy: an engine is imported when the first text is
+encoded.
 
 Start with `Tokenizer` and `load_tokenizer`; `verify` compares an engine with the library a tokenizer comes from.
 """

@@ -51,7 +51,7 @@ class Decoding:
         return decoder.decode_flat(_row(ids), np.ascontiguousarray(ends, np.int64))
 
     def bytes_of(self, token_id: int) -> bytes:
-        """The bytes of one id, wherever it stands."""
+        """The bytes of one id, at any position."""
         self._need_table("bytes_of", "decode")
         found = None if self._table is None else self._table.tokens[token_id]
         if found is None:

@@ -1,7 +1,7 @@
 """A Hugging Face hub id as a folder: the files of its tokenizer in the standard HF cache, fetched once.
 
-What is in the cache is not fetched again, so a name keeps meaning the same on this machine; `NAME@REVISION` pins it
-everywhere. HF_HUB_OFFLINE, HF_HOME and the token are huggingface_hub's own and are respected.
+Cached files are not downloaded again, so a name keeps its meaning on this machine; `NAME@REVISION` pins it
+everywhere. huggingface_hub's HF_HUB_OFFLINE, HF_HOME and token are respected.
 """
 
 import re
@@ -23,7 +23,7 @@ def looks_like_hub_id(spec: str) -> bool:
 
 
 def is_cached(spec: str) -> bool:
-    """Whether the cache holds a vocabulary of `spec`; nothing is asked of the hub."""
+    """Whether the cache holds a vocabulary of `spec`; makes no request."""
     import huggingface_hub as hub
 
     name, _, revision = spec.partition("@")
@@ -57,7 +57,7 @@ def fetch(spec: str) -> Path:
 
 
 def _unreachable(errors: list[str]) -> bool:
-    """Whether the hub gives no answer at all: one request, where a download would ask again and again for a minute."""
+    """Whether the hub does not answer: one request, where a download would retry for a minute."""
     import huggingface_hub as hub
 
     if hub.constants.HF_HUB_OFFLINE:

@@ -1,6 +1,6 @@
 """Loading a tokenizer: which kind of file is it, and which model reads it.
 
-A setting that would change ids and that no engine carries out is an error, never ignored.
+A setting that would change ids and that no engine supports is an error, never ignored.
 """
 
 import difflib
@@ -48,8 +48,8 @@ def load_tokenizer(
     """The tokenizer at `spec`: a folder, a tokenizer file, or a Hugging Face hub id.
 
     Files are a tokenizer.json, a .model, a .tiktoken file, or vocab.json with merges.txt beside it; each may be
-    gzipped (.gz). Of a folder with several, the first of these is taken. `engine` forces "piecemill", "tokenizers",
-    "sentencepiece" or "tiktoken"; without it the fastest that gives the home library's ids is taken. `split` and
+    gzipped (.gz). In a folder with several, the first of these is used. `engine` forces "piecemill", "tokenizers",
+    "sentencepiece" or "tiktoken"; by default it is the fastest that gives the home library's ids. `split` and
     `special_tokens` (text and id) are for files that have neither: .tiktoken (OpenAI's are known by their hash) and
     vocab.json with merges.txt (gpt2, and the entries that no merge makes, unless given).
     """

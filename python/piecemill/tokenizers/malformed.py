@@ -1,7 +1,7 @@
 """Malformed tokenizer files: whatever reading one raises becomes a TokenizerError that names the file.
 
-A tokenizer file is made of nested values of any type; checking each where it is used would hide what the code does.
-Libraries in Rust panic on some of them, which pyo3 raises as an exception that `except Exception` does not catch.
+A tokenizer file consists of nested values of any type; checking each where it is used would obscure the code. Libraries
+in Rust panic on some of them, which pyo3 raises as an exception that `except Exception` does not catch.
 
 Start with `malformed`.
 """

@@ -1,4 +1,4 @@
-"""Saving a tokenizer as a folder, whole or not at all. Decides what may be replaced; `files.new_folder` does it.
+"""Saves a tokenizer as a folder, atomically. Decides what may be replaced; `files.new_folder` writes it.
 
 A killed process can leave a hidden folder, `.NAME.*.part`, behind; it is never read and may be deleted.
 """
@@ -45,7 +45,7 @@ def files_of(tokenizer: "Tokenizer") -> dict[str, bytes]:
 
 
 def check_target(target: Path, force: bool) -> bool:
-    """Whether there is a saved tokenizer to replace; an error if there is anything that may not be."""
+    """Whether there is a saved tokenizer to replace; an error if there is anything else."""
     try:
         inside = sorted(_names(target))
     except FileNotFoundError:

@@ -35,7 +35,7 @@ WHOLE_DOCUMENT = r"[\s\S]+"
 def pattern_of(split: str, pattern: Pattern | None = None) -> Pattern | None:
     """The pattern of `split`: the one given, else that of the name or regex; None for `none`.
 
-    What is neither a name nor a regex is a SplitError that says what it could have been.
+    Anything that is neither a name nor a regex is a SplitError that suggests the nearest name.
 
     >>> pattern_of("regex:x"), len(pattern_of("deepseek-v3"))
     ('x', 3)

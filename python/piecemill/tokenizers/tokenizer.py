@@ -35,7 +35,7 @@ Special = Literal["plain", "parse", "stop"] | Collection[str]
 class Tokenizer:
     """Text to token ids and back; what a byte-level one encodes, it decodes exactly.
 
-    Make one with `train_bpe`, `Tokenizer.from_merges` or `load_tokenizer`. The text of a special token inside a
+    Create one with `train_bpe`, `Tokenizer.from_merges` or `load_tokenizer`. The text of a special token inside a
     text is data and is encoded as such. `special="parse"` turns it into the token, a set of special tokens does so for
     those alone, and `special="stop"` makes it an error that names the text. (One exception to plain, by the numbering
     that all libraries share: a vocabulary that learned exactly that string has one id for both.)
@@ -159,11 +159,11 @@ class Tokenizer:
         return self._encode_flat(flat_arrays(data, ends), bos, eos, dtype, special, threads)
 
     def decode(self, ids: ArrayLike) -> str:
-        """The text that `ids` stand for; where they cut a character in two, U+FFFD stands for the pieces."""
+        """The text of `ids`; bytes that are not a complete character become U+FFFD."""
         return self._decoding.text(ids)
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
-        """The bytes that `ids` stand for; a TokenizerError if only the home library can decode them, to text."""
+        """The bytes of `ids`; a TokenizerError if only the home library can decode them, to text."""
         return self._decoding.whole(ids)
 
     def decode_batch(self, ids: ArrayLike, ends: ArrayLike) -> list[str]:
@@ -175,9 +175,9 @@ class Tokenizer:
         return self._decoding.flat(ids, ends)
 
     def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
-        """Write the tokenizer as a folder at `path`, whole or not at all; `force` replaces one saved there before.
+        """Write the tokenizer as a folder at `path`, atomically; `force` replaces one saved there before.
 
-        One that was loaded is saved as the files it came in, so `load_tokenizer` gives the same one again.
+        A loaded tokenizer is saved as its original files, so `load_tokenizer` returns the same one again.
         """
         from piecemill.tokenizers.saving import save
 
@@ -248,9 +248,9 @@ class Tokenizer:
 
     @property
     def cache_bytes(self) -> int:
-        """Memory that words seen before may take, for each thread: 24 MiB unless set (a number, or "4MiB").
+        """Size of the word cache of each thread: 24 MiB unless set (a number, or "4MiB").
 
-        Ids do not depend on it. Only the engine `piecemill` has it; other libraries keep as much as they like.
+        Ids do not depend on it. Only the engine `piecemill` has it; caches of other libraries are not limited.
         """
         return self._own_encoder().cache_bytes
 

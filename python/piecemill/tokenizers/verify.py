@@ -1,7 +1,7 @@
 """Does the engine give the ids of the library the tokenizer comes from?
 
 An engine that is not exact by test is compared with the home library on the nasty strings when it is chosen.
-`verify` compares them on as many documents as one likes; `piecemill verify` does so from the command line.
+`verify` compares them on any number of documents; `piecemill verify` does so from the command line.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -152,3 +152,16 @@ def _difference(engine: Engine, home: Engine, name: str, text: str, got: NDArray
 def _around(ids: NDArray[Any], at: int) -> str:
     shown = ", ".join(map(str, ids[max(0, at - 3) : at + 8].tolist()))
     return f"[{'..., ' if at > 3 else ''}{shown}{', ...' if at + 8 < len(ids) else ''}]"
+
+
+def engine_record(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Which engine encodes, and the home library whose ids it gives, with their versions."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    engine, home = tokenizer.engine, tokenizer.model.home
+    try:
+        home_version: str | None = version(home)
+    except PackageNotFoundError:
+        home_version = None
+    used = {"engine": engine.name, "engine_version": engine.version}
+    return {**used, "home": home, "home_version": home_version}

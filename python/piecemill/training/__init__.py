@@ -1,8 +1,8 @@
 """Training: corpora -> vocabularies.
 
-`train_bpe` runs the stages (count or lay out, merge) and gives a `Tokenizer`; `TrainPlan` says what to learn.
-Sequences of actions have a room of their own, `actions`, which uses the stages and the time left from here.
-Nothing here knows how a tokenizer encodes or how files are read.
+`train_bpe` runs the stages (count words, or load whole documents; then merge) and returns a `Tokenizer`; `TrainPlan`
+holds the options. Action sequences are trained in `actions`, which uses the stages and the time estimate of this
+package. Nothing here knows how a tokenizer encodes or how files are read.
 
 Start with `train_bpe`.
 """

@@ -1,8 +1,7 @@
 """Documents -> a BPE vocabulary.
 
-`train_bpe` counts words (or lays whole documents out, with `split="none"`), learns merges, and gives a
-`Tokenizer`. Counting and merging happen in `_core`; here is the order of things, what is told while they go on,
-and the record of how they went.
+`train_bpe` counts words (or loads whole documents, with `split="none"`), learns merges, and returns a `Tokenizer`.
+Counting and merging happen in `_core`; this module runs the stages, reports progress and writes the training record.
 """
 
 import platform
@@ -91,8 +90,8 @@ def train_bpe(
     """Learn a byte-level BPE vocabulary from `source`; exact, and the same for any number of threads.
 
     `source` is whatever `piecemill.sources` can open: a path, a glob, a list of them, a table, an iterable of
-    strings. A string alone is a path, never a text. Keywords from `field` on are the fields of `TrainPlan`, which says
-    what each means and its default (as does `piecemill train --help`); they count before those of `plan`.
+    strings. A single string is a path, never a text. Keywords from `field` on are the fields of `TrainPlan`, which
+    describes each and its default (as does `piecemill train --help`); they override those of `plan`.
     If no pair is left before the vocabulary is full, the tokenizer is smaller, and its `training` record says so.
     `force` replaces a file at `save_counts`, which otherwise is an error. Words are counted on `executor`: threads here
     ("local"), "ray" (the cluster at `ray_address`), or any `concurrent.futures.Executor`; the vocabulary is the same.
@@ -118,9 +117,9 @@ def count_words(
     ray_address: str | None = None,
     **options: Any,
 ) -> Counted:
-    """Count the words of `source` into `plan.save_counts` without learning merges; says what was counted.
+    """Count the words of `source` into `plan.save_counts` without learning merges; returns what was counted.
 
-    A file that is there already is an error, unless `force` replaces it. `executor` is as in `train_bpe`.
+    An existing file is an error, unless `force` replaces it. `executor` is as in `train_bpe`.
     """
     plan = with_options(plan or TrainPlan(), options)
     if plan.save_counts is None:
@@ -137,7 +136,7 @@ _NAMED = 100
 
 
 class _Run:
-    """One training run: the stages, what was read, and what is told about it."""
+    """One training run: its stages, counters of what was read, and progress."""
 
     def __init__(self, plan: TrainPlan, on_progress: OnProgress, *, force: bool, executor: Executor) -> None:
         try:
@@ -237,7 +236,7 @@ class _Run:
         self._check_read(opened)
 
     def _read_elsewhere(self, source: object, counter: _core.WordCounter) -> None:
-        """Count on another executor. In this thread, as it waits most of the time and must hear Ctrl-C."""
+        """Count on another executor, in this thread: it mostly waits, and must receive Ctrl-C."""
         opened = self._open(source, "count")
 
         def on_read(corpus: Corpus, bytes_read: int) -> None:

@@ -73,7 +73,7 @@ def train(
     if out is None:
         with Display(quiet=quiet) as display:
             counted = count_words(source, plan=plan, on_progress=display, force=force, **asdict(where))
-        print_result(counted.as_json() if json else counted.as_text())
+        print_result(counted.to_dict() if json else str(counted))
         return
     with Display(quiet=quiet) as display:
         tokenizer = train_bpe(source, plan=plan, on_progress=display, force=force, **asdict(where))

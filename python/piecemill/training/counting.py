@@ -23,7 +23,7 @@ from piecemill.training.counts import NOTHING, Corpus, add_counts, write_counts
 
 @dataclass(frozen=True, slots=True)
 class CountJob:
-    """All that counting a task needs besides the task; can be pickled."""
+    """Arguments of `count_task` that are the same for all tasks; picklable."""
 
     reading: Reading
     split: str
@@ -42,7 +42,7 @@ class TaskCounts:
 
 
 def count_block(block: Documents, add: Callable[..., None], split: str) -> Corpus:
-    """Add the documents of a block to a counter; an error of the split names the document."""
+    """Add the documents of a block to a counter; an error of the pretokenizer names the document."""
     try:
         add(block.data, block.ends)
     except SplitError as error:
@@ -52,7 +52,7 @@ def count_block(block: Documents, add: Callable[..., None], split: str) -> Corpu
 
 
 def count_task(task: Task, job: CountJob) -> TaskCounts:
-    """The words of one task, on whatever machine this runs."""
+    """The words of one task; runs on any machine."""
     counter = _core.WordCounter(job.split, job.memory, tempfile.gettempdir())
     corpus, tally = NOTHING, Tally()
     for block in read_task(task, job.reading):
@@ -71,7 +71,7 @@ def count_on(
     job: CountJob,
     on_read: Callable[[Corpus, int], None],
 ) -> tuple[Corpus, Tally]:
-    """Count all tasks of `source` on `executor` into `counter`; what was counted, and what was not read.
+    """Count all tasks of `source` on `executor` into `counter`; returns what was counted, and what was not read.
 
     `on_read` is called with what has been counted so far and the bytes of the source that were read.
     """
@@ -96,7 +96,7 @@ def count_on(
 
 
 def _failing(block: Documents, split: str) -> str:
-    """The name of the first document that `split` gives up on."""
+    """The name of the first document on which `split` fails."""
     for i in range(len(block)):
         try:
             _core.split_text(block.text(i), split)

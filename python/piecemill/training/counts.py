@@ -44,7 +44,7 @@ class Corpus:
 
     @property
     def hex(self) -> str:
-        """The fingerprint as people quote it."""
+        """The fingerprint in hexadecimal."""
         return f"{self.fingerprint[0]:016x}{self.fingerprint[1]:016x}"
 
 
@@ -52,7 +52,7 @@ NOTHING = Corpus(0, 0, (0, 0))
 
 
 def check_files(save: Path | None, load: Sequence[Path], *, force: bool) -> None:
-    """Refuse, before the work, a file to save that may not or cannot be written, and one to load that comes twice."""
+    """Check files before any work: the one to save must be writable, and none to load may be given twice."""
     seen: dict[Path, Path] = {}
     for path in map(Path, load):
         if (first := seen.setdefault(path.resolve(), path)) is not path:
@@ -72,7 +72,7 @@ def check_files(save: Path | None, load: Sequence[Path], *, force: bool) -> None
 
 
 def check_not_a_source(save: Path, source: Source) -> None:
-    """Refuse to write counts over a file they are made from, whatever links lead to it."""
+    """Refuse to overwrite a source file with counts, also through links."""
     if not save.exists():
         return
     size = save.stat().st_size
@@ -92,7 +92,7 @@ def not_read(tally: Tally) -> dict[str, Any]:
 
 
 def write_counts(counts: WordCounts, file: BinaryIO, *, split: str, corpus: Corpus, tally: Tally) -> None:
-    """Writes `counts` to `file` as Parquet, with what they were made of and what of it was not read."""
+    """Write `counts` to `file` as Parquet, with metadata: the corpus, and what of it was not read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -116,7 +116,7 @@ def _batches(file: "pq.ParquetFile") -> Iterator["pa.RecordBatch"]:
 
 
 def _groups(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Rows in groups that can be read back one at a time: so many, or so many bytes, or one word."""
+    """Row groups, limited in rows and bytes (but at least one word), that can be read back one at a time."""
     start, rows = 0, len(offsets) - 1
     while start < rows:
         fit = int(np.searchsorted(offsets, offsets[start] + _BYTES, side="right")) - 1
@@ -126,7 +126,7 @@ def _groups(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 def load_counts(paths: Sequence[Path], counter: WordCounter, *, split: str) -> tuple[Corpus, Tally]:
-    """Adds the counts in all `paths` to `counter`, a part at a time; says what they were counted from, and what not."""
+    """Add the counts in all `paths` to `counter`, one row group at a time; returns the corpus and the tally."""
     corpus, tally = NOTHING, Tally()
     for path in paths:
         about = add_counts(path, str(path), counter, split=split)
@@ -160,7 +160,7 @@ def _opened(file: Path | BinaryIO, name: str) -> Iterator["pq.ParquetFile"]:
 
 
 def add_counts(file: Path | BinaryIO, name: str, counter: WordCounter, *, split: str) -> dict[str, Any]:
-    """Adds the counts in one file to `counter`, a part at a time; what the file says of itself."""
+    """Add the counts in one file to `counter`, one row group at a time; returns the file's metadata."""
     import pyarrow as pa
 
     with _opened(file, name) as opened:
@@ -181,7 +181,7 @@ def add_counts(file: Path | BinaryIO, name: str, counter: WordCounter, *, split:
 
 
 def _about(name: str, metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
-    """What a counts file says of itself, if it is one."""
+    """The metadata of a counts file; an error if it is not one."""
     about: dict[str, Any] = json.loads((metadata or {}).get(_KEY, b"{}"))
     if about.get("version") != 1:
         raise SourceError(

@@ -1,6 +1,6 @@
-"""Documents to consumers, with readers and consumers side by side and a bound on what waits in between.
+"""Reader threads and consumer threads with a bounded queue of blocks between them (backpressure).
 
-Order is not kept: what is done with the blocks must not depend on it (counting does not).
+The order of blocks is not kept: consumers must not depend on it (counting does not).
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ class Feed:
         self._changed = self._crew.changed
 
     def run(self, consume: Callable[[Documents], None]) -> None:
-        """Returns when every block was consumed; the first error of any thread ends all and is raised here."""
+        """Return when every block was consumed; the first error in any thread cancels all and is raised here."""
 
         def consume_all() -> None:
             self._consume_all(consume)
@@ -36,7 +36,7 @@ class Feed:
 
     def _read(self) -> None:
         try:
-            while not self._crew.over:
+            while not self._crew.cancelled:
                 try:
                     task = self._tasks.popleft()
                 except IndexError:
@@ -45,13 +45,13 @@ class Feed:
                     with self._changed:
                         # One block is always let in, however large: a document is never cut.
                         while self._waiting and self._waiting_bytes + block.nbytes > self._most_bytes:
-                            if self._crew.over:
+                            if self._crew.cancelled:
                                 return
                             self._changed.wait(0.1)
                         self._waiting.append(block)
                         self._waiting_bytes += block.nbytes
                         self._changed.notify()
-                    if self._crew.over:
+                    if self._crew.cancelled:
                         return
         finally:
             with self._changed:
@@ -62,10 +62,10 @@ class Feed:
         while True:
             with self._changed:
                 while not self._waiting:
-                    if self._crew.over or self._reading == 0:
+                    if self._crew.cancelled or self._reading == 0:
                         return
                     self._changed.wait(0.1)
-                if self._crew.over:
+                if self._crew.cancelled:
                     return
                 block = self._waiting.popleft()
                 self._waiting_bytes -= block.nbytes

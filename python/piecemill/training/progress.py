@@ -1,4 +1,4 @@
-"""What a training run tells while it goes on."""
+"""Progress events of a training run."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,7 +11,7 @@ Stage = Literal["count", "read", "merge", "save"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainProgress:
-    """One moment of a run. Fields that a stage does not know yet are 0 or None."""
+    """One progress event. Fields that are not known yet are 0 or None."""
 
     stage: Stage
     documents: int = 0
@@ -32,7 +32,7 @@ class TrainProgress:
 
     @property
     def fraction(self) -> float | None:
-        """How much of the stage is done, by what can be counted; None if the whole is not known."""
+        """Fraction of the stage that is done; None if the total is not known."""
         if self.stage == "merge":
             return self.merges / self.merges_wanted if self.merges_wanted else 1.0
         if self.bytes_total:
@@ -40,7 +40,7 @@ class TrainProgress:
         return None
 
     def columns(self) -> tuple[str, ...]:
-        """The same columns in every line of a stage, as wide in the first as in the last; the time left comes last."""
+        """The columns of a progress line, of fixed width within a stage; the last is the time left."""
         left = "" if self.seconds_left is None else f"{show_seconds(self.seconds_left)} left"
         memory = f"{self.memory / 2**30:.2f} GiB"
         if self.stage == "merge":

@@ -1,4 +1,4 @@
-"""How long merging will take from here.
+"""Estimates the remaining time of merging.
 
 A straight line through the merges done so far is wrong by a factor of ten: the first merges rewrite millions of
 places each, the last ones a handful. So the estimate is made of work. Two kinds lie ahead:
@@ -36,7 +36,7 @@ _FLOOR_STEP = 16
 
 
 class Moment(NamedTuple):
-    """What a running merge loop tells at one time."""
+    """A snapshot of the counters of a running merge loop."""
 
     seconds: float
     merges: float
@@ -49,14 +49,14 @@ class Moment(NamedTuple):
 
 
 def moment(seconds: float, progress: Progress) -> Moment:
-    """What `progress` tells now, `seconds` after merging began."""
+    """A snapshot of `progress`, `seconds` after merging began."""
     # Rounds before merges: a round seen without its first merge is harmless, a merge without its round is not.
     rounds = (progress.floor, progress.rounds_begun, progress.rounds_ready, progress.round_seconds)
     return Moment(seconds, progress.merges, progress.occurrences, progress.pair_count, *rounds)
 
 
 class Remaining:
-    """Fed with moments as they come, says how many seconds are left."""
+    """Estimates the seconds left from a series of snapshots."""
 
     def __init__(self, merges_wanted: int, *, merge_cost: float = _MERGE_COST) -> None:
         self._wanted = merges_wanted
@@ -67,7 +67,7 @@ class Remaining:
         self._round_merges = 0.0
 
     def saw(self, moment: Moment) -> None:
-        """Takes note of a moment; they must come in order."""
+        """Add a snapshot; they must be in order of time."""
         before, self._now = self._now, moment
         if moment.rounds_ready > before.rounds_ready:
             rounds = moment.rounds_ready - before.rounds_ready
@@ -84,7 +84,7 @@ class Remaining:
         return (last.merges - before.merges) / (last.seconds - before.seconds) if last.seconds > before.seconds else 0.0
 
     def seconds(self) -> float | None:
-        """Seconds left; None while it is too early to tell."""
+        """Seconds left; None while it is too early to estimate."""
         now = self._trace[-1]
         if now.merges < _LEAST_MERGES or len(self._trace) < 4:
             return None
@@ -111,7 +111,7 @@ class Remaining:
         return max(0.0, left - waited + self._now.round_seconds - now.round_seconds)
 
     def _rounds_ahead(self, now: Moment, half: Moment, times: float) -> int:
-        """How many floors lie between here and the count of the last merge, if counts go on falling as they do."""
+        """Number of floors between here and the count of the last merge, if counts keep falling at this rate."""
         if not 0 < now.pair_count <= half.pair_count:
             return 0
         last_count = max(1.0, now.pair_count * times ** -math.log2(half.pair_count / now.pair_count))
@@ -123,7 +123,7 @@ class Remaining:
         return rounds
 
     def _at(self, merges: float) -> Moment:
-        """The moment at which so many merges were done, on a line between the two nearest seen."""
+        """The snapshot after `merges` merges, interpolated between the two nearest."""
         at = bisect_left(self._trace, merges, key=lambda moment: moment.merges)
         after = self._trace[min(at, len(self._trace) - 1)]
         before = self._trace[max(at - 1, 0)]

@@ -12,7 +12,7 @@ from piecemill.tokenizers import Tokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """What `count_words` found: what was counted, and what of the source was not."""
+    """The result of `count_words`: what was counted, and what of the source was not."""
 
     counts: Path
     "The file with the counts."
@@ -33,14 +33,14 @@ class Counted:
     skipped_documents: Sequence[Sequence[str]]
     "Name and reason of the first of them."
 
-    def as_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
         return {**asdict(self), "counts": str(self.counts)}
 
-    def as_text(self) -> str:
+    def __str__(self) -> str:
         """One line, and more for what was not read."""
         what = f"{self.distinct_words:,} distinct words in {self.counts}, from {_documents(self.documents, self.bytes)}"
-        return "\n".join([what, *_reading(self.as_json(), f"the metadata of {self.counts}")])
+        return "\n".join([what, *_reading(self.to_dict(), f"the metadata of {self.counts}")])
 
 
 def as_json(tokenizer: Tokenizer, out: Path) -> dict[str, Any]:

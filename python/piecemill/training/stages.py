@@ -1,7 +1,7 @@
 """Stages of a long run: how long each took, how much memory it needed, and how to stop it.
 
-A stage runs in a thread of its own while the caller's thread watches: it reads counters, reports progress and
-hears Ctrl-C at once, whatever the stage is doing.
+A stage runs in its own thread while the caller's thread polls counters, reports progress and receives Ctrl-C
+immediately, whatever the stage is doing.
 """
 
 import threading
@@ -27,7 +27,7 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Measures what happens inside it."""
+        """Measure time and memory of the body."""
         started, peak_before, self._sampled = time.perf_counter(), memory_peak(), memory_now()
         yield
         peak = memory_peak()
@@ -37,9 +37,9 @@ class Stages:
         self.done.append({"stage": name, "seconds": round(seconds, 4), "peak_memory_bytes": stage_peak})
 
     def watch(self, work: Callable[[], Any], progress: Progress, on_tick: Callable[[], None]) -> Any:
-        """Runs `work` in a thread, calls `on_tick` about 20 times a second, and gives back what it returned.
+        """Run `work` in a thread, call the callback `on_tick` about 20 times a second, and return the result of `work`.
 
-        Ctrl-C asks `progress` to stop, waits a moment for the thread, and goes on as KeyboardInterrupt.
+        Ctrl-C cancels the work through `progress`, waits briefly for the thread, and is raised as KeyboardInterrupt.
         """
         result: list[Any] = []
         failed: list[BaseException] = []

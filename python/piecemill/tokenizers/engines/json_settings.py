@@ -1,4 +1,4 @@
-"""Which settings of a tokenizer.json Piecemill's encoder carries out exactly, and which are left to HF `tokenizers`.
+"""Which settings of a tokenizer.json Piecemill's encoder supports exactly, and which are left to HF `tokenizers`.
 
 In: a `TokenizerJson`. Out: a function that builds the encoder, or `Left` with the reason in plain words. A setting
 that is not named here is never ignored: it is a reason. The definition is HF's own code; the comparison on the nasty

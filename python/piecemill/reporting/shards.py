@@ -1,4 +1,4 @@
-"""Describes a prepared folder or a saved tokenizer, as JSON or as text.
+"""The facts of a prepared folder, and the page of `show`.
 
 Memory is bounded for any number of documents: lengths are counted, and content hashes are compared one range of hash
 values at a time.
@@ -6,25 +6,27 @@ values at a time.
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill.errors import ShardError, TokenizerError
+from piecemill.errors import ShardError
 from piecemill.files import LocalPlace, Place, lock_owner
-from piecemill.objects import ObjectPlace, is_object_url
+from piecemill.objects import ObjectPlace
 from piecemill.shards import folder as prepared
+from piecemill.shards.folder import group_lines
 from piecemill.shards.manifest import newest_entries
 from piecemill.shards.reader import Shards, open_shards
 from piecemill.sizes import plural, show_bytes, show_count
+from piecemill.tokenizers import Tokenizer
 
-if TYPE_CHECKING:
-    from piecemill.tokenizers import Tokenizer
-
+RARE = 100
+"A token that occurs fewer times than this is hardly trained."
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 _EXACT_LENGTHS = 1 << 20  # a count for each length up to here takes 8 MB; longer documents are few and kept as they are
 _HASHES_AT_ONCE = 16_000_000
@@ -32,40 +34,28 @@ _CACHE_BYTES = "4GiB"
 _ROWS, _ROW_TOKENS = 3, 64
 
 
-def describe(folder: str | Path) -> dict[str, Any]:
-    """Everything `show` prints about a folder, ready for JSON. Of one in an object store, arrays are downloaded."""
-    if isinstance(folder, str) and is_object_url(folder):
-        import tempfile
+def describe_shards(folder: str | Path) -> dict[str, Any]:
+    """The facts of a prepared folder. Of one in an object store, arrays are downloaded."""
+    if isinstance(folder, Path):
+        return _describe(folder, LocalPlace(folder), partial(open_shards, folder))
+    from piecemill.shards.remote import fetch_small_files
 
-        from piecemill.shards.remote import fetch_small_files
-
-        with tempfile.TemporaryDirectory(prefix="piecemill-") as copy:
-            fetch_small_files(ObjectPlace(folder), Path(copy))
-            if not (Path(copy) / prepared.PLAN).exists():
-                raise ShardError(f"{folder} has no {prepared.PLAN}. Name a folder written by `piecemill prepare`.")
-            opened = partial(open_shards, folder, cache=Path(copy) / "cache", cache_bytes=_CACHE_BYTES)
-            return {**_describe_shards(Path(copy), ObjectPlace(folder), opened), "folder": folder}
-    path = Path(folder)
-    if (path / prepared.PLAN).exists():
-        return _describe_shards(path, LocalPlace(path), partial(open_shards, path))
-    try:
-        return _describe_tokenizer(path)
-    except TokenizerError as error:
-        raise ShardError(
-            f"{path}: neither prepared (it has no {prepared.PLAN}) nor a tokenizer ({error}) "
-            "Name a folder written by a command of Piecemill, or a tokenizer."
-        ) from None
+    with tempfile.TemporaryDirectory(prefix="piecemill-") as copy:
+        fetch_small_files(ObjectPlace(folder), Path(copy))
+        if not (Path(copy) / prepared.PLAN).exists():
+            raise ShardError(f"{folder} has no {prepared.PLAN}. Name a folder written by `piecemill prepare`.")
+        opened = partial(open_shards, folder, cache=Path(copy) / "cache", cache_bytes=_CACHE_BYTES)
+        return _describe(Path(copy), ObjectPlace(folder), opened)
 
 
-def _describe_shards(path: Path, place: Place, opened: Callable[..., Shards]) -> dict[str, Any]:
+def _describe(path: Path, place: Place, opened: Callable[..., Shards]) -> dict[str, Any]:
     plan = prepared.read_plan(path)
     splits = {name: opened(name, unfinished=True) for name in plan["splits"]}
     documents, tokens = sum(map(len, splits.values())), sum(shards.tokens for shards in splits.values())
+    tokenizer = cache(next(iter(splits.values())).tokenizer)  # loaded at most once, and not for empty splits
     stats = prepared.read_stats(path)
     told = {key: value for key, value in (stats or {}).items() if key not in ("checksums", "xxh3")}
     return {
-        "kind": "shards",
-        "folder": str(path),
         "complete": stats is not None,
         "finished": None if stats is not None else _finished(place),
         "written_by": None if stats is not None else lock_owner(path),
@@ -73,7 +63,7 @@ def _describe_shards(path: Path, place: Place, opened: Callable[..., Shards]) ->
         "tokens": tokens,
         **_duplicates(list(splits.values())),
         "groups": _describe_groups(plan, list(splits.values())),
-        "splits": {name: _describe_split(shards, documents, tokens) for name, shards in splits.items()},
+        "splits": {name: _describe_split(shards, documents, tokens, tokenizer) for name, shards in splits.items()},
         "plan": plan,
         "stats": told,
     }
@@ -114,7 +104,7 @@ def _finished(place: Place) -> dict[str, int]:
     return {"documents": sum(shard.documents for shard in shards), "tokens": sum(shard.tokens for shard in shards)}
 
 
-def _describe_split(shards: Shards, documents: int, tokens: int) -> dict[str, Any]:
+def _describe_split(shards: Shards, documents: int, tokens: int, tokenizer: Callable[[], Tokenizer]) -> dict[str, Any]:
     return {
         "shards": len(shards.entries),
         "documents": len(shards),
@@ -124,7 +114,19 @@ def _describe_split(shards: Shards, documents: int, tokens: int) -> dict[str, An
         "share_of_documents": len(shards) / documents if documents else None,
         "share_of_tokens": shards.tokens / tokens if tokens else None,
         "lengths": length_percentiles(shards),
-        "rows": _first_rows(shards),
+        "token_counts": _used(shards.token_counts()),
+        "rows": _first_rows(shards, tokenizer),
+    }
+
+
+def _used(counts: NDArray[np.uint64] | None) -> dict[str, int] | None:
+    """How many tokens of the vocabulary a split uses; None without exact counts."""
+    if counts is None:
+        return None
+    return {
+        "used": int(np.count_nonzero(counts)),
+        "never": int((counts == 0).sum()),
+        f"under_{RARE}": int(((counts > 0) & (counts < RARE)).sum()),
     }
 
 
@@ -175,56 +177,12 @@ def _duplicates(splits: list[Shards]) -> dict[str, int]:
     return {"duplicates": repeated, "texts_in_several_splits": shared}
 
 
-def _first_rows(shards: Shards) -> list[str]:
-    if not len(shards):
-        return []
-    tokenizer = shards.tokenizer()
-    return [tokenizer.decode(shards.document(i)[:_ROW_TOKENS]) for i in range(min(_ROWS, len(shards)))]
+def _first_rows(shards: Shards, tokenizer: Callable[[], Tokenizer]) -> list[str]:
+    return [tokenizer().decode(shards.document(i)[:_ROW_TOKENS]) for i in range(min(_ROWS, len(shards)))]
 
 
-def _describe_tokenizer(path: Path) -> dict[str, Any]:
-    from piecemill.tokenizers import load_tokenizer
-
-    tokenizer = load_tokenizer(path)
-    split = _split_of(tokenizer)
-    step = max(1, (tokenizer.vocab_size - 1) // 15)
-    sample = range(tokenizer.vocab_size - 1, -1, -step)
-    return {
-        "kind": "tokenizer",
-        "folder": str(path),
-        "vocab_size": tokenizer.vocab_size,
-        "split": split,
-        "engine": tokenizer.engine.name,
-        "why": tokenizer.engine.why,
-        "special_tokens": tokenizer.special_tokens,
-        "roles": tokenizer.roles,
-        "sample": {str(i): _spelling(tokenizer, i) for i in reversed(sample)},
-        "training": tokenizer.training if split is not None else {},
-    }
-
-
-def _split_of(tokenizer: "Tokenizer") -> str | None:
-    """The split of byte-level BPE; others have none that could be given."""
-    try:
-        return tokenizer.split
-    except TokenizerError:
-        return None
-
-
-def _spelling(tokenizer: "Tokenizer", token: int) -> str:
-    try:
-        return tokenizer.bytes_of(token).decode("utf-8", "backslashreplace")
-    except TokenizerError:  # its tokens are not bytes
-        return tokenizer.decode([token])
-
-
-def as_text(found: dict[str, Any]) -> str:
+def lines(path: str, found: Mapping[str, Any]) -> list[str]:
     """The page for people."""
-    lines = _tokenizer_lines(found) if found["kind"] == "tokenizer" else _shard_lines(found)
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _shard_lines(found: dict[str, Any]) -> list[str]:
     state, count = "complete", found
     if (finished := found["finished"]) is not None:
         todo = "run the same prepare to its end"
@@ -234,8 +192,8 @@ def _shard_lines(found: dict[str, Any]) -> list[str]:
     documents, tokens = plural(count["documents"], "document"), "tokens"
     if found["plan"].get("kind") == "actions":
         documents, tokens = f"{count['documents']:,} histories", "items"
-    lines = [
-        f"{found['folder']}: {documents}, {show_count(count['tokens'])} {tokens}; {state}",
+    page = [
+        f"{path}: {documents}, {show_count(count['tokens'])} {tokens}; {state}",
         f"duplicates  documents that repeat an earlier text: {found['duplicates']:,}; "
         f"texts that are in more than one split: {found['texts_in_several_splits']:,}",
         "",
@@ -244,12 +202,12 @@ def _shard_lines(found: dict[str, Any]) -> list[str]:
     ]
     asked = found["plan"]["splits"]
     for name, split in found["splits"].items():
-        lines.append(
+        page.append(
             f"{name:<8}{asked[name]:>8}{split['documents']:>16,}{_percent(split['share_of_documents']):>8}"
             f"{show_count(split['tokens']):>12}{_percent(split['share_of_tokens']):>8}{show_bytes(split['text_bytes']):>11}"
             f"{split['bytes_per_token'] or 0:>13.2f}{split['shards']:>8,}"
         )
-    lines += [
+    page += [
         "",
         "tokens per document",
         f"{'split':<8}" + "".join(f"{f'p{p}':>9}" for p in PERCENTILES) + f"{'max':>12}",
@@ -258,14 +216,15 @@ def _shard_lines(found: dict[str, Any]) -> list[str]:
         lengths = split["lengths"]
         if lengths:
             row = "".join(f"{lengths[f'p{p}']:>9,}" for p in PERCENTILES)
-            lines.append(f"{name:<8}{row}{lengths['max']:>12,}")
+            page.append(f"{name:<8}{row}{lengths['max']:>12,}")
+    page += ["", "use of the vocabulary", *(_use_line(name, split) for name, split in found["splits"].items())]
     if groups := group_lines(found["groups"]):
-        lines += ["", "groups", *groups]
-    lines += ["", "first rows"]
+        page += ["", "groups", *groups]
+    page += ["", "first rows"]
     width = max(40, shutil.get_terminal_size().columns - 10)
-    lines += [f"{name:<8}{row!r:.{width}}" for name, split in found["splits"].items() for row in split["rows"]]
-    lines += ["", "plan"]
-    return [*lines, *_plan_lines(found["plan"])]
+    page += [f"{name:<8}{row!r:.{width}}" for name, split in found["splits"].items() for row in split["rows"]]
+    page += ["", "plan"]
+    return [*page, *_plan_lines(found["plan"])]
 
 
 def _plan_lines(plan: Mapping[str, Any], indent: int = 2) -> Iterator[str]:
@@ -290,30 +249,12 @@ def _as_typed(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-def group_lines(groups: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each weight group; none where there is only one."""
-    tokens = sum(group["tokens"] for group in groups)
-    return [
-        f"{'all others' if group['pattern'] is None else group['pattern']} (weight {group['weight']:g}): "
-        f"{plural(group['documents'], 'document')}, {show_count(group['tokens'])} tokens "
-        f"({_percent(group['tokens'] / tokens if tokens else None)})"
-        for group in (groups if len(groups) > 1 else ())
-    ]
-
-
-def _tokenizer_lines(found: dict[str, Any]) -> list[str]:
-    return [
-        f"{found['folder']}: a tokenizer of {found['vocab_size']:,} tokens",
-        *([f"split    {found['split']}"] if found["split"] is not None else []),
-        f"engine   {found['engine']}: {found['why']}",
-        f"special  {', '.join(f'{text} = {i}' for text, i in found['special_tokens'].items()) or 'none'}",
-        *(
-            [f"roles    {', '.join(f'{role} {text}' for role, text in found['roles'].items())}"]
-            if found["roles"]
-            else []
-        ),
-        "tokens   " + "  ".join(f"{i} {text!r}" for i, text in found["sample"].items()),
-    ]
+def _use_line(name: str, split: Mapping[str, Any]) -> str:
+    used = split["token_counts"]
+    if used is None:
+        return f"{name:<8}no token counts: the folder is not complete, or an earlier version wrote it"
+    rare = used[f"under_{RARE}"]
+    return f"{name:<8}{used['used']:,} tokens occur, {rare:,} of them under {RARE} times; {used['never']:,} never occur"
 
 
 def _percent(share: float | None) -> str:

@@ -1,0 +1,58 @@
+"""`check`: is everything that Piecemill wrote under a path as it was written?"""
+
+import json
+import os
+from os import PathLike
+from pathlib import Path
+
+from piecemill.errors import PiecemillError
+from piecemill.objects import is_object_url
+from piecemill.reporting.describing import KINDS, describe, kind_of
+from piecemill.shards.check import SAMPLE, Findings, check_shards
+
+
+def check(path: str | PathLike[str], *, sample: int = SAMPLE) -> Findings:
+    """Compare what is at `path` with what was written: shards (also in an object store), a tokenizer, actions, a run.
+
+    `sample` is for shards: the documents of each split to decode and compare with the hash of their text. The result's
+    `sound` says whether all is well; its `problems` say what is not, and where.
+    """
+    where = str(path)
+    kind = "shards" if is_object_url(where) else kind_of(where)
+    if kind in ("shards", None):
+        return check_shards(where, sample=sample)
+    found = Findings(where, kind=KINDS[kind])
+    try:
+        if kind == "action_shards":
+            from piecemill.actions.shards import open_action_shards
+
+            for problem in open_action_shards(Path(where)).check():
+                found.add("", f"{where}/{problem}")
+        elif kind == "tokenizer":
+            from piecemill.tokenizers import load_tokenizer
+
+            load_tokenizer(where).encode("loads the engine")
+        else:
+            describe(where)
+            _check_checkpoints(Path(where), found)
+    except (PiecemillError, OSError, ValueError) as error:
+        found.add("", str(error))
+    return found
+
+
+def _check_checkpoints(path: Path, found: Findings) -> None:
+    from piecemill.pretraining.folder import checkpoints
+
+    for folder in checkpoints(path):
+        name = folder.relative_to(path).as_posix()
+        try:
+            json.loads((folder / "state.json").read_bytes())
+            json.loads((folder / "config.json").read_bytes())
+            for file in ("model.safetensors", "optimizer.safetensors"):
+                with open(folder / file, "rb") as opened:  # 8 bytes: the length of a JSON header; then the tensors
+                    header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
+                    ends = [each["data_offsets"][1] for key, each in header.items() if key != "__metadata__"]
+                    if opened.tell() + max(ends, default=0) != os.path.getsize(folder / file):
+                        found.add(f"{name}/{file}", "cut short. Delete the checkpoint to go on from an older one.")
+        except (OSError, ValueError) as error:
+            found.add(name, f"cannot be read ({error}). Delete it to go on from the one before it.")

@@ -1,0 +1,159 @@
+"""What is at a path: one function and one result for everything that Piecemill writes or reads.
+
+Start with `describe`.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+from piecemill.errors import ShardError, TokenizerError
+from piecemill.objects import is_object_url
+from piecemill.reporting import shards, tokenizers
+from piecemill.shards import folder as prepared
+
+Kind = Literal["shards", "tokenizer", "action_vocabulary", "action_shards", "run"]
+KINDS: dict[Kind, str] = {
+    "shards": "prepared shards",
+    "tokenizer": "a tokenizer",
+    "action_vocabulary": "a vocabulary of actions",
+    "action_shards": "shards of actions",
+    "run": "a pretraining run",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What is at a path. `str()` is the page for people, `to_dict()` everything, ready for JSON."""
+
+    kind: Kind
+    path: str
+    facts: Mapping[str, Any]
+    "By kind: docs/report.md lists the names."
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `piecemill show --json` prints."""
+        return {"kind": self.kind, "path": self.path, **self.facts}
+
+    def __str__(self) -> str:
+        return "\n".join(line.rstrip() for line in _LINES[self.kind](self.path, self.facts))
+
+
+def kind_of(path: str | PathLike[str]) -> Kind | None:
+    """What the folder at `path` holds, by the names of its files; None if it is no folder, or an unknown one."""
+    try:
+        names = set(os.listdir(path))
+    except OSError:
+        return None
+    if "actionpiece.json" in names:
+        return "action_vocabulary"
+    if {"manifest.json", "items.npy"} <= names:  # of an earlier version: now they are prepared folders
+        return "action_shards"
+    if prepared.PLAN in names:
+        return "run" if _is_run(Path(path) / prepared.PLAN) else "shards"
+    if names & {"tokenizer.json", "tokenizer.model", "vocab.json"} or any(
+        name.removesuffix(".gz").endswith((".model", ".tiktoken")) for name in names
+    ):
+        return "tokenizer"
+    return None
+
+
+def _is_run(plan: Path) -> bool:
+    try:
+        found = json.loads(plan.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False  # the reader of shards says what is wrong with it
+    return isinstance(found, dict) and "data" in found and "splits" not in found
+
+
+def describe(path: str | PathLike[str], *, engine: str | None = None, split: str | None = None) -> Description:
+    """What is at `path`: a tokenizer (folder, file, hub id), prepared shards, a vocabulary or shards of actions, a run.
+
+    Shards may also be in an object store; their arrays are downloaded. `engine` and `split` are for tokenizers and mean
+    what they mean in `load_tokenizer`.
+
+    >>> import tempfile, piecemill as pm
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pm.train_bpe(["low lower lowest"] * 10, vocab_size=262, split="gpt2").save(folder, force=True)
+    ...     found = describe(folder)
+    >>> found.kind, found.facts["vocab_size"], found.facts["split"]
+    ('tokenizer', 262, 'gpt2')
+    """
+    where = str(path)
+    if is_object_url(where):
+        return Description("shards", where, shards.describe_shards(where))
+    match kind_of(where):
+        case "shards":
+            return Description("shards", where, shards.describe_shards(Path(where)))
+        case "action_vocabulary":
+            from piecemill.actions.show import describe as describe_vocabulary
+            from piecemill.actions.tokenizer import ActionTokenizer
+
+            facts = describe_vocabulary(ActionTokenizer.load(Path(where)))
+            del facts["kind"]
+            return Description("action_vocabulary", where, facts)
+        case "action_shards":
+            from piecemill.actions.shards import open_action_shards
+
+            manifest = open_action_shards(Path(where)).manifest
+            facts = {key: value for key, value in manifest.items() if key not in ("files", "kind")}
+            return Description("action_shards", where, facts)
+        case "run":
+            return Description("run", where, describe_run(Path(where)))
+    try:
+        return Description("tokenizer", where, tokenizers.describe_tokenizer(path, engine=engine, split=split))
+    except TokenizerError as error:
+        if not Path(where).is_dir() or kind_of(where) == "tokenizer":
+            raise
+        raise ShardError(
+            f"{path}: neither prepared (it has no {prepared.PLAN}) nor a tokenizer ({error}) "
+            "Name a folder written by a command of Piecemill, or a tokenizer."
+        ) from None
+
+
+def describe_run(path: Path) -> dict[str, Any]:
+    """The facts of a pretraining run."""
+    from piecemill.pretraining.folder import PLAN, RESULT, checkpoints, read_metrics
+
+    result = json.loads((path / RESULT).read_bytes()) if (path / RESULT).exists() else None
+    return {
+        "steps": max((int(record["step"]) for record in read_metrics(path) if "step" in record), default=0),
+        "complete": bool(result and result.get("complete")),
+        "checkpoints": [folder.name for folder in checkpoints(path)],
+        "plan": json.loads((path / PLAN).read_bytes()),
+        "result": result,
+    }
+
+
+def _run_lines(path: str, facts: Mapping[str, Any]) -> list[str]:
+    state = "complete" if facts["complete"] else "not complete: run the same pretrain again to go on"
+    losses = (facts["result"] or {}).get("validation")
+    validation = f"; validation loss {losses[-1][1]:.4f}" if losses else ""
+    return [
+        f"{path}: a pretraining run after {facts['steps']:,} steps{validation}; {state}",
+        f"checkpoints  {', '.join(facts['checkpoints']) or 'none'}",
+    ]
+
+
+def _vocabulary_lines(path: str, facts: Mapping[str, Any]) -> list[str]:
+    from piecemill.actions.show import as_text
+
+    return [f"{path}: {as_text(dict(facts))}"]
+
+
+def _action_shard_lines(path: str, facts: Mapping[str, Any]) -> list[str]:
+    counts = ", ".join(f"{facts[key]:,} {key}" for key in ("histories", "actions", "items"))
+    return [f"{path}: shards of actions: {counts}; a vocabulary of {facts['vocab_size']:,} tokens"]
+
+
+_LINES: dict[Kind, Callable[[str, Mapping[str, Any]], list[str]]] = {
+    "shards": shards.lines,
+    "tokenizer": tokenizers.lines,
+    "action_vocabulary": _vocabulary_lines,
+    "action_shards": _action_shard_lines,
+    "run": _run_lines,
+}

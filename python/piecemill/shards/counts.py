@@ -1,0 +1,97 @@
+"""How often each token occurs in a split: exact counts, taken while the shards are written.
+
+    entries/000012-0003.train.counts   of one piece: the ids that occur (u4) and how often each does (u8); deleted when
+                                       the folder is complete
+    train/counts.npy                   of the whole split: uint64, one number per id; stats.json has its checksum
+
+Folders of format 1, and those that an earlier version wrote, have no counts.
+"""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from piecemill._core import count_ids
+from piecemill.cancelling import threads
+from piecemill.errors import ShardError
+from piecemill.files import Place
+from piecemill.shards.format import HEADER_BYTES, file_name, token_dtype
+from piecemill.shards.sections import changed, read_sections, write_sections
+
+NAME = "counts.npy"
+Counts = NDArray[np.uint64]
+
+_ITEM = np.dtype([("id", "<u4"), ("count", "<u8")])
+_AT_ONCE = 32
+"Concurrent reads: an object store takes tens of milliseconds to answer each."
+_CHUNK = 1 << 22
+
+
+def piece_counts_name(stem: str, split: str) -> str:
+    """The file with the counts of one piece and split."""
+    return f"entries/{stem}.{split}.counts"
+
+
+def save_piece_counts(place: Place, stem: str, split: str, counts: Counts) -> None:
+    """Write the counts of one piece. Call it before its entry is written."""
+    data = _items(counts).view(np.uint8)
+    write_sections(place, piece_counts_name(stem, split), data, np.array([len(data)], np.int64))
+
+
+def _items(counts: Counts) -> NDArray[Any]:
+    items = np.empty(np.count_nonzero(counts), _ITEM)
+    items["id"] = np.flatnonzero(counts)
+    items["count"] = counts[items["id"]]
+    return items
+
+
+def _recounted(place: Place, name: str, vocab_size: int) -> Counts:
+    """Count the tokens of a shard that is written already."""
+    counts, start, item = np.zeros(vocab_size, np.uint64), HEADER_BYTES["tokens"], token_dtype(vocab_size)
+    try:
+        while content := place.read(name, start, start + _CHUNK):
+            count_ids(np.frombuffer(content, item), counts)
+            start += len(content)
+    except ValueError as error:
+        raise changed(place, name, f"was changed after it was written ({error}).") from None
+    return counts
+
+
+def write_counts(place: Place, split: str, stems: Sequence[str], vocab_size: int) -> None:
+    """Sum the counts of the pieces of a split, by the stems of their shards, and write them."""
+    counts = np.zeros(vocab_size, np.uint64)
+
+    def read(stem: str) -> NDArray[Any]:
+        try:
+            return read_sections(place, piece_counts_name(stem, split), 0, 1).view(_ITEM)
+        except (FileNotFoundError, ShardError):
+            # Damaged, of a run of an earlier version, or of a complete folder that lost its stats.json: count again.
+            return _items(_recounted(place, f"{split}/{file_name(stem, 'tokens')}", vocab_size))
+
+    with threads(_AT_ONCE) as pool_map:
+        for start in range(0, len(stems), _AT_ONCE):  # some at a time: each takes up to 12 bytes per id
+            for items in pool_map(read, stems[start : start + _AT_ONCE]):
+                counts[items["id"]] += items["count"]
+    buffer = io.BytesIO()
+    np.save(buffer, counts)
+    place.write(f"{split}/{NAME}", buffer.getvalue())
+
+
+def read_counts(place: Place, split: str, vocab_size: int) -> Counts | None:
+    """The counts of a split; None if its folder has none. ShardError if they are not those of the vocabulary."""
+    name = f"{split}/{NAME}"
+    try:
+        counts: Counts = np.load(io.BytesIO(place.read(name)), allow_pickle=False)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, EOFError) as error:
+        raise ShardError(f"{place.url}/{name}: cannot be read ({error}). Run `piecemill check {place.url}`.") from None
+    if counts.dtype != np.uint64 or counts.shape != (vocab_size,):
+        raise ShardError(
+            f"{place.url}/{name}: {counts.shape} of {counts.dtype}; expected {vocab_size:,} of uint64. "
+            f"Run `piecemill check {place.url}`; then restore the file, or prepare the folder again."
+        )
+    return counts
