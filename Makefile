@@ -1,24 +1,38 @@
-# `make demo` and `make test` need only python3 (>= 3.11) and cargo; everything else they set up in .venv.
+# `make demo` and `make test` need only python3 (>= 3.11) and cargo; everything else they set up in .venv, in two layers:
+# the package with its dependencies (350 MB, all that the demo needs), and the tools and peers of the tests (6 GB).
 PYTHON ?= python3
 BIN := .venv/bin
-SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi')
+# Runs a command and shows its output only if it fails.
+QUIETLY := sh -c 'log=$$("$$@" 2>&1) || { printf "%s\n" "$$log"; exit 1; }' quietly
 
-.PHONY: browser build demo docs test test-random test-tokenizers-next soak fuzz lint bench clean
+.PHONY: browser build tools wheel demo docs test test-random test-tokenizers-next soak fuzz lint bench clean
 
 build: .venv/.installed
-
-.venv/.tools: pyproject.toml
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --quiet --group dev
-	@touch $@
+tools: build .venv/.tools
 
 # `maturin develop` installs the package (editable) with its dependencies and the release build of the core.
-.venv/.installed: .venv/.tools $(filter %.rs %.toml %.lock,$(SOURCES))
-	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin develop --release --quiet
+.venv/.installed: pyproject.toml Cargo.toml Cargo.lock $(shell find src -name '*.rs')
+	@command -v cargo > /dev/null || { echo 'The core is written in Rust and needs cargo: install Rust'; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed, and $(PYTHON) is older: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo 'Setting up .venv and building the core: one to two minutes'
+	@test -x $(BIN)/pip || $(QUIETLY) $(PYTHON) -m venv .venv
+	@$(QUIETLY) $(BIN)/python -m pip install 'maturin>=1.9,<2'
+	@VIRTUAL_ENV=$(CURDIR)/.venv $(QUIETLY) $(BIN)/maturin develop --release
 	@touch $@
 
-lint: build
+.venv/.tools: pyproject.toml | .venv/.installed
+	@echo 'Installing the tools and peers of the tests, torch among them: some gigabytes'
+	@$(QUIETLY) $(BIN)/python -m pip install --upgrade 'pip>=25.1'
+	@$(QUIETLY) $(BIN)/python -m pip install --group tools
+	@touch $@
+
+# One wheel for all Pythons from 3.11 on; where it is installed, cargo is not needed.
+wheel: build
+	@$(QUIETLY) $(BIN)/maturin build --release --out dist
+	@ls dist/*.whl
+
+lint: tools
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -31,7 +45,7 @@ test: lint browser
 	$(BIN)/pytest -p no:randomly
 
 # In random order, in two processes. The first lines have the seed; `pytest --randomly-seed=N` repeats it.
-test-random: build
+test-random: tools
 	$(BIN)/pytest -n 2
 
 # Reports are tested in a browser; where it cannot be installed, those tests are skipped and say why.
@@ -43,16 +57,16 @@ browser:
 # cannot train: what the trainers of 0.2x make is saved by a run in .venv first.
 NEXT := .venv-next
 TOKENIZER_TESTS := $(addprefix tests/test_,engines.py tokenizers.py tokenizer_json.py verify.py saving.py split_note.py)
-test-tokenizers-next: build
-	@test -x $(NEXT)/bin/python || $(PYTHON) -m venv $(NEXT)
-	$(NEXT)/bin/python -m pip install --quiet --pre --upgrade 'tokenizers>=1.0.0rc1,<2'
-	$(NEXT)/bin/python -m pip install --quiet pytest hypothesis tiktoken sentencepiece
-	VIRTUAL_ENV=$(CURDIR)/$(NEXT) $(BIN)/maturin develop --release --quiet
+test-tokenizers-next: tools
+	@test -x $(NEXT)/bin/pip || $(QUIETLY) $(PYTHON) -m venv $(NEXT)
+	@$(QUIETLY) $(NEXT)/bin/python -m pip install --pre --upgrade 'tokenizers>=1.0.0rc1,<2'
+	@$(QUIETLY) $(NEXT)/bin/python -m pip install pytest hypothesis tiktoken sentencepiece
+	@VIRTUAL_ENV=$(CURDIR)/$(NEXT) $(QUIETLY) $(BIN)/maturin develop --release
 	PIECEMILL_TRAINED=$(CURDIR)/$(NEXT)/trained $(BIN)/pytest --quiet $(TOKENIZER_TESTS)
 	PIECEMILL_TRAINED=$(CURDIR)/$(NEXT)/trained $(NEXT)/bin/pytest $(TOKENIZER_TESTS)
 
 # Kills `prepare` at 500 random places, some twice; one to three minutes for each round. Less: make soak ROUNDS=1 POINTS=60
-soak: build
+soak: tools
 	PIECEMILL_SOAK=$(or $(ROUNDS),4) PIECEMILL_SOAK_POINTS=$(POINTS) $(BIN)/pytest tests/test_prepare_faults.py -k soak
 
 # Each target of fuzz/ for so many seconds, without a sanitizer (which stable Rust does not have); needs `cargo install cargo-fuzz`
@@ -66,14 +80,14 @@ fuzz:
 	done
 
 # The documentation as a static site, in site/; it reads docstrings without importing the package.
-docs: .venv/.tools
+docs: tools
 	$(BIN)/zensical build --strict
 
 demo: build
 	$(BIN)/piecemill demo
 
-bench: build
+bench: tools
 	$(BIN)/python benchmarks/train.py
 
 clean:
-	rm -rf .venv .venv-next target site .cache
+	rm -rf .venv .venv-next dist target site .cache

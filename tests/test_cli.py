@@ -52,6 +52,9 @@ def test_help_lists_the_commands():
         "demo Learn a vocabulary from this interpreter",
         "train Learn a BPE vocabulary from SOURCES",
         "actions Vocabularies and tokens",
+        "edit Give TOKENIZER more special tokens",
+        "encode Print the ids of TEXTS",
+        "decode Print the text of IDS",
         "export Write prepared FOLDER as rows",
         "pretrain Train a small model",
     ):

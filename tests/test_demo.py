@@ -1,10 +1,16 @@
-"""The demo: from the standard library to shards, whole; and it replaces nothing that it did not make."""
+"""The demo: from the standard library to shards and batches; and it replaces nothing that it did not make."""
 
+import importlib.util
 import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from command import piecemill
+from piecemill import demo
 from piecemill.shards.check import check_shards
 from piecemill.tokenizers import load_tokenizer
 
@@ -20,7 +26,20 @@ def test_the_demo_ends_with_a_tokenizer_and_whole_shards(tmp_path):
     ours, gpt2_like, plain = (float(line) for line in re.findall(r"^ +(\d\.\d\d)  ", done.stdout, re.M))
     assert plain == 1.0
     assert min(ours, gpt2_like) > 2  # bytes per token of files it has not seen
+    assert int(re.search(r"^([\d,]+) batches of 8 x 512", done.stdout, re.M)[1].replace(",", "")) > 1000
+    assert "<html" in (out / "report.html").read_text()
     assert (out / ".piecemill-demo").exists()
+
+
+def test_without_torch_the_demo_says_how_to_get_the_rest(monkeypatch, capsys, tmp_path):
+    there = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else there(name))
+    demo._pretrain(tmp_path / "shards", tmp_path / "run")
+    assert capsys.readouterr().out == (
+        "\n== Not run: training a small model, which needs torch\n"
+        f"$ {sys.executable} -m pip install torch\n"
+        f"$ piecemill pretrain {tmp_path / 'shards'} --size tiny --out {tmp_path / 'run'}\n"
+    )
 
 
 @pytest.mark.parametrize("mine", ["shards/weights.bin", "run/notes.txt", "tokenizer.json"])
@@ -33,3 +52,35 @@ def test_a_folder_that_the_demo_did_not_make_is_refused(tmp_path, mine):
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / mine]
     assert (tmp_path / mine).read_text() == "mine"
     assert piecemill("demo", "--out", tmp_path / mine).returncode == 2  # nor is a file
+
+
+HOUSE = Path(__file__).resolve().parents[1]
+
+
+def make(*arguments):
+    return subprocess.run(["make", *arguments], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="needs make")
+def test_make_demo_installs_no_tools_and_make_test_does():
+    needed = {goal: make("--dry-run", "--always-make", "-C", str(HOUSE), goal).stdout for goal in ("demo", "test")}
+    assert all("maturin develop --release" in commands for commands in needed.values())
+    assert ["--group tools" in needed["demo"], "--group tools" in needed["test"]] == [False, True]
+    assert "\ndev = [" not in (HOUSE / "pyproject.toml").read_text()  # `maturin develop` would install it
+
+
+@pytest.mark.skipif(not shutil.which("make") or not shutil.which("cargo"), reason="needs make and cargo")
+def test_an_installer_that_fails_shows_its_output(tmp_path):
+    for name in ("Makefile", "pyproject.toml", "Cargo.toml", "Cargo.lock"):
+        shutil.copy(HOUSE / name, tmp_path)
+    (tmp_path / "src").mkdir()
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\n[ "$1" = -c ] || { echo chatter; echo "no ensurepip" >&2; exit 1; }\n')
+    python.chmod(0o755)
+    done = make("-C", str(tmp_path), f"PYTHON={python}", "demo")
+    assert done.returncode == 2
+    assert done.stdout.splitlines()[1:4] == [
+        "Setting up .venv and building the core: one to two minutes",
+        "chatter",
+        "no ensurepip",
+    ]

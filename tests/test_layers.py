@@ -29,7 +29,7 @@ ALLOWED = {
     "sources": SHELF,
     "command": {*SHELF, "sources"},
     "executors": SHELF,
-    "tokenizers": SHELF,
+    "tokenizers": {*SHELF, "command"},
     "training": {*SHELF, "command", "crew", "progress", "sources", "executors", "tokenizers"},
     "shards": {*SHELF, "command", "tokenizers"},
     "preparing": {*SHELF, "sources", "executors", "tokenizers", "shards"},

@@ -6,9 +6,8 @@ import pytest
 
 import piecemill
 from command import piecemill as run
-from piecemill.errors import PlanError, TokenizerError
+from piecemill.errors import PlanError
 from piecemill.tokenizers import resolve_eos
-from pretraining import SMALL
 
 TEXT = "the cat sat on the mat, and the other cat sat on the other mat.\n" * 40
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
@@ -32,21 +31,17 @@ def test_roles_given_when_training_are_what_transformers_finds(tmp_path):
     assert ours.roles == {"eos": "<|im_end|>", "pad": "<|pad|>"}
     assert ours.special_tokens == {"<|endoftext|>": 0, "<|im_start|>": 1, "<|im_end|>": 2, "<|pad|>": 3}
     assert resolve_eos(ours) == 2
-    assert "roles    eos <|im_end|>, pad <|pad|>" in run("show", tmp_path / "t").stdout
+    assert "roles eos <|im_end|>, pad <|pad|>" in " ".join(run("show", tmp_path / "t").stdout.split())
 
 
-def test_roles_change_no_id_and_stay_through_prepare_and_pretrain(tmp_path):
-    transformers = pytest.importorskip("transformers")
+def test_roles_change_no_id_and_are_used_by_prepare(tmp_path):
     plain = piecemill.train_bpe([TEXT], vocab_size=300, special_tokens=["<e>", "<p>"])
-    tok = plain.with_roles({"eos": "<e>", "pad": "<p>"}, chat_template=TEMPLATE)
+    tok = plain.edit(roles={"eos": "<e>", "pad": "<p>"}, chat_template=TEMPLATE)
     assert tok.identity == plain.identity
     assert tok.encode("the mat").tolist() == plain.encode("the mat").tolist()
     piecemill.prepare([TEXT] * 20, tok, out=tmp_path / "shards")
     assert piecemill.open_shards(tmp_path / "shards", "all").eos == 0
-    options = {key: value for key, value in SMALL.items() if "split" not in key}
-    piecemill.pretrain(tmp_path / "shards", out=tmp_path / "run", steps=2, **options)  # of the only split
-    loaded = transformers.AutoTokenizer.from_pretrained(tmp_path / "run/checkpoints/step-00000002")
-    assert (loaded.eos_token, loaded.pad_token, loaded.chat_template) == ("<e>", "<p>", TEMPLATE)
+    assert (tmp_path / "shards/tokenizer/chat_template.jinja").read_text() == TEMPLATE
 
 
 def test_a_flag_adds_to_the_default_special_token(tmp_path):
@@ -71,7 +66,7 @@ def test_a_role_of_a_loaded_tokenizer_can_be_declared(tmp_path):
     (tmp_path / "tok/tokenizer_config.json").write_text(json.dumps({"do_lower_case": True, "extra_special_tokens": []}))
     tok = piecemill.load_tokenizer(tmp_path / "tok")
     token = next(iter(tok.special_tokens))
-    tok.with_roles([f"cls={token}"]).save(tmp_path / "new")
+    tok.edit(roles=[f"cls={token}"]).save(tmp_path / "new")
     config = json.loads((tmp_path / "new/tokenizer_config.json").read_text())
     assert config == {"do_lower_case": True, "extra_special_tokens": [], "cls_token": token}
     assert piecemill.load_tokenizer(tmp_path / "new").roles["cls"] == token
@@ -90,5 +85,5 @@ def test_a_wrong_role_is_an_error_before_the_work(tmp_path):
         piecemill.train_bpe([TEXT], chat_template=tmp_path / "none")
     tok = piecemill.train_bpe([TEXT], vocab_size=300, roles={"eos": "<e>"})
     assert tok.roles == {"eos": "<e>"}
-    with pytest.raises(TokenizerError, match="'<x>' has a role, and is not one of the 2 special tokens"):
-        tok.with_roles({"pad": "<x>"})
+    with pytest.raises(PlanError, match="role 'eso=<e>': expected one of eos"):
+        tok.edit(roles={"eso": "<e>"})

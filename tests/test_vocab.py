@@ -86,3 +86,16 @@ def test_vocabularies_of_other_kinds_are_listed_too(tmp_path, kind):
     assert {token.token.decode(): token.id for token in tokens if token.special} == tok.special_tokens
     done = run("vocab", tmp_path)
     assert done.returncode == 0, done.stderr
+    with pytest.raises(PlanError, match="merges: this tokenizer has no merges to list"):
+        select(tokens, merges=True)
+
+
+def test_merges_of_ranks_and_of_any_bpe_are_listed(folder, tok, tmp_path):
+    ranks = piecemill.load_tokenizer(folder / "tok/ranks.tiktoken", split="cl100k")
+    data = json.loads((folder / "tok/tokenizer.json").read_text())
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data | {"normalizer": {"type": "NFC"}}))
+    normalized = piecemill.load_tokenizer(tmp_path)
+    assert normalized.kind == "tokenizer.json (BPE)"
+    assert select(normalized.tokens, merges=True) == select(tok.tokens, merges=True)
+    parts = [[token.parts[0] + 1, token.parts[1] + 1] for token in select(ranks.tokens, merges=True)]
+    assert parts == tok.merges.tolist()  # one special token before them

@@ -134,7 +134,7 @@ def verify(
 
 @app.command
 def demo(*, out: Path = Path("demo"), vocab_size: int = 8192, pretrain: bool = True) -> None:
-    """Learn a vocabulary from this interpreter's own standard library, make shards of it, and train a model on them.
+    """Train, prepare, check and load this interpreter's own standard library; pretrain where torch is installed.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def demo(*, out: Path = Path("demo"), vocab_size: int = 8192, pretrain: bool = T
     vocab_size
         Entries in the vocabulary.
     pretrain
-        Train the model too, which takes about a minute on two cores.
+        Train a small model too, about a minute on two cores, if torch and transformers are installed.
     """
     from piecemill.demo import run
 
@@ -199,6 +199,8 @@ app.command("piecemill.reporting.commands:compare", name="compare")
 app.command("piecemill.reporting.commands:report", name="report")
 app.command("piecemill.shards.commands:export", name="export")
 app.command("piecemill.shards.commands:vocab", name="vocab")
+for _name in ("edit", "encode", "decode"):
+    app.command(f"piecemill.tokenizers.commands:{_name}", name=_name)
 app.command("piecemill.pretraining.commands:pretrain", name="pretrain")
 
 

@@ -63,16 +63,16 @@ def read_sources(sources: tuple[str, ...], separator: str | None) -> list[PathLi
         return paths(sources)
     if len(sources) > 1:
         raise PlanError("-: standard input is the only source where it is named; name files beside it in another run.")
-    return _cut(sys.stdin.buffer, separator)
+    return cut(sys.stdin.buffer, separator)
 
 
-def _cut(stream: BinaryIO, separator: str | None) -> Iterator[bytes]:
+def cut(stream: BinaryIO, separator: str | None) -> Iterator[bytes]:
     """The documents of a stream of text: one, or several with `separator` between them."""
     if not separator:
         yield stream.read()
         return
-    cut, rest = separator.encode(), b""
+    between, rest = separator.encode(), b""
     while chunk := stream.read(1 << 20):
-        *whole, rest = (rest + chunk).split(cut)
+        *whole, rest = (rest + chunk).split(between)
         yield from whole
     yield rest

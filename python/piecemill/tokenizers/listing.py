@@ -5,7 +5,7 @@ Start with `tokens_of`; `select` is what `piecemill vocab` lists.
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 
 from piecemill.errors import PlanError
 from piecemill.plans import option
-from piecemill.tokenizers.models.byte_bpe import ByteBPE
+from piecemill.tokenizers.models import Model
+from piecemill.tokenizers.models.byte_bpe import ByteBPE, merge_pairs
+from piecemill.tokenizers.models.ranks import Ranks
+from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
 from piecemill.tokenizers.tokenizer import Tokenizer
 
 Sort = Literal["id", "length", "count", "merge"]
@@ -54,13 +57,26 @@ def tokens_of(tokenizer: Tokenizer) -> list[Token]:
     else:
         spelled = [(i, tokenizer.decode([i]).encode("utf-8", "surrogatepass")) for i in range(tokenizer.vocab_size)]
     found = {i: Token(i, special.get(i, token), i in special) for i, token in spelled if token is not None}
-    if isinstance(tokenizer.model, ByteBPE):
-        vocabulary = tokenizer.vocabulary
-        for number, (left, right) in enumerate(vocabulary.merges.tolist()):
-            made = vocabulary.ids[vocabulary.tokens[left] + vocabulary.tokens[right]]
-            if found[made].merge is None:
-                found[made] = found[made]._replace(merge=number, parts=(left, right))
+    for number, (left, right, made) in enumerate(_merges(tokenizer.model)):
+        if made in found and found[made].merge is None:
+            found[made] = found[made]._replace(merge=number, parts=(left, right))
     return list(found.values())
+
+
+def _merges(model: Model) -> Iterator[tuple[int, int, int]]:
+    """The ids that each merge joins, best first, and the id that it makes."""
+    if isinstance(model, ByteBPE):
+        tokens, ids = model.vocabulary.tokens, model.vocabulary.ids
+        yield from (
+            (left, right, ids[tokens[left] + tokens[right]]) for left, right in model.vocabulary.merges.tolist()
+        )
+    elif isinstance(model, Ranks):
+        ranks = model.ranks
+        yield from ((ranks[left], ranks[right], ranks[left + right]) for left, right in model.merges())
+    elif isinstance(model, TokenizerJson) and model.data["model"].get("type") == "BPE":
+        vocab, prefix = model.vocab, model.data["model"].get("continuing_subword_prefix") or ""
+        for left, right in merge_pairs(model.data["model"]):
+            yield vocab[left], vocab[right], vocab[left + right.removeprefix(prefix)]
 
 
 def select(
@@ -74,6 +90,8 @@ def select(
     """The tokens that contain `search`, the longest or most frequent first, or in the order of ids or merges."""
     if sort == "count" and counts is None:
         raise PlanError(f"{option('sort', 'count')}: counts are not known; name the shards ({option('counts')}).")
+    if merges and all(token.merge is None for token in tokens):
+        raise PlanError(f"{option('merges')}: this tokenizer has no merges to list; leave it out.")
     chosen = [token for token in tokens if search in token.token and (token.merge is not None or not merges)]
     keys: Mapping[str, Any] = {
         "id": lambda token: token.id,

@@ -1,5 +1,6 @@
 """`Tokenizer`: the public face of a model and an engine."""
 
+import json
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -18,9 +19,8 @@ from piecemill.tokenizers.engines import Encoded, Engine, Parse, choose, load_en
 from piecemill.tokenizers.malformed import malformed, panics_named
 from piecemill.tokenizers.models import Model
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
-from piecemill.tokenizers.models.config import CHAT_TEMPLATE, TOKENIZER_CONFIG, parse_roles, roles_of, with_roles
+from piecemill.tokenizers.models.config import DEFAULT_CONFIG, TOKENIZER_CONFIG, edited, parse_roles, roles_of
 from piecemill.tokenizers.models.sentencepiece import SentencePiece
-from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
 from piecemill.tokenizers.models.vocabulary import Vocabulary
 from piecemill.tokenizers.special import refuse_special
 from piecemill.tokenizers.splits import Pattern, name_of, pattern_of
@@ -73,24 +73,35 @@ class Tokenizer:
         pattern = pattern_of(split, pattern)
         return cls(ByteBPE(vocabulary, name_of(pattern), pattern, dict(training or {})))
 
-    def with_roles(
-        self, roles: Mapping[str, str] | Sequence[str] = (), *, chat_template: str | None = None
+    def edit(
+        self,
+        *,
+        add_special: Sequence[str] = (),
+        roles: Mapping[str, str] | Sequence[str] = (),
+        chat_template: str | None = None,
     ) -> "Tokenizer":
-        """The same tokenizer, which also declares what its special tokens are for, and a chat template (Jinja).
+        """The same tokenizer with more special tokens, with what they are for, and a chat template (Jinja).
 
-        Roles are eos, bos, pad, unk, sep, cls and mask, as `transformers` has them; no id depends on them.
+        Every id stays; new special tokens follow after the last (one whose text is a token already becomes special
+        with the id it has). Roles are eos, bos, pad, unk, sep, cls and mask, as `transformers` has them; a token with a
+        role is added if there is none. A .tiktoken file becomes a tokenizer.json, which can hold all of it.
 
-        >>> tok = Tokenizer.from_merges([], split="gpt2", special_tokens=["<|endoftext|>", "<|pad|>"])
-        >>> tok.with_roles({"pad": "<|pad|>"}).roles
-        {'eos': '<|endoftext|>', 'pad': '<|pad|>'}
+        >>> tok = Tokenizer.from_merges([], split="gpt2", special_tokens=["<|endoftext|>"])
+        >>> chat = tok.edit(add_special=["<|im_start|>"], roles={"pad": "<|pad|>"})
+        >>> chat.special_tokens, chat.roles["pad"]
+        ({'<|endoftext|>': 0, '<|im_start|>': 257, '<|pad|>': 258}, '<|pad|>')
         """
-        model = self._model
-        if not isinstance(model, ByteBPE | TokenizerJson | SentencePiece):
-            raise TokenizerError(f"with_roles: a {self.kind} has no file that declares roles; use a tokenizer.json.")
-        given = model.config() if isinstance(model, ByteBPE) else model.beside.get(TOKENIZER_CONFIG, b"{}")
-        beside = {**model.beside, TOKENIZER_CONFIG: with_roles(given, parse_roles(roles), self.special_tokens)}
-        if chat_template is not None:
-            beside[CHAT_TEMPLATE] = chat_template.encode()
+        if isinstance(add_special, str):
+            raise TokenizerError(f"add_special={add_special!r}: expected a list, such as [{add_special!r}].")
+        named = parse_roles(roles)
+        asked = dict.fromkeys((*add_special, *named.values()))
+        new = [text for text in asked if text not in self._model.special_tokens]
+        model = self._model.with_special(new)
+        beside = dict(model.beside)
+        if not isinstance(model, SentencePiece):  # of which only its own config knows the class
+            default = model.config() if isinstance(model, ByteBPE) else json.dumps(DEFAULT_CONFIG).encode()
+            beside.setdefault(TOKENIZER_CONFIG, default)
+        beside = edited(beside, named, model.special_tokens, new, chat_template)
         return Tokenizer(replace(model, beside=beside), engine=self._asked)
 
     def encode(self, text: str | bytes, *, special: Special = "plain") -> NDArray[np.uint32]:

@@ -31,6 +31,7 @@ from piecemill.sources.tasks import kind_of
 from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.engines.tokenizers import cuts_otherwise
 from piecemill.tokenizers.models.byte_level import bytes_of
+from piecemill.tokenizers.models.config import read_template
 from piecemill.tokenizers.models.vocabulary import check_special_tokens
 from piecemill.training.counting import CountJob, count_block, count_on
 from piecemill.training.counts import (
@@ -150,7 +151,7 @@ class _Run:
             check_special_tokens(plan.special_tokens)  # before the work, not after it
         except TokenizerError as error:
             raise PlanError(str(error)) from None
-        self.chat_template = None if plan.chat_template is None else _text_of(Path(plan.chat_template))
+        self.chat_template = None if plan.chat_template is None else read_template(Path(plan.chat_template))
         self.save_counts = None if plan.save_counts is None else Path(plan.save_counts)
         check_files(self.save_counts, plan.from_counts, force=force)
         self.plan = plan
@@ -233,7 +234,7 @@ class _Run:
         plan = self.plan
         if not plan.roles and self.chat_template is None:
             return tokenizer
-        return tokenizer.with_roles(plan.roles, chat_template=self.chat_template)
+        return tokenizer.edit(roles=plan.roles, chat_template=self.chat_template)
 
     def count(self, source: object) -> _core.WordCounts:
         plan = self.plan
@@ -407,19 +408,9 @@ def _start(plan: TrainPlan) -> Start:
     if new:
         raise PlanError(
             f"special token {new[0]!r}: {option('start')} has none of that name, and its special tokens are kept as "
-            "they are. Add it to the tokenizer first, then continue from that."
+            "they are. Add it first (piecemill edit --add-special), then continue from that tokenizer."
         )
     return start
-
-
-def _text_of(template: Path) -> str:
-    try:
-        return template.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise PlanError(
-            f"{option('chat_template', str(template))}: cannot be read: {getattr(error, 'strerror', None) or error}. "
-            "Expected a text file with a Jinja template."
-        ) from None
 
 
 def _never_cut(source: Source, tally: Tally) -> bool:

@@ -8,9 +8,14 @@ do, and they read what they need from the model.
 Start with `Model`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from piecemill.tokenizers.models.byte_bpe import ByteBPE
+    from piecemill.tokenizers.models.sentencepiece import SentencePiece
+    from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,12 @@ class Model(Protocol):
 
     def files(self) -> dict[str, bytes]:
         """The files of the saved tokenizer, by name."""
+
+    def with_special(self, texts: Sequence[str]) -> "ByteBPE | SentencePiece | TokenizerJson":
+        """The same with special tokens for `texts`, none of which is one: after the last id, or that of such a token.
+
+        It also has a place for files beside it, which say what special tokens are for.
+        """
 
     def id_of(self, token: str | bytes) -> int | None: ...
 

@@ -7,8 +7,8 @@ Read as `ByteBPE`, a tokenizer offers its merges and the bytes of its tokens. A 
 import hashlib
 import json
 from binascii import b2a_base64
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import add
 from pathlib import Path
@@ -20,7 +20,7 @@ from piecemill._core import __version__
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
 from piecemill.tokenizers.models.byte_level import BYTE_ORDER, CHARACTERS, bytes_of_all
-from piecemill.tokenizers.models.config import END_OF_TEXT, TOKENIZER_CONFIG, declared, with_roles
+from piecemill.tokenizers.models.config import DEFAULT_CONFIG, END_OF_TEXT, TOKENIZER_CONFIG, declared, with_roles
 from piecemill.tokenizers.models.vocabulary import Vocabulary, check_special_tokens, checked_merges
 from piecemill.tokenizers.models.writing import DIGITS, body, complete
 from piecemill.tokenizers.splits import PATTERNS, Pattern, name_of
@@ -34,16 +34,6 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "ignore_merges": (None, False),
 }
 "Values of a BPE model's settings that leave the ids alone. (fuse_unk has no effect without an unk_token.)"
-
-
-_CONFIG = json.dumps(
-    {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "clean_up_tokenization_spaces": False,
-        # How transformers writes "no limit": a tokenizer does not know the model's.
-        "model_max_length": int(1e30),
-    }
-).encode()
 
 
 class NotPlain(Exception):
@@ -117,7 +107,12 @@ class ByteBPE:
     def config(self) -> bytes:
         """tokenizer_config.json, as it came or as we write it."""
         roles = {"eos": END_OF_TEXT} if END_OF_TEXT in self.special_tokens else {}
-        return self.beside.get(TOKENIZER_CONFIG) or with_roles(_CONFIG, roles, self.special_tokens)
+        return self.beside.get(TOKENIZER_CONFIG) or with_roles(DEFAULT_CONFIG, roles, self.special_tokens)
+
+    def with_special(self, texts: Sequence[str]) -> "ByteBPE":
+        vocabulary = self.vocabulary.with_special(texts)
+        training = {**self.training, "vocab_size": len(vocabulary.tokens)}
+        return replace(self, vocabulary=vocabulary, training=training if self.training else {})
 
     def id_of(self, token: str | bytes) -> int | None:
         if isinstance(token, str):

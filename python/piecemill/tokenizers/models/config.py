@@ -19,6 +19,14 @@ ROLES = ("eos", "bos", "pad", "unk", "sep", "cls", "mask")
 TOKENIZER_CONFIG = "tokenizer_config.json"
 BESIDE = (TOKENIZER_CONFIG, "special_tokens_map.json")
 
+DEFAULT_CONFIG = {
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "clean_up_tokenization_spaces": False,
+    # How transformers writes "no limit": a tokenizer does not know the model's.
+    "model_max_length": int(1e30),
+}
+"tokenizer_config.json of a tokenizer.json that has none."
+
 CHAT_TEMPLATE = "chat_template.jinja"
 MAPPING = "mapping.json"
 "Of a tokenizer that was continued: the old ids that each new token consists of."
@@ -102,18 +110,53 @@ def parse_roles(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
     return roles
 
 
-def with_roles(config: bytes, roles: Mapping[str, str], special_tokens: Mapping[str, int]) -> bytes:
-    """A tokenizer_config.json in which `roles` are declared besides those that it has."""
-    unknown = next((text for text in roles.values() if text not in special_tokens), None)
-    if unknown is not None:
-        raise TokenizerError(f"{unknown!r} has a role, and is not one of the {len(special_tokens)} special tokens.")
-    changed = json.loads(config) | {f"{role}_token": text for role, text in roles.items()}
+def with_roles(
+    config: Mapping[str, Any], roles: Mapping[str, str], special_tokens: Mapping[str, int], new: Sequence[str] = ()
+) -> bytes:
+    """A tokenizer_config.json in which `roles` are declared, and the `new` special tokens, besides those it has."""
+    changed = {**config, **{f"{role}_token": text for role, text in roles.items()}}
     taken = {_token(changed.get(f"{role}_token")) for role in ROLES}
+    if isinstance(extra := changed.get("extra_special_tokens"), list):
+        changed["extra_special_tokens"] = [*extra, *(text for text in new if text not in taken)]
     if "extra_special_tokens" not in changed:  # where transformers 5 writes them; both versions read this key
         changed.pop("additional_special_tokens", None)
         if others := [text for text in special_tokens if text not in taken]:
             changed["additional_special_tokens"] = others
+    if new and (known := changed.get("added_tokens_decoder")):
+        flags = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
+        added = {str(special_tokens[text]): {"content": text, **flags} for text in new}
+        changed["added_tokens_decoder"] = {**known, **added}
     return (json.dumps(changed, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def edited(
+    beside: Mapping[str, bytes],
+    roles: Mapping[str, str],
+    special_tokens: Mapping[str, int],
+    new: Sequence[str],
+    chat_template: str | None,
+) -> dict[str, bytes]:
+    """The files beside a vocabulary with `roles`, `new` special tokens and a template declared.
+
+    All is in tokenizer_config.json then: `transformers` 4 would believe special_tokens_map.json before it.
+    """
+    config = _config(beside)
+    files = {name: content for name, content in beside.items() if name not in BESIDE}
+    if chat_template is not None:
+        config.pop("chat_template", None)
+        files[CHAT_TEMPLATE] = chat_template.encode()
+    return {**files, TOKENIZER_CONFIG: with_roles(config, roles, special_tokens, new)}
+
+
+def read_template(file: Path) -> str:
+    """The chat template in a file."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanError(
+            f"{option('chat_template', str(file))}: cannot be read: {getattr(error, 'strerror', None) or error}. "
+            "Expected a text file with a Jinja template."
+        ) from None
 
 
 def declared(beside: Mapping[str, bytes], special_tokens: Mapping[str, int], post_processor: Any = None) -> Declared:

@@ -7,8 +7,8 @@ import hashlib
 import json
 from binascii import Error as Base64Error
 from binascii import a2b_base64
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers.malformed import check_ids
 from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
-from piecemill.tokenizers.models.byte_level import characters_of
+from piecemill.tokenizers.models.byte_level import bytes_of, characters_of
 from piecemill.tokenizers.models.config import END_OF_TEXT
+from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
+from piecemill.tokenizers.models.vocabulary import check_special_tokens
 from piecemill.tokenizers.models.writing import added_token, pre_tokenizer
-from piecemill.tokenizers.splits import Pattern, pattern_of
+from piecemill.tokenizers.splits import PATTERNS, Pattern, pattern_of
 
 _FIM = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
 _END_OF_PROMPT = "<|endofprompt|>"
@@ -125,6 +127,14 @@ class Ranks:
         text = json.dumps(record, ensure_ascii=False, indent=2)
         return {"ranks.tiktoken": self.content, "encoding.json": f"{text}\n".encode()}
 
+    def with_special(self, texts: Sequence[str]) -> TokenizerJson:
+        """The same as a tokenizer.json: a .tiktoken file has no place for special tokens, roles or templates."""
+        check_special_tokens(texts)
+        special = {**self.special_tokens}
+        for text in texts:
+            special[text] = self.ranks.get(bytes_of(text) or b"", max([self.vocab_size - 1, *special.values()]) + 1)
+        return TokenizerJson(replace(self, special_tokens=special).tokenizer_json(special).encode(), self.file)
+
     def id_of(self, token: str | bytes) -> int | None:
         if isinstance(token, str):
             if token in self.special_tokens:
@@ -141,25 +151,29 @@ class Ranks:
             tokens[i] = text.encode()
         return DecodeTable(tokens)
 
+    def merges(self) -> list[tuple[bytes, bytes]]:
+        """The tokens that are joined, best first, as far as merges make the tokens."""
+        ranked = sorted((rank, token) for token, rank in self.ranks.items() if len(token) > 1)
+        halves = (_halves(token, rank, self.ranks) for rank, token in ranked)
+        return [(left, right) for left, right in halves if left]
+
     def tokenizer_json(self, parse: Collection[str]) -> str:
         """The same tokenizer as a tokenizer.json that finds the special tokens in `parse` in texts."""
         special = {text: i for text, i in self.special_tokens.items() if text in parse}
-        merges = sorted(
-            (rank, *_halves(token, rank, self.ranks)) for token, rank in self.ranks.items() if len(token) > 1
-        )
         model = {
             "type": "BPE",
             # tiktoken looks a whole pretoken up before it merges.
             "ignore_merges": True,
             # Special tokens too: HF numbers an added token itself if it is not in the vocabulary.
             "vocab": {**{characters_of(token): rank for token, rank in self.ranks.items()}, **special},
-            "merges": [[characters_of(left), characters_of(right)] for _, left, right in merges if left],
+            "merges": [[characters_of(left), characters_of(right)] for left, right in self.merges()],
         }
         return json.dumps(
             {
                 "version": "1.0",
                 "added_tokens": [added_token(text, i) for text, i in special.items()],
                 "pre_tokenizer": pre_tokenizer(self.pattern),
+                "decoder": pre_tokenizer(PATTERNS["gpt2"]),
                 "model": model,
             },
             ensure_ascii=False,

@@ -7,8 +7,8 @@ skipped.
 import hashlib
 import struct
 from codecs import register_error
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
 from piecemill.tokenizers.models.config import declared
+from piecemill.tokenizers.models.vocabulary import check_special_tokens
 
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 "What SentencePiece writes for a space."
@@ -121,6 +122,17 @@ class SentencePiece:
     def files(self) -> dict[str, bytes]:
         return {**self.beside, "tokenizer.model": self.content}
 
+    def with_special(self, texts: Sequence[str]) -> "SentencePiece":
+        """With control pieces for `texts` at the end: fields of a message that repeat may stand anywhere in it."""
+        check_special_tokens(texts)
+        for text in texts:
+            if text in self._ids:
+                raise TokenizerError(
+                    f"{self.file}: {text!r} is a piece already, and no control piece (id {self._ids[text]}): a .model "
+                    "cannot make it special. Choose another text, or edit a tokenizer.json of this tokenizer."
+                )
+        return replace(self, content=self.content + b"".join(map(_control_piece, texts)))
+
     def id_of(self, token: str | bytes) -> int | None:
         if isinstance(token, bytes):
             return special_by_bytes(self.special_tokens, token)
@@ -203,6 +215,19 @@ def _piece(fields: dict[int, int | bytes]) -> Piece:
     if isinstance(score, int):
         raise ValueError("a score that is not a float")
     return Piece(_text(fields.get(1, b"")), struct.unpack("<f", score)[0], PieceType(int(fields.get(3, 1))))
+
+
+def _control_piece(text: str) -> bytes:
+    """A field with a control piece of score 0."""
+
+    def part(number: int, data: bytes) -> bytes:
+        size, left = b"", len(data)
+        while left > 0x7F:
+            size, left = size + bytes([left & 0x7F | 0x80]), left >> 7
+        return bytes([number << 3 | _BYTES]) + size + bytes([left]) + data
+
+    score, kind = bytes([2 << 3 | _FIXED32, 0, 0, 0, 0]), bytes([3 << 3 | _VARINT, PieceType.CONTROL])
+    return part(_PIECES, part(1, text.encode()) + score + kind)
 
 
 def _text(value: int | bytes) -> str:

@@ -7,8 +7,8 @@ vocabulary in a text, `<s>` too.
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
 from piecemill.tokenizers.models.byte_bpe import merge_pairs
 from piecemill.tokenizers.models.byte_level import CHARACTERS, bytes_of, characters_of
 from piecemill.tokenizers.models.config import declared
+from piecemill.tokenizers.models.vocabulary import check_special_tokens
+from piecemill.tokenizers.models.writing import added_token
 
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 "What SentencePiece vocabularies write for a space."
@@ -138,6 +140,24 @@ class TokenizerJson:
         if not hidden:
             return self.content.decode()
         return json.dumps(self.data | _hide(self.data["model"], self.added_tokens, hidden), ensure_ascii=False)
+
+    def with_special(self, texts: Sequence[str]) -> "TokenizerJson":
+        check_special_tokens(texts)
+        model, vocab, ids = self.data["model"], self.vocab, dict(self.added_ids)
+        for text in texts:
+            ids.setdefault(text, vocab.get(text, max([self.vocab_size - 1, *ids.values()]) + 1))
+        if added_ids(vocab, ids) != ids:  # with gaps between ids HF would take one that is in use, if it were not said
+            vocab = {**vocab, **{text: ids[text] for text in texts}}
+            model = {**model, "vocab": vocab}
+        if added_ids(vocab, ids) != ids:
+            raise TokenizerError(
+                f"{self.file}: HF tokenizers numbers its added tokens otherwise than from {self.vocab_size:,} on, so "
+                "that none can follow. Save it with HF tokenizers first, which gives every token the id it has there."
+            )
+        added = [one | {"special": True} if one["content"] in texts else one for one in self.added_tokens]
+        added += [added_token(text, ids[text]) for text in texts if text not in self.added_ids]
+        data = self.data | {"added_tokens": added, "model": model}
+        return replace(self, content=json.dumps(data, ensure_ascii=False).encode())
 
     def id_of(self, token: str | bytes) -> int | None:
         if isinstance(token, str):

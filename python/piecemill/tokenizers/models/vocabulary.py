@@ -6,7 +6,7 @@ string of a special token, both share the special token's id and the vocabulary 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -58,6 +58,15 @@ class Vocabulary:
             raise TokenizerError(_unknown_pair(tokens, pairs)) from None
         named = {text: i for i, text in enumerate(special_tokens)}
         return cls(_filled(tokens, named), pairs, named, ranked)
+
+    def with_special(self, texts: Sequence[str]) -> "Vocabulary":
+        """The same with special tokens for `texts`: after the last id, or on that of the token that is spelled so."""
+        check_special_tokens(texts)
+        tokens, special = list(self.tokens), dict(self.special_tokens)
+        for text in texts:
+            special[text] = self.ids.get(bytes_of(text) or b"", len(tokens))
+            tokens += [text.encode()] * (special[text] == len(tokens))
+        return replace(self, tokens=tokens, special_tokens=special)
 
     @cached_property
     def ids(self) -> dict[bytes, int]:

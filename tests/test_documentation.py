@@ -1,0 +1,107 @@
+"""Examples run: the Python and shell blocks of README and docs, and the examples in docstrings (`--doctest-modules`).
+
+The blocks of a page run in order, in one folder and, if Python, in one namespace. A page that does not make `corpus`,
+`tok`, `gpt2`, `shards` or `proteins.txt` itself finds them there. A block that cannot run here starts with a comment,
+`# not run here: ` and the reason, and is counted in `NOT_RUN`. Output and drawings are `text`.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import piecemill as pm
+from command import environment
+from pretraining import ONE_THREAD, one_thread
+
+HOUSE = Path(__file__).resolve().parents[1]
+NOT_RUN = {
+    "README.md": 3,
+    "docs/benchmarks.md": 3,
+    "docs/executors.md": 2,
+    "docs/howto/cluster.md": 1,
+    "docs/howto/new_data.md": 1,
+    "docs/pretraining.md": 1,
+    "docs/sources.md": 1,
+}
+
+
+def blocks(page):
+    """The line, the language and the code of each block."""
+    text = (HOUSE / page).read_text(encoding="utf-8")
+    for found in re.finditer(r"^```(.*)\n((?:.*\n)*?)```$", text, re.MULTILINE):
+        yield text.count("\n", 0, found.start(2)), found[1], found[2]
+
+
+def reason(code):
+    """Why a block is not run here, if it says so."""
+    found = re.match(r"# not run here: (.+)", code)
+    return found and found[1]
+
+
+PAGES = [str(path.relative_to(HOUSE)) for path in (HOUSE / "README.md", *sorted(HOUSE.glob("docs/**/*.md")))]
+RUN = [
+    page
+    for page in PAGES
+    if any(language in ("python", "sh") and not reason(code) for _, language, code in blocks(page))
+]
+
+
+@pytest.fixture(scope="session")
+def small_data(tmp_path_factory):
+    """2 MB of the standard library, tokenizers and shards of it, and lines without spaces."""
+    folder = tmp_path_factory.mktemp("data")
+    for name in ("asyncio", "email", "http", "json", "unittest", "xml"):
+        library = Path(sysconfig.get_path("stdlib"))
+        shutil.copytree(library / name, folder / "corpus" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    pm.train_bpe(folder / "corpus", vocab_size=4096).save(folder / "tok")
+    pm.train_bpe(folder / "corpus", vocab_size=1024, split="gpt2").save(folder / "gpt2")
+    pm.prepare(folder / "corpus", folder / "tok", out=folder / "shards", splits="train=85,val=10,test=5")
+    (folder / "proteins.txt").write_text("MKTAYIAKQRQISFVKSHFSRQLEERLGLIEVQ\nMADEEKLPPGWEKRMSRSSGRVYYFNHITNASQ\n" * 20)
+    return folder
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_the_examples_of_a_page_run(page, small_data, tmp_path, monkeypatch):
+    code = "".join(code for _, _, code in blocks(page))
+    for path in small_data.iterdir():
+        if not re.search(rf"""(out[ =]"?|mkdir .*){path.name}\b""", code):
+            (shutil.copytree if path.is_dir() else shutil.copy)(path, tmp_path / path.name)
+    (tmp_path / "examples").symlink_to(HOUSE / "examples")
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "example"}
+    variables = environment(**ONE_THREAD, PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    for line, language, code in blocks(page):
+        if language == "python" and not reason(code):
+            with one_thread():
+                exec(compile("\n" * line + code, page, "exec"), namespace)
+        elif language == "sh" and not reason(code):
+            bash = ["bash", "-euo", "pipefail", "-c", code]
+            done = subprocess.run(bash, env=variables, capture_output=True, text=True)
+            assert done.returncode == 0, f"{page}:{line}\n{code}{done.stdout}{done.stderr}"
+
+
+def test_blocks_that_do_not_run_are_counted_and_say_why():
+    assert Counter(page for page in PAGES for _, _, code in blocks(page) if reason(code)) == NOT_RUN
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_block_hides_commands(page):
+    languages = {language for _, language, _ in blocks(page)}
+    assert languages <= {"python", "sh", "text", "toml", "json"}, "label code python or sh, and everything else text"
+    commands = re.compile(r"^(piecemill|python|pip|make) [^\d]", re.MULTILINE)
+    hidden = [f"{page}:{line}" for line, language, code in blocks(page) if language == "text" and commands.search(code)]
+    assert hidden == [], "label commands sh; if they cannot run, the first line is `# not run here: ` and the reason"
+
+
+def test_no_example_in_a_docstring_is_skipped():
+    package = [
+        path for path in (HOUSE / "python").rglob("*.py") if "doctest: +SKIP" in path.read_text(encoding="utf-8")
+    ]
+    assert package == []
