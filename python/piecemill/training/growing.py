@@ -6,9 +6,9 @@ finished tokenizer encodes with. Ids stay; new tokens follow after the last one.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, pairwise
+from itertools import count, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from piecemill.tokenizers.models.config import BESIDE, CHAT_TEMPLATE, MAPPING, T
 from piecemill.tokenizers.models.ranks import Ranks
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
 from piecemill.tokenizers.models.vocabulary import Vocabulary, checked_merges
-from piecemill.tokenizers.models.writing import added_token, pre_tokenizer
+from piecemill.tokenizers.models.writing import pre_tokenizer
 from piecemill.tokenizers.splits import name_of, pattern_of
 from piecemill.tokenizers.texts import flat_tokens
 
@@ -162,22 +162,8 @@ def padded(tokenizer: Tokenizer, reserved: int) -> Tokenizer:
     model = tokenizer.model
     if not reserved or not isinstance(model, ByteBPE | TokenizerJson):
         return tokenizer
-    first = tokenizer.vocab_size
-    taken = model.special_tokens if isinstance(model, ByteBPE) else {**model.vocab, **model.added_ids}
-    names = dict(zip(_free_names(first, taken), range(first, first + reserved), strict=False))
-    if isinstance(model, ByteBPE):
-        old = model.vocabulary
-        tokens = [*old.tokens, *(name.encode() for name in names)]
-        vocabulary = Vocabulary(tokens, old.merges, {**old.special_tokens, **names}, old.ranked)
-        return Tokenizer(replace(model, vocabulary=vocabulary))
-    data = _numbered(model)
-    data["model"]["vocab"].update(names)
-    data["added_tokens"] += [added_token(name, i) for name, i in names.items()]
-    return Tokenizer(_with_data(model, data))
-
-
-def _free_names(first: int, taken: Mapping[str, int]) -> Iterator[str]:
-    return (name for i in count(first) if (name := f"<|reserved_{i}|>") not in taken)
+    names = (f"<|reserved_{i}|>" for i in count(tokenizer.vocab_size))
+    return Tokenizer(model.with_special(list(islice((name for name in names if model.id_of(name) is None), reserved))))
 
 
 def _is_kept(name: str) -> bool:
@@ -245,11 +231,10 @@ def _with_data(model: TokenizerJson, data: Mapping[str, Any]) -> TokenizerJson:
 
 def _json_of_ranks(model: Ranks) -> TokenizerJson:
     """The tokenizer.json that gives the ids of a .tiktoken file: merges as they follow from the ranks."""
-    data = json.loads(model.tokenizer_json(model.special_tokens))
-    data["decoder"] = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    special = dict(model.special_tokens)
-    config = ByteBPE(Vocabulary([], checked_merges(np.empty(0, np.uint32)), special, []), "none", None).config()
-    return TokenizerJson(json.dumps(data, ensure_ascii=False).encode(), model.file, {TOKENIZER_CONFIG: config})
+    config = ByteBPE(
+        Vocabulary([], checked_merges(np.empty(0, np.uint32)), dict(model.special_tokens), []), "none", None
+    )
+    return replace(model.with_special([]), beside={TOKENIZER_CONFIG: config.config()})
 
 
 def _known(model: Growable) -> _Known:
@@ -283,15 +268,9 @@ def _append(model: Growable, tokens: Sequence[bytes], merges: list[tuple[int, in
             meant[i] = tokens[i]
         joined = checked_merges(np.concatenate([old.merges, np.array(merges, np.uint32).reshape(-1, 2)]))
         return replace(model, vocabulary=Vocabulary(meant, joined, old.special_tokens, [*old.ranked, *made]))
-    data = _numbered(model)
-    settings = data["model"]
+    # With the added tokens in the vocabulary: HF would number them anew.
+    settings = {**model.data["model"], "vocab": {**model.vocab, **model.added_ids}}
     settings["vocab"].update((characters_of(tokens[i]), i) for i in made)
     new = [[characters_of(tokens[left]), characters_of(tokens[right])] for left, right in merges]
     settings["merges"] = [*merge_pairs(settings), *new]
-    return _with_data(model, data)
-
-
-def _numbered(model: TokenizerJson) -> dict[str, Any]:
-    """A copy of the file in which the vocabulary has the added tokens too: HF would number them anew."""
-    settings = {**model.data["model"], "vocab": {**model.vocab, **model.added_ids}}
-    return {**model.data, "model": settings, "added_tokens": list(model.added_tokens)}
+    return _with_data(model, {**model.data, "model": settings})
