@@ -49,7 +49,7 @@ def test_help_lists_the_commands():
     assert (shown.returncode, shown.stderr) == (0, "")
     said = flat(shown.stdout)
     for line in (  # of commands in the command line's own module, and of those that are imported when they are named
-        "demo Learn a vocabulary from this interpreter",
+        "demo Train, prepare, check and load this interpreter",
         "train Learn a BPE vocabulary from SOURCES",
         "actions Vocabularies and tokens",
         "edit Give TOKENIZER more special tokens",
@@ -424,7 +424,7 @@ def test_an_existing_tokenizer_is_replaced_only_with_force(corpus, tmp_path):
     out = tmp_path / "tok"
     assert train(corpus, out).returncode == 0
     refused = piecemill("train", corpus, "--vocab-size", 270, "--out", out)
-    assert (refused.returncode, refused.stdout) == (1, "")
+    assert (refused.returncode, refused.stdout) == (2, "")
     assert "--force" in refused.stderr
     assert "count" not in refused.stderr  # before the work, not after it
     assert len(vocabulary(out)) == 280
