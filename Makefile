@@ -42,9 +42,9 @@ lint: tools
 	cargo test --no-default-features --quiet
 
 test: lint browser
-	$(BIN)/pytest -p no:randomly
+	$(BIN)/pytest -n 2 -p no:randomly
 
-# In random order, in two processes. The first lines have the seed; `pytest --randomly-seed=N` repeats it.
+# In random order. The first lines have the seed; `pytest --randomly-seed=N` repeats it.
 test-random: tools
 	$(BIN)/pytest -n 2
 

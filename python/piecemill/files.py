@@ -177,13 +177,13 @@ def unique(name: str) -> str:
 # Files
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_PROBE = 1 << 16
+_PROBE = 1 << 15
 
 
 def check_writable(target: Path, error: type[PiecemillError] = PiecemillError) -> None:
     """Refuse, before any work, a target on a full or read-only disk, or one without the right to write there.
 
-    Writes 64 KiB to an unnamed file in the folder that is or will hold `target`.
+    Writes 32 KiB to an unnamed file in the folder that is or will hold `target`.
     """
     folder = next(path for path in (target.absolute(), *target.absolute().parents) if os.path.lexists(path))
     if not folder.is_dir():
