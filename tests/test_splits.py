@@ -29,7 +29,7 @@ from tokenizers import Regex, pre_tokenizers
 import piecemill as pm
 from piecemill._core import resolve_split, split_text, split_text_reference, splits
 from piecemill.errors import SplitError
-from piecemill.tokenizers.models.byte_bpe import NotPlain, _split
+from piecemill.tokenizers.models.byte_bpe import NotPlain, split_of
 from piecemill.tokenizers.models.writing import pre_tokenizer
 from piecemill.tokenizers.splits import NAMED as TABLE
 from piecemill.tokenizers.splits import PATTERNS, name_of, pattern_of, specs_of
@@ -340,7 +340,7 @@ def test_the_published_deepseek_file_has_the_named_split(shared):
     if not file.exists():
         pytest.skip(f"needs {file.name}")
     published = json.loads(gzip.decompress(file.read_bytes()))["pre_tokenizer"]
-    assert _split(published)[0] == "deepseek-v3"
+    assert split_of(published)[0] == "deepseek-v3"
     # Its pattern has line ends where ours has `\r\n`; what we write for the pattern is what we would read again.
     cutter = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(Regex(step["pattern"]["Regex"]), "isolated") for step in published["pretokenizers"][:-1]]
@@ -351,7 +351,7 @@ def test_the_published_deepseek_file_has_the_named_split(shared):
 
 @pytest.mark.parametrize("split", [*TABLE, r"\d+|x", "regex:x"])
 def test_tokenizer_json_carries_every_split_there_and_back(split):
-    name, pattern = _split(pre_tokenizer(pattern_of(split)))
+    name, pattern = split_of(pre_tokenizer(pattern_of(split)))
     assert (name, pattern) == (split, pattern_of(split))
     tok = pm.Tokenizer.from_merges(np.empty((0, 2)), split=split)
     assert (tok.split, tok.pattern) == (split, pattern)
@@ -392,9 +392,9 @@ def test_other_sequences_are_read_for_what_they_are(steps, want):
     given = {"type": "Sequence", "pretokenizers": written}
     if want is NotPlain:
         with pytest.raises(NotPlain):
-            _split(given)
+            split_of(given)
     else:
-        assert _split(given)[1] == want
+        assert split_of(given)[1] == want
 
 
 def test_the_docs_list_the_table():
