@@ -52,7 +52,7 @@ os.path.isdir = lambda path: not str(path).startswith("/proc") and isdir(path)
 del os.sched_getaffinity, os.posix_fallocate
 
 import piecemill
-from piecemill.machine import cores, memory_now, tree_memory
+from piecemill.machine import cores, memory_now, memory_peak, tree_memory
 from piecemill.tokenizers import Tokenizer
 
 assert cores() == os.cpu_count(), cores()
