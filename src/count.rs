@@ -426,7 +426,7 @@ pub fn pieces<'d, T>(data: &'d [T], ends: &'d [i64]) -> Result<impl Iterator<Ite
         || ends.first().is_some_and(|&end| end < 0)
         || ends.last().is_some_and(|&end| end as usize > data.len())
     {
-        return Err(Error::Source(format!("ends must rise from 0 to at most {} (what is given)", data.len())));
+        return Err(Error::Source(format!("ends must rise from 0 to at most {} (the length of the data)", data.len())));
     }
     let starts = std::iter::once(0).chain(ends.iter().copied());
     Ok(starts.zip(ends).map(|(start, &end)| &data[start as usize..end as usize]))

@@ -6,10 +6,8 @@
 //! valid as long as the ring has not come round to it. The bytes are always compared, so a hit is exact, and a word
 //! that was driven out is only encoded again: ids never depend on the size of the cache.
 
-use super::isa::{SHORT, hash_long};
-use super::memory::LARGE_PAGE;
-use memmap2::MmapMut;
-use std::marker::PhantomData;
+use super::isa::{GOLDEN, SHORT, hash_long};
+use super::memory::{Table, Zero};
 
 /// Two words and their values.
 #[derive(Clone, Copy)]
@@ -61,62 +59,10 @@ struct Long {
     ids: u16,
 }
 
-/// A table of zeros, of whose memory only what is used becomes real. If `dense`, on pages of 2 MiB where the system has
-/// them: with pages of 4 KiB a lookup among lines of 16 MiB misses the processor's table of pages as well.
-pub struct Table<T> {
-    memory: MmapMut,
-    /// Where in the memory the first item is: at the start of a large page.
-    start: usize,
-    len: usize,
-    items: PhantomData<T>,
-}
-
-/// What may be made of zero bytes.
-///
-/// # Safety
-/// All zeros is a valid value, and it needs no alignment beyond 64 bytes.
-pub unsafe trait Zero {}
 // SAFETY: integers.
 unsafe impl Zero for Line {}
 // SAFETY: integers.
 unsafe impl Zero for Long {}
-// SAFETY: an integer.
-unsafe impl Zero for u32 {}
-// SAFETY: an integer.
-unsafe impl Zero for u64 {}
-
-impl<T: Zero> Table<T> {
-    /// Of `len` items.
-    pub fn new(len: usize, dense: bool) -> Table<T> {
-        let bytes = (len * size_of::<T>()).max(1);
-        let large = dense && bytes >= LARGE_PAGE;
-        let memory = MmapMut::map_anon(bytes + if large { LARGE_PAGE } else { 0 }).expect("memory for a cache");
-        let start = if large { memory.as_ptr().align_offset(LARGE_PAGE) } else { 0 };
-        #[cfg(target_os = "linux")]
-        if large {
-            // It is only advice: without large pages everything works as well, somewhat slower.
-            let _ = memory.advise_range(memmap2::Advice::HugePage, start, bytes);
-        }
-        Table { memory, start, len, items: PhantomData }
-    }
-}
-
-impl<T: Zero> std::ops::Deref for Table<T> {
-    type Target = [T];
-    #[inline(always)]
-    fn deref(&self) -> &[T] {
-        // SAFETY: `len` items, zeroed or written, in memory that this table owns, at the start of a page.
-        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().add(self.start).cast(), self.len) }
-    }
-}
-
-impl<T: Zero> std::ops::DerefMut for Table<T> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as in `deref`, and `self` is borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.memory.as_mut_ptr().add(self.start).cast(), self.len) }
-    }
-}
 
 /// The bytes of the longest word that is kept.
 pub const LONGEST: usize = 256;
@@ -383,7 +329,7 @@ impl Cache {
     #[inline(always)]
     fn long_place(&self, hash: u64) -> usize {
         // By the half that is kept, so that a larger table can be filled from a smaller one.
-        (u64::from(hash as u32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.long_shift) as usize
+        (u64::from(hash as u32).wrapping_mul(GOLDEN) >> self.long_shift) as usize
     }
 
     #[inline(always)]

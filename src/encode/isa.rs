@@ -28,8 +28,9 @@ pub trait Isa: Copy + Send + Sync {
     /// 8 ids can be written at `out`.
     unsafe fn unpack(self, value: u128, out: *mut u32);
 
-    /// For each of 64 bytes, whether what `halves` say of its low and its high half have a bit of each of the `kinds` in
-    /// common; bytes of at least `from` are of the last kind.
+    /// Three bit masks, one for each of `kinds`: bit p is set if byte p has a class of that kind. The classes of a byte
+    /// are the bits that both tables have: `halves[0]` at its low four bits, `halves[1]` at its high four. Bytes of at
+    /// least `from` are of the last kind too.
     fn classify(self, bytes: &[u8; 64], halves: &[[u8; 16]; 2], kinds: [u8; 3], from: u8) -> [u64; 3];
 
     /// Does `work` in a function of its own, compiled for these instructions: a loop that shares a function with a
@@ -57,7 +58,8 @@ const MASKS: [[u128; 2]; 17] = {
 struct Aligned<T>(T);
 static KEY_MASKS: Aligned<[[u128; 2]; 17]> = Aligned(MASKS);
 
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+/// 2^64 divided by the golden ratio, for multiplicative hashing.
+pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 const ODD: u64 = 0xd6e8_feb8_6659_fd93;
 
 /// Multiplies both halves and folds the product: a hash that every processor does in a few cycles.

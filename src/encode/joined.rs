@@ -4,6 +4,7 @@
 //! sides of it. So whole texts fall into short words that the cache knows, and a long run of Chinese into a few
 //! characters each. Cutting where a pair might be joined is never needed, so the table may say yes too often.
 
+use super::isa::GOLDEN;
 use super::vocabulary::character_len;
 use crate::pretoken::block::BLOCK;
 use std::collections::HashSet;
@@ -174,5 +175,5 @@ fn pair(left: u32, right: u32) -> u64 {
 
 #[inline(always)]
 fn place(pair: u64, len: usize) -> usize {
-    (pair.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & (len - 1)
+    (pair.wrapping_mul(GOLDEN) >> 32) as usize & (len - 1)
 }

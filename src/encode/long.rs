@@ -8,7 +8,7 @@
 //! That needs tokens that encode to themselves and merges that come after the merges of their parts. Vocabularies that
 //! are not so are merged with a heap, in n log n steps.
 
-use super::isa::Isa;
+use super::isa::{GOLDEN, Isa};
 use super::pairs::NOBODY;
 use super::trie::{Root, Trie};
 use super::vocabulary::Symbols;
@@ -235,7 +235,7 @@ fn stay_apart(symbols: &Symbols, mut left: u32, mut right: u32) -> bool {
 #[inline]
 fn stay_apart_remembered(symbols: &Symbols, left: u32, right: u32, remembered: &mut [u64]) -> bool {
     let key = u64::from(left) << 32 | u64::from(right);
-    let place = &mut remembered[(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - REMEMBERED_BITS)) as usize];
+    let place = &mut remembered[(key.wrapping_mul(GOLDEN) >> (64 - REMEMBERED_BITS)) as usize];
     if *place >> 1 != key {
         *place = key << 1 | u64::from(stay_apart(symbols, left, right));
     }

@@ -3,8 +3,11 @@
 //! A page that is touched for the first time costs a fault, and on a virtual machine a fault costs microseconds. A page of
 //! 2 MiB stands for 512 of 4 KiB. docs/tried.md has what was measured.
 
+use memmap2::MmapMut;
+use std::marker::PhantomData;
+
 /// The size of a large page.
-pub const LARGE_PAGE: usize = 2 << 20;
+const LARGE_PAGE: usize = 2 << 20;
 
 /// Asks for large pages for the memory of `buffer`, used or not. Only advice: nothing changes but time.
 pub fn prefer_large_pages<T>(buffer: &mut Vec<T>) {
@@ -21,4 +24,57 @@ pub fn prefer_large_pages<T>(buffer: &mut Vec<T>) {
     }
     #[cfg(not(target_os = "linux"))]
     let _ = buffer;
+}
+
+/// A table of zeros, of whose memory only what is used becomes real. If `dense`, on pages of 2 MiB where the system has
+/// them: with pages of 4 KiB a lookup among lines of 16 MiB misses the processor's table of pages as well.
+pub struct Table<T> {
+    memory: MmapMut,
+    /// Where in the memory the first item is: at the start of a large page.
+    start: usize,
+    len: usize,
+    items: PhantomData<T>,
+}
+
+/// What may be made of zero bytes.
+///
+/// # Safety
+/// All zeros is a valid value, and it needs no alignment beyond 64 bytes.
+pub unsafe trait Zero {}
+// SAFETY: an integer.
+unsafe impl Zero for u32 {}
+// SAFETY: an integer.
+unsafe impl Zero for u64 {}
+
+impl<T: Zero> Table<T> {
+    /// Of `len` items.
+    pub fn new(len: usize, dense: bool) -> Table<T> {
+        let bytes = (len * size_of::<T>()).max(1);
+        let large = dense && bytes >= LARGE_PAGE;
+        let memory = MmapMut::map_anon(bytes + if large { LARGE_PAGE } else { 0 }).expect("memory for a cache");
+        let start = if large { memory.as_ptr().align_offset(LARGE_PAGE) } else { 0 };
+        #[cfg(target_os = "linux")]
+        if large {
+            // It is only advice: without large pages everything works as well, somewhat slower.
+            let _ = memory.advise_range(memmap2::Advice::HugePage, start, bytes);
+        }
+        Table { memory, start, len, items: PhantomData }
+    }
+}
+
+impl<T: Zero> std::ops::Deref for Table<T> {
+    type Target = [T];
+    #[inline(always)]
+    fn deref(&self) -> &[T] {
+        // SAFETY: `len` items, zeroed or written, in memory that this table owns, at the start of a page.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().add(self.start).cast(), self.len) }
+    }
+}
+
+impl<T: Zero> std::ops::DerefMut for Table<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`, and `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_mut_ptr().add(self.start).cast(), self.len) }
+    }
 }

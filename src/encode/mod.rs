@@ -20,7 +20,7 @@
 //! decode      ids to bytes
 //! joined      where a text can be cut because no token crosses the place
 //! alone       characters that are words by themselves
-//! memory      large pages
+//! memory      tables and buffers in large pages
 //! isa         the same for processors with AVX2, and for any
 //! ```
 

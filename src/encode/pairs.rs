@@ -7,16 +7,16 @@
 //! An entry is found in one step: a table of displacements, searched for once when the vocabulary is loaded, sends
 //! every key to a slot of its own (a perfect hash). Probing instead would be a branch that no processor can predict.
 
-use super::cache::Table;
+use super::isa::GOLDEN;
+use super::memory::Table;
 
 /// Symbols are numbers below this; it stands for "no symbol". (One more would make two of them the key of an empty entry.)
 pub const NOBODY: u32 = (1 << KEY_BITS) - 2;
 const KEY_BITS: u32 = 21;
 /// Bits of an entry below its key.
-pub const VALUE_BITS: u32 = 22;
+const VALUE_BITS: u32 = 22;
 
 const EMPTY: u64 = u64::MAX;
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[inline(always)]
 fn key(left: u32, right: u32) -> u64 {
@@ -25,13 +25,13 @@ fn key(left: u32, right: u32) -> u64 {
 
 /// The key of an entry.
 #[inline(always)]
-pub fn key_in(entry: u64) -> u64 {
+fn key_in(entry: u64) -> u64 {
     entry >> VALUE_BITS
 }
 
 /// The symbol of an entry.
 #[inline(always)]
-pub fn symbol_in(entry: u64) -> u32 {
+fn symbol_in(entry: u64) -> u32 {
     entry as u32 & ((1 << VALUE_BITS) - 1)
 }
 
@@ -49,13 +49,16 @@ pub struct Pairs {
 impl Pairs {
     /// A table of (left, right, merged), each pair once.
     pub fn new(pairs: &[(u32, u32, u32)]) -> Pairs {
-        let least = (pairs.len() * 10 / 9).next_power_of_two().max(16);
-        let sizes = (0..).map(|doubled| least << (doubled / 8));
-        // Another multiplier where two keys of a group have the same place, whatever the displacement.
-        sizes
-            .zip(1..)
-            .find_map(|(slots, odd)| Pairs::with_slots(pairs, slots, GOLDEN.wrapping_mul(2 * odd - 1)))
-            .expect("endless")
+        let mut slots = (pairs.len() * 10 / 9).next_power_of_two().max(16);
+        loop {
+            // Two keys of a group may collide for every displacement: then another multiplier helps.
+            for odd in [1, 3, 5, 7, 9, 11, 13, 15] {
+                if let Some(table) = Pairs::with_slots(pairs, slots, GOLDEN.wrapping_mul(odd)) {
+                    return table;
+                }
+            }
+            slots *= 2;
+        }
     }
 
     /// None if for some group of keys no displacement leads to free slots.

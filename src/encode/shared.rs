@@ -5,7 +5,7 @@
 //! different versions before and after, treats it as a miss; a writer that finds the slot locked skips the write. So no
 //! thread ever waits, and no torn value is ever returned. Ids must be the same as without this table.
 
-use super::cache::{Table, Zero};
+use super::memory::{Table, Zero};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 #[repr(align(64))]

@@ -1,7 +1,7 @@
 //! Tokens that a whole word can be: one lookup instead of merging, for a word that is new to the cache.
 
-use super::cache::{Table, Zero};
 use super::isa::{SHORT, fold, hash_long, key_of, prefetch};
+use super::memory::{Table, Zero};
 
 /// The id of each of some words.
 pub struct WholeWords {

@@ -108,9 +108,11 @@ impl WordPiece {
     }
 }
 
-/// The sets of bytes that a block is searched for, each with a bit of its own in the tables. Letters of two bytes are known by their first: U+00C0 to U+033F (lead bytes C3 to CC: Latin) and U+0400 to
-/// U+053F (D0 to D4: Cyrillic) hold nothing that cuts, so European text stays in blocks. Lead bytes of characters that
-/// need the table are unknown, from D5 on all; so is 7F, which the sets of punctuation have too.
+/// The sets of bytes that a block is searched for, each with a bit of its own in the tables.
+///
+/// Letters of two bytes are recognized by their lead byte: U+00C0 to U+033F (C3 to CC: Latin) and U+0400 to U+053F (D0 to
+/// D4: Cyrillic) hold nothing that cuts, so European text stays in blocks. All other lead bytes are unknown: they need
+/// the table of classes. So does 7F, which is in a set of punctuation only because of its two halves.
 const SETS: [&[u8]; 8] =
     [b" ", b"\t\n\r", b"!\"#$%&'()*+,-./", b":;<=>?", b"@`", b"[\\]^_{|}~\x7f", b"\xc2\xcd\xce\xcf", b"\x7f"];
 /// Which of the sets are white space, punctuation, and unknown.
