@@ -28,8 +28,8 @@ Encoded = tuple[Ids, NDArray[np.int64]]
 Parse = Literal["plain", "parse"] | Sequence[str]
 "Which special tokens are found in texts: none, all, or those named."
 
-_NAMES = ("piecemill", "sentencepiece", "tiktoken", "tokenizers")
-"In order of preference. Modules are imported when the first engine is chosen."
+_NAMES = ("piecemill", "sentencepiece", "tiktoken", "tokenizers", "cuda")
+"In order of preference; the GPU is only used if it is asked for. Modules are imported when one is chosen."
 
 _ADDED = 500
 "Added tokens that the comparison at load looks at."
