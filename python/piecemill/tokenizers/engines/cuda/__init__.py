@@ -91,7 +91,7 @@ class CudaEngine:
 
         With pinned memory (`pinned`) text goes straight to the device.
         """
-        options = {"bos": bos, "eos": eos, "narrow": narrow, "special": special, "threads": threads}
+        options: dict[str, Any] = {"bos": bos, "eos": eos, "narrow": narrow, "special": special, "threads": threads}
         if len(data) < _SHORT or not _fit(data, ends):
             return self.encoder.encode_flat(data, ends, **options)
         from piecemill.tokenizers.engines.cuda.memory import HostSink, HostText
@@ -124,7 +124,7 @@ class CudaEngine:
 
         from piecemill.tokenizers.engines.cuda.memory import DeviceSink, DeviceText, HostText
 
-        options = {"bos": bos, "eos": eos, "narrow": narrow, "special": special, "threads": threads}
+        options: dict[str, Any] = {"bos": bos, "eos": eos, "narrow": narrow, "special": special, "threads": threads}
         text = HostText(data) if isinstance(data, np.ndarray) else DeviceText(cupy.from_dlpack(data))
         if not _fit(text.whole(), ends) or not len(text.whole()):
             ids, token_ends = self.encoder.encode_flat(text.read(0, len(text.whole())), ends, **options)

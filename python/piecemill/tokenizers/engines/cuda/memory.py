@@ -61,7 +61,8 @@ class HostSink:
         at, self.tokens = self.tokens, self.tokens + tokens
         if self.tokens > len(self._places):
             self._grow(at)
-        return self._places[at : self.tokens]
+        places: NDArray[Any] = self._places[at : self.tokens]
+        return places
 
     def put(self, ids: NDArray[Any]) -> None:
         self.room(len(ids))[:] = ids

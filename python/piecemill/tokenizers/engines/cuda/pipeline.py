@@ -58,7 +58,9 @@ class Device(Protocol):
     def ends_of(self, documents: int) -> Ends:
         """An array that `download` can write ends to."""
 
-    def start(self, number: int, data: Any, ends: Ends, start: int, bos: int | None, eos: int | None) -> None: ...
+    def upload(self, number: int, data: Any, ends: Ends, start: int, bos: int | None, eos: int | None) -> None: ...
+
+    def start(self, number: int) -> None: ...
 
     def found(self, number: int) -> Counts: ...
 
@@ -185,6 +187,8 @@ class _Batch:
     slot: int
     found: Counts | None = None
     by_host: bool = False
+    open: bool = True
+    "Its first phase has begun, its second has not."
 
 
 class _Run:
@@ -230,7 +234,8 @@ class _Run:
                 self._last()
         finally:
             for batch in (*self._started, *self._finishing):
-                device.give_up(batch.slot)
+                if batch.open:
+                    device.give_up(batch.slot)
             device.wait()
         for batch, base in self._bases:
             self._token_ends[batch.first : batch.last] += base
@@ -269,13 +274,13 @@ class _Run:
             raise Invalid
         if found.documents is not None and self._parts:
             raise _NotInParts
-        if found.overflow:
-            batch.by_host = True
-            self._device.give_up(batch.slot)
-            return
-        if found.words is not None:
+        if not found.overflow and found.words is not None:
             self._patch(batch, found.words)
-        self._device.finish(batch.slot)
+        batch.open, batch.by_host = False, found.overflow
+        if found.overflow:
+            self._device.give_up(batch.slot)
+        else:
+            self._device.finish(batch.slot)
 
     def _patch(self, batch: _Batch, words: Words) -> None:
         starts = batch.start + words.at.astype(np.int64)

@@ -54,6 +54,9 @@ struct Text {
   }
 
   PM_ANYWHERE u32 numbers(u32 at, u32 most) const {
+    if (most == 3 && (kinds[at + 1] & kinds[at + 2]) == 4 && (kinds[at + 1] | kinds[at + 2]) == 4 &&
+        !continues(kinds[at + 3]))
+      return at + 3;  // three of one byte; these loads do not wait for each other
     at = next(at);
     for (u32 n = 1; n < most && this->at(at) == NUMBER; ++n) at = next(at);
     return at;
@@ -191,8 +194,8 @@ PM_ANYWHERE u32 word_end(const Text& text, u32 at) {
 template <int SPLIT>
 PM_ANYWHERE bool surely_starts(u32 before, u32 after, u32 byte, u32 next) {
   const u32 folded = next | 0x20;
-  if (after == BLANK)  // the last of several before a letter goes with it, or stands alone
-    return !(before & WHITE) || (byte < 0x80 && folded >= 'a' && folded <= 'z');
+  if (after == BLANK)  // the last of several before a visible character goes with it, or stands alone
+    return !(before & WHITE) || (byte < 0x80 && next > ' ' && next < 0x7F && !(next >= '0' && next <= '9'));
   if (after == NEWLINE) {
     if (SPLIT <= DIGITS_THEN_GPT2) return !(before & WHITE);
     if (SPLIT == QWEN35) return before & (LETTER | NUMBER | MARK);
