@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from piecemill.shards.export import ExportPlan, export
     from piecemill.tokenizers import Tokenizer, load_tokenizer
     from piecemill.training import TrainPlan, count_words, train_bpe
+    from piecemill.training.pruning import Pruned, prune
 
 __all__ = [
     "ActionTokenizer",
@@ -34,6 +35,7 @@ __all__ = [
     "PreparePlan",
     "PretrainPlan",
     "PretrainSummary",
+    "Pruned",
     "Report",
     "Shards",
     "Summary",
@@ -49,6 +51,7 @@ __all__ = [
     "open_shards",
     "prepare",
     "pretrain",
+    "prune",
     "report",
     "train_actions",
     "train_bpe",
@@ -81,6 +84,8 @@ _ROOMS = {
     "TrainPlan": "piecemill.training",
     "count_words": "piecemill.training",
     "train_bpe": "piecemill.training",
+    "Pruned": "piecemill.training.pruning",
+    "prune": "piecemill.training.pruning",
 }
 
 

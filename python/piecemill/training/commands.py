@@ -3,11 +3,11 @@
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from piecemill.command import Flag, as_flags, print_result, read_sources
+from piecemill.command import Flag, as_flags, paths, print_result, read_sources
 from piecemill.errors import PlanError, TokenizerError
 from piecemill.executors import ExecutorOptions
 from piecemill.training.plan import TrainPlan
@@ -81,3 +81,55 @@ def train(
         tokenizer = train_bpe(source, plan=plan, on_progress=display, force=force, **asdict(where))
         tokenizer.save(out, force=force)
     print_result(as_json(tokenizer, out) if json else as_text(tokenizer, out))
+
+
+def prune(
+    tokenizer: str,
+    *,
+    counts: tuple[str, ...],
+    vocab_size: int,
+    out: Path,
+    ids: Literal["dense", "stable"] = "dense",
+    on: tuple[str, ...] = (),
+    tokenizer_split: str | None = None,
+    force: Flag = False,
+    json: Flag = False,
+) -> None:
+    """Remove the least used tokens of TOKENIZER that no other token needs, and save it under OUT.
+
+    Parameters
+    ----------
+    tokenizer
+        A folder saved by `piecemill train`, a tokenizer.json or .tiktoken file, or a Hugging Face hub id: byte-level
+        BPE.
+    counts
+        Folders of shards prepared with TOKENIZER, in which tokens are counted.
+    vocab_size
+        Tokens that stay: bytes, special and added tokens always do.
+    out
+        Folder for the new tokenizer, with mapping.json: the new ids of each old one.
+    ids
+        Dense: tokens that stay are numbered anew. Stable: they keep their ids, and those that were freed below the
+        last become reserved special tokens, <|reserved_ID|>.
+    on
+        Folders, files or globs that are encoded before and after, to measure bytes per token; without it, the figure
+        after is an estimate from the counts.
+    tokenizer_split
+        Split of a .tiktoken file, which does not carry one: a name that `piecemill train --help` lists, or a regex.
+    force
+        Replace a tokenizer that is in OUT already.
+    json
+        Print the result as JSON.
+    """
+    from piecemill.tokenizers import load_tokenizer
+    from piecemill.tokenizers.saving import check_target
+    from piecemill.training.pruning import prune as run
+
+    try:
+        check_target(out.resolve(), force)
+    except TokenizerError as error:
+        raise PlanError(str(error)) from None
+    loaded = load_tokenizer(tokenizer, split=tokenizer_split)
+    pruned = run(loaded, counts=counts, vocab_size=vocab_size, ids=ids, on=paths(on) or None)
+    pruned.tokenizer.save(out, force=force)
+    print_result({"out": str(out), **pruned.to_dict()} if json else f"{out}: {pruned}")
