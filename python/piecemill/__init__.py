@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from piecemill.tokenizers import Tokenizer, load_tokenizer
     from piecemill.training import TrainPlan, count_words, train_bpe
     from piecemill.training.pruning import Pruned, prune
+    from piecemill.training.wordpiece import WordPiecePlan, train_wordpiece
 
 __all__ = [
     "ActionTokenizer",
@@ -41,6 +42,7 @@ __all__ = [
     "Summary",
     "Tokenizer",
     "TrainPlan",
+    "WordPiecePlan",
     "__version__",
     "check",
     "compare",
@@ -55,6 +57,7 @@ __all__ = [
     "report",
     "train_actions",
     "train_bpe",
+    "train_wordpiece",
 ]
 
 # Verbs are imported when first used: `import piecemill` costs nothing, and a loader never pays for a trainer.
@@ -86,6 +89,8 @@ _ROOMS = {
     "train_bpe": "piecemill.training",
     "Pruned": "piecemill.training.pruning",
     "prune": "piecemill.training.pruning",
+    "WordPiecePlan": "piecemill.training.wordpiece",
+    "train_wordpiece": "piecemill.training.wordpiece",
 }
 
 
