@@ -61,8 +61,7 @@ def learned(texts, order, **options):
     counter = _core.WordCounter(wordpiece.RAW_WORDS, 1 << 30, "")
     counter.add(*flatten(texts))
     words = wordpiece.spelled(*counter.finish().arrays(), plan, 1)
-    places = {ord(c): at for at, c in enumerate(order)}
-    initial = wordpiece.Initial.of(words, plan, places.__getitem__)
+    initial = wordpiece.Initial.of(words, plan, order.index)
     merges = initial.corpus(words, plan, 1).train(_core.Progress()).merges
     return initial.vocabulary(merges.tolist())
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
+from json.encoder import encode_basestring as quoted
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Never
@@ -186,14 +187,14 @@ class _WordPieceRun(Run):
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Distinct words in characters."""
+    """Distinct words in symbols."""
 
-    characters: NDArray[np.int64]
-    "Code points of all words, one after another."
-    starts: NDArray[np.bool_]
-    "Whether each character starts a word."
+    alphabet: list[str]
+    "Characters, among which are all that occur, by code point."
+    symbols: NDArray[Any]
+    "Of all words: the place of a character in the alphabet; for one that continues a word, after the whole alphabet."
     counts: NDArray[np.uint64]
-    "How often the word of each character occurred; they fall."
+    "How often the word of each symbol occurred; they fall."
 
 
 def spelled(
@@ -216,15 +217,13 @@ def spelled(
             strip_accents=plan.lowercase if plan.strip_accents is None else plan.strip_accents,
             lowercase=plan.lowercase,
         )
-        ids, id_ends = encoder.encode_flat(
+        symbols, symbol_ends = encoder.encode_flat(
             data, ends.astype(np.int64), bos=None, eos=None, narrow=False, special="plain", threads=threads
         )
-        if not (ids == unknown).any():
+        if not (symbols == unknown).any():
             break
         # Python's tables of Unicode are older than those of the core: once more, with every character there is.
-    points = np.array([ord(c) for c in alphabet], np.int64)
-    per_word = np.diff(id_ends, prepend=0)
-    return Words(points[ids % len(alphabet)], ids < len(alphabet), np.repeat(counts, per_word))
+    return Words(alphabet, symbols, np.repeat(counts, np.diff(symbol_ends, prepend=0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,57 +233,52 @@ class Initial:
     tokens: list[str]
     special: int
     "How many of them are special."
-    start: Mapping[int, int]
-    inside: Mapping[int, int]
-    "The id of each character, by code point."
+    ids: NDArray[np.int64]
+    "The id of each symbol; -1 for those that are left out of their words, as HF does with rare characters."
 
     @classmethod
-    def of(cls, words: Words, plan: WordPiecePlan, order: Callable[[int], int] = int) -> "Initial":
+    def of(cls, words: Words, plan: WordPiecePlan, order: Callable[[str], Any] = str) -> "Initial":
         """By the plan; symbols that continue words in the order of code points, or another one."""
-        points, inverse = np.unique(words.characters, return_inverse=True)
-        counts = np.zeros(len(points), np.uint64)
-        np.add.at(counts, inverse, words.counts)
-        kept = sorted(zip((-counts.astype(np.int64)).tolist(), points.tolist(), strict=True))[: plan.limit_alphabet]
+        size = len(words.alphabet)
+        counts = np.zeros(2 * size, np.uint64)
+        np.add.at(counts, words.symbols, words.counts)
+        inside = {c for c, count in zip(words.alphabet, counts[size:].tolist(), strict=True) if count}
+        total = zip((counts[:size] + counts[size:]).tolist(), words.alphabet, strict=True)
+        ranked = sorted((-count, c) for count, c in total if count)
         tokens = list(plan.special_tokens)
         ids = {text: i for i, text in enumerate(tokens)}
-        inside = set(np.unique(words.characters[~words.starts]).tolist())
-        known = [point for point in points.tolist() if chr(point) in ids]  # special, so not subject to the limit
-        alphabet = sorted({*(point for _, point in kept), *known})
-        symbols = [chr(point) for point in alphabet]
-        symbols += [PREFIX + chr(point) for point in sorted(inside.intersection(alphabet), key=order)]
-        for text in symbols:
+        kept = {*(c for _, c in ranked[: plan.limit_alphabet]), *(c for _, c in ranked if c in ids)}
+        for text in (*sorted(kept), *(PREFIX + c for c in sorted(kept & inside, key=order))):
             if ids.setdefault(text, len(tokens)) == len(tokens):
                 tokens.append(text)
         if len(tokens) > plan.vocab_size:
             raise PlanError(
                 f"{option('vocab_size', plan.vocab_size)}: {len(plan.special_tokens)} special tokens and "
-                f"{len(alphabet):,} characters, at the start of words and inside, need {len(tokens):,}. Ask for more, "
+                f"{len(kept):,} characters, at the start of words and inside, need {len(tokens):,}. Ask for more, "
                 f"or for the most frequent characters only: {option('limit_alphabet', max(1, plan.vocab_size // 5))}."
             )
-        start = {point: ids[chr(point)] for point in alphabet}
-        return cls(tokens, len(plan.special_tokens), start, {i: ids.get(PREFIX + chr(i), -1) for i in alphabet})
+        found = [
+            ids[prefix + c] if c in kept and prefix + c in ids else -1
+            for prefix in ("", PREFIX)
+            for c in words.alphabet
+        ]
+        return cls(tokens, len(plan.special_tokens), np.array(found, np.int64))
 
     def corpus(self, words: Words, plan: WordPiecePlan, threads: int) -> _core.FlatCorpus:
-        """The words as ids; characters that are not in the alphabet are left out, as HF does."""
-        points, inverse = np.unique(words.characters, return_inverse=True)
-        start, inside = (
-            np.array([ids.get(point, -1) for point in points.tolist()], np.int64) for ids in (self.start, self.inside)
-        )
-        ids = np.where(words.starts, start[inverse], inside[inverse])
-        number = np.cumsum(words.starts)
+        """The words as ids, to be merged."""
+        ids, number = self.ids[words.symbols], np.cumsum(words.symbols < len(words.alphabet))
         kept = ids >= 0
-        ids, number, counts = ids[kept].astype(np.uint32), number[kept], words.counts[kept]
+        ids, number, counts = ids[kept], number[kept], words.counts[kept]
         last = np.flatnonzero(np.diff(number, append=-1))
-        spelled = [_bytes_of(text) for text in self.tokens]
         corpus = _core.FlatCorpus(
             plan.vocab_size,
             plan.min_frequency,
             None,
             (),
             threads=threads if len(ids) >= _WORTH_THREADS else 1,
-            start=(spelled, list(range(self.special)), []),
+            start=([_bytes_of(text) for text in self.tokens], list(range(self.special)), []),
         )
-        corpus.add_ids(ids, last + 1, counts[last])
+        corpus.add_ids(ids.astype(np.uint32), last + 1, counts[last])
         return corpus
 
     def vocabulary(self, merges: Sequence[Sequence[int]]) -> list[str]:
@@ -339,9 +333,10 @@ def _model(tokens: Sequence[str], plan: WordPiecePlan, training: Mapping[str, An
             "unk_token": UNK,
             "continuing_subword_prefix": PREFIX,
             "max_input_chars_per_word": 100,
-            "vocab": {text: i for i, text in enumerate(tokens)},
         },
     }
+    vocab = ",\n".join([f"{quoted(text)}:{i}" for i, text in enumerate(tokens)])  # one a line, for `diff`
+    content = f'{json.dumps(data, ensure_ascii=False)[:-2]}, "vocab": {{\n{vocab}\n}}}}}}\n'
     config = {
         **DEFAULT_CONFIG,
         "tokenizer_class": "BertTokenizer",
@@ -353,5 +348,4 @@ def _model(tokens: Sequence[str], plan: WordPiecePlan, training: Mapping[str, An
         TOKENIZER_CONFIG: with_roles(config, roles, special),
         "vocab.txt": "".join(f"{text}\n" for text in tokens).encode(),
     }
-    content = json.dumps(data, ensure_ascii=False, indent=0).encode()
-    return TokenizerJson(content, Path("tokenizer.json"), beside, training)
+    return TokenizerJson(content.encode(), Path("tokenizer.json"), beside, training)
