@@ -139,7 +139,8 @@ class _Plan:
     def __init__(self, model: Model, known: Known) -> None:
         self.tokens = known.tokens
         if isinstance(model, ByteBPE):
-            bytes_, added = set(known.ordinary[:256]), list(model.special_tokens.values())
+            bytes_ = {i for i in known.ordinary if len(known.tokens[i]) == 1}
+            added = list(model.special_tokens.values())
             self.entries = list(range(model.vocab_size))
         else:
             bytes_, added = {model.vocab[character] for character in CHARACTERS}, list(model.added_ids.values())
@@ -151,7 +152,9 @@ class _Plan:
         making: dict[int, list[tuple[int, int]]] = {}
         for left, right in known.merges:
             making.setdefault(named[known.tokens[left] + known.tokens[right]], []).append((left, right))
-        others = [i for i in self.entries if known.tokens[i] and i not in bytes_]
+        # Special tokens need not be spelled with bytes; those that merges make are ordinary as well.
+        left_out = self.fixed - frozenset(known.ordinary) | bytes_
+        others = [i for i in self.entries if known.tokens[i] and i not in left_out]
         whole = dict(zip(others, known.merged(others), strict=True))
         self.dead = frozenset(i for i in others if whole[i] != [i])  # merges never make these
         parts = {i: list(pairs[0]) for i, pairs in making.items()} | {i: whole[i] for i in self.dead}
@@ -266,22 +269,18 @@ def _smaller(model: Model, known: Known, number: Mapping[int, int], holes: Itera
         by_id |= {i: text.encode() for text, i in reserved.items()}
         merges = np.array([[number[i] for i in pair] for pair, _ in left], np.uint32)
         special = {text: number[i] for text, i in old.special_tokens.items()} | reserved
-        ranked = list(dict.fromkeys(number[i] for i in (*old.ranked[:256], *(made for _, made in left))))
+        bytes_ = [i for i in old.ranked if len(old.tokens[i]) == 1]
+        ranked = list(dict.fromkeys(number[i] for i in (*bytes_, *(made for _, made in left))))
         vocabulary = Vocabulary([by_id[i] for i in range(len(by_id))], checked_merges(merges), special, ranked)
         return replace(model, vocabulary=vocabulary, post_processor=_renumbered(model.post_processor, special, number))
     data = model.data
     ids = {text: number[i] for text, i in (*model.vocab.items(), *model.added_ids.items()) if i in number} | reserved
     added = [one | {"id": ids[one["content"]]} for one in model.added_tokens if one["content"]]
-    merges_left = [
-        pair for pair in merge_pairs(data["model"]) if {*pair, "".join(pair)} <= ids.keys()
-    ]  # also those listed twice
-    settings = {**data["model"], "vocab": dict(sorted(ids.items(), key=lambda item: item[1])), "merges": merges_left}
+    pairs = [pair for pair in merge_pairs(data["model"]) if {*pair, "".join(pair)} <= ids.keys()]
     changed = {
         **data,
-        "added_tokens": sorted(
-            [*added, *(added_token(text, i) for text, i in reserved.items())], key=lambda one: one["id"]
-        ),
-        "model": settings,
+        "added_tokens": [*added, *(added_token(text, i) for text, i in reserved.items())],
+        "model": {**data["model"], "vocab": dict(sorted(ids.items(), key=lambda item: item[1])), "merges": pairs},
         "post_processor": _renumbered(data.get("post_processor"), ids, number),
     }
     if (padding := data.get("padding")) is not None:
