@@ -204,7 +204,7 @@ def test_the_command(tmp_path):
     small = run(*words[:3], 20, *words[4:], "--force")
     assert (small.returncode, "--limit-alphabet 4" in small.stderr) == (2, True)
     cased = run(*words, "--no-lowercase", "--special-token", "[UNK]", "<x>", "--force", "--json")
-    assert json.loads(cased.stdout)["plan"]["special_tokens"] == ["[UNK]", "<x>"]
+    assert json.loads(cased.stdout)["plan"]["special_tokens"] == [*SPECIAL, "<x>"]
     new = load_tokenizer(tmp_path / "tok")
     assert np.unique(new.encode("Import")).tolist() != np.unique(new.encode("import")).tolist()
     shards = ("prepare", tmp_path / "corpus", "--tokenizer", tmp_path / "tok", "--out", tmp_path / "shards", "--quiet")

@@ -112,6 +112,7 @@ def train_wordpiece(
 
     source = read_sources(sources, plan.separator) or None
     _check_out(out, force)
+    plan = replace(plan, special_tokens=tuple(dict.fromkeys((*WordPiecePlan().special_tokens, *plan.special_tokens))))
     with Display(quiet=quiet) as display:
         tokenizer = run(source, plan=plan, on_progress=display, force=force, **asdict(where))
         tokenizer.save(out, force=force)

@@ -71,7 +71,7 @@ class WordPiecePlan(SourceOptions):
     "Characters at most: the most frequent ones. Words with others are unknown; default: all that occur."
 
     special_tokens: tuple[str, ...] = tuple(ROLES.values())
-    "Tokens with the first ids, in this order; [UNK] must be one of them."
+    "Tokens with the first ids, in this order; [UNK] must be one of them. Flags add to the default."
 
     min_frequency: int = 0
     "Pairs that occur less often are not merged."
@@ -95,10 +95,6 @@ class WordPiecePlan(SourceOptions):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or not lowest <= value <= 2**30):
                 raise PlanError(f"{name}={value!r}: expected a whole number from {lowest} to {2**30:,}.")
-        if UNK not in self.special_tokens:
-            raise PlanError(
-                f"special_tokens={self.special_tokens!r:.80}: {UNK} is missing, the token of unknown words."
-            )
 
     @property
     def counting(self) -> TrainPlan:
@@ -157,6 +153,8 @@ def train_wordpiece(
     ['lower', '[UNK]']
     """
     plan = with_keywords(plan or WordPiecePlan(), locals(), unknown)
+    if UNK not in plan.special_tokens:
+        raise PlanError(f"special_tokens={plan.special_tokens!r:.80}: {UNK} is missing, the token of unknown words.")
     opened = open_executor(executor, ray_address=ray_address)
     return _WordPieceRun(plan.counting, on_progress or (lambda _: None), force=force, executor=opened).learn(
         source, plan
