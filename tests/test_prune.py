@@ -132,6 +132,8 @@ def test_trained_vocabularies_obey_the_laws(texts, merges, fewer, seed, ids, spe
         assert all(found == [i] for i, found in pruned.mapping.items() if len(found) == 1)
         assert new.vocab_size <= old.vocab_size
         assert len(new.special_tokens) == len(special_tokens) + new.vocab_size - size
+        assert pruned.reserved == new.vocab_size - size
+        assert (f"{size} tokens and {pruned.reserved} reserved id" in str(pruned)) == (pruned.reserved > 0)
     if not gone:
         assert new.identity == old.identity
 

@@ -50,6 +50,8 @@ class Pruned:
     "The new ids of each old one: one for a token that was kept, for another what its bytes encode to."
     removed: int
     "Tokens removed."
+    reserved: int
+    "Ids below the last that no token has any more, or never had: reserved special tokens."
     tokens: int
     "Tokens that the counts are of, special and added ones left out."
     removed_tokens: int
@@ -66,6 +68,7 @@ class Pruned:
             "vocab_size": self.tokenizer.vocab_size,
             "identity": self.tokenizer.identity,
             "removed": self.removed,
+            "reserved": self.reserved,
             "counted": {"tokens": self.tokens, "removed": self.removed_tokens},
             "bytes_per_token": dict(zip(("before", "after_estimated"), self.bytes_per_token, strict=True)),
             "measured": self.measured and {"bytes": size, "tokens_before": tokens[0], "tokens_after": tokens[1]},
@@ -74,9 +77,10 @@ class Pruned:
     def __str__(self) -> str:
         before, after = self.bytes_per_token
         share = self.removed_tokens / max(1, self.tokens)
+        held = f" and {plural(self.reserved, 'reserved id')}" if self.reserved else ""
         lines = [
-            f"{self.tokenizer.vocab_size:,} tokens; {plural(self.removed, 'token')} removed, which were {share:.3%} of "
-            f"{show_count(self.tokens)} counted",
+            f"{self.tokenizer.vocab_size - self.reserved:,} tokens{held}; "
+            f"{plural(self.removed, 'token')} removed, which were {share:.3%} of {show_count(self.tokens)} counted",
             f"bytes per token by the counts: {before:.3f}, then about {after:.3f} (each removed token as what its "
             "bytes alone encode to)",
         ]
@@ -130,7 +134,8 @@ def prune(
         record = {"identity": old.identity, "vocab_size": old.vocab_size, "removed": len(removed), "ids": ids}
         training = {**model.training, "vocab_size": smaller.vocab_size, "pruned": record}
         new = Tokenizer(_plain(replace(smaller, beside=beside, training=training)))
-    return _result(plan, used, new, mapping, removed, None if on is None else _measure(on, old, new))
+    measured = None if on is None else _measure(on, old, new)
+    return _result(plan, used, new, mapping, removed, 0 if new is old else len(holes), measured)
 
 
 class _Plan:
@@ -337,6 +342,7 @@ def _result(
     tokenizer: Tokenizer,
     mapping: Mapping[int, Sequence[int]],
     removed: frozenset[int],
+    reserved: int,
     measured: tuple[int, int, int] | None,
 ) -> Pruned:
     used = {i: int(counts[i]) for i in plan.entries if i not in plan.added}
@@ -347,6 +353,7 @@ def _result(
         tokenizer=tokenizer,
         mapping=mapping,
         removed=len(removed),
+        reserved=reserved,
         tokens=total,
         removed_tokens=sum(used[i] for i in removed),
         bytes_per_token=(size / max(1, total), size / max(1, after)),

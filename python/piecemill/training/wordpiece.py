@@ -48,7 +48,7 @@ RAW_WORDS = r"[^ \t\n\r!-/:-@\[-`{-~]+"
 PREFIX = "##"
 UNK = "[UNK]"
 ROLES = {"pad": "[PAD]", "unk": UNK, "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-_START = b"\xff"
+_START = b" "
 "Put before the bytes of a symbol that starts a word: so those of two symbols, joined, are those of what they become."
 _WORTH_THREADS = 1 << 22
 "Fewer symbols in distinct words are merged by one thread."
