@@ -109,7 +109,7 @@ def train_bpe(
     'lower'
     """
     plan = with_keywords(plan or TrainPlan(), locals(), unknown)
-    run = _Run(
+    run = Run(
         plan, on_progress or (lambda _: None), force=force, executor=open_executor(executor, ray_address=ray_address)
     )
     return run.train(source)
@@ -132,7 +132,7 @@ def count_words(
     plan = with_options(plan or TrainPlan(), options)
     if plan.save_counts is None:
         raise PlanError("save_counts is not set: say which file the counts go to.")
-    run = _Run(
+    run = Run(
         plan, on_progress or (lambda _: None), force=force, executor=open_executor(executor, ray_address=ray_address)
     )
     run.count(source)
@@ -143,7 +143,7 @@ _NAMED = 100
 "So many source files are named in training.json; all are counted."
 
 
-class _Run:
+class Run:
     """One training run: its stages, counters of what was read, and progress."""
 
     def __init__(self, plan: TrainPlan, on_progress: OnProgress, *, force: bool, executor: Executor) -> None:
