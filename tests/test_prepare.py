@@ -182,7 +182,7 @@ def test_a_field_keeps_its_documents_together_the_same_way_in_jsonl_and_parquet(
 def test_a_document_without_the_field_to_split_by_is_a_bad_document(tok, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text":"a","repo":"x"}\n{"text":"b"}\n{"text":"c","repo":null}\n')
     options = {"splits": "a=1,b=1", "split_by": "repo"}
-    with pytest.raises(SourceError, match=r'a\.jsonl:2: no field "repo" to split by'):
+    with pytest.raises(SourceError, match=r'a\.jsonl:2: no field "repo" to group by'):
         prepare(tmp_path / "a.jsonl", tok, out=tmp_path / "stop", **options)
     summary = prepare(tmp_path / "a.jsonl", tok, out=tmp_path / "skip", on_bad_document="skip", **options)
     assert (summary.documents, summary.skipped) == (1, 2)

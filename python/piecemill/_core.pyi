@@ -408,9 +408,9 @@ def number_keys(values: NDArray[np.float64]) -> NDArray[np.uint64]:
 
 def extract_lines(
     lines: NDArray[np.uint8], field: str, group: str | None = None
-) -> tuple[_Documents, int, NDArray[np.uint64]]:
-    """One field of every JSON line: (data, ends, line starts, empty, problems), how many line ends there were, and
-    the hash of each document's group, if a field for it is given."""
+) -> tuple[_Documents, int, NDArray[np.uint64], dict[int, str]]:
+    """One field of every JSON line: (data, ends, line starts, empty, problems), how many line ends there were, and, if
+    a field for it is given, the hash of each document's group, and the values that were hashed."""
 
 def cut_text(text: bytes, separator: bytes, base: int, last: bool) -> tuple[_Documents, int]:
     """The pieces of a text between separators: (data, ends, piece starts, empty, problems), and how many bytes are

@@ -12,17 +12,14 @@
 
 use super::corpus::{Corpus, Slot};
 use super::merge::{Listed, Merger, NARROW_SLOTS, NO_PAIR, SIDE_BY_SIDE, in_threads};
-use super::pair::{Pair, PairMap, hash, pair, split};
+use super::pair::{Pair, pair, split};
 use super::part::{Neighbours, Part, Place, Rule, Tally};
 use super::queue::Queue;
-use super::round::{BUCKET_BITS, DENSE_CELLS, EARLY_SHIFT, LATE_SHIFT, Lists, cell, for_each_two, for_each_two_in};
 use super::{Ended, Learned, Plan};
 use crate::error::Result;
 use crate::progress::Progress;
 use rayon::prelude::*;
-use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
 
 /// The size of a group: each word as often as it occurred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,37 +118,42 @@ fn by_id(changes: &[Change]) -> impl Iterator<Item = (u32, &[Change])> {
 }
 
 /// A group as the choice of pairs sees it; at first, all of them may be one.
-struct Lane {
-    queue: Queue<u64, (Pair, u32)>,
+pub(super) struct Lane {
+    pub(super) queue: Queue<u64, (Pair, u32)>,
     /// Pairs whose count reaches the floor.
-    live: usize,
-    floor: u64,
+    pub(super) live: usize,
+    pub(super) floor: u64,
     /// Whether no pair is left that may be merged.
-    ended: bool,
+    pub(super) ended: bool,
 }
 
 impl Lane {
     /// A lane in which every count is below `above`.
-    fn new(above: u64) -> Self {
+    pub(super) fn new(above: u64) -> Self {
         Lane { queue: Queue::new(std::iter::empty()), live: 0, floor: above, ended: false }
     }
 }
 
 /// The present count of a pair in a lane.
-fn count_of(listed: &[Listed], counts: &[Vec<(u32, u64)>], lane: u32, (pair, at): (Pair, u32)) -> Option<u64> {
+pub(super) fn count_of(
+    listed: &[Listed],
+    counts: &[Vec<(u32, u64)>],
+    lane: u32,
+    (pair, at): (Pair, u32),
+) -> Option<u64> {
     let counts = if listed[at as usize].pair == pair { &counts[at as usize][..] } else { &[] };
     counts.iter().find(|&&(other, _)| other == lane).map(|&(_, count)| count)
 }
 
 /// The state of the merge loop. Of `merger` it uses parts, tokens and the table of listed pairs.
-struct Balancer<'a, S, P> {
-    merger: Merger<'a, S, P, true>,
-    balance: Balance,
-    lanes: Vec<Lane>,
+pub(super) struct Balancer<'a, S, P> {
+    pub(super) merger: Merger<'a, S, P, true>,
+    pub(super) balance: Balance,
+    pub(super) lanes: Vec<Lane>,
     /// Lane and count of each listed pair, where it reaches the floor.
-    counts: Vec<Vec<(u32, u64)>>,
+    pub(super) counts: Vec<Vec<(u32, u64)>>,
     /// Where the slots of each group end, by part.
-    bounds: Vec<Vec<usize>>,
+    pub(super) bounds: Vec<Vec<usize>>,
 }
 
 impl<'a, S: Slot, P: Place> Balancer<'a, S, P> {
@@ -163,7 +165,7 @@ impl<'a, S: Slot, P: Place> Balancer<'a, S, P> {
     }
 
     /// Groups of the training text.
-    fn groups(&self) -> usize {
+    pub(super) fn groups(&self) -> usize {
         self.balance.groups.len() >> self.balance.measured as u32
     }
 
@@ -375,190 +377,6 @@ impl<'a, S: Slot, P: Place> Balancer<'a, S, P> {
         self.counts[at as usize] = counts;
         at + 1
     }
-
-    /// Compacts the corpus, counts the pairs of each lane, and lists and queues those at or above its new floor.
-    fn begin_round(&mut self) -> Result<()> {
-        let progress = self.merger.progress;
-        let began = Instant::now();
-        progress.rounds_begun.fetch_add(1, Relaxed);
-        // The best count is known where the queue is not empty; elsewhere, that all counts are below the floor.
-        let (listed, counts) = (&self.merger.listed, &self.counts);
-        let best = |(number, lane): (usize, &mut Lane)| {
-            let best = lane.queue.pop(|key| count_of(listed, counts, number as u32, key));
-            best.map(|(count, _)| count)
-        };
-        let best: Vec<Option<u64>> = self.lanes.iter_mut().enumerate().map(best).collect();
-        let merger = &mut self.merger;
-        merger.learned.stats.rounds += 1;
-        merger.listed = Vec::new();
-        merger.free.clear();
-        merger.find.clear();
-        self.counts = Vec::new();
-        merger.parts.iter_mut().for_each(Part::clear);
-        if merger.learned.stats.rounds > 1 {
-            merger.parts.par_iter_mut().for_each(|part| part.corpus.compact(&merger.spans));
-            merger.spans.fill(1);
-        }
-        let groups = self.balance.groups.len();
-        self.bounds = merger.parts.iter().map(|part| bounds(&part.corpus, groups)).collect();
-
-        let count = |lane: usize| self.count(lane, best[lane]);
-        let counted: Vec<(u64, Vec<(Pair, u64)>)> = if self.merger.parts.len() > 1 {
-            (0..self.lanes.len()).into_par_iter().map(count).collect::<Result<_>>()?
-        } else {
-            (0..self.lanes.len()).map(count).collect::<Result<_>>()?
-        };
-        let merger = &mut self.merger;
-        for ((lane, (floor, pairs)), number) in self.lanes.iter_mut().zip(counted).zip(0..) {
-            *lane = Lane { live: pairs.len(), ended: pairs.is_empty(), ..Lane::new(floor) };
-            let mut queued = Vec::with_capacity(pairs.len());
-            for (pair, count) in pairs {
-                let at = *merger.find.entry(pair).or_insert_with(|| {
-                    merger.listed.push(Listed { pair, count: 0 });
-                    self.counts.push(Vec::new());
-                    merger.listed.len() as u32 - 1
-                });
-                self.counts[at as usize].push((number, count));
-                queued.push((count, (pair, at)));
-            }
-            lane.queue = Queue::new(queued.into_iter());
-        }
-        self.list_places()?;
-        progress.round_nanos.fetch_add(began.elapsed().as_nanos() as u64, Relaxed);
-        progress.rounds_ready.fetch_add(1, Relaxed);
-        Ok(())
-    }
-
-    /// A new floor for a lane, and the pairs that reach it; none if none may be merged.
-    fn count(&self, lane: usize, best: Option<u64>) -> Result<(u64, Vec<(Pair, u64)>)> {
-        let merger = &self.merger;
-        let least = merger.plan.min_frequency.max(1);
-        let shift = if merger.learned.stats.rounds <= 2 { EARLY_SHIFT } else { LATE_SHIFT };
-        if self.lanes[lane].ended {
-            return Ok((least, Vec::new()));
-        }
-        if self.is_dense() {
-            let mut counts = self.count_dense(lane)?;
-            let best = counts.iter().map(|&(_, count)| count).max().unwrap_or(0);
-            let floor = (best >> shift).max(least);
-            counts.retain(|&(_, count)| count >= floor);
-            return Ok((floor, counts));
-        }
-        let mut floor = best.unwrap_or(self.lanes[lane].floor);
-        loop {
-            floor = (floor >> shift).max(least);
-            let counts = self.count_sparse(lane, floor)?;
-            if !counts.is_empty() || floor == least {
-                return Ok((floor, counts));
-            }
-        }
-    }
-
-    fn is_dense(&self) -> bool {
-        (self.merger.strings.len() + 1).pow(2) <= DENSE_CELLS
-    }
-
-    /// Calls `each` with every two neighbouring slots of a lane, and their weight; see `for_each_two`.
-    fn for_each_in(&self, lane: usize, mut each: impl FnMut(S, S, u64)) -> Result<()> {
-        let groups = if self.lanes.len() < self.groups() { 0..self.groups() } else { lane..lane + 1 };
-        for part in &self.merger.parts {
-            let runs = runs_of(&part.corpus, &groups);
-            for_each_two_in(&part.corpus, runs, self.merger.progress, |left, right, _, weight| {
-                each(left, right, weight);
-            })?;
-        }
-        Ok(())
-    }
-
-    /// The counts of all pairs of a lane that may be merged, by a table with a cell for each pair there can be.
-    fn count_dense(&self, lane: usize) -> Result<Vec<(Pair, u64)>> {
-        let ids = self.merger.strings.len();
-        let mut counts = vec![0; (ids + 1) * (ids + 1)];
-        self.for_each_in(lane, |left, right, weight| counts[cell(left, right, ids)] += weight)?;
-        let cells = counts.into_iter().enumerate().filter(|&(_, count)| count > 0);
-        let pairs = cells.map(|(cell, count)| (cell / (ids + 1), cell % (ids + 1), count));
-        let pairs = pairs.filter(|&(left, right, _)| left < ids && right < ids);
-        let pairs = pairs.map(|(left, right, count)| (pair(left as u32, right as u32), count));
-        Ok(pairs.filter(|&(pair, _)| self.merger.admits(pair)).collect())
-    }
-
-    /// The pairs of a lane that reach `floor` and may be merged. Sums over hashes rule most others out first.
-    fn count_sparse(&self, lane: usize, floor: u64) -> Result<Vec<(Pair, u64)>> {
-        let slots: usize = self.merger.parts.iter().map(|part| part.corpus.slots.len()).sum();
-        let bits = (slots / self.lanes.len()).max(2).ilog2().min(BUCKET_BITS);
-        let bucket = |left: S, right: S| (hash(pair(left.id(), right.id())) >> (64 - bits)) as usize;
-        let mut sums = vec![0u32; 1 << bits];
-        self.for_each_in(lane, |left, right, weight| {
-            let sum = &mut sums[bucket(left, right)];
-            *sum = sum.saturating_add(weight.min(u32::MAX as u64) as u32);
-        })?;
-        let least = floor.min(u32::MAX as u64) as u32;
-        let mut counts = PairMap::<u64>::default();
-        self.for_each_in(lane, |left, right, weight| {
-            if sums[bucket(left, right)] >= least && left != S::END && right != S::END {
-                *counts.entry(pair(left.id(), right.id())).or_default() += weight;
-            }
-        })?;
-        Ok(counts.into_iter().filter(|&(pair, count)| count >= floor && self.merger.admits(pair)).collect())
-    }
-
-    /// Lists the places of every listed pair, in all groups.
-    fn list_places(&mut self) -> Result<()> {
-        let lists = self.merger.listed.len();
-        if self.is_dense() {
-            let ids = self.merger.strings.len();
-            let mut list_of = vec![0; (ids + 1) * (ids + 1)];
-            for (entry, list) in self.merger.listed.iter().zip(1..) {
-                let (left, right) = split(entry.pair);
-                list_of[left as usize * (ids + 1) + right as usize] = list;
-            }
-            return self.list_by(|left, right| list_of[cell(left, right, ids)], lists);
-        }
-        // A table of bits tells most pairs that are not listed, without a look into the map.
-        let bits = (lists.max(1) * 16).ilog2() + 1;
-        let mut known = vec![0u64; (1usize << bits).div_ceil(64)];
-        let bit = |pair: Pair| (hash(pair) >> (64 - bits)) as usize;
-        for entry in &self.merger.listed {
-            known[bit(entry.pair) / 64] |= 1 << (bit(entry.pair) % 64);
-        }
-        let find = std::mem::take(&mut self.merger.find);
-        let list_of = |left: S, right: S| {
-            let pair = pair(left.id(), right.id());
-            let listed = known[bit(pair) / 64] >> (bit(pair) % 64) & 1 == 1;
-            if listed { find.get(&pair).map_or(0, |&at| at + 1) } else { 0 }
-        };
-        let done = self.list_by(list_of, lists);
-        self.merger.find = find;
-        done
-    }
-
-    fn list_by(&mut self, list_of: impl Fn(S, S) -> u32 + Sync, lists: usize) -> Result<()> {
-        let progress = self.merger.progress;
-        let list = |part: &mut Part<S, P>| {
-            let mut found = Vec::new();
-            for_each_two(&part.corpus, progress, |left, right, place, _| {
-                let list = list_of(left, right);
-                if list != 0 {
-                    found.push((list - 1, P::of(place)));
-                }
-            })?;
-            part.adopt(Lists::of(&found, lists));
-            Ok(())
-        };
-        self.merger.parts.par_iter_mut().try_for_each(list)
-    }
-}
-
-/// Where the slots of each group end.
-fn bounds<S: Slot>(corpus: &Corpus<S>, groups: usize) -> Vec<usize> {
-    let end = |group| runs_of(corpus, &(group..group + 1)).end;
-    (0..groups).map(|group| end(group).checked_sub(1).map_or(1, |last| corpus.runs[last].end)).collect()
-}
-
-/// Which runs are of some groups.
-fn runs_of<S: Slot>(corpus: &Corpus<S>, groups: &Range<usize>) -> Range<usize> {
-    let before = |group: usize| corpus.runs.partition_point(|run| (run.group as usize) < group);
-    before(groups.start)..before(groups.end)
 }
 
 /// Writes `n` over the taken places of a part, group by group.
@@ -577,142 +395,5 @@ fn rewrite<S: Slot, P: Place>(
         part.rewrite::<true>(rule, found, from..to);
         changes.collect(group, lane_of(group), rule.n, found);
         from = to;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::corpus::deal;
-    use super::super::{byte_order, merge};
-    use super::*;
-    use std::collections::BTreeMap;
-
-    type Words = Vec<(Vec<u8>, u64)>;
-
-    fn plan(merges: u32, min_frequency: u64) -> Plan {
-        Plan { vocab_size: 256 + merges, min_frequency, max_token_bytes: None, special_tokens: Vec::new(), start: None }
-    }
-
-    fn lay_out<S: Slot>(groups: &[Words], plan: &Plan, parts: usize) -> (Vec<Corpus<S>>, Vec<Group>) {
-        let mut corpus: Vec<_> = (0..parts).map(|_| Corpus::<S>::new(plan)).collect();
-        let mut sizes = vec![Group::default(); groups.len()];
-        for (group, words) in groups.iter().enumerate() {
-            corpus.iter_mut().for_each(|part| part.group = group as u32);
-            for (word, weight) in words {
-                deal(&mut corpus, |part| part.push(word, *weight));
-                sizes[group].add(word.len(), word.len(), *weight);
-            }
-        }
-        (corpus, sizes)
-    }
-
-    fn fast<S: Slot>(
-        groups: &[Words],
-        merges: u32,
-        least: u64,
-        measured: bool,
-        after: usize,
-        parts: usize,
-    ) -> (Vec<(u32, u32)>, Vec<u64>) {
-        let plan = plan(merges, least);
-        let (corpus, groups) = lay_out::<S>(groups, &plan, parts);
-        let learned =
-            train(corpus, &plan, Balance { groups, measured, after }, &Progress::default()).expect("nothing to refuse");
-        (learned.merges, learned.groups.iter().map(|group| group.tokens).collect())
-    }
-
-    /// As `reference/bpe.py`: counts everything anew for each merge.
-    fn naive(groups: &[Words], merges: u32, least: u64, measured: bool, after: usize) -> (Vec<(u32, u32)>, Vec<u64>) {
-        let mut rank = [0; 256];
-        byte_order().zip(0..).for_each(|(byte, id)| rank[byte as usize] = id);
-        let ids = |word: &Vec<u8>| word.iter().map(|&b| rank[b as usize]).collect::<Vec<u32>>();
-        let mut corpus: Vec<Vec<(Vec<u32>, u64)>> =
-            groups.iter().map(|words| words.iter().map(|(word, weight)| (ids(word), *weight)).collect()).collect();
-        let tokens = |words: &Vec<(Vec<u32>, u64)>| words.iter().map(|(word, by)| word.len() as u64 * by).sum::<u64>();
-        let bytes: Vec<u64> = corpus.iter().map(tokens).collect();
-        let training = if measured { groups.len() / 2 } else { groups.len() };
-        let mut learned = Vec::new();
-        for token in 256..256 + merges {
-            let now: Vec<u64> = corpus.iter().map(tokens).collect();
-            let mut order: Vec<Vec<usize>> = (0..training).map(|group| vec![group]).collect();
-            if measured {
-                order.sort_by_key(|one| std::cmp::Reverse(now[training + one[0]]));
-            } else {
-                order.sort_by(|one, other| (bytes[one[0]] * now[other[0]]).cmp(&(bytes[other[0]] * now[one[0]])));
-            }
-            if learned.len() < after {
-                order = vec![(0..training).collect()];
-            }
-            let best = order.iter().find_map(|chosen| {
-                let mut pairs = BTreeMap::<(u32, u32), u64>::new();
-                for (word, weight) in chosen.iter().flat_map(|&group| &corpus[group]) {
-                    word.windows(2).for_each(|two| *pairs.entry((two[0], two[1])).or_default() += weight);
-                }
-                let best = pairs.iter().rev().max_by_key(|&(_, &count)| count)?;
-                (*best.1 >= least.max(1)).then_some(*best.0)
-            });
-            let Some(best) = best else { break };
-            learned.push(best);
-            for (word, _) in corpus.iter_mut().flatten() {
-                let mut merged = Vec::with_capacity(word.len());
-                let mut at = 0;
-                while at < word.len() {
-                    let hit = at + 1 < word.len() && (word[at], word[at + 1]) == best;
-                    merged.push(if hit { token } else { word[at] });
-                    at += 1 + hit as usize;
-                }
-                *word = merged;
-            }
-        }
-        (learned, corpus.iter().map(tokens).collect())
-    }
-
-    #[test]
-    fn random_groups_merge_as_a_recount_says() {
-        let mut state = 88_172_645_463_325_252u64;
-        let mut random = move |below: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % below
-        };
-        for heap in 0..80u64 {
-            let measured = heap % 3 == 2;
-            let training = 1 + heap % 4;
-            let groups: Vec<Words> = (0..training << measured as u32)
-                .map(|group| {
-                    let mut words: Words = (0..10 + random(40))
-                        .map(|_| {
-                            let len = 1 + random(12);
-                            let weight = 1 + random(1 << (heap % 10));
-                            let first = b'a' + (group % training) as u8;
-                            ((0..len).map(|_| first + (random(6) * random(6) / 6) as u8).collect(), weight)
-                        })
-                        .collect();
-                    words.sort_by_key(|&(_, weight)| std::cmp::Reverse(weight));
-                    words
-                })
-                .collect();
-            let after = if heap % 5 == 4 { 20 } else { 0 };
-            let least = heap % 7 / 3;
-            let want = naive(&groups, 150, least, measured, after);
-            for parts in 1..=3 {
-                assert_eq!(
-                    fast::<u16>(&groups, 150, least, measured, after, parts),
-                    want,
-                    "heap {heap}, {parts} parts"
-                );
-            }
-            assert_eq!(fast::<u32>(&groups, 150, least, measured, after, 1), want, "heap {heap}");
-        }
-    }
-
-    #[test]
-    fn one_group_merges_as_plain_training() {
-        let words: Words = vec![(b"aaabdaaabac".to_vec(), 3), (b"abcabcdabcde".to_vec(), 2), (b"a".to_vec(), 1)];
-        let plan = plan(12, 0);
-        let (corpus, _) = lay_out::<u16>(std::slice::from_ref(&words), &plan, 1);
-        let plain = merge::train(corpus, &plan, &Progress::default()).expect("nothing to refuse");
-        assert_eq!(fast::<u16>(&[words], 12, 0, false, 0, 1).0, plain.merges);
     }
 }

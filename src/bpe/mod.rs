@@ -10,6 +10,7 @@
 //! works through them, and [`queue`] says which is next. [`balance`] chooses each merge for one of several groups.
 
 pub mod balance;
+mod balance_round;
 pub mod corpus;
 pub mod merge;
 pub(crate) mod pair;
@@ -18,6 +19,8 @@ pub mod queue;
 mod round;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_balance;
 
 use crate::error::{Error, Result};
 use std::collections::{HashMap, HashSet};
