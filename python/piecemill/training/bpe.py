@@ -405,7 +405,7 @@ class _Run:
                     merges=int(now.merges),
                     merges_wanted=wanted,
                     merges_per_second=remaining.merges_per_second(),
-                    pair_count=int(now.pair_count),
+                    pair_count=int(now.pair_count) // self.one,
                     token=progress.token,
                     memory=memory_now(),
                     seconds_left=remaining.seconds(),
