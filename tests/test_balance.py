@@ -36,11 +36,11 @@ def counted(words):
     return counter.finish()
 
 
-def balanced(groups, n_merges, *, measure_on=(), after=0, min_frequency=0, threads=1):
+def balanced(groups, n_merges, *, measure_on=(), after=0, window=0, min_frequency=0, threads=1):
     corpus = FlatCorpus(256 + n_merges, min_frequency, None, (), threads)
     for number, words in enumerate([*groups, *measure_on]):
         corpus.add_words(counted(words), number)
-    return corpus.train(Progress(), (bool(measure_on), after))
+    return corpus.train(Progress(), (bool(measure_on), after, window))
 
 
 def pairs(learned):
@@ -69,7 +69,7 @@ def test_random_groups_merge_as_the_definition_says(seed):
     rng = random.Random(seed)
     count = rng.randint(1, 5)
     groups = random_groups(rng, count)
-    options = {"min_frequency": rng.choice([0, 0, 500]), "after": rng.choice([0, 0, 7])}
+    options = {"min_frequency": rng.choice([0, 0, 500]), "after": rng.choice([0, 0, 7]), "window": rng.choice([0, 9])}
     options["measure_on"] = rng.choice([(), random_groups(rng, count)])
     learned = balanced(groups, 60, **options, threads=rng.randint(1, 3))
     options["measure_on"] = options["measure_on"] or None
@@ -91,6 +91,20 @@ def test_one_group_and_merges_over_all_groups_are_plain_training():
     assert pairs(balanced(groups, 80)) != plain
 
 
+def test_a_group_that_cannot_be_compressed_takes_no_more_than_its_share_of_a_window():
+    rng = random.Random(2)
+    noise = {bytes(rng.choices(b"0123456789", k=12)): 1 for _ in range(300)}
+    words = {"".join(rng.choices("abcd", k=6)).encode(): rng.randint(1, 99) for _ in range(300)}
+    others = [words, {word[::-1] + b"x": count for word, count in words.items()}]
+    alone, limited = (balanced([noise, *others], 300, window=window) for window in (0, 30))
+
+    def of_noise(learned):
+        return sum((left + right).isdigit() for left, right in as_strings(pairs(learned)))
+
+    assert of_noise(alone) > 240
+    assert 190 <= of_noise(limited) <= 210  # two thirds: twice the share of one group in three
+
+
 def test_a_corpus_of_groups_takes_them_in_order():
     corpus = FlatCorpus(300, 0, None, ())
     with pytest.raises(Exception, match="group 1: expected 0, the next one"):
@@ -100,12 +114,13 @@ def test_a_corpus_of_groups_takes_them_in_order():
 # HF tokenizers
 
 
-def parity(training, n_merges, *, dev=None, after=0):
+def parity(training, n_merges, *, dev=None, after=0, window=0):
     """The merges of `ParityBpeTrainer`, as pairs of strings in the characters of GPT-2."""
     made = tokenizers.Tokenizer(tokenizers.models.BPE())
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     ratio = None if dev else [1.0] * len(training)
-    trainer = tokenizers.trainers.ParityBpeTrainer(num_merges=n_merges, global_merges=after, show_progress=False)
+    how = {"variant": "window", "window_size": window, "alpha": 2.0} if window else {}
+    trainer = tokenizers.trainers.ParityBpeTrainer(num_merges=n_merges, global_merges=after, show_progress=False, **how)
     trainer.train_from_iterator(
         made, [iter(texts) for texts in training], dev and [iter(texts) for texts in dev], ratio
     )
@@ -141,12 +156,13 @@ def languages(rng, count=3):
 @pytest.mark.parametrize("seed", range(12))
 def test_the_definition_with_their_rule_for_ties_is_theirs_to_the_last_merge(seed):
     rng = random.Random(seed)
-    training, after = languages(rng), rng.choice([0, 0, 25])
+    training, after, window = languages(rng), rng.choice([0, 0, 25]), [0, 0, 10, 40][seed % 4]
     dev = languages(rng) if seed % 2 else None
     groups, measure_on = [words_of(texts) for texts in training], dev and [words_of(texts) for texts in dev]
-    options = {"measure_on": measure_on, "after": after, "byte_ids": BYTE_IDS, "ties": "larger strings"}
-    found = as_strings(reference.bpe.train_balanced(groups, 120, **options)[0])
-    assert found == parity(training, 120, dev=dev, after=after)
+    options = {"after": after, "window": window, "byte_ids": BYTE_IDS, "ties": "larger strings"}
+    count = 60 if window else 120  # with a window, theirs counts the choice of a group that has no pair left
+    found = as_strings(reference.bpe.train_balanced(groups, count, measure_on=measure_on, **options)[0])
+    assert found == parity(training, count, dev=dev, after=after, window=window)
 
 
 @pytest.mark.parametrize("measured", [False, True])
@@ -253,6 +269,7 @@ def test_what_cannot_be_balanced_is_refused(folder, tmp_path):
         ({"balance": "directory:x"}, "expected a number of folders"),
         ({"balance_on": "dev"}, "balance_on without balance"),
         ({"balance_after": 5}, "balance_after without balance"),
+        ({"balance_window": 5}, "balance_window without balance"),
         ({"balance": "lang", "save_counts": tmp_path / "c"}, "a counts file does not tell which documents"),
         ({"weight": ["x=1"], "from_counts": ["c"]}, "a counts file does not tell which documents"),
         ({"weight": ["nothing/**=2"]}, "it matches none of the 1 files"),
@@ -286,7 +303,7 @@ def test_the_command_balances_and_tells_the_groups(folder, tmp_path):
     dev = write_jsonl(tmp_path / "dev.jsonl", ["a text", "a longer text", "import os"], lang=["one", "two", "three"])
     ended = run(
         *("train", folder / "all.jsonl", "--vocab-size", "400", "--out", tmp_path / "tok", "--quiet"),
-        *("--balance", "lang", "--balance-on", dev, "--balance-after", "20"),
+        *("--balance", "lang", "--balance-on", dev, "--balance-after", "20", "--balance-window", "50"),
     )
     assert "balanced over 3 groups:" in ended.stdout
     assert re.search(

@@ -327,11 +327,12 @@ class FlatCorpus:
 
         With `group`, they are all words of that group.
         """
-    def train(self, progress: Progress, balance: tuple[bool, int] | None = None) -> Learned:
+    def train(self, progress: Progress, balance: tuple[bool, int, int] | None = None) -> Learned:
         """Learn merges; the corpus is used up.
 
         `balance` chooses each merge for the group that is compressed worst: whether the second half of the groups is a
-        development set, by which that is measured; and how many merges are chosen over all groups first.
+        development set, by which that is measured; how many merges are chosen over all groups first; and of how many
+        merges no group gets more than twice its share, 0 for no such limit.
         """
 
 @final

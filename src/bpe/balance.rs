@@ -3,7 +3,8 @@
 //! In: a corpus whose words are of groups (languages, sources), and the bytes and tokens of each group. Out: merges, in
 //! order. Each step takes the group with the fewest bytes per token, or with a development set, the same texts in every
 //! group, the one with the most tokens there; a tie goes to the first. The pair that is most frequent in that group, a
-//! tie to the smaller, is merged in all groups. A group that has no pair left is passed over. Oracle: `reference/bpe.py`.
+//! tie to the smaller, is merged in all groups. A group that has no pair left is passed over, and with a window, one that
+//! had more than twice its share of the last merges. Oracle: `reference/bpe.py`.
 //!
 //! Slots, places and rounds are those of [`super::merge`]. What differs: a pair has a count in each group, and each
 //! group has a floor and a queue of its own. A pair is listed, with its places in all groups, while its count in some
@@ -19,6 +20,7 @@ use super::{Ended, Learned, Plan};
 use crate::error::Result;
 use crate::progress::Progress;
 use rayon::prelude::*;
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The size of a group: each word as often as it occurred.
@@ -47,6 +49,9 @@ pub struct Balance {
     pub measured: bool,
     /// This many merges come first that are chosen by the counts over all groups.
     pub after: usize,
+    /// No group is chosen for more than twice its equal share of this many merges, if another has a pair left; 0 for
+    /// no such limit.
+    pub window: usize,
 }
 
 /// Learns merges from a corpus in `parts`, a thread for each, whose words are sorted by group.
@@ -152,6 +157,9 @@ pub(super) struct Balancer<'a, S, P> {
     pub(super) lanes: Vec<Lane>,
     /// Lane and count of each listed pair, where it reaches the floor.
     pub(super) counts: Vec<Vec<(u32, u64)>>,
+    /// The lanes of the last merges, at most as many as `Balance::window`, and how often each is among them.
+    recent: VecDeque<usize>,
+    chosen: Vec<usize>,
     /// Where the slots of each group end, by part.
     pub(super) bounds: Vec<Vec<usize>>,
 }
@@ -159,7 +167,9 @@ pub(super) struct Balancer<'a, S, P> {
 impl<'a, S: Slot, P: Place> Balancer<'a, S, P> {
     fn new(parts: Vec<Corpus<S>>, plan: &'a Plan, balance: Balance, progress: &'a Progress) -> Self {
         let merger = Merger::new(parts, plan, progress);
-        let mut new = Balancer { merger, balance, lanes: Vec::new(), counts: Vec::new(), bounds: Vec::new() };
+        let (recent, chosen) = (VecDeque::new(), vec![0; balance.groups.len()]);
+        let (lanes, counts, bounds) = Default::default();
+        let mut new = Balancer { merger, balance, lanes, counts, recent, chosen, bounds };
         new.open_lanes(new.merger.above);
         new
     }
@@ -194,6 +204,13 @@ impl<'a, S: Slot, P: Place> Balancer<'a, S, P> {
             };
             let together = self.together();
             self.merge(at, count);
+            if self.balance.window > 0 && !together {
+                self.recent.push_back(lane);
+                self.chosen[lane] += 1;
+                if self.recent.len() > self.balance.window {
+                    self.chosen[self.recent.pop_front().unwrap_or(lane)] -= 1;
+                }
+            }
             self.report(count, self.lanes[lane].floor);
             if together && !self.together() {
                 self.open_lanes(count + 1);
@@ -213,8 +230,11 @@ impl<'a, S: Slot, P: Place> Balancer<'a, S, P> {
             let (one, other) = (groups[one], groups[other]);
             (one.bytes as u128) * (other.tokens as u128) < (other.bytes as u128) * (one.tokens as u128)
         };
-        let left = (0..self.lanes.len()).filter(|&lane| !self.lanes[lane].ended);
-        left.reduce(|worst, lane| if worse(lane, worst) { lane } else { worst })
+        let left = || (0..self.lanes.len()).filter(|&lane| !self.lanes[lane].ended);
+        let worst_of = |worst, lane| if worse(lane, worst) { lane } else { worst };
+        let window = self.balance.window;
+        let had_less = |&lane: &usize| window == 0 || self.chosen[lane] * self.lanes.len() <= 2 * window;
+        left().filter(had_less).reduce(worst_of).or_else(|| left().reduce(worst_of))
     }
 
     fn report(&mut self, count: u64, floor: u64) {

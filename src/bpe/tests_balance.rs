@@ -35,8 +35,8 @@ fn fast<S: Slot>(
 ) -> (Vec<(u32, u32)>, Vec<u64>) {
     let plan = plan(merges, least);
     let (corpus, groups) = lay_out::<S>(groups, &plan, parts);
-    let learned =
-        train(corpus, &plan, Balance { groups, measured, after }, &Progress::default()).expect("nothing to refuse");
+    let balance = Balance { groups, measured, after, window: 0 };
+    let learned = train(corpus, &plan, balance, &Progress::default()).expect("nothing to refuse");
     (learned.merges, learned.groups.iter().map(|group| group.tokens).collect())
 }
 

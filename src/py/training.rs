@@ -265,13 +265,18 @@ impl PyFlatCorpus {
     }
 
     /// Learn merges; the corpus is used up. `balance` chooses them for its groups: whether the second half of the groups
-    /// is a development set, and how many merges are chosen over all groups first.
+    /// is a development set, how many merges are chosen over all groups first, and the window.
     #[pyo3(signature = (progress, balance=None))]
-    fn train(&self, py: Python<'_>, progress: &PyProgress, balance: Option<(bool, usize)>) -> PyResult<PyLearned> {
+    fn train(
+        &self,
+        py: Python<'_>,
+        progress: &PyProgress,
+        balance: Option<(bool, usize, usize)>,
+    ) -> PyResult<PyLearned> {
         let train = || {
             let corpus = self.corpus.lock().unwrap_or_else(PoisonError::into_inner).take();
             let groups = std::mem::take(&mut *self.groups.lock().unwrap_or_else(PoisonError::into_inner));
-            let balance = balance.map(|(measured, after)| Balance { groups, measured, after });
+            let balance = balance.map(|(measured, after, window)| Balance { groups, measured, after, window });
             corpus.ok_or_else(used_up)?.train(&self.plan, balance, &progress.0)
         };
         py.detach(train).map(PyLearned).map_err(to_py)

@@ -104,6 +104,7 @@ def train_balanced(
     *,
     measure_on: Sequence[Mapping[bytes, int]] | None = None,
     after: int = 0,
+    window: int = 0,
     byte_ids: Sequence[int] = range(256),
     min_frequency: int = 0,
     ties: Literal["smaller ids", "larger strings"] = "smaller ids",
@@ -113,7 +114,8 @@ def train_balanced(
 
     The worst group has the fewest bytes per token; or, with `measure_on` (the same texts for every group), the most
     tokens of those. Of equal ones it is the first. The pair that is most frequent in it is merged in all. A group
-    without a pair left is passed over. The first `after` merges are chosen by the counts over all groups.
+    without a pair left is passed over. The first `after` merges are chosen by the counts over all groups. With
+    `window`, groups that had more than twice their share of that many merges before come after those that had not.
     "larger strings" is the rule of HF `tokenizers` for pairs of equal counts.
 
     >>> train_balanced([{b"aab": 1}, {b"cccc": 9}], 2)[0]
@@ -125,6 +127,7 @@ def train_balanced(
     ]
     strings: dict[int, tuple[int, ...]] = {byte_ids[byte]: (byte_ids[byte],) for byte in range(256)}
     merges: list[Pair] = []
+    chosen: list[int] = []
 
     def tokens(words: list[tuple[list[int], int]]) -> int:
         return sum(len(word) * weight for word, weight in words)
@@ -148,10 +151,15 @@ def train_balanced(
         return min(frequent, key=lambda pair: (-counts[pair], pair), default=None)
 
     while len(merges) < n_merges:
-        choices = [[one for words in corpora for one in words]]
-        if len(merges) >= after:
-            choices = [corpora[group] for group in sorted(range(len(corpora)), key=rate)]
-        pair = next((pair for pair in map(best, choices) if pair is not None), None)
+        if len(merges) < after:
+            pair = best([one for words in corpora for one in words])
+        else:
+            had = Counter(chosen[-window:] if window else ())
+            late = [had[group] * len(corpora) > 2 * window for group in range(len(corpora))]
+            order = sorted(range(len(corpora)), key=lambda group: (late[group], rate(group)))
+            found = ((group, best(corpora[group])) for group in order)
+            group, pair = next((one for one in found if one[1] is not None), (0, None))
+            chosen.append(group)
         if pair is None:
             break
         token = max(byte_ids) + 1 + len(merges)

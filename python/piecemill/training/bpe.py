@@ -92,6 +92,7 @@ def train_bpe(
     balance: str | None = FROM_PLAN,
     balance_on: str | PathLike[str] | None = FROM_PLAN,
     balance_after: int = FROM_PLAN,
+    balance_window: int = FROM_PLAN,
     weight: Sequence[str] = FROM_PLAN,
     threads: int | None = FROM_PLAN,
     memory: int | str = FROM_PLAN,
@@ -263,9 +264,9 @@ class _Run:
             return groups + tags.by_group(counter.finish(), [1])
 
     @property
-    def _balance(self) -> tuple[bool, int] | None:
+    def _balance(self) -> tuple[bool, int, int] | None:
         plan = self.plan
-        return (plan.balance_on is not None, plan.balance_after) if plan.balance else None
+        return (plan.balance_on is not None, plan.balance_after, plan.balance_window) if plan.balance else None
 
     def _merging_threads(self, groups: Sequence[_core.WordCounts]) -> int:
         return self.plan.workers if sum(group.nbytes for group in groups) >= _WORTH_THREADS else 1

@@ -75,6 +75,12 @@ class TrainPlan(SourceOptions):
     balance_after: int = 0
     "With --balance, choose this many merges over all groups together first."
 
+    balance_window: int = 0
+    (
+        "With --balance, choose at most twice its equal share of this many merges for one group, such as 100: none can "
+        "take them all. 0 for no limit."
+    )
+
     weight: tuple[str, ...] = ()
     "What a word counts in the files that match, such as 'src/**=2'; repeat the flag. The first match counts; else 1."
 
@@ -107,6 +113,7 @@ class TrainPlan(SourceOptions):
             ("threads", 1, 1024),
             ("pad_to", 1, 2**20),
             ("balance_after", 0, 2**30),
+            ("balance_window", 0, 2**30),
         ):
             value = getattr(self, name)
             if value is None and name in ("max_token_bytes", "threads"):
@@ -126,7 +133,7 @@ class TrainPlan(SourceOptions):
         parse_grouping(self.balance, "balance")
         if isinstance(self.balance_on, PathLike):
             object.__setattr__(self, "balance_on", fspath(self.balance_on))
-        for name in ("balance_on", "balance_after"):
+        for name in ("balance_on", "balance_after", "balance_window"):
             if self.balance is None and getattr(self, name):
                 raise PlanError(f"{option(name)} without {option('balance')}: say what the groups are.")
         if (self.balance or self.weight) and (self.save_counts or self.from_counts):
