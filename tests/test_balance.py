@@ -91,6 +91,17 @@ def test_one_group_and_merges_over_all_groups_are_plain_training():
     assert pairs(balanced(groups, 80)) != plain
 
 
+def test_one_group_is_plain_training_also_with_limits_and_special_tokens():
+    words = random_groups(random.Random(8), 1)[0]
+    plain = train_words(counted(words), 330, 50, 4, [b"ab", b"<end>"], Progress())
+    corpus = FlatCorpus(330, 50, 4, [b"ab", b"<end>"])
+    corpus.add_words(counted(words), 0)
+    learned = corpus.train(Progress(), (False, 0, 0))
+    assert pairs(learned) == pairs(plain)
+    assert learned.vocab_size == plain.vocab_size
+    assert learned.full == plain.full
+
+
 def test_a_group_that_cannot_be_compressed_takes_no_more_than_its_share_of_a_window():
     rng = random.Random(2)
     noise = {bytes(rng.choices(b"0123456789", k=12)): 1 for _ in range(300)}
@@ -277,6 +288,8 @@ def test_what_cannot_be_balanced_is_refused(folder, tmp_path):
     ]:
         with pytest.raises(PlanError, match=re.escape(message)):
             train_bpe(source, **options)
+    with pytest.raises(PlanError, match="every document has weight 0"):
+        train_bpe(source, weight=["*.jsonl=0"])
     with pytest.raises(SourceError, match='no field "language" to group by'):
         train_bpe(source, balance="language")
     with pytest.raises(PlanError, match="go by the paths of files, and this source has none"):

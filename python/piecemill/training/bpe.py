@@ -178,6 +178,7 @@ class _Run:
         self.notes: tuple[str, ...] = ()
         self.weights = parse_weights(plan.weight)
         self.parts, self.one = in_parts(self.weights)
+        self.least = min(plan.min_frequency * self.one, 2**64 - 1)
         self.grouping: Grouping | None = None
         self.tags: Tags | None = None
         self.distinct_words = 0
@@ -190,7 +191,7 @@ class _Run:
         self.split_note = cuts_otherwise(self.split)
         # As the vocabulary compares them: a special token that no bytes are written as is never learned.
         specials = [bytes_of(token) or b"" for token in plan.special_tokens]
-        limits = (plan.vocab_size, plan.min_frequency * self.one, plan.max_token_bytes, specials)
+        limits = (plan.vocab_size, self.least, plan.max_token_bytes, specials)
         here = self.executor.name == "local" and not (plan.balance or plan.weight)
         whole = self.split == "none" and not plan.from_counts and plan.save_counts is None and here
         if self.start is not None:
@@ -203,10 +204,13 @@ class _Run:
         elif plan.balance:
             groups = self._measured(self.count(source))
             corpus = _core.FlatCorpus(*limits, threads=self._merging_threads(groups))
-            with self.stages.stage("lay out"):
+
+            def work() -> _core.Learned:
                 for number, words in enumerate(groups):
                     corpus.add_words(words, number)
-            learned = self._merge(lambda: corpus.train(self.progress, self._balance))
+                return corpus.train(self.progress, self._balance)
+
+            learned = self._merge(work)
         else:
             (counts,) = self.count(source)
             learned = self._merge(lambda: _core.train_words(counts, *limits, self.progress, plan.workers))
@@ -273,7 +277,7 @@ class _Run:
 
     def _empty_corpus(self, start: Start, threads: int) -> _core.FlatCorpus:
         plan = self.plan
-        limits = (plan.vocab_size, plan.min_frequency * self.one, plan.max_token_bytes, ())
+        limits = (plan.vocab_size, self.least, plan.max_token_bytes, ())
         return _core.FlatCorpus(*limits, threads=threads, start=start.for_merging())
 
     def _reserved(self, learned: _core.Learned) -> int:
@@ -302,17 +306,16 @@ class _Run:
             else:
                 self._read_elsewhere(source, counter)
             counts: _core.WordCounts = self.stages.watch(counter.finish, self.progress, lambda: None)
+            groups = [counts]
+            if self.tags is not None:
+                groups = self.stages.watch(partial(self.tags.by_group, counts, self.parts), self.progress, lambda: None)
             self.spills = counter.spills
-            self.distinct_words = len(counts)
+            self.distinct_words = sum(map(len, groups))
         if self.save_counts is not None:
             # The file is opened and renamed in this thread: stopped, the one that writes has nothing left to write to.
             with self.stages.stage("save counts"), new_file(self.save_counts) as file:
                 write = partial(write_counts, counts, file, split=self.split, corpus=self.corpus, tally=self.tally)
                 self.stages.watch(write, self.progress, lambda: None)
-        if self.tags is None:
-            return [counts]
-        groups = self.tags.by_group(counts, self.parts)
-        self.distinct_words = sum(map(len, groups))
         return groups
 
     def _read(self, source: object, add: Callable[..., None], distinct: Callable[[], int], stage: Stage) -> None:

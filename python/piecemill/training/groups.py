@@ -110,7 +110,10 @@ class Tags:
     def by_group(self, counts: WordCounts, parts: Sequence[int]) -> list[WordCounts]:
         """The words of each group, in the order of `names`; `parts` has the multiplier of each weight."""
         number = {name: at for at, name in enumerate(self.names)}
-        return counts.by_group([(number[name], parts[weight]) for name, weight in self.documents], len(number))
+        groups = counts.by_group([(number[name], parts[weight]) for name, weight in self.documents], len(number))
+        if not any(map(len, groups)):
+            raise PlanError(f"{option('weight')}: every document has weight 0, so there is no word to train on.")
+        return groups
 
 
 def in_parts(weights: Sequence[Weight]) -> tuple[list[int], int]:
