@@ -26,6 +26,7 @@ from piecemill.files import new_file
 from piecemill.machine import memory_now
 from piecemill.plans import FROM_PLAN, option, with_keywords, with_options
 from piecemill.sources import Documents, Source, Tally
+from piecemill.sources.matching import parse_grouping, parse_weights
 from piecemill.sources.options import NOT_STORED
 from piecemill.sources.tasks import kind_of
 from piecemill.tokenizers import Tokenizer
@@ -45,6 +46,7 @@ from piecemill.training.counts import (
     write_counts,
 )
 from piecemill.training.feed import Feed
+from piecemill.training.groups import Grouping, Tags, check_parallel, group_records, in_parts
 from piecemill.training.growing import Start, padded
 from piecemill.training.plan import SPLIT, TrainPlan
 from piecemill.training.progress import Stage, TrainProgress
@@ -87,6 +89,11 @@ def train_bpe(
     chat_template: str | PathLike[str] | None = FROM_PLAN,
     min_frequency: int = FROM_PLAN,
     max_token_bytes: int | None = FROM_PLAN,
+    balance: str | None = FROM_PLAN,
+    balance_on: str | PathLike[str] | None = FROM_PLAN,
+    balance_after: int = FROM_PLAN,
+    balance_window: int = FROM_PLAN,
+    weight: Sequence[str] = FROM_PLAN,
     threads: int | None = FROM_PLAN,
     memory: int | str = FROM_PLAN,
     save_counts: str | PathLike[str] | None = FROM_PLAN,
@@ -100,9 +107,10 @@ def train_bpe(
     describes each and its default (as does `piecemill train --help`); they override those of `plan`.
     If no pair is left before the vocabulary is full, the tokenizer is smaller, and its `training` record says so.
     With `start`, a tokenizer or where one is, training goes on from its merges: its ids stay, and `vocab_size` counts
-    its tokens too. `force` replaces a file at `save_counts`, which otherwise is an error. Words are counted on
-    `executor`: threads here ("local"), "ray" (the cluster at `ray_address`), or any `concurrent.futures.Executor`; the
-    vocabulary is the same.
+    its tokens too. With `balance`, merges are chosen for the groups of documents that it names, each for the one that
+    is compressed worst so far. `force` replaces a file at `save_counts`, which otherwise is an error. Words are counted
+    on `executor`: threads here ("local"), "ray" (the cluster at `ray_address`), or any `concurrent.futures.Executor`;
+    the vocabulary is the same.
 
     >>> tok = train_bpe(["low lower lowest"] * 10, vocab_size=262, split="gpt2")
     >>> tok.decode(tok.encode("lower"))
@@ -168,6 +176,11 @@ class Run:
         self.split_note: str | None = None
         self.unused_separator: str | None = None
         self.notes: tuple[str, ...] = ()
+        self.weights = parse_weights(plan.weight)
+        self.parts, self.one = in_parts(self.weights)
+        self.least = min(plan.min_frequency * self.one, 2**64 - 1)
+        self.grouping: Grouping | None = None
+        self.tags: Tags | None = None
         self.distinct_words = 0
         self.spills = (0, 0)
         self._bytes_read = 0
@@ -178,8 +191,8 @@ class Run:
         self.split_note = cuts_otherwise(self.split)
         # As the vocabulary compares them: a special token that no bytes are written as is never learned.
         specials = [bytes_of(token) or b"" for token in plan.special_tokens]
-        limits = (plan.vocab_size, plan.min_frequency, plan.max_token_bytes, specials)
-        here = self.executor.name == "local"
+        limits = (plan.vocab_size, self.least, plan.max_token_bytes, specials)
+        here = self.executor.name == "local" and not (plan.balance or plan.weight)
         whole = self.split == "none" and not plan.from_counts and plan.save_counts is None and here
         if self.start is not None:
             return self._continue(self.start, source, whole=whole)
@@ -188,8 +201,18 @@ class Run:
             with self.stages.stage("read"):
                 self._read(source, flat.add, lambda: 0, "read")
             learned = self._merge(lambda: flat.train(self.progress))
+        elif plan.balance:
+            groups = self._measured(self.count(source))
+            corpus = _core.FlatCorpus(*limits, threads=self._merging_threads(groups))
+
+            def work() -> _core.Learned:
+                for number, words in enumerate(groups):
+                    corpus.add_words(words, number)
+                return corpus.train(self.progress, self._balance)
+
+            learned = self._merge(work)
         else:
-            counts = self.count(source)
+            (counts,) = self.count(source)
             learned = self._merge(lambda: _core.train_words(counts, *limits, self.progress, plan.workers))
         tokenizer = Tokenizer.from_merges(
             learned.merges,
@@ -203,7 +226,7 @@ class Run:
         corpus = self._segmented_documents(start, source) if whole else self._segmented_words(start, source)
         if start.note:
             self.notes += (start.note,)
-        learned = self._merge(lambda: corpus.train(self.progress))
+        learned = self._merge(lambda: corpus.train(self.progress, self._balance))
         return self._with_roles(start.grown(learned.merges, self._reserved(learned), self._record(learned)))
 
     def _segmented_documents(self, start: Start, source: object) -> _core.FlatCorpus:
@@ -213,17 +236,48 @@ class Run:
         return corpus
 
     def _segmented_words(self, start: Start, source: object) -> _core.FlatCorpus:
-        words, ends, counts = self.count(source).arrays()
+        groups = self._measured(self.count(source))
         with self.stages.stage("segment"):
-            corpus = self._empty_corpus(start, self.plan.workers if len(words) >= _WORTH_THREADS else 1)
-            work = partial(start.segment, words, ends, self.plan.workers)
-            ids, id_ends = self.stages.watch(work, self.progress, lambda: None)
-            corpus.add_ids(ids, id_ends, counts)
+            corpus = self._empty_corpus(start, self._merging_threads(groups))
+            for number, group in enumerate(groups):
+                words, ends, counts = group.arrays()
+                work = partial(start.segment, words, ends, self.plan.workers)
+                ids, id_ends = self.stages.watch(work, self.progress, lambda: None)
+                corpus.add_ids(ids, id_ends, counts, number if self.plan.balance else None)
         return corpus
+
+    def _measured(self, groups: list[_core.WordCounts]) -> list[_core.WordCounts]:
+        """`groups`, and after them those of the development set, if there is one."""
+        plan = self.plan
+        if plan.balance_on is None or self.tags is None:
+            return groups
+        with self.stages.stage("count development set"):
+            source = plan.open_source(plan.balance_on, group=parse_grouping(plan.balance, "balance")[1])
+            grouping = Grouping.of(source, plan.balance, ())
+            tags = Tags(grouping) if grouping else self.tags
+            counter = _core.WordCounter(self.split, plan.memory_bytes, tempfile.gettempdir())
+
+            def read() -> None:
+                for block in source.blocks():
+                    if self.progress.stopped:
+                        return
+                    count_block(block, counter.add, self.split, tags)
+
+            self.stages.watch(read, self.progress, lambda: None)
+            check_parallel(self.tags, tags, plan.balance_on)
+            return groups + tags.by_group(counter.finish(), [1])
+
+    @property
+    def _balance(self) -> tuple[bool, int, int] | None:
+        plan = self.plan
+        return (plan.balance_on is not None, plan.balance_after, plan.balance_window) if plan.balance else None
+
+    def _merging_threads(self, groups: Sequence[_core.WordCounts]) -> int:
+        return self.plan.workers if sum(group.nbytes for group in groups) >= _WORTH_THREADS else 1
 
     def _empty_corpus(self, start: Start, threads: int) -> _core.FlatCorpus:
         plan = self.plan
-        limits = (plan.vocab_size, plan.min_frequency, plan.max_token_bytes, ())
+        limits = (plan.vocab_size, self.least, plan.max_token_bytes, ())
         return _core.FlatCorpus(*limits, threads=threads, start=start.for_merging())
 
     def _reserved(self, learned: _core.Learned) -> int:
@@ -236,7 +290,8 @@ class Run:
             return tokenizer
         return tokenizer.edit(roles=plan.roles, chat_template=self.chat_template)
 
-    def count(self, source: object) -> _core.WordCounts:
+    def count(self, source: object) -> list[_core.WordCounts]:
+        """The words of `source`, for each group of `balance`."""
         plan = self.plan
         with self.stages.stage("count"):
             counter = _core.WordCounter(self.split, plan.memory_bytes, tempfile.gettempdir())
@@ -251,14 +306,17 @@ class Run:
             else:
                 self._read_elsewhere(source, counter)
             counts: _core.WordCounts = self.stages.watch(counter.finish, self.progress, lambda: None)
+            groups = [counts]
+            if self.tags is not None:
+                groups = self.stages.watch(partial(self.tags.by_group, counts, self.parts), self.progress, lambda: None)
             self.spills = counter.spills
-            self.distinct_words = len(counts)
+            self.distinct_words = sum(map(len, groups))
         if self.save_counts is not None:
             # The file is opened and renamed in this thread: stopped, the one that writes has nothing left to write to.
             with self.stages.stage("save counts"), new_file(self.save_counts) as file:
                 write = partial(write_counts, counts, file, split=self.split, corpus=self.corpus, tally=self.tally)
                 self.stages.watch(write, self.progress, lambda: None)
-        return counts
+        return groups
 
     def _read(self, source: object, add: Callable[..., None], distinct: Callable[[], int], stage: Stage) -> None:
         plan = self.plan
@@ -267,7 +325,7 @@ class Run:
         lock = threading.Lock()
 
         def consume(block: Documents) -> None:
-            here = count_block(block, add, self.split)
+            here = count_block(block, add, self.split, self.tags)
             with lock:
                 self.corpus += here
                 tallies[block.id] = block.tally
@@ -291,17 +349,20 @@ class Run:
             self.corpus, self._bytes_read = corpus, bytes_read
             self._tell_reading("count", lambda: counter.distinct, opened)
 
-        job = CountJob(opened.reading, self.split, self.plan.memory_bytes)
-        self.corpus, self.tally = count_on(self.executor, opened, counter, job, on_read)
+        job = CountJob(opened.reading, self.split, self.plan.memory_bytes, self.grouping)
+        self.corpus, self.tally = count_on(self.executor, opened, counter, job, on_read, self.tags)
         self._check_read(opened)
 
     def _open(self, source: object, stage: Stage) -> Source:
         if source is None:
             raise PlanError("no source was given: pass a path, a glob, a table or an iterable of strings.")
         # Finding the files of a large tree takes a while too.
-        find = partial(self.plan.open_source, source)
+        plan = self.plan
+        find = partial(plan.open_source, source, group=parse_grouping(plan.balance, "balance")[1])
         opened: Source = self.stages.watch(find, self.progress, partial(self._tell_reading, stage, lambda: 0, None))
         self.notes = opened.notes
+        self.grouping = Grouping.of(opened, plan.balance, self.weights)
+        self.tags = Tags(self.grouping) if self.grouping else None
         if self.save_counts is not None:
             check_not_a_source(self.save_counts, opened)
         self.files = len(opened.files)
@@ -348,7 +409,7 @@ class Run:
                     merges=int(now.merges),
                     merges_wanted=wanted,
                     merges_per_second=remaining.merges_per_second(),
-                    pair_count=int(now.pair_count),
+                    pair_count=int(now.pair_count) // self.one,
                     token=progress.token,
                     memory=memory_now(),
                     seconds_left=remaining.seconds(),
@@ -391,6 +452,7 @@ class Run:
             "merges": len(learned.merges),
             "ended": "vocabulary full" if learned.full else "no pair left",
             "merging": learned.stats,
+            "groups": group_records(self.tags, learned, self.one) if self.tags and self.plan.balance else [],
             "stages": self.stages.done,
         }
 

@@ -17,6 +17,7 @@ as_flags(
     TrainPlan,
     special_tokens=Parameter(name=("--special-token", "--special-tokens")),
     roles=Parameter(name=("--role", "--roles")),
+    weight=Parameter(name="--weight"),
 )
 as_flags(WordPiecePlan, special_tokens=Parameter(name=("--special-token", "--special-tokens")))
 
