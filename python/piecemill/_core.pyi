@@ -288,8 +288,8 @@ class WordCounts:
     @property
     def nbytes(self) -> int:
         """Bytes of all distinct words."""
-    def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.uint64], NDArray[np.uint64]]:
-        """Bytes, ends and counts; by falling count, ties by ascending bytes."""
+    def arrays(self, ties: bool = True) -> tuple[NDArray[np.uint8], NDArray[np.uint64], NDArray[np.uint64]]:
+        """Bytes, ends and counts; by falling count, with `ties` equal counts by ascending bytes."""
 
 @final
 class FlatCorpus:
@@ -303,9 +303,11 @@ class FlatCorpus:
         special_tokens: Sequence[bytes],
         threads: int = 1,
         start: tuple[Sequence[bytes], Sequence[int], Sequence[int]] | None = None,
+        max_words: int | None = None,
     ) -> FlatCorpus:
         """`start` is a vocabulary to go on from: the bytes of each id, and the ids of special tokens and of tokens
-        that the merges so far do not make out of their bytes."""
+        that the merges so far do not make out of their bytes. No merge makes a token of more than `max_words` words:
+        runs of bytes without ASCII white space in them."""
     def add(self, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
         """Lay out more documents. Merges do not depend on their order."""
     def add_ids(

@@ -55,7 +55,7 @@ def as_text(tokenizer: Tokenizer, out: Path) -> str:
     seconds = sum(stage["seconds"] for stage in record["stages"])
     peak = max(stage["peak_memory_bytes"] for stage in record["stages"])
     lines = [
-        f"{tokenizer.vocab_size:,} tokens ({record['merges']:,} merges) "
+        f"{tokenizer.vocab_size:,} tokens ({record['merges']:,} merges{_second(record)}) "
         f"from {_documents(corpus['documents'], corpus['bytes'])}, "
         f"in {show_seconds(seconds)} with {peak / 2**30:.2f} GiB: {out}"
     ]
@@ -66,6 +66,8 @@ def as_text(tokenizer: Tokenizer, out: Path) -> str:
             ways.append(f"a lower --min-frequency than {plan['min_frequency']:,}")
         if plan["max_token_bytes"] is not None:
             ways.append(f"a higher --max-token-bytes than {plan['max_token_bytes']:,}")
+        if "second_stage" in record:
+            ways.append(f"a higher --max-words than {plan['max_words']:,}")
         lines.append(
             f"note: {plan['vocab_size']:,} tokens were asked for, but no pair is left that may be merged; "
             + ", or ".join(ways)
@@ -73,6 +75,10 @@ def as_text(tokenizer: Tokenizer, out: Path) -> str:
     if record["split_note"]:
         lines.append(f"note: {record['split_note']}")
     return "\n".join([*lines, *_reading(corpus, str(out / "training.json"))])
+
+
+def _second(record: Mapping[str, Any]) -> str:
+    return f", {record['second_stage']['merges']:,} across words" if "second_stage" in record else ""
 
 
 def _documents(count: int, size: int) -> str:
