@@ -15,7 +15,7 @@ from piecemill import reference
 from piecemill._core import FlatCorpus, Progress, split_text, splits
 from piecemill.errors import PlanError
 from piecemill.tokenizers import load_tokenizer
-from piecemill.tokenizers.models.byte_level import BYTE_ORDER
+from piecemill.tokenizers.models.byte_level import BYTE_ORDER, bytes_of
 from piecemill.training import train_bpe
 from vocabularies import END, NASTY, SCRIPTS, library_texts
 
@@ -33,10 +33,10 @@ def definition(texts, split, other, n_first, n_merges, special_tokens=(END,), **
     byte_ids = [0] * 256
     for rank, byte in enumerate(BYTE_ORDER):
         byte_ids[byte] = len(special_tokens) + rank
-    words, pieces = ([piece for text in texts for piece in cut(text, one)] for one in (split, other))
-    special = [token.encode() for token in special_tokens]
+    words, longer = ([word for text in texts for word in cut(text, one)] for one in (split, other))
+    special = [bytes_of(token) or b"" for token in special_tokens]
     return reference.bpe.train_superwords(
-        words, pieces, n_first, n_merges, byte_ids=byte_ids, special_tokens=special, **options
+        words, longer, n_first, n_merges, byte_ids=byte_ids, special_tokens=special, **options
     )
 
 
@@ -65,7 +65,7 @@ def test_three_words_by_hand():
     st.integers(0, 8),
     st.integers(0, 16),
     st.integers(1, 4),
-    st.sampled_from([(END,), ("ab", "b a", "! a")]),
+    st.sampled_from([(END,), ("ab", "b a", "!\u0120a", "a\u0120")]),
 )
 def test_both_stages_equal_the_definition(texts, both, k, n, max_words, special_tokens):
     split, other = both

@@ -147,7 +147,11 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
         let most_slots: usize = parts.iter().map(|part| part.slots.len()).sum();
         // Words are few and their pairs many: there the lists are what memory is for.
         let pairs = most_slots * PAIR_BYTES / (BYTES_OF_A_PAIR + BYTES_IN_A_PART * parts.len());
-        let most_pairs = if WEIGHTED { usize::MAX } else { pairs.max(FEW_PAIRS) };
+        let most_pairs = match (WEIGHTED, &plan.start) {
+            (false, _) => pairs.max(FEW_PAIRS),
+            (true, None) => usize::MAX,
+            (true, Some(_)) => pairs.max(FEW_PAIRS << 4), // lines, it may be: not few at all
+        };
         Merger {
             parts: parts.into_iter().map(Part::new).collect(),
             plan,

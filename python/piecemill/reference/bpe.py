@@ -112,11 +112,11 @@ def train(
 
 
 def train_superwords(
-    words: Iterable[bytes], pieces: Iterable[bytes], n_first: int, n_merges: int, *, max_words: int, **options: Any
+    words: Iterable[bytes], longer: Iterable[bytes], n_first: int, n_merges: int, *, max_words: int, **options: Any
 ) -> list[Pair]:
-    """Two stages: merges of `words` until `n_first` ids are taken, then of `pieces`, until `n_merges` are.
+    """Two stages: merges of `words` until `n_first` ids are taken, then of `longer`, until `n_merges` are.
 
-    `words` and `pieces` are the same texts, cut by the split of each stage; the limit of words is the second stage's.
+    `words` and `longer` are the same texts, cut by the split of each stage; `max_words` is the second stage's.
     """
     first = train(words, n_first, **options)
-    return first + train(pieces, n_merges, start=first, count_start=True, max_words=max_words, **options)
+    return first + train(longer, n_merges, start=first, count_start=True, max_words=max_words, **options)

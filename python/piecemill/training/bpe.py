@@ -163,10 +163,10 @@ class _Run:
         self.start = None if plan.start is None else _start(plan)
         split = self.start.split if self.start else plan.split
         self.split = split or (counted_split(plan.from_counts[0]) if plan.from_counts else SPLIT)
-        self.pieces: _core.WordCounter | None = None
+        self.second_counter: _core.WordCounter | None = None
         if plan.two_stages:
             self.second_split = plan.superword_split or superword_split(self.split)
-            self.pieces = _core.WordCounter(self.second_split, plan.memory_bytes, tempfile.gettempdir())
+            self.second_counter = _core.WordCounter(self.second_split, plan.memory_bytes, tempfile.gettempdir())
         self.executor = executor
         self.on_progress = on_progress
         self.stages = Stages()
@@ -184,31 +184,32 @@ class _Run:
 
     def train(self, source: object) -> Tokenizer:
         plan = self.plan
-        self.split_note = cuts_otherwise(self.second_split if self.pieces else self.split)
+        self.split_note = cuts_otherwise(self.second_split if self.second_counter else self.split)
         here = self.executor.name == "local"
         whole = self.split == "none" and not plan.from_counts and plan.save_counts is None and here
-        if self.pieces is not None:
-            return self._train_superwords(source, self.pieces)
+        if self.second_counter is not None:
+            return self._train_superwords(source, self.second_counter)
         if self.start is None:
             learned = self._learn(source, plan.vocab_size, whole=whole)
         else:
             learned = self._continue(self.start, source, plan.vocab_size, whole=whole)
         return self._finished(self.start, self.split, learned.merges, learned, self._record(learned))
 
-    def _train_superwords(self, source: object, pieces: _core.WordCounter) -> Tokenizer:
-        """Merge inside words up to `superwords`, then inside the pieces of the second split."""
+    def _train_superwords(self, source: object, counter: _core.WordCounter) -> Tokenizer:
+        """Merge inside words up to `superwords`, then inside those of the second split, which `counter` counts."""
         plan, size = self.plan, self.plan.superwords or 0
         first = self._continue(self.start, source, size) if self.start else self._learn(source, size)
         between = self._finished(self.start, self.split, first.merges, None, {})
         with self.stages.stage("segment"):
             start = Start(between, self.second_split)
-            counts = self.stages.watch(pieces.finish, self.progress, lambda: None)
+            counts = self.stages.watch(counter.finish, self.progress, lambda: None)
+            self.spills = (self.spills[0] + counter.spills[0], self.spills[1] + counter.spills[1])
             corpus = self._segmented(start, counts, plan.vocab_size, plan.max_words)
         self.progress = _core.Progress()
         second = self._merge(lambda: corpus.train(self.progress), start.vocab_size, plan.vocab_size)
         record = self._record(second)
         record["merges"] += len(first.merges)
-        record["second_stage"] = {"begins": start.vocab_size, "merges": len(second.merges), "pieces": len(counts)}
+        record["second_stage"] = {"begins": start.vocab_size, "merges": len(second.merges), "words": len(counts)}
         end = Start(self.start.tokenizer, self.second_split) if self.start else None
         return self._finished(end, self.second_split, np.concatenate([first.merges, second.merges]), second, record)
 
@@ -301,7 +302,7 @@ class _Run:
                 tick = partial(self._tell_reading, "count", lambda: counter.distinct, None)
                 self.corpus, self.tally = self.stages.watch(work, self.progress, tick)
             elif self.executor.name == "local":
-                self._read(source, partial(_add, counter, self.pieces), lambda: counter.distinct, "count")
+                self._read(source, partial(_add, counter, self.second_counter), lambda: counter.distinct, "count")
             else:
                 self._read_elsewhere(source, counter)
             counts: _core.WordCounts = self.stages.watch(counter.finish, self.progress, lambda: None)
@@ -347,8 +348,8 @@ class _Run:
 
         job = CountJob(opened.reading, self.split, self.plan.memory_bytes)
         self.corpus, self.tally = count_on(self.executor, opened, counter, job, on_read)
-        if self.pieces is not None:  # reads everything once more
-            count_on(self.executor, opened, self.pieces, replace(job, split=self.second_split), lambda *_: None)
+        if self.second_counter is not None:  # reads everything once more
+            count_on(self.executor, opened, self.second_counter, replace(job, split=self.second_split), lambda *_: None)
         self._check_read(opened)
 
     def _open(self, source: object, stage: Stage) -> Source:
@@ -430,7 +431,7 @@ class _Run:
         """What goes into `training.json`."""
         plan = {name: value for name, value in asdict(replace(self.plan, start=None)).items() if name not in NOT_STORED}
         plan["split"] = self.split
-        plan["superword_split"] = self.second_split if self.pieces else None
+        plan["superword_split"] = self.second_split if self.second_counter else None
         plan["start"] = self.start and {"identity": self.start.tokenizer.identity, "vocab_size": self.start.vocab_size}
         for name in ("save_counts", "chat_template"):
             plan[name] = str(plan[name]) if plan[name] else None
@@ -452,11 +453,11 @@ class _Run:
         }
 
 
-def _add(counter: _core.WordCounter, pieces: _core.WordCounter | None, data: Any, ends: Any) -> None:
-    """Count the words of documents, and the pieces of the second stage if there is one: one reading for both."""
+def _add(counter: _core.WordCounter, second: _core.WordCounter | None, data: Any, ends: Any) -> None:
+    """Count the words of documents, and those of the second split if there is one: one reading for both."""
     counter.add(data, ends)
-    if pieces is not None:
-        pieces.add(data, ends)
+    if second is not None:
+        second.add(data, ends)
 
 
 def _start(plan: TrainPlan) -> Start:
