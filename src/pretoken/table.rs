@@ -100,11 +100,27 @@ macro_rules! cased_words {
     };
 }
 
-/// What superwords of a split never reach across: numbers, `$line_end`, and white space at line ends and before more of
-/// it. The text between two of these is one pretoken, and all its ends are ends of words of the split.
+/// A split for superwords: `$apart` are the words that stay apart, and the text between two of them is one pretoken.
+/// Everything is matched, as tiktoken drops what is not. A run of `$symbols` at whose start no such word begins has none
+/// in it, nor do letters: so a run is looked at once, and not from each of its characters to its end.
+macro_rules! between {
+    ($apart:expr, $symbols:expr) => {
+        concat!($apart, r"|(?:\p{L}+|(?!", $apart, ")(?:", $symbols, r"+|[\s\S]))+")
+    };
+}
+
+/// The words that stay apart: numbers, `$line_end`, and white space at line ends and before more of it. All their ends
+/// are ends of words of the first split.
 macro_rules! borders {
-    ($numbers:expr, $line_end:expr) => {
-        concat!($numbers, "|", $line_end, r"|\s*[\r\n]+|\s+(?!\S)")
+    ($numbers:expr, $line_end:expr, $symbols:expr) => {
+        between!(concat!($numbers, "|", $line_end, r"|\s*[\r\n]+|\s+(?!\S)"), $symbols)
+    };
+}
+
+/// The same where symbols and the newlines after them are one word.
+macro_rules! symbol_borders {
+    ($numbers:expr, $symbols:expr) => {
+        borders!($numbers, concat!(" ?", $symbols, r"+[\r\n]+"), $symbols)
     };
 }
 
@@ -198,21 +214,36 @@ pub static TABLE: [Named; 17] = [
         scanner: Scanner::DigitsThenGpt2,
     },
     Named { name: "none", aliases: &[], patterns: &[], cuts_at_spaces: false, scanner: Scanner::Whole },
-    joined("gpt2-superwords", &[r" ?\p{N}+|\s+(?!\S)|[\r\n]"], Scanner::JoinedGpt2),
-    joined("cl100k-superwords", &[borders!(r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]+")], Scanner::JoinedCl100k),
-    joined("o200k-superwords", &[borders!(r"\p{N}{1,3}", cased_line_end!())], Scanner::JoinedO200k),
-    joined("qwen2-superwords", &[borders!(r"\p{N}", r" ?[^\s\p{L}\p{N}]+[\r\n]+")], Scanner::JoinedQwen2),
-    joined("qwen3.5-superwords", &[borders!(r"\p{N}", r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]+")], Scanner::JoinedQwen35),
-    joined("tekken-superwords", &[borders!(r"\p{N}", cased_line_end!())], Scanner::JoinedTekken),
+    joined("gpt2-superwords", &[between!(r" ?\p{N}+|\s+(?!\S)|[\r\n]", r"[^\s\p{L}\p{N}]")], Scanner::JoinedGpt2),
+    joined("cl100k-superwords", &[symbol_borders!(r"\p{N}{1,3}", r"[^\s\p{L}\p{N}]")], Scanner::JoinedCl100k),
+    joined(
+        "o200k-superwords",
+        &[borders!(r"\p{N}{1,3}", cased_line_end!(), r"[^\s\p{L}\p{M}\p{N}]")],
+        Scanner::JoinedO200k,
+    ),
+    joined("qwen2-superwords", &[symbol_borders!(r"\p{N}", r"[^\s\p{L}\p{N}]")], Scanner::JoinedQwen2),
+    joined("qwen3.5-superwords", &[symbol_borders!(r"\p{N}", r"[^\s\p{L}\p{M}\p{N}]")], Scanner::JoinedQwen35),
+    joined(
+        "tekken-superwords",
+        &[borders!(r"\p{N}", cased_line_end!(), r"[^\s\p{L}\p{M}\p{N}]")],
+        Scanner::JoinedTekken,
+    ),
     joined(
         "deepseek-v3-superwords",
-        &[concat!(
-            r"\p{N}{1,3}| ?[^\s\p{L}\p{M}\p{N}\p{C}゛゜゠・]+[\r\n]+|\s*[\r\n]+",
-            "|\\s+(?![^\\s\\p{N}一-龥\u{3040}-ゟ゠-ヿ])"
+        &[between!(
+            concat!(
+                r"\p{N}{1,3}| ?[^\s\p{L}\p{M}\p{N}\p{C}゛゜゠・]+[\r\n]+|\s*[\r\n]+",
+                "|\\s+(?![^\\s\\p{N}一-龥\u{3040}-ゟ゠-ヿ])"
+            ),
+            r"[^\s\p{L}\p{M}\p{N}\p{C}゛゜゠・]"
         )],
         Scanner::JoinedDeepSeekV3,
     ),
-    joined("digits-then-gpt2-superwords", &[r"\p{N}|\s+(?![^\s\p{N}])|[\r\n]"], Scanner::JoinedDigitsThenGpt2),
+    joined(
+        "digits-then-gpt2-superwords",
+        &[between!(r"\p{N}|\s+(?![^\s\p{N}])|[\r\n]", r"[^\s\p{L}\p{N}]")],
+        Scanner::JoinedDigitsThenGpt2,
+    ),
 ];
 
 /// The split of that name or alias.

@@ -151,7 +151,6 @@ impl AnyCorpus {
 impl PyFlatCorpus {
     #[new]
     #[pyo3(signature = (vocab_size, min_frequency, max_token_bytes, special_tokens, threads=1, start=None, max_words=None))]
-    #[expect(clippy::too_many_arguments, reason = "one for each option of the plan")]
     fn new(
         vocab_size: u32,
         min_frequency: u64,
