@@ -26,7 +26,7 @@ name = "piecemill"
 reads = (ByteBPE, Ranks, TokenizerJson, SentencePiece)
 
 AnyModel = ByteBPE | Ranks | TokenizerJson | SentencePiece
-Build = Callable[[], Encoder]
+Build = partial[Encoder]
 
 _SPECIAL = 1
 "Flag of an added token: only found where special tokens are parsed."
@@ -50,11 +50,16 @@ def exact(model: AnyModel) -> bool:
 
 def load(model: AnyModel) -> "PiecemillEngine":
     """The engine, its tables built."""
+    return PiecemillEngine(build_of(model)())
+
+
+def build_of(model: AnyModel) -> Build:
+    """What makes the encoder, once; `Left` says why nothing does."""
     found = _read(model)
-    _found.pop(model, None)  # the arrays are in the encoder now
+    _found.pop(model, None)  # the arrays will be in the encoder
     if isinstance(found, str):
         raise Left(found)
-    return PiecemillEngine(found())
+    return found
 
 
 class PiecemillEngine:
