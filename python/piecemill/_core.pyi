@@ -306,8 +306,8 @@ class WordCounts:
         """Bytes of all distinct words."""
     def by_group(self, tags: Sequence[tuple[int, int]], groups: int) -> list[WordCounts]:
         """The words of each group, where documents had tags: `tags` has the group and the multiplier of each tag."""
-    def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.uint64], NDArray[np.uint64]]:
-        """Bytes, ends and counts; by falling count, ties by ascending bytes."""
+    def arrays(self, ties: bool = True) -> tuple[NDArray[np.uint8], NDArray[np.uint64], NDArray[np.uint64]]:
+        """Bytes, ends and counts; by falling count, with `ties` equal counts by ascending bytes."""
 
 @final
 class FlatCorpus:
@@ -321,9 +321,11 @@ class FlatCorpus:
         special_tokens: Sequence[bytes],
         threads: int = 1,
         start: tuple[Sequence[bytes], Sequence[int], Sequence[int]] | None = None,
+        max_words: int | None = None,
     ) -> FlatCorpus:
         """`start` is a vocabulary to go on from: the bytes of each id, and the ids of special tokens and of tokens
-        that the merges so far do not make out of their bytes."""
+        that the merges so far do not make out of their bytes. No merge makes a token of more than `max_words` words:
+        runs of bytes without ASCII white space in them."""
     def add(self, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
         """Lay out more documents. Merges do not depend on their order."""
     def add_words(self, words: WordCounts, group: int) -> None:

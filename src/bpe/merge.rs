@@ -60,11 +60,12 @@ pub(super) struct Listed {
     pub(super) count: u64,
 }
 
-/// The bytes of every token, by id.
+/// The bytes of every token, by id, and how many words they are.
 #[derive(Default)]
 pub(super) struct Strings {
     bytes: Vec<u8>,
     ends: Vec<usize>,
+    words: Vec<u32>,
 }
 
 impl Strings {
@@ -75,6 +76,15 @@ impl Strings {
     fn push(&mut self, string: &[u8]) {
         self.bytes.extend_from_slice(string);
         self.ends.push(self.bytes.len());
+        let words = string.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        self.words.push(words.count() as u32);
+    }
+
+    /// How many words `left` and `right` make together: one less if the last word of one goes on in the other.
+    fn words(&self, left: u32, right: u32) -> u32 {
+        let ends = |byte: Option<&u8>| byte.is_some_and(|byte| !byte.is_ascii_whitespace());
+        let goes_on = ends(self.of(left).last()) && ends(self.of(right).first());
+        self.words[left as usize] + self.words[right as usize] - goes_on as u32
     }
 
     fn of(&self, id: u32) -> &[u8] {
@@ -148,7 +158,11 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
         let most_slots: usize = parts.iter().map(|part| part.slots.len()).sum();
         // Words are few and their pairs many: there the lists are what memory is for.
         let pairs = most_slots * PAIR_BYTES / (BYTES_OF_A_PAIR + BYTES_IN_A_PART * parts.len());
-        let most_pairs = if WEIGHTED { usize::MAX } else { pairs.max(FEW_PAIRS) };
+        let most_pairs = match (WEIGHTED, &plan.start) {
+            (false, _) => pairs.max(FEW_PAIRS),
+            (true, None) => usize::MAX,
+            (true, Some(_)) => pairs.max(FEW_PAIRS << 4), // lines, it may be: not few at all
+        };
         Merger {
             parts: parts.into_iter().map(Part::new).collect(),
             plan,
@@ -237,6 +251,9 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
     /// Whether a pair may be merged at all.
     pub(super) fn admits(&self, pair: Pair) -> bool {
         let (left, right) = split(pair);
+        if self.plan.max_words.is_some_and(|most| self.strings.words(left, right) > most) {
+            return false;
+        }
         let (left, right) = (self.strings.of(left), self.strings.of(right));
         let short = self.plan.max_token_bytes.is_none_or(|most| left.len() + right.len() <= most as usize);
         short && (self.forbidden.is_empty() || !self.forbidden.contains(&[left, right].concat()))

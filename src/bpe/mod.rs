@@ -35,6 +35,8 @@ pub struct Plan {
     pub min_frequency: u64,
     /// No token is longer than this, if given.
     pub max_token_bytes: Option<u32>,
+    /// No token made by a merge has more words than this, if given: runs of bytes without ASCII white space in them.
+    pub max_words: Option<u32>,
     /// Tokens with the first ids. A learned string equal to one of them takes its id.
     pub special_tokens: Vec<Vec<u8>>,
     /// The vocabulary to go on from; `special_tokens` is empty then.
@@ -80,6 +82,9 @@ impl Plan {
         }
         if self.max_token_bytes == Some(0) {
             return Err(Error::Plan("max_token_bytes=0: a token has at least 1 byte".into()));
+        }
+        if self.max_words == Some(0) {
+            return Err(Error::Plan("max_words=0: a token has at least 1 word".into()));
         }
         Ok(())
     }

@@ -33,6 +33,11 @@ const LEAST_DENSE_CELLS: usize = DENSE_CELLS;
 pub(super) const EARLY_SHIFT: u32 = 3;
 pub(super) const LATE_SHIFT: u32 = 4;
 
+/// Going on from a vocabulary, pairs are many and rare from the first round on: one that lists so many for each merge
+/// that is wanted is nearly always enough, where steps from the best count down took six, each a walk over all.
+const PAIRS_FOR_A_MERGE: usize = 6;
+const FEW_LISTED: usize = 1 << 12;
+
 /// At most so many bits choose a bucket: 16 MiB of sums.
 pub(super) const BUCKET_BITS: u32 = 22;
 
@@ -77,6 +82,16 @@ impl Buckets {
     #[inline]
     fn admit<S: Slot>(&self, left: S, right: S) -> bool {
         self.sums[self.of(left, right)] >= self.floor && left != S::END && right != S::END
+    }
+
+    /// The floor that about `pairs` pairs reach, or more if some share a bucket.
+    fn floor_of(&self, pairs: usize) -> u64 {
+        let mut sums: Vec<u32> = self.sums.iter().copied().filter(|&sum| sum > 0).collect();
+        if sums.len() <= pairs {
+            return 1;
+        }
+        let (_, floor, _) = sums.select_nth_unstable_by_key(pairs, |&sum| Reverse(sum));
+        (*floor).into()
     }
 
     /// All buckets, in ranges that admit at most `most` places each, or are one bucket.
@@ -177,7 +192,13 @@ impl<S: Slot, P: Place, const WEIGHTED: bool> Merger<'_, S, P, WEIGHTED> {
     /// they get an entry of their own, which saves most of the time and memory of counting them all.
     fn list_sparse(&mut self, shift: u32, least: u64) -> Result<bool> {
         (self.floor, self.last) = ((self.above >> shift).max(least), Pair::MAX);
-        let buckets = self.buckets()?;
+        let mut buckets = self.buckets()?;
+        if self.plan.start.is_some() {
+            let wanted = PAIRS_FOR_A_MERGE * (self.plan.vocab_size - self.learned.vocab_size) as usize;
+            let floor = buckets.floor_of(wanted.max(FEW_LISTED).min(self.most_pairs));
+            self.floor = floor.min(self.above >> 1).max(least);
+            buckets.floor = self.floor.min(u32::MAX as u64) as u32;
+        }
         if let Some(any) = self.list_admitted(|left, right| buckets.admit(left, right), self.most_pairs)? {
             return Ok(any);
         }
@@ -197,7 +218,8 @@ impl<S: Slot, P: Place, const WEIGHTED: bool> Merger<'_, S, P, WEIGHTED> {
             for_each_two(&part.corpus, self.progress, |left, right, _, weight| {
                 let bucket = buckets.of(left, right);
                 let sum = &mut buckets.sums[bucket];
-                *sum = sum.saturating_add(weight.min(u32::MAX as u64) as u32);
+                let inside = (left != S::END && right != S::END) as u32;
+                *sum = sum.saturating_add(weight.min(u32::MAX as u64) as u32 * inside);
             })?;
             Ok(buckets)
         });

@@ -100,9 +100,10 @@ impl PyWordCounts {
         Ok(words.into_iter().map(PyWordCounts).collect())
     }
 
-    /// Bytes, ends and counts; by falling count, ties by ascending bytes.
-    fn arrays<'py>(&self, py: Python<'py>) -> WordArrays<'py> {
-        let sorted = py.detach(|| self.0.in_order(&self.0.order(true)));
+    /// Bytes, ends and counts; by falling count, with `ties` equal counts by ascending bytes.
+    #[pyo3(signature = (ties=true))]
+    fn arrays<'py>(&self, py: Python<'py>, ties: bool) -> WordArrays<'py> {
+        let sorted = py.detach(|| self.0.in_order(&self.0.order(ties)));
         (sorted.data.into_pyarray(py), sorted.ends.into_pyarray(py), sorted.counts.into_pyarray(py))
     }
 }
@@ -176,7 +177,7 @@ impl AnyCorpus {
 #[pymethods]
 impl PyFlatCorpus {
     #[new]
-    #[pyo3(signature = (vocab_size, min_frequency, max_token_bytes, special_tokens, threads=1, start=None))]
+    #[pyo3(signature = (vocab_size, min_frequency, max_token_bytes, special_tokens, threads=1, start=None, max_words=None))]
     fn new(
         vocab_size: u32,
         min_frequency: u64,
@@ -184,9 +185,10 @@ impl PyFlatCorpus {
         special_tokens: Vec<Vec<u8>>,
         threads: usize,
         start: Option<GivenStart>,
+        max_words: Option<u32>,
     ) -> PyResult<Self> {
         let start = start.map(|(tokens, special, unreachable)| Start { tokens, special, unreachable });
-        let plan = Plan { vocab_size, min_frequency, max_token_bytes, special_tokens, start };
+        let plan = Plan { vocab_size, min_frequency, max_token_bytes, max_words, special_tokens, start };
         plan.check().map_err(to_py)?;
         let corpus = Mutex::new(Some(AnyCorpus::new(&plan, threads)));
         Ok(PyFlatCorpus { plan, corpus, groups: Mutex::default() })
@@ -313,7 +315,7 @@ fn train_words(
     progress: &PyProgress,
     threads: usize,
 ) -> PyResult<PyLearned> {
-    let plan = Plan { vocab_size, min_frequency, max_token_bytes, special_tokens, start: None };
+    let plan = Plan { vocab_size, min_frequency, max_token_bytes, max_words: None, special_tokens, start: None };
     let train = || {
         plan.check()?;
         let threads = if counts.0.data.len() < WORTH_THREADS { 1 } else { threads };

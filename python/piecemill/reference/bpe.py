@@ -6,11 +6,12 @@ This is the definition; `_core.train_words` and `_core.FlatCorpus` must give the
 `train_balanced` chooses each pair for the group of words that is compressed worst so far.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 Pair = tuple[int, int]
 
@@ -38,6 +39,15 @@ def merge_word(word: Sequence[int], pair: Pair, token: int) -> tuple[int, ...]:
     return tuple(merged)
 
 
+def count_words(token: bytes) -> int:
+    """How many words a token has: runs of bytes without white space (space, tab, newline, return, form feed).
+
+    >>> count_words(b" of the"), count_words(b"the"), count_words(b"x=1"), count_words(b"  ")
+    (2, 1, 1, 0)
+    """
+    return len(re.findall(rb"[^ \t\n\r\f]+", token))
+
+
 def train(
     words: Iterable[bytes] | Mapping[bytes, int],
     n_merges: int,
@@ -45,13 +55,15 @@ def train(
     byte_ids: Sequence[int] = range(256),
     special_tokens: Sequence[bytes] = (),
     start: Sequence[Pair] = (),
+    count_start: bool = False,
     min_frequency: int = 0,
     max_token_bytes: int | None = None,
+    max_words: int | None = None,
 ) -> list[Pair]:
     """The merges learned from `words` (a mapping gives counts), at most until `n_merges` ids are taken.
 
     Merges in `start` were learned before, from these words or others: they are made first, in their order, take the
-    first ids, and are neither counted nor given back.
+    first ids, and are not given back; only with `count_start` are their ids among the `n_merges`.
 
     `byte_ids` are the ids of the 256 bytes; new tokens take the ids after the largest of them. A new token
     whose bytes equal a special token takes that token's id (its place in `special_tokens`) and no new one.
@@ -80,15 +92,18 @@ def train(
             merged[merge_word(ids, pair, token)] += weight
         corpus = merged
 
+    last_id = next_id + n_merges
     for pair in start:
         merge(pair)
-    last_id = next_id + n_merges
+    if not count_start:
+        last_id += next_id - max(byte_ids) - 1
     while next_id < last_id:
         counts = {
             pair: count
             for pair, count in count_pairs(corpus).items()
             if count >= max(min_frequency, 1)
             and (max_token_bytes is None or len(strings[pair[0]] + strings[pair[1]]) <= max_token_bytes)
+            and (max_words is None or count_words(strings[pair[0]] + strings[pair[1]]) <= max_words)
         }
         if not counts:
             break
@@ -168,3 +183,14 @@ def train_balanced(
         for words in (*corpora, *measured):
             words[:] = [(list(merge_word(word, pair, token)), weight) for word, weight in words]
     return merges, [tokens(words) for words in corpora]
+
+
+def train_superwords(
+    words: Iterable[bytes], longer: Iterable[bytes], n_first: int, n_merges: int, *, max_words: int, **options: Any
+) -> list[Pair]:
+    """Two stages: merges of `words` until `n_first` ids are taken, then of `longer`, until `n_merges` are.
+
+    `words` and `longer` are the same texts, cut by the split of each stage; `max_words` is the second stage's.
+    """
+    first = train(words, n_first, **options)
+    return first + train(longer, n_merges, start=first, count_start=True, max_words=max_words, **options)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, Never
 
 import numpy as np
+from numpy.typing import NDArray
 
 from piecemill import _core
 from piecemill.errors import PlanError, TokenizerError
@@ -34,6 +35,7 @@ from piecemill.tokenizers.engines.tokenizers import cuts_otherwise
 from piecemill.tokenizers.models.byte_level import bytes_of
 from piecemill.tokenizers.models.config import read_template
 from piecemill.tokenizers.models.vocabulary import check_special_tokens
+from piecemill.tokenizers.splits import superword_split
 from piecemill.training.counting import CountJob, count_block, count_on
 from piecemill.training.counts import (
     NOTHING,
@@ -84,6 +86,9 @@ def train_bpe(
     start: Tokenizer | str | PathLike[str] | None = FROM_PLAN,
     pad_to: int = FROM_PLAN,
     split: str | None = FROM_PLAN,
+    superwords: int | None = FROM_PLAN,
+    superword_split: str | None = FROM_PLAN,
+    max_words: int = FROM_PLAN,
     special_tokens: Sequence[str] = FROM_PLAN,
     roles: Mapping[str, str] | Sequence[str] = FROM_PLAN,
     chat_template: str | PathLike[str] | None = FROM_PLAN,
@@ -107,10 +112,10 @@ def train_bpe(
     describes each and its default (as does `piecemill train --help`); they override those of `plan`.
     If no pair is left before the vocabulary is full, the tokenizer is smaller, and its `training` record says so.
     With `start`, a tokenizer or where one is, training goes on from its merges: its ids stay, and `vocab_size` counts
-    its tokens too. With `balance`, merges are chosen for the groups of documents that it names, each for the one that
-    is compressed worst so far. `force` replaces a file at `save_counts`, which otherwise is an error. Words are counted
-    on `executor`: threads here ("local"), "ray" (the cluster at `ray_address`), or any `concurrent.futures.Executor`;
-    the vocabulary is the same.
+    its tokens too. With `superwords`, tokens beyond that size also span words. With `balance`, each merge is chosen for
+    the group of documents that is compressed worst so far. `force` replaces a file at `save_counts`, which otherwise is
+    an error. Words are counted on `executor`: threads here ("local"), "ray" (the cluster at `ray_address`), or any
+    `concurrent.futures.Executor`; the vocabulary is the same.
 
     >>> tok = train_bpe(["low lower lowest"] * 10, vocab_size=262, split="gpt2")
     >>> tok.decode(tok.encode("lower"))
@@ -166,6 +171,10 @@ class Run:
         self.start = None if plan.start is None else _start(plan)
         split = self.start.split if self.start else plan.split
         self.split = split or (counted_split(plan.from_counts[0]) if plan.from_counts else SPLIT)
+        self.second_counter: _core.WordCounter | None = None
+        if plan.two_stages:
+            self.second_split = plan.superword_split or superword_split(self.split)
+            self.second_counter = _core.WordCounter(self.second_split, plan.memory_bytes, tempfile.gettempdir())
         self.executor = executor
         self.on_progress = on_progress
         self.stages = Stages()
@@ -188,20 +197,48 @@ class Run:
 
     def train(self, source: object) -> Tokenizer:
         plan = self.plan
-        self.split_note = cuts_otherwise(self.split)
-        # As the vocabulary compares them: a special token that no bytes are written as is never learned.
-        specials = [bytes_of(token) or b"" for token in plan.special_tokens]
-        limits = (plan.vocab_size, self.least, plan.max_token_bytes, specials)
+        self.split_note = cuts_otherwise(self.second_split if self.second_counter else self.split)
         here = self.executor.name == "local" and not (plan.balance or plan.weight)
         whole = self.split == "none" and not plan.from_counts and plan.save_counts is None and here
-        if self.start is not None:
-            return self._continue(self.start, source, whole=whole)
+        if self.second_counter is not None:
+            return self._train_superwords(source, self.second_counter)
+        if self.start is None:
+            learned = self._learn(source, plan.vocab_size, whole=whole)
+        else:
+            learned = self._continue(self.start, source, plan.vocab_size, whole=whole)
+        return self._finished(self.start, self.split, learned.merges, learned, self._record(learned))
+
+    def _train_superwords(self, source: object, counter: _core.WordCounter) -> Tokenizer:
+        """Merge inside words up to `superwords`, then inside those of the second split, which `counter` counts."""
+        plan, size = self.plan, self.plan.superwords or 0
+        first = self._continue(self.start, source, size) if self.start else self._learn(source, size)
+        between = self._finished(self.start, self.split, first.merges, None, {})
+        with self.stages.stage("segment"):
+            start = Start(between, self.second_split)
+            counts = self.stages.watch(counter.finish, self.progress, lambda: None)
+            self.spills = (self.spills[0] + counter.spills[0], self.spills[1] + counter.spills[1])
+            corpus = self._segmented(start, [counts], plan.vocab_size, plan.max_words)
+        self.progress = _core.Progress()
+        second = self._merge(lambda: corpus.train(self.progress), start.vocab_size, plan.vocab_size)
+        record = self._record(second)
+        record["merges"] += len(first.merges)
+        record["second_stage"] = {"begins": start.vocab_size, "merges": len(second.merges), "words": len(counts)}
+        end = Start(self.start.tokenizer, self.second_split) if self.start else None
+        return self._finished(end, self.second_split, np.concatenate([first.merges, second.merges]), second, record)
+
+    def _learn(self, source: object, size: int, *, whole: bool = False) -> _core.Learned:
+        """The merges of a vocabulary of that size, from nothing."""
+        plan = self.plan
+        # As the vocabulary compares them: a special token that no bytes are written as is never learned.
+        specials = [bytes_of(token) or b"" for token in plan.special_tokens]
+        limits = (size, self.least, plan.max_token_bytes, specials)
+        begin = 256 + len(specials)
         if whole:
             flat = _core.FlatCorpus(*limits, threads=plan.workers)
             with self.stages.stage("read"):
                 self._read(source, flat.add, lambda: 0, "read")
-            learned = self._merge(lambda: flat.train(self.progress))
-        elif plan.balance:
+            return self._merge(lambda: flat.train(self.progress), begin, size)
+        if plan.balance:
             groups = self._measured(self.count(source))
             corpus = _core.FlatCorpus(*limits, threads=self._merging_threads(groups))
 
@@ -210,40 +247,40 @@ class Run:
                     corpus.add_words(words, number)
                 return corpus.train(self.progress, self._balance)
 
-            learned = self._merge(work)
-        else:
-            (counts,) = self.count(source)
-            learned = self._merge(lambda: _core.train_words(counts, *limits, self.progress, plan.workers))
-        tokenizer = Tokenizer.from_merges(
-            learned.merges,
-            split=self.split,
-            special_tokens=plan.special_tokens,
-            training=self._record(learned),
-        )
-        return self._with_roles(padded(tokenizer, self._reserved(learned)))
+            return self._merge(work, begin, size)
+        (counts,) = self.count(source)
+        return self._merge(lambda: _core.train_words(counts, *limits, self.progress, plan.workers), begin, size)
 
-    def _continue(self, start: Start, source: object, *, whole: bool) -> Tokenizer:
-        corpus = self._segmented_documents(start, source) if whole else self._segmented_words(start, source)
+    def _continue(self, start: Start, source: object, size: int, *, whole: bool = False) -> _core.Learned:
+        """The merges that follow those of `start`."""
+        if whole:
+            corpus = self._segmented_documents(start, source)
+        else:
+            groups = self._measured(self.count(source))
+            with self.stages.stage("segment"):
+                corpus = self._segmented(start, groups, size)
         if start.note:
             self.notes += (start.note,)
-        learned = self._merge(lambda: corpus.train(self.progress, self._balance))
-        return self._with_roles(start.grown(learned.merges, self._reserved(learned), self._record(learned)))
+        return self._merge(lambda: corpus.train(self.progress, self._balance), start.vocab_size, size)
 
     def _segmented_documents(self, start: Start, source: object) -> _core.FlatCorpus:
-        corpus = self._empty_corpus(start, self.plan.workers)
+        corpus = self._empty_corpus(start, self.plan.workers, self.plan.vocab_size)
         with self.stages.stage("read"):
             self._read(source, lambda data, ends: corpus.add_ids(*start.segment(data, ends)), lambda: 0, "read")
         return corpus
 
-    def _segmented_words(self, start: Start, source: object) -> _core.FlatCorpus:
-        groups = self._measured(self.count(source))
-        with self.stages.stage("segment"):
-            corpus = self._empty_corpus(start, self._merging_threads(groups))
-            for number, group in enumerate(groups):
-                words, ends, counts = group.arrays()
-                work = partial(start.segment, words, ends, self.plan.workers)
-                ids, id_ends = self.stages.watch(work, self.progress, lambda: None)
+    def _segmented(
+        self, start: Start, groups: Sequence[_core.WordCounts], size: int, max_words: int | None = None
+    ) -> _core.FlatCorpus:
+        corpus = self._empty_corpus(start, self._merging_threads(groups), size, max_words)
+
+        def segment() -> None:
+            for number, counted in enumerate(groups):
+                words, ends, counts = counted.arrays(ties=False)
+                ids, id_ends = start.segment(words, ends, self.plan.workers)
                 corpus.add_ids(ids, id_ends, counts, number if self.plan.balance else None)
+
+        self.stages.watch(segment, self.progress, lambda: None)
         return corpus
 
     def _measured(self, groups: list[_core.WordCounts]) -> list[_core.WordCounts]:
@@ -275,10 +312,27 @@ class Run:
     def _merging_threads(self, groups: Sequence[_core.WordCounts]) -> int:
         return self.plan.workers if sum(group.nbytes for group in groups) >= _WORTH_THREADS else 1
 
-    def _empty_corpus(self, start: Start, threads: int) -> _core.FlatCorpus:
-        plan = self.plan
-        limits = (plan.vocab_size, self.least, plan.max_token_bytes, ())
-        return _core.FlatCorpus(*limits, threads=threads, start=start.for_merging())
+    def _empty_corpus(self, start: Start, threads: int, size: int, max_words: int | None = None) -> _core.FlatCorpus:
+        limits = (size, self.least, self.plan.max_token_bytes, ())
+        return _core.FlatCorpus(*limits, threads=threads, start=start.for_merging(), max_words=max_words)
+
+    def _finished(
+        self,
+        start: Start | None,
+        split: str,
+        merges: NDArray[np.uint32],
+        learned: _core.Learned | None,
+        training: dict[str, Any],
+    ) -> Tokenizer:
+        """The tokenizer with `merges`; with `learned`, the last one, that has its reserved tokens and roles too."""
+        reserved = self._reserved(learned) if learned else 0
+        if start is not None:
+            tokenizer = start.grown(merges, reserved, training)
+        else:
+            special = self.plan.special_tokens
+            tokenizer = Tokenizer.from_merges(merges, split=split, special_tokens=special, training=training)
+            tokenizer = padded(tokenizer, reserved)
+        return self._with_roles(tokenizer) if learned else tokenizer
 
     def _reserved(self, learned: _core.Learned) -> int:
         """How many tokens make the size a multiple of `pad_to`."""
@@ -302,7 +356,7 @@ class Run:
                 tick = partial(self._tell_reading, "count", lambda: counter.distinct, None)
                 self.corpus, self.tally = self.stages.watch(work, self.progress, tick)
             elif self.executor.name == "local":
-                self._read(source, counter.add, lambda: counter.distinct, "count")
+                self._read(source, partial(_add, counter, self.second_counter), lambda: counter.distinct, "count")
             else:
                 self._read_elsewhere(source, counter)
             counts: _core.WordCounts = self.stages.watch(counter.finish, self.progress, lambda: None)
@@ -351,6 +405,8 @@ class Run:
 
         job = CountJob(opened.reading, self.split, self.plan.memory_bytes, self.grouping)
         self.corpus, self.tally = count_on(self.executor, opened, counter, job, on_read, self.tags)
+        if self.second_counter is not None:  # reads everything once more
+            count_on(self.executor, opened, self.second_counter, replace(job, split=self.second_split), lambda *_: None)
         self._check_read(opened)
 
     def _open(self, source: object, stage: Stage) -> Source:
@@ -390,9 +446,9 @@ class Run:
             )
         )
 
-    def _merge(self, work: Callable[[], _core.Learned]) -> _core.Learned:
-        first = self.start.vocab_size if self.start else 256 + len(self.plan.special_tokens)
-        wanted = self.plan.vocab_size - first
+    def _merge(self, work: Callable[[], _core.Learned], begin: int, size: int) -> _core.Learned:
+        """Run `work`, which learns merges from a vocabulary of size `begin` to one of `size`."""
+        wanted = size - begin
         remaining = Remaining(wanted)
         started = time.perf_counter()
 
@@ -435,6 +491,7 @@ class Run:
         """What goes into `training.json`."""
         plan = {name: value for name, value in asdict(replace(self.plan, start=None)).items() if name not in NOT_STORED}
         plan["split"] = self.split
+        plan["superword_split"] = self.second_split if self.second_counter else None
         plan["start"] = self.start and {"identity": self.start.tokenizer.identity, "vocab_size": self.start.vocab_size}
         for name in ("save_counts", "chat_template"):
             plan[name] = str(plan[name]) if plan[name] else None
@@ -457,6 +514,13 @@ class Run:
         }
 
 
+def _add(counter: _core.WordCounter, second: _core.WordCounter | None, data: Any, ends: Any, *tags: Any) -> None:
+    """Count the words of documents, and those of the second split if there is one: one reading for both."""
+    counter.add(data, ends, *tags)
+    if second is not None:
+        second.add(data, ends)
+
+
 def _start(plan: TrainPlan) -> Start:
     """What to go on from, with what cannot be asked of it refused before the work."""
     start = Start(plan.start, plan.split)
@@ -464,6 +528,11 @@ def _start(plan: TrainPlan) -> Start:
         raise PlanError(
             f"{option('vocab_size', plan.vocab_size)}: {option('start')} has {start.vocab_size:,} tokens already, and "
             "none is taken away. Ask for more than that."
+        )
+    if plan.superwords is not None and plan.superwords < start.vocab_size:
+        raise PlanError(
+            f"{option('superwords', plan.superwords)}: {option('start')} has {start.vocab_size:,} tokens already. The "
+            "second stage begins there or later."
         )
     default = TrainPlan().special_tokens
     new = [token for token in plan.special_tokens if token not in (*start.tokenizer.special_tokens, *default)]

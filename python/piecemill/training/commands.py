@@ -69,7 +69,8 @@ def train(
         plan = replace(plan, special_tokens=tuple(token for token in special if token != default))
     elif default not in special:  # flags add to it
         plan = replace(plan, special_tokens=(default, *special))
-    if plan.split and (note := cuts_otherwise(plan.split)) and not quiet:
+    split = plan.superword_split or (None if plan.two_stages else plan.split)
+    if split and (note := cuts_otherwise(split)) and not quiet:
         sys.stderr.write(f"note: {note}\n")
     if out is None:
         with Display(quiet=quiet) as display:

@@ -42,6 +42,21 @@ class TrainPlan(SourceOptions):
         "else cl100k."
     )
 
+    superwords: int | None = None
+    (
+        "Two stages (SuperBPE): up to this size of the vocabulary tokens are parts of words, from there to "
+        "--vocab-size they also span words of one line."
+    )
+
+    superword_split: str | None = None
+    (
+        "Where tokens of the second stage end: a split as for --split, which the tokenizer encodes with. Default: "
+        "cl100k-superwords for cl100k and so on: line ends, indentation and numbers stay apart."
+    )
+
+    max_words: int = 4
+    "Most words in a token of the second stage: runs of bytes without space, tab, newline or form feed."
+
     special_tokens: tuple[str, ...] = ("<|endoftext|>",)
     "Tokens with ids of their own, the first ones, that training never makes or cuts. Flags add to the default."
 
@@ -114,9 +129,11 @@ class TrainPlan(SourceOptions):
             ("pad_to", 1, 2**20),
             ("balance_after", 0, 2**30),
             ("balance_window", 0, 2**30),
+            ("superwords", least, self.vocab_size),
+            ("max_words", 1, 2**32 - 1),
         ):
             value = getattr(self, name)
-            if value is None and name in ("max_token_bytes", "threads"):
+            if value is None and name in ("max_token_bytes", "threads", "superwords"):
                 continue
             if not isinstance(value, int) or not lowest <= value <= highest:
                 raise PlanError(f"{name}={value!r}: expected a whole number from {lowest} to {highest:,}.")
@@ -125,10 +142,31 @@ class TrainPlan(SourceOptions):
                 f"vocab_size={self.vocab_size}: the 256 bytes and {len(self.special_tokens)} special tokens alone need "
                 f"{least}. Ask for more, or for fewer special tokens."
             )
-        if not isinstance(self.split, str | None):
-            raise PlanError(f"split={self.split!r}: expected the name of a split, or a regex.")
-        if self.split is not None and (name := resolve_split(self.split)[0]) != "regex":
-            object.__setattr__(self, "split", name)  # an alias, or the pattern of a named split
+        for field in ("split", "superword_split"):
+            if not isinstance(split := getattr(self, field), str | None):
+                raise PlanError(f"{field}={split!r}: expected the name of a split, or a regex.")
+            if split is not None and (name := resolve_split(split)[0]) != "regex":
+                object.__setattr__(self, field, name)  # an alias, or the pattern of a named split
+        self._check_stages()
+        self._check_groups()
+        if not LEAST_MEMORY <= self.memory_bytes < 2**63:
+            raise PlanError(f"memory={self.memory!r}: counting needs at least 64MiB, and no more than there is.")
+
+    def _check_stages(self) -> None:
+        if self.superwords is None:
+            if self.superword_split is not None:
+                raise PlanError(
+                    f"{option('superword_split')} is for the second stage: {option('superwords')} begins it."
+                )
+            return
+        if self.from_counts or self.save_counts is not None:
+            raise PlanError(
+                f"{option('superwords')} reads documents: counts of words do not tell what stands beside a word. Train "
+                "the first stage from counts, then go on from it with counts of another split: "
+                f"{option('start', ...)}, {option('from_counts', ...)}."
+            )
+
+    def _check_groups(self) -> None:
         parse_weights(self.weight)
         parse_grouping(self.balance, "balance")
         if isinstance(self.balance_on, PathLike):
@@ -136,13 +174,22 @@ class TrainPlan(SourceOptions):
         for name in ("balance_on", "balance_after", "balance_window"):
             if self.balance is None and getattr(self, name):
                 raise PlanError(f"{option(name)} without {option('balance')}: say what the groups are.")
-        if (self.balance or self.weight) and (self.save_counts or self.from_counts):
+        grouped = option("balance" if self.balance else "weight") if self.balance or self.weight else None
+        if grouped and (self.save_counts or self.from_counts):
             raise PlanError(
-                f"{option('balance' if self.balance else 'weight')} with counts on disk: a counts file does not tell "
-                "which documents its words are from. Train from the documents."
+                f"{grouped} with counts on disk: a counts file does not tell which documents its words are from. Train "
+                "from the documents."
             )
-        if not LEAST_MEMORY <= self.memory_bytes < 2**63:
-            raise PlanError(f"memory={self.memory!r}: counting needs at least 64MiB, and no more than there is.")
+        if grouped and self.superwords is not None:
+            raise PlanError(
+                f"{grouped} with {option('superwords')}: train the first stage with one, then go on from it with "
+                f"{option('start', ...)} and another {option('split', ...)}."
+            )
+
+    @property
+    def two_stages(self) -> bool:
+        """Whether tokens of a second stage are wanted."""
+        return self.superwords is not None and self.superwords < self.vocab_size
 
     @property
     def memory_bytes(self) -> int:

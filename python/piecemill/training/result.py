@@ -58,7 +58,7 @@ def as_text(tokenizer: Tokenizer, out: Path) -> str:
     seconds = sum(stage["seconds"] for stage in record["stages"])
     peak = max(stage["peak_memory_bytes"] for stage in record["stages"])
     lines = [
-        f"{tokenizer.vocab_size:,} tokens ({record['merges']:,} merges) "
+        f"{tokenizer.vocab_size:,} tokens ({record['merges']:,} merges{_second(record)}) "
         f"from {_documents(corpus['documents'], corpus['bytes'])}, "
         f"in {show_seconds(seconds)} with {peak / 2**30:.2f} GiB: {out}"
     ]
@@ -69,6 +69,8 @@ def as_text(tokenizer: Tokenizer, out: Path) -> str:
             ways.append(f"a lower --min-frequency than {plan['min_frequency']:,}")
         if plan["max_token_bytes"] is not None:
             ways.append(f"a higher --max-token-bytes than {plan['max_token_bytes']:,}")
+        if "second_stage" in record:
+            ways.append(f"a higher --max-words than {plan['max_words']:,}")
         lines.append(
             f"note: {plan['vocab_size']:,} tokens were asked for, but no pair is left that may be merged; "
             + ", or ".join(ways)
@@ -90,6 +92,10 @@ def _groups(groups: Sequence[Mapping[str, Any]]) -> list[str]:
         sizes = f"{show_bytes(group['bytes'])} in {group['tokens']:,} tokens"
         lines.append(f"  {group['group']:{width}}   {group['bytes_per_token']:.3f} bytes per token: {sizes}{measured}")
     return lines + ([f"  ... and {len(groups) - _MOST_GROUPS:,} more"] if len(groups) > _MOST_GROUPS else [])
+
+
+def _second(record: Mapping[str, Any]) -> str:
+    return f", {record['second_stage']['merges']:,} across words" if "second_stage" in record else ""
 
 
 def _documents(count: int, size: int) -> str:

@@ -21,7 +21,7 @@ import json
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from json.encoder import encode_basestring as quoted
 from os import PathLike
@@ -165,17 +165,15 @@ class _WordPieceRun(Run):
     """One training run, with the reading, counting and progress of `train_bpe`."""
 
     def learn(self, source: object, plan: WordPiecePlan) -> Tokenizer:
-        data, ends, counts = self.count(source).arrays()
+        (counted,) = self.count(source)
+        data, ends, counts = counted.arrays()
         with self.stages.stage("segment"):
             spell = partial(spelled, data, ends, counts, plan, self.plan.workers)
             words = self.stages.watch(spell, self.progress, lambda: None)
             del data, ends, counts
             initial = Initial.of(words, plan)
             corpus = initial.corpus(words, plan, self.plan.workers)
-        # Progress is told in merges after the first ids, which are not those of bytes.
-        first = 256 + len(plan.special_tokens)
-        self.plan = replace(self.plan, vocab_size=first + plan.vocab_size - len(initial.tokens))
-        learned = self._merge(lambda: corpus.train(self.progress))
+        learned = self._merge(lambda: corpus.train(self.progress), len(initial.tokens), plan.vocab_size)
         record = self._record(learned)
         own = {name: value for name, value in asdict(plan).items() if name not in NOT_STORED}
         own |= {name: record["plan"][name] for name in ("save_counts", "from_counts")}
