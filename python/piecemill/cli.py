@@ -16,7 +16,21 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from piecemill._core import __version__
-from piecemill.command import CONFIG_SOURCES, STDIN, Flag, as_flags, paths, print_result, read_sources
+from piecemill.command import (
+    CONFIG_SOURCES,
+    STDIN,
+    Engine,
+    Flag,
+    Json,
+    Quiet,
+    SourceName,
+    TokenizerName,
+    TokenizerSplit,
+    as_flags,
+    paths,
+    print_result,
+    read_sources,
+)
 from piecemill.errors import PiecemillError, PlanError, SplitError
 from piecemill.executors import PartOptions
 from piecemill.plans import speaking_flags
@@ -45,14 +59,14 @@ app.command("piecemill.training.commands:train", name="train")  # by name: impor
 
 @app.command
 def prepare(
-    *sources: str,
-    tokenizer: str,
+    *sources: SourceName,
+    tokenizer: TokenizerName,
     out: str,
-    engine: str | None = None,
-    tokenizer_split: str | None = None,
+    engine: Engine = None,
+    tokenizer_split: TokenizerSplit = None,
     force: Flag = False,
-    quiet: Flag = False,
-    json: Flag = False,
+    quiet: Quiet = False,
+    json: Json = False,
     where: Annotated[PartOptions, Parameter(name="*")] = PartOptions(),  # noqa: B008 - as plan
     plan: Annotated[PreparePlan, Parameter(name="*")] = PreparePlan(),  # noqa: B008 - frozen, and cyclopts reads it
 ) -> None:
@@ -60,24 +74,10 @@ def prepare(
 
     Parameters
     ----------
-    sources
-        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather; or - for a text on
-        standard input, which --separator cuts into documents.
-    tokenizer
-        A folder saved by `piecemill train`, a tokenizer.json, .model or .tiktoken file, or a Hugging Face hub id.
-    engine
-        What encodes: piecemill, tokenizers, sentencepiece, tiktoken or cuda (an NVIDIA GPU); default: the fastest on
-        the processor that gives the same ids.
-    tokenizer_split
-        Split of a .tiktoken file, which does not carry one: a name that `piecemill train --help` lists, or a regex.
     out
         Folder for the shards, or its URL (s3://, gs://, az://): new, empty, or of an earlier run of the same command.
     force
         If OUT holds shards of other sources, options or another tokenizer, delete them and begin anew.
-    quiet
-        No progress on stderr.
-    json
-        Print the result as JSON.
     """
     from piecemill.preparing.run import prepare as run
     from piecemill.progress import Display
@@ -98,30 +98,24 @@ def prepare(
 
 @app.command
 def verify(
-    tokenizer: str,
+    tokenizer: TokenizerName,
     *,
     on: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
     documents: int = 1000,
     engine: str | None = None,
-    tokenizer_split: str | None = None,
-    json: Flag = False,
+    tokenizer_split: TokenizerSplit = None,
+    json: Json = False,
 ) -> None:
     """Compare the ids of TOKENIZER's engine with those of its home library; exit 1 and show both if they differ.
 
     Parameters
     ----------
-    tokenizer
-        A folder saved by `piecemill train`, a tokenizer.json, .model or .tiktoken file, or a Hugging Face hub id.
     on
         Folders, files or globs whose documents are compared too; without it only the nasty strings are.
     documents
         Compare at most this many documents; 0 for all.
     engine
         What is compared: piecemill, tokenizers or tiktoken; default: the one that would encode.
-    tokenizer_split
-        Split of a .tiktoken file, which does not carry one: a name that `piecemill train --help` lists, or a regex.
-    json
-        Print the result as JSON.
     """
     from piecemill.sources import open_source
     from piecemill.tokenizers import load_tokenizer

@@ -1,4 +1,4 @@
-"""What commands share: sources and their flags, a flag without a `--no-`, and one result on stdout."""
+"""What commands share: parameters with their help, sources and their flags, and one result on stdout."""
 
 import json
 import re
@@ -16,6 +16,36 @@ from piecemill.sources.options import SourceOptions
 from piecemill.sources.remote import Url, is_url
 
 Flag = Annotated[bool, Parameter(negative=())]
+Json = Annotated[Flag, Parameter(help="Print the result as JSON.")]
+Quiet = Annotated[Flag, Parameter(help="No progress on stderr.")]
+SourceName = Annotated[
+    str,
+    Parameter(
+        help="Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather; or - for a text on "
+        "standard input, which --separator cuts into documents."
+    ),
+]
+TokenizerName = Annotated[
+    str,
+    Parameter(
+        help="A folder saved by `piecemill train`, a tokenizer.json, .model or .tiktoken file, or a Hugging Face hub "
+        "id."
+    ),
+]
+TokenizerSplit = Annotated[
+    str | None,
+    Parameter(
+        help="Split of a .tiktoken file, which does not carry one: a name that `piecemill train --help` lists, or a "
+        "regex."
+    ),
+]
+Engine = Annotated[
+    str | None,
+    Parameter(
+        help="What encodes: piecemill, tokenizers, sentencepiece, tiktoken or cuda (an NVIDIA GPU); default: the "
+        "fastest on the processor that gives the same ids."
+    ),
+]
 
 STDIN = "<standard input>"
 "What `-` among the sources becomes; the parser would take `-` for an option."

@@ -7,7 +7,7 @@ from cyclopts import App, Parameter
 
 from piecemill.actions import commands_encode, commands_features
 from piecemill.actions.training_plan import ActionsPlan
-from piecemill.command import Flag, print_result
+from piecemill.command import Flag, Json, Quiet, print_result
 from piecemill.errors import PlanError
 from piecemill.files import check_writable
 
@@ -24,8 +24,8 @@ def train(
     items: Path,
     out: Path,
     force: Flag = False,
-    quiet: Flag = False,
-    json: Flag = False,
+    quiet: Quiet = False,
+    json: Json = False,
     plan: Annotated[ActionsPlan, Parameter(name="*")] = ActionsPlan(),  # noqa: B008 - frozen, and cyclopts reads it
 ) -> None:
     """Learn a vocabulary of actions from SEQUENCES and save it at OUT in the published format.
@@ -40,10 +40,6 @@ def train(
         The vocabulary file, or a folder for it (as actionpiece.json); plan, names and items go beside it.
     force
         Replace a vocabulary that is there already.
-    quiet
-        No progress on stderr.
-    json
-        Print the result as JSON.
     """
     from piecemill.actions.training import as_json, as_text, train_actions
     from piecemill.actions.vocabulary import file_at

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from piecemill.actions.encoding_plan import EncodePlan
-from piecemill.command import Flag, print_result
+from piecemill.command import Flag, Json, Quiet, print_result
 from piecemill.errors import PlanError
 
 
@@ -19,8 +19,8 @@ def encode(
     items: Path | None = None,
     unknown_value: tuple[str, ...] = (),
     vocab_size: int | None = None,
-    quiet: Flag = False,
-    json: Flag = False,
+    quiet: Quiet = False,
+    json: Json = False,
     plan: Annotated[EncodePlan, Parameter(name="*")] = EncodePlan(),  # noqa: B008 - frozen, and cyclopts reads it
 ) -> None:
     """Encode HISTORIES into tokens, or into shards that batches are made from, at OUT.
@@ -41,10 +41,6 @@ def encode(
         A value of --items that the vocabulary does not know: error, drop (the item), or a known one; or column=one.
     vocab_size
         Use only the first so many tokens of the vocabulary.
-    quiet
-        No progress on stderr.
-    json
-        Print the result as JSON.
     """
     from piecemill.actions.encoding import encode_histories
     from piecemill.progress import Display

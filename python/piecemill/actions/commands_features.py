@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from piecemill.actions.features_plan import FeaturesPlan
-from piecemill.command import Flag, print_result
+from piecemill.command import Flag, Json, print_result
 from piecemill.errors import PlanError
 from piecemill.files import check_writable
 from piecemill.plans import option
@@ -81,7 +81,7 @@ def split(
     *,
     out: Path,
     force: Flag = False,
-    json: Flag = False,
+    json: Json = False,
     plan: Annotated[SplitPlan, Parameter(name="*")] = SplitPlan(),  # noqa: B008 - frozen, and cyclopts reads it
 ) -> None:
     """Make histories of INTERACTIONS and split them: train.parquet, val.parquet and test.parquet under OUT.
@@ -94,8 +94,6 @@ def split(
         Folder for the parts and report.json.
     force
         Replace the parts that are in OUT already.
-    json
-        Print the result as JSON.
     """
     from piecemill.actions.histories import k_core, leave_out, show_report
     from piecemill.actions.interactions import read_interactions
@@ -140,7 +138,7 @@ def features(
     *,
     out: Path,
     force: Flag = False,
-    json: Flag = False,
+    json: Json = False,
     plan: Annotated[FeaturesPlan, Parameter(name="*")] = FeaturesPlan(),  # noqa: B008 - frozen, and cyclopts reads it
 ) -> None:
     """Give the items of SOURCE one code per feature, and write them to OUT, a Parquet file.
@@ -154,8 +152,6 @@ def features(
         The Parquet file: the key, then a column per feature.
     force
         Replace OUT.
-    json
-        Print the result as JSON.
     """
     from piecemill.actions.features import as_text, make_items
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from piecemill.command import print_result
+from piecemill.command import Flag, Json, print_result
 from piecemill.pretraining.plan import PretrainPlan
 
 
@@ -14,8 +14,8 @@ def pretrain(
     shards: Path,
     *,
     out: Path = Path("run"),
-    quiet: bool = False,
-    json: bool = False,
+    quiet: Flag = False,
+    json: Json = False,
     plan: Annotated[PretrainPlan, Parameter(name="*")] = PretrainPlan(),  # noqa: B008 - frozen, and cyclopts reads it
 ) -> None:
     """Train a small model on prepared SHARDS, to prove them. Run the same command again to go on.
@@ -28,8 +28,6 @@ def pretrain(
         Folder for the curve, figures and checkpoints: new, empty, or of an earlier run of the same command.
     quiet
         No plan and no progress on stderr.
-    json
-        Print the result as JSON.
     """
     from piecemill.pretraining.run import pretrain as run
     from piecemill.progress import Display

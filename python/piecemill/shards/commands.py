@@ -5,12 +5,12 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from piecemill.command import Flag, print_result, unescaped
+from piecemill.command import Flag, Json, Quiet, TokenizerName, print_result, unescaped
 from piecemill.shards.export import ExportPlan
 
 
 def vocab(
-    tokenizer: str,
+    tokenizer: TokenizerName,
     *,
     search: Annotated[str, Parameter(converter=unescaped)] = "",
     sort: Literal["id", "length", "count"] = "id",
@@ -24,8 +24,6 @@ def vocab(
 
     Parameters
     ----------
-    tokenizer
-        A folder saved by `piecemill train`, a tokenizer.json, .model or .tiktoken file, or a Hugging Face hub id.
     search
         Only tokens that contain this text; \\n, \\t, \\xHH and \\uHHHH are understood.
     sort
@@ -58,8 +56,8 @@ def export(
     folder: str,
     *,
     out: str,
-    quiet: bool = False,
-    json: bool = False,
+    quiet: Quiet = False,
+    json: Json = False,
     plan: Annotated[ExportPlan, Parameter(name="*")] = ExportPlan(),  # noqa: B008 - frozen, and cyclopts reads it
 ) -> None:
     """Write prepared FOLDER as rows for other loaders under OUT. Run it again to make what is missing.
@@ -70,10 +68,6 @@ def export(
         A folder written by `piecemill prepare`.
     out
         Folder for the rows; new, or that of the same export.
-    quiet
-        No progress on stderr.
-    json
-        Print the result as JSON.
     """
     from piecemill.shards.export import export as export_shards
 

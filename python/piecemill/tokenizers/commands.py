@@ -11,7 +11,7 @@ from typing import Annotated, Any, BinaryIO, Literal
 
 from cyclopts import Parameter
 
-from piecemill.command import STDIN, Flag, cut, print_result, unescaped
+from piecemill.command import STDIN, Engine, Flag, Json, TokenizerName, TokenizerSplit, cut, print_result, unescaped
 from piecemill.errors import PlanError, TokenizerError
 from piecemill.sizes import plural
 
@@ -19,22 +19,20 @@ _Separator = Annotated[str | None, Parameter(converter=unescaped)]
 
 
 def edit(
-    tokenizer: str,
+    tokenizer: TokenizerName,
     *,
     out: Path,
     add_special: tuple[str, ...] = (),
     role: Annotated[tuple[str, ...], Parameter(name=("--role", "--roles"))] = (),
     chat_template: Path | None = None,
-    tokenizer_split: str | None = None,
+    tokenizer_split: TokenizerSplit = None,
     force: Flag = False,
-    json: Flag = False,
+    json: Json = False,
 ) -> None:
     """Give TOKENIZER more special tokens, roles for them or a chat template, and save it under OUT. No id changes.
 
     Parameters
     ----------
-    tokenizer
-        A folder saved by `piecemill train`, a tokenizer.json, .model or .tiktoken file, or a Hugging Face hub id.
     out
         Folder for the new tokenizer.
     add_special
@@ -44,23 +42,15 @@ def edit(
         is no such token.
     chat_template
         File with a Jinja template of chats.
-    tokenizer_split
-        Split of a .tiktoken file, which does not carry one: a name that `piecemill train --help` lists, or a regex.
     force
         Replace a tokenizer that is in OUT already.
-    json
-        Print the result as JSON.
     """
     from piecemill.tokenizers.loading import load_tokenizer
     from piecemill.tokenizers.models.config import read_template
-    from piecemill.tokenizers.saving import check_target
 
     if not (add_special or role or chat_template):
         raise PlanError("nothing to change: give --add-special, --role or --chat-template.")
-    try:
-        check_target(out.resolve(), force)
-    except TokenizerError as error:  # something else is there: wrong use, as of every command
-        raise PlanError(str(error)) from None
+    check_out(out, force)
     template = None if chat_template is None else read_template(chat_template)
     old = load_tokenizer(tokenizer, split=tokenizer_split)
     new = old.edit(add_special=add_special, roles=role, chat_template=template)
@@ -74,16 +64,26 @@ def edit(
     print_result(f"{out}: {new.vocab_size:,} tokens, {shown}; roles {roles}")
 
 
+def check_out(out: Path, force: bool) -> None:
+    """Before the work, not after it: stop if something else than a tokenizer to replace is at `out`."""
+    from piecemill.tokenizers.saving import check_target
+
+    try:
+        check_target(out.resolve(), force)
+    except TokenizerError as error:
+        raise PlanError(str(error)) from None
+
+
 def encode(
-    tokenizer: str,
+    tokenizer: TokenizerName,
     *texts: str,
     out: Path | None = None,
     special: Literal["plain", "parse", "stop"] = "plain",
     bos: str = "none",
     eos: str = "none",
     separator: _Separator = None,
-    engine: str | None = None,
-    tokenizer_split: str | None = None,
+    engine: Engine = None,
+    tokenizer_split: TokenizerSplit = None,
     force: Flag = False,
     json: Flag = False,
 ) -> None:
@@ -91,8 +91,6 @@ def encode(
 
     Parameters
     ----------
-    tokenizer
-        A folder saved by `piecemill train`, a tokenizer.json, .model or .tiktoken file, or a Hugging Face hub id.
     texts
         Texts, or files with text, or - for standard input; default: standard input. Each is one document.
     out
@@ -105,11 +103,6 @@ def encode(
         Put after each document: none, auto (what the tokenizer declares), or a special token.
     separator
         Cut files and standard input into documents at this string; the flag knows \\n, \\r, \\t and \\0.
-    engine
-        What encodes: piecemill, tokenizers, sentencepiece, tiktoken or cuda (an NVIDIA GPU); default: the fastest on
-        the processor that gives the same ids.
-    tokenizer_split
-        Split of a .tiktoken file, which does not carry one: a name that `piecemill train --help` lists, or a regex.
     force
         Replace a file at OUT.
     json
@@ -139,11 +132,11 @@ def encode(
 
 
 def decode(
-    tokenizer: str,
+    tokenizer: TokenizerName,
     *ids: str,
     out: Path | None = None,
     separator: _Separator = "\n",
-    tokenizer_split: str | None = None,
+    tokenizer_split: TokenizerSplit = None,
     force: Flag = False,
     json: Flag = False,
 ) -> None:
@@ -151,8 +144,6 @@ def decode(
 
     Parameters
     ----------
-    tokenizer
-        A folder saved by `piecemill train`, a tokenizer.json, .model or .tiktoken file, or a Hugging Face hub id.
     ids
         Ids of one document; or files with them, or - for standard input, which is the default. A file is an .npy, or a
         text with a document on each line, as numbers or a list in JSON.
@@ -160,8 +151,6 @@ def decode(
         File for the text; default: standard output.
     separator
         Put between documents; the flag knows \\n, \\r, \\t and \\0.
-    tokenizer_split
-        Split of a .tiktoken file, which does not carry one: a name that `piecemill train --help` lists, or a regex.
     force
         Replace a file at OUT.
     json

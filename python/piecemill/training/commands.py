@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from piecemill.command import Flag, as_flags, paths, print_result, read_sources
-from piecemill.errors import PlanError, TokenizerError
+from piecemill.command import Flag, Json, Quiet, SourceName, TokenizerSplit, as_flags, paths, print_result, read_sources
+from piecemill.errors import PlanError
 from piecemill.executors import ExecutorOptions
+from piecemill.tokenizers.commands import check_out
 from piecemill.training.plan import TrainPlan
 from piecemill.training.wordpiece import WordPiecePlan
 
@@ -23,12 +24,12 @@ as_flags(WordPiecePlan, special_tokens=Parameter(name=("--special-token", "--spe
 
 
 def train(
-    *sources: str,
+    *sources: SourceName,
     out: Path | None = None,
     no_special_tokens: Flag = False,
     force: Flag = False,
-    quiet: Flag = False,
-    json: Flag = False,
+    quiet: Quiet = False,
+    json: Json = False,
     where: Annotated[ExecutorOptions, Parameter(name="*")] = ExecutorOptions(),  # noqa: B008 - as plan
     plan: Annotated[TrainPlan, Parameter(name="*")] = TrainPlan(),  # noqa: B008 - frozen, and cyclopts reads it
 ) -> None:
@@ -36,19 +37,12 @@ def train(
 
     Parameters
     ----------
-    sources
-        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather; or - for a text on
-        standard input, which --separator cuts into documents.
     out
         Folder for the tokenizer. Without it, and with --save-counts, words are only counted.
     no_special_tokens
         Leave out <|endoftext|>: only tokens of --special-token and --role are special.
     force
         Replace a tokenizer that is in OUT already, and a file at --save-counts.
-    quiet
-        No progress on stderr.
-    json
-        Print the result as JSON.
     """
     from piecemill.progress import Display
     from piecemill.tokenizers.engines.tokenizers import cuts_otherwise
@@ -61,7 +55,7 @@ def train(
     if out is not None:
         if plan.save_counts is not None and out.resolve() in plan.save_counts.resolve().parents:
             raise PlanError(f"--save-counts {plan.save_counts}: is in --out, which holds the tokenizer only.")
-        _check_out(out, force)
+        check_out(out, force)
     if plan.start is not None and no_special_tokens:
         raise PlanError("--no-special-tokens: the special tokens of --start are kept as they are.")
     (default,), special = TrainPlan().special_tokens, plan.special_tokens
@@ -84,11 +78,11 @@ def train(
 
 
 def train_wordpiece(
-    *sources: str,
+    *sources: SourceName,
     out: Path,
     force: Flag = False,
-    quiet: Flag = False,
-    json: Flag = False,
+    quiet: Quiet = False,
+    json: Json = False,
     where: Annotated[ExecutorOptions, Parameter(name="*")] = ExecutorOptions(),  # noqa: B008 - as plan
     plan: Annotated[WordPiecePlan, Parameter(name="*")] = WordPiecePlan(),  # noqa: B008 - frozen, and cyclopts reads it
 ) -> None:
@@ -96,39 +90,22 @@ def train_wordpiece(
 
     Parameters
     ----------
-    sources
-        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather; or - for a text on
-        standard input, which --separator cuts into documents.
     out
         Folder for the tokenizer.
     force
         Replace a tokenizer that is in OUT already, and a file at --save-counts.
-    quiet
-        No progress on stderr.
-    json
-        Print the result as JSON.
     """
     from piecemill.progress import Display
     from piecemill.training.result import as_json, as_text
     from piecemill.training.wordpiece import train_wordpiece as run
 
     source = read_sources(sources, plan.separator) or None
-    _check_out(out, force)
+    check_out(out, force)
     plan = replace(plan, special_tokens=tuple(dict.fromkeys((*WordPiecePlan().special_tokens, *plan.special_tokens))))
     with Display(quiet=quiet) as display:
         tokenizer = run(source, plan=plan, on_progress=display, force=force, **asdict(where))
         tokenizer.save(out, force=force)
     print_result(as_json(tokenizer, out) if json else as_text(tokenizer, out))
-
-
-def _check_out(out: Path, force: bool) -> None:
-    """Before the work, not after it; something else is there: wrong use, as of every command."""
-    from piecemill.tokenizers.saving import check_target
-
-    try:
-        check_target(out.resolve(), force)
-    except TokenizerError as error:
-        raise PlanError(str(error)) from None
 
 
 def prune(
@@ -139,9 +116,9 @@ def prune(
     out: Path,
     ids: Literal["dense", "stable"] = "dense",
     on: tuple[str, ...] = (),
-    tokenizer_split: str | None = None,
+    tokenizer_split: TokenizerSplit = None,
     force: Flag = False,
-    json: Flag = False,
+    json: Json = False,
 ) -> None:
     """Remove the least used tokens of TOKENIZER that no other token needs, and save it under OUT.
 
@@ -162,17 +139,13 @@ def prune(
     on
         Folders, files or globs that are encoded before and after, to measure bytes per token; without it, the figure
         after is an estimate from the counts.
-    tokenizer_split
-        Split of a .tiktoken file, which does not carry one: a name that `piecemill train --help` lists, or a regex.
     force
         Replace a tokenizer that is in OUT already.
-    json
-        Print the result as JSON.
     """
     from piecemill.tokenizers import load_tokenizer
     from piecemill.training.pruning import prune as run
 
-    _check_out(out, force)
+    check_out(out, force)
     loaded = load_tokenizer(tokenizer, split=tokenizer_split)
     pruned = run(loaded, counts=counts, vocab_size=vocab_size, ids=ids, on=paths(on) or None)
     pruned.tokenizer.save(out, force=force)
