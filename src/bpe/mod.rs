@@ -7,8 +7,10 @@
 //! The plain version this must equal is `reference/bpe.py`.
 //!
 //! [`corpus`] lays words out in slots, a [`part`] for each thread, [`round`] lists the pairs worth listing, [`merge`]
-//! works through them, and [`queue`] says which is next.
+//! works through them, and [`queue`] says which is next. [`balance`] chooses each merge for one of several groups.
 
+pub mod balance;
+mod balance_round;
 pub mod corpus;
 pub mod merge;
 pub(crate) mod pair;
@@ -17,6 +19,8 @@ pub mod queue;
 mod round;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_balance;
 
 use crate::error::{Error, Result};
 use std::collections::{HashMap, HashSet};
@@ -153,6 +157,8 @@ pub struct Learned {
     pub ended: Ended,
     /// How it went.
     pub stats: Stats,
+    /// The groups of [`balance`] at the end: those of the training text, then those of the development set.
+    pub groups: Vec<balance::Group>,
 }
 
 /// How merging went, for `training.json` and the benchmarks.

@@ -27,6 +27,7 @@ from piecemill.files import new_file
 from piecemill.machine import memory_now
 from piecemill.plans import FROM_PLAN, option, with_keywords, with_options
 from piecemill.sources import Documents, Source, Tally
+from piecemill.sources.matching import parse_grouping, parse_weights
 from piecemill.sources.options import NOT_STORED
 from piecemill.sources.tasks import kind_of
 from piecemill.tokenizers import Tokenizer
@@ -47,6 +48,7 @@ from piecemill.training.counts import (
     write_counts,
 )
 from piecemill.training.feed import Feed
+from piecemill.training.groups import Grouping, Tags, check_parallel, group_records, in_parts
 from piecemill.training.growing import Start, padded
 from piecemill.training.plan import SPLIT, TrainPlan
 from piecemill.training.progress import Stage, TrainProgress
@@ -92,6 +94,11 @@ def train_bpe(
     chat_template: str | PathLike[str] | None = FROM_PLAN,
     min_frequency: int = FROM_PLAN,
     max_token_bytes: int | None = FROM_PLAN,
+    balance: str | None = FROM_PLAN,
+    balance_on: str | PathLike[str] | None = FROM_PLAN,
+    balance_after: int = FROM_PLAN,
+    balance_window: int = FROM_PLAN,
+    weight: Sequence[str] = FROM_PLAN,
     threads: int | None = FROM_PLAN,
     memory: int | str = FROM_PLAN,
     save_counts: str | PathLike[str] | None = FROM_PLAN,
@@ -105,16 +112,17 @@ def train_bpe(
     describes each and its default (as does `piecemill train --help`); they override those of `plan`.
     If no pair is left before the vocabulary is full, the tokenizer is smaller, and its `training` record says so.
     With `start`, a tokenizer or where one is, training goes on from its merges: its ids stay, and `vocab_size` counts
-    its tokens too. With `superwords`, tokens beyond that size also span words. `force` replaces a file at
-    `save_counts`, which otherwise is an error. Words are counted on `executor`: threads here ("local"), "ray" (the
-    cluster at `ray_address`), or any `concurrent.futures.Executor`; the vocabulary is the same.
+    its tokens too. With `superwords`, tokens beyond that size also span words. With `balance`, each merge is chosen for
+    the group of documents that is compressed worst so far. `force` replaces a file at `save_counts`, which otherwise is
+    an error. Words are counted on `executor`: threads here ("local"), "ray" (the cluster at `ray_address`), or any
+    `concurrent.futures.Executor`; the vocabulary is the same.
 
     >>> tok = train_bpe(["low lower lowest"] * 10, vocab_size=262, split="gpt2")
     >>> tok.decode(tok.encode("lower"))
     'lower'
     """
     plan = with_keywords(plan or TrainPlan(), locals(), unknown)
-    run = _Run(
+    run = Run(
         plan, on_progress or (lambda _: None), force=force, executor=open_executor(executor, ray_address=ray_address)
     )
     return run.train(source)
@@ -137,7 +145,7 @@ def count_words(
     plan = with_options(plan or TrainPlan(), options)
     if plan.save_counts is None:
         raise PlanError("save_counts is not set: say which file the counts go to.")
-    run = _Run(
+    run = Run(
         plan, on_progress or (lambda _: None), force=force, executor=open_executor(executor, ray_address=ray_address)
     )
     run.count(source)
@@ -148,7 +156,7 @@ _NAMED = 100
 "So many source files are named in training.json; all are counted."
 
 
-class _Run:
+class Run:
     """One training run: its stages, counters of what was read, and progress."""
 
     def __init__(self, plan: TrainPlan, on_progress: OnProgress, *, force: bool, executor: Executor) -> None:
@@ -177,6 +185,11 @@ class _Run:
         self.split_note: str | None = None
         self.unused_separator: str | None = None
         self.notes: tuple[str, ...] = ()
+        self.weights = parse_weights(plan.weight)
+        self.parts, self.one = in_parts(self.weights)
+        self.least = min(plan.min_frequency * self.one, 2**64 - 1)
+        self.grouping: Grouping | None = None
+        self.tags: Tags | None = None
         self.distinct_words = 0
         self.spills = (0, 0)
         self._bytes_read = 0
@@ -185,7 +198,7 @@ class _Run:
     def train(self, source: object) -> Tokenizer:
         plan = self.plan
         self.split_note = cuts_otherwise(self.second_split if self.second_counter else self.split)
-        here = self.executor.name == "local"
+        here = self.executor.name == "local" and not (plan.balance or plan.weight)
         whole = self.split == "none" and not plan.from_counts and plan.save_counts is None and here
         if self.second_counter is not None:
             return self._train_superwords(source, self.second_counter)
@@ -204,7 +217,7 @@ class _Run:
             start = Start(between, self.second_split)
             counts = self.stages.watch(counter.finish, self.progress, lambda: None)
             self.spills = (self.spills[0] + counter.spills[0], self.spills[1] + counter.spills[1])
-            corpus = self._segmented(start, counts, plan.vocab_size, plan.max_words)
+            corpus = self._segmented(start, [counts], plan.vocab_size, plan.max_words)
         self.progress = _core.Progress()
         second = self._merge(lambda: corpus.train(self.progress), start.vocab_size, plan.vocab_size)
         record = self._record(second)
@@ -218,14 +231,24 @@ class _Run:
         plan = self.plan
         # As the vocabulary compares them: a special token that no bytes are written as is never learned.
         specials = [bytes_of(token) or b"" for token in plan.special_tokens]
-        limits = (size, plan.min_frequency, plan.max_token_bytes, specials)
+        limits = (size, self.least, plan.max_token_bytes, specials)
         begin = 256 + len(specials)
         if whole:
             flat = _core.FlatCorpus(*limits, threads=plan.workers)
             with self.stages.stage("read"):
                 self._read(source, flat.add, lambda: 0, "read")
             return self._merge(lambda: flat.train(self.progress), begin, size)
-        counts = self.count(source)
+        if plan.balance:
+            groups = self._measured(self.count(source))
+            corpus = _core.FlatCorpus(*limits, threads=self._merging_threads(groups))
+
+            def work() -> _core.Learned:
+                for number, words in enumerate(groups):
+                    corpus.add_words(words, number)
+                return corpus.train(self.progress, self._balance)
+
+            return self._merge(work, begin, size)
+        (counts,) = self.count(source)
         return self._merge(lambda: _core.train_words(counts, *limits, self.progress, plan.workers), begin, size)
 
     def _continue(self, start: Start, source: object, size: int, *, whole: bool = False) -> _core.Learned:
@@ -233,12 +256,12 @@ class _Run:
         if whole:
             corpus = self._segmented_documents(start, source)
         else:
-            counts = self.count(source)
+            groups = self._measured(self.count(source))
             with self.stages.stage("segment"):
-                corpus = self._segmented(start, counts, size)
+                corpus = self._segmented(start, groups, size)
         if start.note:
             self.notes += (start.note,)
-        return self._merge(lambda: corpus.train(self.progress), start.vocab_size, size)
+        return self._merge(lambda: corpus.train(self.progress, self._balance), start.vocab_size, size)
 
     def _segmented_documents(self, start: Start, source: object) -> _core.FlatCorpus:
         corpus = self._empty_corpus(start, self.plan.workers, self.plan.vocab_size)
@@ -247,20 +270,50 @@ class _Run:
         return corpus
 
     def _segmented(
-        self, start: Start, counted: _core.WordCounts, size: int, max_words: int | None = None
+        self, start: Start, groups: Sequence[_core.WordCounts], size: int, max_words: int | None = None
     ) -> _core.FlatCorpus:
-        threads = self.plan.workers if counted.nbytes >= _WORTH_THREADS else 1
-        corpus = self._empty_corpus(start, threads, size, max_words)
+        corpus = self._empty_corpus(start, self._merging_threads(groups), size, max_words)
 
         def segment() -> None:
-            words, ends, counts = counted.arrays(ties=False)
-            corpus.add_ids(*start.segment(words, ends, self.plan.workers), counts)
+            for number, counted in enumerate(groups):
+                words, ends, counts = counted.arrays(ties=False)
+                ids, id_ends = start.segment(words, ends, self.plan.workers)
+                corpus.add_ids(ids, id_ends, counts, number if self.plan.balance else None)
 
         self.stages.watch(segment, self.progress, lambda: None)
         return corpus
 
+    def _measured(self, groups: list[_core.WordCounts]) -> list[_core.WordCounts]:
+        """`groups`, and after them those of the development set, if there is one."""
+        plan = self.plan
+        if plan.balance_on is None or self.tags is None:
+            return groups
+        with self.stages.stage("count development set"):
+            source = plan.open_source(plan.balance_on, group=parse_grouping(plan.balance, "balance")[1])
+            grouping = Grouping.of(source, plan.balance, ())
+            tags = Tags(grouping) if grouping else self.tags
+            counter = _core.WordCounter(self.split, plan.memory_bytes, tempfile.gettempdir())
+
+            def read() -> None:
+                for block in source.blocks():
+                    if self.progress.stopped:
+                        return
+                    count_block(block, counter.add, self.split, tags)
+
+            self.stages.watch(read, self.progress, lambda: None)
+            check_parallel(self.tags, tags, plan.balance_on)
+            return groups + tags.by_group(counter.finish(), [1])
+
+    @property
+    def _balance(self) -> tuple[bool, int, int] | None:
+        plan = self.plan
+        return (plan.balance_on is not None, plan.balance_after, plan.balance_window) if plan.balance else None
+
+    def _merging_threads(self, groups: Sequence[_core.WordCounts]) -> int:
+        return self.plan.workers if sum(group.nbytes for group in groups) >= _WORTH_THREADS else 1
+
     def _empty_corpus(self, start: Start, threads: int, size: int, max_words: int | None = None) -> _core.FlatCorpus:
-        limits = (size, self.plan.min_frequency, self.plan.max_token_bytes, ())
+        limits = (size, self.least, self.plan.max_token_bytes, ())
         return _core.FlatCorpus(*limits, threads=threads, start=start.for_merging(), max_words=max_words)
 
     def _finished(
@@ -291,7 +344,8 @@ class _Run:
             return tokenizer
         return tokenizer.edit(roles=plan.roles, chat_template=self.chat_template)
 
-    def count(self, source: object) -> _core.WordCounts:
+    def count(self, source: object) -> list[_core.WordCounts]:
+        """The words of `source`, for each group of `balance`."""
         plan = self.plan
         with self.stages.stage("count"):
             counter = _core.WordCounter(self.split, plan.memory_bytes, tempfile.gettempdir())
@@ -306,14 +360,17 @@ class _Run:
             else:
                 self._read_elsewhere(source, counter)
             counts: _core.WordCounts = self.stages.watch(counter.finish, self.progress, lambda: None)
+            groups = [counts]
+            if self.tags is not None:
+                groups = self.stages.watch(partial(self.tags.by_group, counts, self.parts), self.progress, lambda: None)
             self.spills = counter.spills
-            self.distinct_words = len(counts)
+            self.distinct_words = sum(map(len, groups))
         if self.save_counts is not None:
             # The file is opened and renamed in this thread: stopped, the one that writes has nothing left to write to.
             with self.stages.stage("save counts"), new_file(self.save_counts) as file:
                 write = partial(write_counts, counts, file, split=self.split, corpus=self.corpus, tally=self.tally)
                 self.stages.watch(write, self.progress, lambda: None)
-        return counts
+        return groups
 
     def _read(self, source: object, add: Callable[..., None], distinct: Callable[[], int], stage: Stage) -> None:
         plan = self.plan
@@ -322,7 +379,7 @@ class _Run:
         lock = threading.Lock()
 
         def consume(block: Documents) -> None:
-            here = count_block(block, add, self.split)
+            here = count_block(block, add, self.split, self.tags)
             with lock:
                 self.corpus += here
                 tallies[block.id] = block.tally
@@ -346,8 +403,8 @@ class _Run:
             self.corpus, self._bytes_read = corpus, bytes_read
             self._tell_reading("count", lambda: counter.distinct, opened)
 
-        job = CountJob(opened.reading, self.split, self.plan.memory_bytes)
-        self.corpus, self.tally = count_on(self.executor, opened, counter, job, on_read)
+        job = CountJob(opened.reading, self.split, self.plan.memory_bytes, self.grouping)
+        self.corpus, self.tally = count_on(self.executor, opened, counter, job, on_read, self.tags)
         if self.second_counter is not None:  # reads everything once more
             count_on(self.executor, opened, self.second_counter, replace(job, split=self.second_split), lambda *_: None)
         self._check_read(opened)
@@ -356,9 +413,12 @@ class _Run:
         if source is None:
             raise PlanError("no source was given: pass a path, a glob, a table or an iterable of strings.")
         # Finding the files of a large tree takes a while too.
-        find = partial(self.plan.open_source, source)
+        plan = self.plan
+        find = partial(plan.open_source, source, group=parse_grouping(plan.balance, "balance")[1])
         opened: Source = self.stages.watch(find, self.progress, partial(self._tell_reading, stage, lambda: 0, None))
         self.notes = opened.notes
+        self.grouping = Grouping.of(opened, plan.balance, self.weights)
+        self.tags = Tags(self.grouping) if self.grouping else None
         if self.save_counts is not None:
             check_not_a_source(self.save_counts, opened)
         self.files = len(opened.files)
@@ -405,7 +465,7 @@ class _Run:
                     merges=int(now.merges),
                     merges_wanted=wanted,
                     merges_per_second=remaining.merges_per_second(),
-                    pair_count=int(now.pair_count),
+                    pair_count=int(now.pair_count) // self.one,
                     token=progress.token,
                     memory=memory_now(),
                     seconds_left=remaining.seconds(),
@@ -449,13 +509,14 @@ class _Run:
             "merges": len(learned.merges),
             "ended": "vocabulary full" if learned.full else "no pair left",
             "merging": learned.stats,
+            "groups": group_records(self.tags, learned, self.one) if self.tags and self.plan.balance else [],
             "stages": self.stages.done,
         }
 
 
-def _add(counter: _core.WordCounter, second: _core.WordCounter | None, data: Any, ends: Any) -> None:
+def _add(counter: _core.WordCounter, second: _core.WordCounter | None, data: Any, ends: Any, *tags: Any) -> None:
     """Count the words of documents, and those of the second split if there is one: one reading for both."""
-    counter.add(data, ends)
+    counter.add(data, ends, *tags)
     if second is not None:
         second.add(data, ends)
 
