@@ -259,6 +259,10 @@ impl Counter {
         let split = self.split.clone(); // shared, a regex of the user's own would make threads wait for each other
         self.with_table(|table| {
             for document in pieces(data, ends)? {
+                if split.is_none() && !document.is_empty() {
+                    table.add_in(document, document, 1); // which may be any bytes
+                    continue;
+                }
                 let text = simdutf8::compat::from_utf8(document)
                     .map_err(|error| Error::Source(format!("a document is not valid UTF-8: {error}")))?;
                 split.for_each(text, |word| table.add_in(document, word, 1))?;

@@ -22,10 +22,13 @@ __all__ = [
     "Xxh3",
     "_Ids",
     "__version__",
+    "bytes_seen",
     "count_ids",
     "cut_text",
+    "documents_outside",
     "extract_lines",
     "first_match",
+    "first_sequence",
     "gather_documents",
     "gather_tokens",
     "gather_windows",
@@ -42,6 +45,7 @@ __all__ = [
     "split_text",
     "split_text_reference",
     "splits",
+    "take_sequences",
     "train_actions",
     "train_words",
     "walk_folder",
@@ -312,8 +316,8 @@ class FlatCorpus:
         self, ids: NDArray[np.uint32], ends: NDArray[np.int64], counts: NDArray[np.uint64] | None = None
     ) -> None:
         """Lay out words of tokens that exist already, and how often each occurred, by falling count (None: once)."""
-    def train(self, progress: Progress) -> Learned:
-        """Learn merges; the corpus is used up."""
+    def train(self, progress: Progress, vocab_size: int | None = None) -> Learned:
+        """Learn merges, up to a smaller `vocab_size` if that is given; the corpus is used up."""
 
 @final
 class Learned:
@@ -377,9 +381,9 @@ def walk_listing(
     """As `walk_folder`, over the paths and sizes of files that were listed elsewhere; `gitignores` has (folder,
     text)."""
 
-def read_texts(paths: Sequence[str], sizes: Sequence[int], named: bool) -> tuple[_Documents, int]:
+def read_texts(paths: Sequence[str], sizes: Sequence[int], named: bool, raw: bool = False) -> tuple[_Documents, int]:
     """Whole text files in one buffer: (data, ends, file numbers, empty, problems), and how many were binary. OSError
-    where a file could not be read for a reason that says nothing about the file."""
+    where a file could not be read for a reason that says nothing about the file. With `raw`, any file is its bytes."""
 
 def number_keys(values: NDArray[np.float64]) -> NDArray[np.uint64]:
     """The group of each number: what `extract_lines` gives for the same number in JSON."""
@@ -390,9 +394,24 @@ def extract_lines(
     """One field of every JSON line: (data, ends, line starts, empty, problems), how many line ends there were, and
     the hash of each document's group, if a field for it is given."""
 
-def cut_text(text: bytes, separator: bytes, base: int, last: bool) -> tuple[_Documents, int]:
+def cut_text(text: bytes, separator: bytes, base: int, last: bool, raw: bool = False) -> tuple[_Documents, int]:
     """The pieces of a text between separators: (data, ends, piece starts, empty, problems), and how many bytes are
-    done."""
+    done. With `raw`, they may be any bytes."""
+
+def take_sequences(
+    buffer: bytes, *, fastq: bool, base: int, stop: int | None, last: bool, upper: bool
+) -> tuple[_Documents, int, bool]:
+    """The letters of FASTA or FASTQ records: (data, ends, record starts, empty, problems), how many bytes are done, and
+    whether a record at or after byte `stop` was met."""
+
+def first_sequence(buffer: bytes, fastq: bool) -> int | None:
+    """Where the first record after the start of `buffer` starts; None if that cannot be told yet."""
+
+def bytes_seen(data: NDArray[np.uint8]) -> bytes:
+    """The bytes that occur in `data`, in order."""
+
+def documents_outside(data: NDArray[np.uint8], ends: NDArray[np.int64], allowed: bytes) -> list[tuple[int, int]]:
+    """Every document with a byte that is not in `allowed`: its number, and where the first one is in it."""
 
 def invalid_documents(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> list[tuple[int, int]]:
     """Every document that is not UTF-8: its number, and its first bad byte."""

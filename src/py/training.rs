@@ -209,11 +209,15 @@ impl PyFlatCorpus {
         py.detach(add).map_err(to_py)
     }
 
-    /// Learn merges; the corpus is used up.
-    fn train(&self, py: Python<'_>, progress: &PyProgress) -> PyResult<PyLearned> {
+    /// Learn merges, up to a smaller `vocab_size` if that is given; the corpus is used up.
+    #[pyo3(signature = (progress, vocab_size=None))]
+    fn train(&self, py: Python<'_>, progress: &PyProgress, vocab_size: Option<u32>) -> PyResult<PyLearned> {
         let train = || {
+            let mut plan = self.plan.clone();
+            plan.vocab_size = vocab_size.unwrap_or(plan.vocab_size).min(plan.vocab_size);
+            plan.check()?;
             let corpus = self.corpus.lock().unwrap_or_else(PoisonError::into_inner).take();
-            corpus.ok_or_else(used_up)?.train(&self.plan, &progress.0)
+            corpus.ok_or_else(used_up)?.train(&plan, &progress.0)
         };
         py.detach(train).map(PyLearned).map_err(to_py)
     }

@@ -20,7 +20,7 @@ from piecemill.errors import PlanError, ShardError, Stopped
 from piecemill.executors import Executor, open_executor
 from piecemill.files import Place, clear_scratch, locked, open_place
 from piecemill.machine import memory_now, memory_peak
-from piecemill.plans import FROM_PLAN, with_keywords
+from piecemill.plans import FROM_PLAN, option, with_keywords
 from piecemill.preparing.dedup import drop_later_copies
 from piecemill.preparing.finish import Totals, finish
 from piecemill.preparing.folder import begin
@@ -47,6 +47,7 @@ _TASK, _TABLES = 48 * MIB, 96 * MIB
 _BLOCKS = 8
 # Caches of the encoder, of fixed size, for each thread.
 _THREAD = 24 * MIB
+_WITHOUT_SPLIT = "Expected byte-level BPE without one, as `piecemill train --bytes` makes it."
 
 
 def prepare(
@@ -69,6 +70,8 @@ def prepare(
     hidden: bool = FROM_PLAN,
     max_file_bytes: int | str = FROM_PLAN,
     on_bad_document: Literal["stop", "skip"] = FROM_PLAN,
+    bytes: bool = FROM_PLAN,
+    upper: bool = FROM_PLAN,
     storage_option: Sequence[str] = FROM_PLAN,
     splits: str | None = FROM_PLAN,
     split_by: str | None = FROM_PLAN,
@@ -143,7 +146,10 @@ class _Run:
     ) -> Summary:
         plan = self.plan
         sizes = {"block_bytes": plan.size("block_bytes"), "group_bytes": plan.size("piece_bytes")}
-        opened = plan.open_source(source, group=plan.group_field, out=self.where, **sizes)
+        if plan.bytes and not self.tokenizer.takes_bytes:
+            raise PlanError(f"{option('bytes')}: a {self.tokenizer.kind} with a split encodes text. {_WITHOUT_SPLIT}")
+        alphabet = None if plan.special_in_text == "parse" else self.tokenizer.alphabet  # whose texts have more bytes
+        opened = plan.open_source(source, group=plan.group_field, out=self.where, alphabet=alphabet, **sizes)
         if not opened.files and (part is not None or not _is_local(executor)):
             raise PlanError("a source in memory can only be prepared by executor='local', without part: pass files.")
         if not opened.files and (plan.weight or plan.directory_levels):
@@ -177,7 +183,7 @@ class _Run:
                 f"{self.place.url}: {len(left):,} of {len(opened.tasks):,} tasks are not done; the first is number "
                 f"{left[0].index:,}. Run all parts to their end, then join."
             )
-        self.tokenizer.encode("loads the engine")  # so that its memory can be measured
+        self.tokenizer.encode("")  # loads the engine, so that its memory can be measured
         workers, cores = self._share_memory(opened, len(left)) if _is_local(executor) else (1, 1)
         runner = open_executor(executor, workers=workers, ray_address=ray_address, part=part)
         job = self._job(opened, cores)

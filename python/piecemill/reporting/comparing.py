@@ -101,6 +101,8 @@ def compare(
     hidden: bool = FROM_PLAN,
     max_file_bytes: int | str = FROM_PLAN,
     on_bad_document: Literal["stop", "skip"] = FROM_PLAN,
+    bytes: bool = FROM_PLAN,
+    upper: bool = FROM_PLAN,
     storage_option: Sequence[str] = FROM_PLAN,
     language: str | None = FROM_PLAN,
     sample: int | str = FROM_PLAN,

@@ -1,7 +1,8 @@
 """Arrow record batches -> documents: one column of text.
 
 The column may be string, large_string, string_view, their binary kinds, or a dictionary of those; its bytes
-must be UTF-8, which is checked: Parquet and Arrow require it for strings, but not all writers comply.
+must be UTF-8 (unless `Reading.raw`), which is checked: Parquet and Arrow require it for strings, but not all writers
+comply.
 Nulls are bad documents, empty strings are left out and counted. Rows are numbered from 0.
 
 Text is not copied: blocks are views of the Arrow buffers. Only dictionaries and string views are converted to plain
@@ -101,7 +102,8 @@ class Column:
             problems += [(row, "null, expected text") for row in np.flatnonzero(missing)[:LISTED_SKIPS].tolist()]
             lost = lost | missing
         starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
-        invalid = [(row, at) for row, at in invalid_documents(data, ends) if not lost[row]]
+        found_invalid = [] if packer.reading.raw else invalid_documents(data, ends)
+        invalid = [(row, at) for row, at in found_invalid if not lost[row]]
         for row, at in invalid[:LISTED_SKIPS]:
             found = data[starts[row] + at]
             problems.append((row, f"invalid UTF-8 at byte {at} of the text (found 0x{found:02x})"))

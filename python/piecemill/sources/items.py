@@ -57,6 +57,8 @@ def _encoded(item: object, name: str, packer: Packer) -> bytes | None:
             packer.bad(name, f"lone surrogate U+{lone:04X} at character {error.start}, which UTF-8 cannot hold")
             return None
     if isinstance(item, bytes):
+        if packer.reading.raw:
+            return item
         text = np.frombuffer(item, np.uint8)
         if invalid := invalid_documents(text, np.array([len(text)], np.int64)):
             at = invalid[0][1]

@@ -46,6 +46,12 @@ class SourceOptions:
     on_bad_document: Literal["stop", "skip"] = "stop"
     "What to do with a document that cannot be read: stop with its place, or skip, count and list it."
 
+    bytes: bool = False
+    "Documents are any bytes, not UTF-8 text: binary files, binary columns. Words are not split (--split none)."
+
+    upper: bool = False
+    "Letters of FASTA and FASTQ files in upper case: soft-masked genomes have small ones."
+
     storage_option: tuple[str, ...] = dataclass_field(default=(), repr=False)
     "For sources that are URLs: key=value for fsspec, such as anon=true; repeat the flag for more. Stored nowhere."
 
@@ -86,6 +92,8 @@ class SourceOptions:
             hidden=self.hidden,
             max_file_bytes=parse_size(self.max_file_bytes, "max_file_bytes"),
             on_bad_document=self.on_bad_document,
+            raw=self.bytes,
+            upper=self.upper,
             storage_options=self.storage,
             **more,
         )

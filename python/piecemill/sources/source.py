@@ -35,6 +35,9 @@ def open_source(
     block_bytes: int = BLOCK_BYTES,
     on_bad_document: BadDocument = "stop",
     group: str | None = None,
+    raw: bool = False,
+    upper: bool = False,
+    alphabet: bytes | None = None,
     storage_options: Storage | None = None,
     group_bytes: int | None = None,
     out: str | PathLike[str] | None = None,
@@ -44,9 +47,10 @@ def open_source(
     `source` is a path, a URL that fsspec knows, a glob of either, a list of those, a table (anything with the Arrow
     PyCapsule interface, or a Hugging Face dataset), or an iterable of strings. A string or path alone is never
     taken for text. A list of strings is taken for paths if one of them exists, and for texts if none looks like a
-    path; in doubt it is an error. `storage_options` go to fsspec. Small files share a task up to `group_bytes`, and
-    never more than 64 MiB. `out` is where the output goes: it is never read, nor are folders that this library wrote,
-    unless one is `source` itself. `docs/sources.md` has the rules.
+    path; in doubt it is an error. With `raw`, documents may be any bytes. `upper` writes FASTA and FASTQ in capitals.
+    A document with a byte that is not in `alphabet` is a bad one. `storage_options` go to fsspec. Small files share a
+    task up to `group_bytes`, and never more than 64 MiB. `out` is where the output goes: it is never read, nor are
+    folders that this library wrote, unless one is `source` itself. `docs/sources.md` has the rules.
 
     >>> [block.text(0) for block in open_source(["one two", "three"], block_bytes=1).blocks()]
     ['one two', 'three']
@@ -67,6 +71,9 @@ def open_source(
         block_bytes=block_bytes,
         on_bad_document=on_bad_document,
         group=group,
+        raw=raw,
+        upper=upper,
+        alphabet=alphabet,
         storage=storage,
     )
     if isinstance(include, str) or isinstance(exclude, str):
@@ -76,7 +83,8 @@ def open_source(
     wanted = Wanted(include=tuple(include), exclude=tuple(exclude), gitignore=gitignore, hidden=hidden)
     wanted = wanted if out is None else replace(wanted, out=fspath(out))
     files, tally, notes = discover(sources, wanted, reading)
-    if group is not None and (plain := next((f.path for f in files if kind_of(f.path)[0] == "text"), None)):
+    no_fields = ("text", "sequences")
+    if group is not None and (plain := next((f.path for f in files if kind_of(f.path)[0] in no_fields), None)):
         raise SourceError(
             f"{plain}: a text file has no field {group!r} to split by. Exclude it, or split by directory."
         )

@@ -21,16 +21,19 @@ from piecemill.sources.packing import Packer, Reading, bad_document
 from piecemill.sources.remote import file_name, is_url, url_parts
 from piecemill.sources.streams import PACKINGS
 
+_SEQUENCES = dict.fromkeys((".fa", ".fasta", ".fna", ".ffn", ".faa", ".frn", ".fq", ".fastq"), "sequences")
+
 ENDINGS = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
+    **_SEQUENCES,
     ".parquet": "parquet",
     ".arrow": "arrow",
     ".feather": "arrow",
 }
 """The module that reads a file, by the ending of its name; `text` (or `pieces`, with a separator) reads all others."""
 
-PACKED_ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
+PACKED_ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", **_SEQUENCES}
 """The same for names that go on with `.gz` or `.zst`. `.json` alone is a text: in a code tree it is a settings file."""
 
 RANGE_BYTES = 64 * 1024 * 1024
@@ -59,8 +62,8 @@ class File(NamedTuple):
 class Task:
     """Something to read by itself: whole files, or a part of one.
 
-    `start` and `stop` are bytes of a JSON lines file (a line belongs to the range in which it starts) or row
-    groups of a Parquet file; `stop` is None for the rest of the file.
+    `start` and `stop` are bytes of a JSON lines, FASTA or FASTQ file (a line or record belongs to the range in which it
+    starts) or row groups of a Parquet file; `stop` is None for the rest of the file.
     """
 
     index: int

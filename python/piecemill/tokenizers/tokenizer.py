@@ -15,11 +15,12 @@ from piecemill._core import Encoder
 from piecemill.errors import TokenizerError
 from piecemill.sizes import parse_size
 from piecemill.tokenizers.decoding import Decoding
-from piecemill.tokenizers.engines import Encoded, Engine, Parse, choose, load_engine
+from piecemill.tokenizers.engines import Encoded, Engine, Parse, alphabet_of, choose, load_engine
 from piecemill.tokenizers.malformed import malformed, panics_named
 from piecemill.tokenizers.models import Model
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
 from piecemill.tokenizers.models.config import DEFAULT_CONFIG, TOKENIZER_CONFIG, edited, parse_roles, roles_of
+from piecemill.tokenizers.models.ranks import Ranks
 from piecemill.tokenizers.models.sentencepiece import SentencePiece
 from piecemill.tokenizers.models.vocabulary import Vocabulary
 from piecemill.tokenizers.special import refuse_special
@@ -58,9 +59,12 @@ class Tokenizer:
         split: str,
         pattern: Pattern | None = None,
         special_tokens: Sequence[str] = (),
+        alphabet: bytes | None = None,
         training: Mapping[str, Any] | None = None,
     ) -> "Tokenizer":
         """A tokenizer from `merges`, pairs of final ids: special tokens, 256 bytes, then what each merge makes.
+
+        With `alphabet`, there are ids for those bytes only, and a text with another one is an error.
 
         `pattern` is the regex of `split` where it is not the one this library knows by that name; `training` is
         any JSON record, kept and written as training.json.
@@ -69,7 +73,7 @@ class Tokenizer:
         >>> tok.vocab_size, tok.bytes_of(256), tok.decode(tok.encode("abba"))
         (257, b'ab', 'abba')
         """
-        vocabulary = Vocabulary.from_merges(merges, special_tokens)
+        vocabulary = Vocabulary.from_merges(merges, special_tokens, alphabet)
         pattern = pattern_of(split, pattern)
         return cls(ByteBPE(vocabulary, name_of(pattern), pattern, dict(training or {})))
 
@@ -105,14 +109,17 @@ class Tokenizer:
         return Tokenizer(replace(model, beside=beside), engine=self._asked)
 
     def encode(self, text: str | bytes, *, special: Special = "plain") -> NDArray[np.uint32]:
-        """The token ids of one text; `bytes` are read as UTF-8."""
+        """The token ids of one text; `bytes` are read as UTF-8, or as they are if the tokenizer `takes_bytes`."""
         if special == "plain" and type(text) is str:
             try:
                 return self._encode(text, "plain")
             except UnicodeEncodeError:
                 pass  # a lone surrogate: reported below
-        given = check_text(text, "text")
         parse = self._parse(special)
+        if isinstance(text, bytes) and parse == "plain" and self.takes_bytes:
+            ids, _ = self._encode_flat(flatten([text]), None, None, None, special, 1)
+            return ids.astype(np.uint32, copy=False)
+        given = check_text(text, "text")
         if special == "stop":
             refuse_special(*flatten([given]), self.special_tokens, "text")
         return self._encode(given, parse)
@@ -275,6 +282,16 @@ class Tokenizer:
         from piecemill.tokenizers.listing import tokens_of
 
         return tokens_of(self)
+
+    @property
+    def alphabet(self) -> bytes | None:
+        """The only bytes that texts may have, in the order of their ids; None for a tokenizer without such a limit."""
+        return alphabet_of(self._model)
+
+    @property
+    def takes_bytes(self) -> bool:
+        """Whether it encodes any bytes, not only UTF-8: byte-level BPE without a split."""
+        return isinstance(self._model, ByteBPE | Ranks) and self._model.pattern is None
 
     # What only byte-level BPE has
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, Never
 
 import numpy as np
+from numpy.typing import NDArray
 
 from piecemill import _core
 from piecemill.errors import PlanError, TokenizerError
@@ -33,6 +34,7 @@ from piecemill.tokenizers.engines.tokenizers import cuts_otherwise
 from piecemill.tokenizers.models.byte_level import bytes_of
 from piecemill.tokenizers.models.config import read_template
 from piecemill.tokenizers.models.vocabulary import check_special_tokens
+from piecemill.training.alphabet import Alphabet, Narrowed
 from piecemill.training.counting import CountJob, count_block, count_on
 from piecemill.training.counts import (
     NOTHING,
@@ -77,11 +79,14 @@ def train_bpe(
     hidden: bool = FROM_PLAN,
     max_file_bytes: int | str = FROM_PLAN,
     on_bad_document: Literal["stop", "skip"] = FROM_PLAN,
+    bytes: bool = FROM_PLAN,
+    upper: bool = FROM_PLAN,
     storage_option: Sequence[str] = FROM_PLAN,
     vocab_size: int = FROM_PLAN,
     start: Tokenizer | str | PathLike[str] | None = FROM_PLAN,
     pad_to: int = FROM_PLAN,
     split: str | None = FROM_PLAN,
+    alphabet: str | None = FROM_PLAN,
     special_tokens: Sequence[str] = FROM_PLAN,
     roles: Mapping[str, str] | Sequence[str] = FROM_PLAN,
     chat_template: str | PathLike[str] | None = FROM_PLAN,
@@ -156,7 +161,8 @@ class _Run:
         check_files(self.save_counts, plan.from_counts, force=force)
         self.plan = plan
         self.start = None if plan.start is None else _start(plan)
-        split = self.start.split if self.start else plan.split
+        self.alphabet = None if plan.alphabet is None else Alphabet(plan.alphabet)
+        split = self.start.split if self.start else "none" if plan.bytes else plan.split
         self.split = split or (counted_split(plan.from_counts[0]) if plan.from_counts else SPLIT)
         self.executor = executor
         self.on_progress = on_progress
@@ -178,26 +184,47 @@ class _Run:
         self.split_note = cuts_otherwise(self.split)
         # As the vocabulary compares them: a special token that no bytes are written as is never learned.
         specials = [bytes_of(token) or b"" for token in plan.special_tokens]
-        limits = (plan.vocab_size, plan.min_frequency, plan.max_token_bytes, specials)
+        others = (plan.min_frequency, plan.max_token_bytes, specials)
         here = self.executor.name == "local"
         whole = self.split == "none" and not plan.from_counts and plan.save_counts is None and here
         if self.start is not None:
             return self._continue(self.start, source, whole=whole)
         if whole:
-            flat = _core.FlatCorpus(*limits, threads=plan.workers)
+            flat = _core.FlatCorpus(self._most, *others, threads=plan.workers)
+
+            def add(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+                if self.alphabet:
+                    self.alphabet.see(data)
+                flat.add(data, ends)
+
             with self.stages.stage("read"):
-                self._read(source, flat.add, lambda: 0, "read")
-            learned = self._merge(lambda: flat.train(self.progress))
+                self._read(source, add, lambda: 0, "read")
+            learned = self._merge(lambda: flat.train(self.progress, self._size))
         else:
             counts = self.count(source)
-            learned = self._merge(lambda: _core.train_words(counts, *limits, self.progress, plan.workers))
+            if self.alphabet:
+                self.alphabet.check_words(counts.arrays()[0])
+            learned = self._merge(lambda: _core.train_words(counts, self._size, *others, self.progress, plan.workers))
+        made = self.alphabet.narrowed(learned, len(specials)) if self.alphabet else learned
         tokenizer = Tokenizer.from_merges(
-            learned.merges,
+            made.merges,
             split=self.split,
             special_tokens=plan.special_tokens,
-            training=self._record(learned),
+            alphabet=self.alphabet.bytes if self.alphabet else None,
+            training=self._record(made),
         )
-        return self._with_roles(padded(tokenizer, self._reserved(learned)))
+        return self._with_roles(padded(tokenizer, self._reserved(made)))
+
+    @property
+    def _most(self) -> int:
+        """Ids that merging may need: before the corpus was read, the alphabet may not be known."""
+        return self.plan.vocab_size + (255 if self.alphabet else 0)
+
+    @property
+    def _size(self) -> int:
+        """The size to train to, with all 256 bytes in it."""
+        special = len(self.plan.special_tokens)
+        return self.alphabet.size_of_all(self.plan.vocab_size, special) if self.alphabet else self.plan.vocab_size
 
     def _continue(self, start: Start, source: object, *, whole: bool) -> Tokenizer:
         corpus = self._segmented_documents(start, source) if whole else self._segmented_words(start, source)
@@ -226,7 +253,7 @@ class _Run:
         limits = (plan.vocab_size, plan.min_frequency, plan.max_token_bytes, ())
         return _core.FlatCorpus(*limits, threads=threads, start=start.for_merging())
 
-    def _reserved(self, learned: _core.Learned) -> int:
+    def _reserved(self, learned: _core.Learned | Narrowed) -> int:
         """How many tokens make the size a multiple of `pad_to`."""
         return -learned.vocab_size % self.plan.pad_to
 
@@ -299,7 +326,8 @@ class _Run:
         if source is None:
             raise PlanError("no source was given: pass a path, a glob, a table or an iterable of strings.")
         # Finding the files of a large tree takes a while too.
-        find = partial(self.plan.open_source, source)
+        allowed = self.alphabet.allowed if self.alphabet else self.start.tokenizer.alphabet if self.start else None
+        find = partial(self.plan.open_source, source, alphabet=allowed)
         opened: Source = self.stages.watch(find, self.progress, partial(self._tell_reading, stage, lambda: 0, None))
         self.notes = opened.notes
         if self.save_counts is not None:
@@ -331,7 +359,7 @@ class _Run:
 
     def _merge(self, work: Callable[[], _core.Learned]) -> _core.Learned:
         first = self.start.vocab_size if self.start else 256 + len(self.plan.special_tokens)
-        wanted = self.plan.vocab_size - first
+        wanted = (self.plan.vocab_size if self.start else self._size) - first
         remaining = Remaining(wanted)
         started = time.perf_counter()
 
@@ -370,9 +398,10 @@ class _Run:
             **not_read(self.tally),
         }
 
-    def _record(self, learned: _core.Learned) -> dict[str, Any]:
+    def _record(self, learned: _core.Learned | Narrowed) -> dict[str, Any]:
         """What goes into `training.json`."""
-        plan = {name: value for name, value in asdict(replace(self.plan, start=None)).items() if name not in NOT_STORED}
+        kept = replace(self.plan, start="") if self.start else self.plan  # a tokenizer is no part of a record
+        plan = {name: value for name, value in asdict(kept).items() if name not in NOT_STORED}
         plan["split"] = self.split
         plan["start"] = self.start and {"identity": self.start.tokenizer.identity, "vocab_size": self.start.vocab_size}
         for name in ("save_counts", "chat_template"):

@@ -14,6 +14,13 @@ from piecemill.tokenizers.models.config import parse_roles
 LEAST_MEMORY = 64 * 2**20
 SPLIT = "cl100k"
 "The split where none is asked for and none is known."
+AUTO = "auto"
+"Of `alphabet`: the bytes that occur."
+
+
+def alphabet_bytes(characters: str) -> bytes:
+    """The bytes of these characters in UTF-8, each once, in ascending order."""
+    return bytes(sorted(set(characters.encode())))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +28,7 @@ class TrainPlan(SourceOptions):
     """How documents become a vocabulary."""
 
     vocab_size: int = 32_768
-    "Entries in the vocabulary: special tokens, the 256 bytes, and one for each merge."
+    "Entries in the vocabulary: special tokens, the 256 bytes (or the alphabet), and one for each merge."
 
     start: str | None = None
     (
@@ -37,6 +44,12 @@ class TrainPlan(SourceOptions):
         "Where words end: gpt2, cl100k, o200k, qwen2, qwen3.5, tekken, deepseek-v3, digits-then-gpt2, "
         "none (a document is one word), or a regex in fancy-regex syntax; default: that of --start or --from-counts, "
         "else cl100k."
+    )
+
+    alphabet: str | None = None
+    (
+        "Tokens for these characters only, such as ACGT, instead of all 256 bytes; auto: for those that occur. A "
+        "document with another one is a bad document."
     )
 
     special_tokens: tuple[str, ...] = ("<|endoftext|>",)
@@ -78,7 +91,14 @@ class TrainPlan(SourceOptions):
                 raise PlanError(f"{name}={value!r}: expected a list{f', such as [{str(value)!r}]' if value else ''}.")
         named = dict.fromkeys(text for text in parse_roles(self.roles).values() if text not in self.special_tokens)
         object.__setattr__(self, "special_tokens", (*self.special_tokens, *named))
-        least = 256 + len(self.special_tokens)
+        if self.alphabet is not None and (not isinstance(self.alphabet, str) or not self.alphabet):
+            raise PlanError(f"alphabet={self.alphabet!r}: expected characters, such as 'ACGT', or 'auto'.")
+        if self.alphabet is not None and self.start is not None:
+            raise PlanError(
+                "alphabet and start: the alphabet of the start tokenizer is kept as it is. Give one of them."
+            )
+        base = 256 if self.alphabet is None else 1 if self.alphabet == AUTO else len(alphabet_bytes(self.alphabet))
+        least = base + len(self.special_tokens)
         for name, lowest, highest in (
             ("vocab_size", 0, 2**30),
             ("min_frequency", 0, 2**63),
@@ -91,15 +111,17 @@ class TrainPlan(SourceOptions):
                 continue
             if not isinstance(value, int) or not lowest <= value <= highest:
                 raise PlanError(f"{name}={value!r}: expected a whole number from {lowest} to {highest:,}.")
-        if self.vocab_size < least:
+        if self.vocab_size < least and self.start is None:
             raise PlanError(
-                f"vocab_size={self.vocab_size}: the 256 bytes and {len(self.special_tokens)} special tokens alone need "
-                f"{least}. Ask for more, or for fewer special tokens."
+                f"vocab_size={self.vocab_size}: the {base} bytes and {len(self.special_tokens)} special tokens alone "
+                f"need {least}. Ask for more, or for fewer special tokens."
             )
         if not isinstance(self.split, str | None):
             raise PlanError(f"split={self.split!r}: expected the name of a split, or a regex.")
         if self.split is not None and (name := resolve_split(self.split)[0]) != "regex":
             object.__setattr__(self, "split", name)  # an alias, or the pattern of a named split
+        if self.bytes and self.split not in (None, "none"):
+            raise PlanError(f"bytes and split={self.split!r}: a split needs text. Bytes are trained with split='none'.")
         if not LEAST_MEMORY <= self.memory_bytes < 2**63:
             raise PlanError(f"memory={self.memory!r}: counting needs at least 64MiB, and no more than there is.")
 
