@@ -120,9 +120,9 @@ def test_from_files_to_batches(tmp_path):
         assert done.returncode == 0, done.stderr
     assert content(tmp_path / "1") == content(tmp_path / "2")
     assert [tok.decode_bytes(ids[:-1]) for ids in split_documents(tmp_path / "1", "all")[0]] == documents
-    assert check(tmp_path / "1").ok
+    assert not check(tmp_path / "1").problems
     assert next(iter(batches(open_shards(tmp_path / "1"), window=16, batch_size=2, seed=1)))["input_ids"].max() < 500
-    for command in (["show", tmp_path / "1", "--documents", 3], ["check", tmp_path / "1"], ["vocab", tmp_path / "tok"],
+    for command in (["show", tmp_path / "1"], ["check", tmp_path / "1"], ["vocab", tmp_path / "tok"],
                     ["report", tmp_path / "tok", tmp_path / "1", "--out", tmp_path / "report.html"]):  # fmt: skip
         done = run(*command)
         assert done.returncode == 0, done.stderr
@@ -169,7 +169,7 @@ def test_what_needs_text_refuses_bytes():
         train_bpe([b"\xff"], bytes=True, split="gpt2")
     text = Tokenizer.from_merges([], split="gpt2")
     with pytest.raises(PlanError, match=r"bytes: a byte-level BPE with a split encodes text. Expected byte-level BPE"):
-        prepare([b"\xff"], text, out="nowhere", bytes=True)
+        prepare([b"\xff"], text, out="nowhere", bytes=True, eos="none")
     for call in (text.encode, lambda document: text.encode_batch([document])):
         with pytest.raises(TokenizerError, match="UTF-8"):
             call(b"a\xff")
