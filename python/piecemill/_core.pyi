@@ -39,6 +39,7 @@ __all__ = [
     "normalize",
     "number_keys",
     "python_set_order",
+    "read_integers",
     "read_texts",
     "resolve_split",
     "sort_hashes",
@@ -50,6 +51,7 @@ __all__ = [
     "train_words",
     "walk_folder",
     "walk_listing",
+    "write_integers",
 ]
 
 __version__: str
@@ -406,6 +408,15 @@ def take_sequences(
 
 def first_sequence(buffer: bytes, fastq: bool) -> int | None:
     """Where the first record after the start of `buffer` starts; None if that cannot be told yet."""
+
+def write_integers(values: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Documents of integers as text, every number with a space after it, and where each document ends."""
+
+def read_integers(
+    data: NDArray[np.uint8], ends: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], list[tuple[int, int]]]:
+    """The integers of documents of text, where each document ends, and of each that is something else its number and
+    where that is in it."""
 
 def bytes_seen(data: NDArray[np.uint8]) -> bytes:
     """The bytes that occur in `data`, in order."""

@@ -1,9 +1,9 @@
 //! The loops of `piecemill.sources`.
 
 use super::to_py;
-use crate::sources::{self, Problems, Taken, alphabet, files, jsonl, sequences, split, utf8, walk};
+use crate::sources::{self, Problems, Taken, alphabet, files, integers, jsonl, sequences, split, utf8, walk};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
-use pyo3::exceptions::PyOSError;
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::ffi::OsString;
@@ -174,6 +174,36 @@ fn first_sequence(buffer: &[u8], fastq: bool) -> Option<usize> {
     sequences::first_record(buffer, form(fastq))
 }
 
+/// Documents of integers as text, every number with a space after it, and where each document ends.
+#[pyfunction]
+fn write_integers<'py>(
+    py: Python<'py>,
+    values: PyReadonlyArray1<'py, i64>,
+    ends: PyReadonlyArray1<'py, i64>,
+) -> PyResult<(ByteArray<'py>, Longs<'py>)> {
+    let (values, ends) = (values.as_slice()?, ends.as_slice()?);
+    if !crate::arrays::ends_fit(values.len(), ends) {
+        return Err(PyValueError::new_err("ends: expected rising ends that finish where the values do"));
+    }
+    let (data, ends) = py.detach(|| integers::write(values, ends));
+    Ok((data.into_pyarray(py), ends.into_pyarray(py)))
+}
+
+type Integers<'py> = (Longs<'py>, Longs<'py>, Vec<(u64, u64)>);
+
+/// The integers of documents of text, where each document ends, and of each that is something else its number and where
+/// that is in it.
+#[pyfunction]
+fn read_integers<'py>(
+    py: Python<'py>,
+    data: PyReadonlyArray1<'py, u8>,
+    ends: PyReadonlyArray1<'py, i64>,
+) -> PyResult<Integers<'py>> {
+    let (data, ends) = super::arrays::documents(&data, &ends)?;
+    let (values, ends, problems) = py.detach(|| integers::read(data, ends));
+    Ok((values.into_pyarray(py), ends.into_pyarray(py), problems))
+}
+
 /// The bytes that occur in `data`, in order.
 #[pyfunction]
 fn bytes_seen<'py>(py: Python<'py>, data: PyReadonlyArray1<'py, u8>) -> PyResult<Bound<'py, PyBytes>> {
@@ -215,6 +245,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(take_sequences, module)?)?;
     module.add_function(wrap_pyfunction!(first_sequence, module)?)?;
     module.add_function(wrap_pyfunction!(bytes_seen, module)?)?;
+    module.add_function(wrap_pyfunction!(write_integers, module)?)?;
+    module.add_function(wrap_pyfunction!(read_integers, module)?)?;
     module.add_function(wrap_pyfunction!(documents_outside, module)?)?;
     module.add_function(wrap_pyfunction!(invalid_documents, module)?)
 }

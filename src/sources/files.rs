@@ -81,7 +81,10 @@ pub fn read_texts<P: AsRef<Path>>(
         let text = &data[used..end];
         if !raw && is_binary(text) {
             if named {
-                texts.taken.problems.push(number, || "binary file (a NUL byte near its start), expected text (or --bytes)".into());
+                texts
+                    .taken
+                    .problems
+                    .push(number, || "binary file (a NUL byte near its start), expected text (or --bytes)".into());
             } else {
                 texts.binary += 1;
             }

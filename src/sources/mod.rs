@@ -4,6 +4,7 @@
 //! walk: a folder ─▶ files in a stable order          files: small text files ─▶ bytes + ends
 //! jsonl: whole lines ─▶ one field, bytes + ends       split: text ─▶ pieces between separators
 //! sequences: FASTA, FASTQ ─▶ letters of each record   alphabet: which bytes documents have
+//! integers: integers ─▶ their digits, and back
 //! ```
 //!
 //! In: paths, or buffers that Python read (and unpacked). Out: one flat buffer, where each document ends, where
@@ -12,6 +13,7 @@
 
 pub mod alphabet;
 pub mod files;
+pub mod integers;
 pub mod jsonl;
 pub mod sequences;
 pub mod split;

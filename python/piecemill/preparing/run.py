@@ -47,6 +47,10 @@ _TASK, _TABLES = 48 * MIB, 96 * MIB
 _BLOCKS = 8
 # Caches of the encoder, of fixed size, for each thread.
 _THREAD = 24 * MIB
+_INTEGERS = {
+    True: "the tokenizer is a {}, expected one that was trained on integers.",
+    False: "the tokenizer is a {}: say that documents are integers.",
+}
 _WITHOUT_SPLIT = "Expected byte-level BPE without one, as `piecemill train --bytes` makes it."
 
 
@@ -71,6 +75,7 @@ def prepare(
     max_file_bytes: int | str = FROM_PLAN,
     on_bad_document: Literal["stop", "skip"] = FROM_PLAN,
     bytes: bool = FROM_PLAN,
+    integers: bool = FROM_PLAN,
     upper: bool = FROM_PLAN,
     storage_option: Sequence[str] = FROM_PLAN,
     splits: str | None = FROM_PLAN,
@@ -148,8 +153,12 @@ class _Run:
         sizes = {"block_bytes": plan.size("block_bytes"), "group_bytes": plan.size("piece_bytes")}
         if plan.bytes and not self.tokenizer.takes_bytes:
             raise PlanError(f"{option('bytes')}: a {self.tokenizer.kind} with a split encodes text. {_WITHOUT_SPLIT}")
+        if plan.integers != (self.tokenizer.integers is not None):
+            raise PlanError(f"{option('integers')}: {_INTEGERS[plan.integers].format(self.tokenizer.kind)}")
         alphabet = None if plan.special_in_text == "parse" else self.tokenizer.alphabet  # whose texts have more bytes
-        opened = plan.open_source(source, group=plan.group_field, out=self.where, alphabet=alphabet, **sizes)
+        opened = plan.open_source(
+            source, group=plan.group_field, out=self.where, alphabet=alphabet, known=self.tokenizer.integers, **sizes
+        )
         if not opened.files and (part is not None or not _is_local(executor)):
             raise PlanError("a source in memory can only be prepared by executor='local', without part: pass files.")
         if not opened.files and (plan.weight or plan.directory_levels):

@@ -9,6 +9,9 @@ from os import PathLike, fspath
 from pathlib import PurePath
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from piecemill.errors import SourceError
 from piecemill.sources.discover import Wanted, discover, exists
 from piecemill.sources.documents import Documents, Skipped, Tally
@@ -38,6 +41,8 @@ def open_source(
     raw: bool = False,
     upper: bool = False,
     alphabet: bytes | None = None,
+    integers: bool = False,
+    known: NDArray[np.int64] | None = None,
     storage_options: Storage | None = None,
     group_bytes: int | None = None,
     out: str | PathLike[str] | None = None,
@@ -48,7 +53,8 @@ def open_source(
     PyCapsule interface, or a Hugging Face dataset), or an iterable of strings. A string or path alone is never
     taken for text. A list of strings is taken for paths if one of them exists, and for texts if none looks like a
     path; in doubt it is an error. With `raw`, documents may be any bytes. `upper` writes FASTA and FASTQ in capitals.
-    A document with a byte that is not in `alphabet` is a bad one. `storage_options` go to fsspec. Small files share a
+    A document with a byte that is not in `alphabet` is a bad one. With `integers`, documents are sequences of integers
+    (those in `known`, if given). `storage_options` go to fsspec. Small files share a
     task up to `group_bytes`, and never more than 64 MiB. `out` is where the output goes: it is never read, nor are
     folders that this library wrote, unless one is `source` itself. `docs/sources.md` has the rules.
 
@@ -74,6 +80,8 @@ def open_source(
         raw=raw,
         upper=upper,
         alphabet=alphabet,
+        integers=integers,
+        known=known,
         storage=storage,
     )
     if isinstance(include, str) or isinstance(exclude, str):
@@ -83,7 +91,7 @@ def open_source(
     wanted = Wanted(include=tuple(include), exclude=tuple(exclude), gitignore=gitignore, hidden=hidden)
     wanted = wanted if out is None else replace(wanted, out=fspath(out))
     files, tally, notes = discover(sources, wanted, reading)
-    no_fields = ("text", "sequences")
+    no_fields = ("text", "sequences", "npy")
     if group is not None and (plain := next((f.path for f in files if kind_of(f.path)[0] in no_fields), None)):
         raise SourceError(
             f"{plain}: a text file has no field {group!r} to split by. Exclude it, or split by directory."

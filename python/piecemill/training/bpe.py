@@ -33,6 +33,7 @@ from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.engines.tokenizers import cuts_otherwise
 from piecemill.tokenizers.models.byte_level import bytes_of
 from piecemill.tokenizers.models.config import read_template
+from piecemill.tokenizers.models.integers import IntegerBPE
 from piecemill.tokenizers.models.vocabulary import check_special_tokens
 from piecemill.training.alphabet import Alphabet, Narrowed
 from piecemill.training.counting import CountJob, count_block, count_on
@@ -48,6 +49,7 @@ from piecemill.training.counts import (
 )
 from piecemill.training.feed import Feed
 from piecemill.training.growing import Start, padded
+from piecemill.training.integers import IntegerCorpus
 from piecemill.training.plan import SPLIT, TrainPlan
 from piecemill.training.progress import Stage, TrainProgress
 from piecemill.training.remaining import Remaining, moment
@@ -80,6 +82,7 @@ def train_bpe(
     max_file_bytes: int | str = FROM_PLAN,
     on_bad_document: Literal["stop", "skip"] = FROM_PLAN,
     bytes: bool = FROM_PLAN,
+    integers: bool = FROM_PLAN,
     upper: bool = FROM_PLAN,
     storage_option: Sequence[str] = FROM_PLAN,
     vocab_size: int = FROM_PLAN,
@@ -162,7 +165,7 @@ class _Run:
         self.plan = plan
         self.start = None if plan.start is None else _start(plan)
         self.alphabet = None if plan.alphabet is None else Alphabet(plan.alphabet)
-        split = self.start.split if self.start else "none" if plan.bytes else plan.split
+        split = self.start.split if self.start else "none" if plan.bytes or plan.integers else plan.split
         self.split = split or (counted_split(plan.from_counts[0]) if plan.from_counts else SPLIT)
         self.executor = executor
         self.on_progress = on_progress
@@ -182,6 +185,8 @@ class _Run:
     def train(self, source: object) -> Tokenizer:
         plan = self.plan
         self.split_note = cuts_otherwise(self.split)
+        if plan.integers:
+            return self._train_integers(source)
         # As the vocabulary compares them: a special token that no bytes are written as is never learned.
         specials = [bytes_of(token) or b"" for token in plan.special_tokens]
         others = (plan.min_frequency, plan.max_token_bytes, specials)
@@ -214,6 +219,17 @@ class _Run:
             training=self._record(made),
         )
         return self._with_roles(padded(tokenizer, self._reserved(made)))
+
+    def _train_integers(self, source: object) -> Tokenizer:
+        if self.executor.name != "local":
+            raise PlanError(f"integers and executor={self.executor.name!r}: nothing is counted elsewhere. Use 'local'.")
+        corpus = IntegerCorpus()
+        with self.stages.stage("read"):
+            self._read(source, corpus.add, lambda: 0, "read")
+            values, flat = corpus.ready(self.plan)
+        learned = self._merge(lambda: flat.train(self.progress), len(values))
+        model = IntegerBPE(values, learned.merges, self.plan.special_tokens, training=self._record(learned))
+        return self._with_roles(padded(Tokenizer(model), self._reserved(learned)))
 
     @property
     def _most(self) -> int:
@@ -357,8 +373,8 @@ class _Run:
             )
         )
 
-    def _merge(self, work: Callable[[], _core.Learned]) -> _core.Learned:
-        first = self.start.vocab_size if self.start else 256 + len(self.plan.special_tokens)
+    def _merge(self, work: Callable[[], _core.Learned], base: int = 256) -> _core.Learned:
+        first = self.start.vocab_size if self.start else base + len(self.plan.special_tokens)
         wanted = (self.plan.vocab_size if self.start else self._size) - first
         remaining = Remaining(wanted)
         started = time.perf_counter()

@@ -21,6 +21,7 @@ from piecemill.tokenizers import Tokenizer, load_tokenizer
 from piecemill.tokenizers.models.byte_bpe import ByteBPE, NotPlain, merge_pairs, split_of
 from piecemill.tokenizers.models.byte_level import CHARACTERS, bytes_of, characters_of
 from piecemill.tokenizers.models.config import BESIDE, CHAT_TEMPLATE, MAPPING, TEMPLATES, TOKENIZER_CONFIG
+from piecemill.tokenizers.models.integers import IntegerBPE
 from piecemill.tokenizers.models.ranks import Ranks
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
 from piecemill.tokenizers.models.vocabulary import Vocabulary, checked_merges
@@ -160,7 +161,7 @@ class Start:
 def padded(tokenizer: Tokenizer, reserved: int) -> Tokenizer:
     """`tokenizer` with so many special tokens more, that no text contains and no one uses yet."""
     model = tokenizer.model
-    if not reserved or not isinstance(model, ByteBPE | TokenizerJson):
+    if not reserved or not isinstance(model, ByteBPE | IntegerBPE | TokenizerJson):
         return tokenizer
     names = (f"<|reserved_{i}|>" for i in count(tokenizer.vocab_size))
     return Tokenizer(model.with_special(list(islice((name for name in names if model.id_of(name) is None), reserved))))

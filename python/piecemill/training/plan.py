@@ -97,7 +97,17 @@ class TrainPlan(SourceOptions):
             raise PlanError(
                 "alphabet and start: the alphabet of the start tokenizer is kept as it is. Give one of them."
             )
-        base = 256 if self.alphabet is None else 1 if self.alphabet == AUTO else len(alphabet_bytes(self.alphabet))
+        if self.integers:
+            self._check_integers()
+        base = (
+            1
+            if self.integers
+            else 256
+            if self.alphabet is None
+            else 1
+            if self.alphabet == AUTO
+            else len(alphabet_bytes(self.alphabet))
+        )
         least = base + len(self.special_tokens)
         for name, lowest, highest in (
             ("vocab_size", 0, 2**30),
@@ -124,6 +134,19 @@ class TrainPlan(SourceOptions):
             raise PlanError(f"bytes and split={self.split!r}: a split needs text. Bytes are trained with split='none'.")
         if not LEAST_MEMORY <= self.memory_bytes < 2**63:
             raise PlanError(f"memory={self.memory!r}: counting needs at least 64MiB, and no more than there is.")
+
+    def _check_integers(self) -> None:
+        """Refuse what is about text."""
+        unset = {
+            "split": (None, "none"),
+            "alphabet": (None,),
+            "start": (None,),
+            "save_counts": (None,),
+            "from_counts": ((),),
+        }
+        for name, values in unset.items():
+            if (value := getattr(self, name)) not in values:
+                raise PlanError(f"integers and {name}={value!r}: {name} is for text. Leave it out.")
 
     @property
     def memory_bytes(self) -> int:
