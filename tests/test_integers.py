@@ -95,9 +95,9 @@ def test_every_way_to_give_integers_gives_the_same(tmp_path):
     pq.write_table(table, tmp_path / "in.parquet", row_group_size=7)
     (tmp_path / "lines.txt").write_text("\n".join(" ".join(map(str, one)) for one in lists) + "\n")
     with open(tmp_path / "in.jsonl", "w") as file:
-        file.writelines(json.dumps({"codes": ", ".join(map(str, one))}) + "\n" for one in lists)
+        file.writelines(json.dumps({"codes": one, "digits": ", ".join(map(str, one))}) + "\n" for one in lists)
     for name, options in (("in.parquet", {"field": "codes"}), ("lines.txt", {"separator": "\n"}),
-                          ("in.jsonl", {"field": "codes"})):  # fmt: skip
+                          ("in.jsonl", {"field": "codes"}), ("in.jsonl", {"field": "digits"})):  # fmt: skip
         assert train_bpe(tmp_path / name, integers=True, vocab_size=120, **options).identity == tok.identity
     for given_as in (
         lists,

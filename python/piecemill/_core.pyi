@@ -391,7 +391,7 @@ def number_keys(values: NDArray[np.float64]) -> NDArray[np.uint64]:
     """The group of each number: what `extract_lines` gives for the same number in JSON."""
 
 def extract_lines(
-    lines: NDArray[np.uint8], field: str, group: str | None = None
+    lines: NDArray[np.uint8], field: str, group: str | None = None, integers: bool = False
 ) -> tuple[_Documents, int, NDArray[np.uint64]]:
     """One field of every JSON line: (data, ends, line starts, empty, problems), how many line ends there were, and
     the hash of each document's group, if a field for it is given."""

@@ -115,17 +115,18 @@ fn number_keys<'py>(py: Python<'py>, values: PyReadonlyArray1<'py, f64>) -> PyRe
 }
 
 /// One field of every JSON line: (data, ends, line starts, empty, problems), how many line ends there were, and the
-/// hash of each document's group, if a field for it is given.
+/// hash of each document's group, if a field for it is given. With `integers`, the field may be an array of them.
 #[pyfunction]
-#[pyo3(signature = (lines, field, group=None))]
+#[pyo3(signature = (lines, field, group=None, integers=false))]
 fn extract_lines<'py>(
     py: Python<'py>,
     lines: PyReadonlyArray1<'py, u8>,
     field: &str,
     group: Option<&str>,
+    integers: bool,
 ) -> PyResult<(Documents<'py>, u64, Bound<'py, PyArray1<u64>>)> {
     let lines = lines.as_slice()?;
-    let lines = py.detach(|| jsonl::extract(lines, field, group));
+    let lines = py.detach(|| jsonl::extract(lines, field, group, integers));
     Ok((hand_over(py, lines.taken), lines.newlines, lines.keys.into_pyarray(py)))
 }
 

@@ -16,7 +16,8 @@ pub fn write(values: &[i64], ends: &[i64]) -> (Vec<u8>, Vec<i64>) {
     (data, text_ends)
 }
 
-fn push(value: i64, data: &mut Vec<u8>) {
+/// Appends a number and the space after it.
+pub fn push(value: i64, data: &mut Vec<u8>) {
     let (mut digits, mut at, mut left) = ([b' '; 21], 20, value.unsigned_abs());
     loop {
         at -= 1;
