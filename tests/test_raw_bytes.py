@@ -168,6 +168,8 @@ def test_what_needs_text_refuses_bytes():
     with pytest.raises(PlanError, match=r"bytes and split='gpt2': a split needs text"):
         train_bpe([b"\xff"], bytes=True, split="gpt2")
     text = Tokenizer.from_merges([], split="gpt2")
+    with pytest.raises(PlanError, match=r"bytes: the split of start or of the counts is 'gpt2', which needs text"):
+        train_bpe([b"\xff"], bytes=True, start=text, vocab_size=300)
     with pytest.raises(PlanError, match=r"bytes: a byte-level BPE with a split encodes text. Expected byte-level BPE"):
         prepare([b"\xff"], text, out="nowhere", bytes=True, eos="none")
     for call in (text.encode, lambda document: text.encode_batch([document])):

@@ -167,6 +167,11 @@ class _Run:
         self.alphabet = None if plan.alphabet is None else Alphabet(plan.alphabet)
         split = self.start.split if self.start else "none" if plan.bytes or plan.integers else plan.split
         self.split = split or (counted_split(plan.from_counts[0]) if plan.from_counts else SPLIT)
+        if plan.bytes and self.split != "none":
+            raise PlanError(
+                f"{option('bytes')}: the split of {option('start')} or of the counts is {self.split!r}, which needs "
+                "text. Bytes are trained with the split 'none'."
+            )
         self.executor = executor
         self.on_progress = on_progress
         self.stages = Stages()

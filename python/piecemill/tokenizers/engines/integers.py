@@ -11,6 +11,8 @@ from piecemill.tokenizers.texts import flatten
 
 _FIRST = 0x10000
 "The first code point of four bytes; there are 2**20 of them."
+_DENSE = 1 << 22
+"Integers that lie within so many have a table."
 
 
 class IntegerEngine:
@@ -23,8 +25,14 @@ class IntegerEngine:
     def __init__(self, model: IntegerBPE) -> None:
         self._values = model.values
         special = len(model.first)
-        spelled = np.split(characters(np.arange(len(model.values))).reshape(-1), len(model.values))
+        spelled = characters(np.arange(len(model.values)))
         tokens = [one.tobytes() for one in spelled]
+        self._spelled = spelled.reshape(-1).view(np.uint32)
+        low, high = int(model.values[0]), int(model.values[-1])
+        self._table: NDArray[np.uint32] | None = None
+        if high - low < _DENSE:  # a look-up takes less time than a search
+            self._table = np.zeros(high - low + 1, np.uint32)
+            self._table[model.values - low] = self._spelled
         for left, right in model.merges.tolist():
             tokens.append(tokens[left - special] + tokens[right - special])
         data, ends = np.frombuffer(b"".join(tokens), np.uint8), np.cumsum([len(one) for one in tokens], dtype=np.int64)
@@ -53,18 +61,28 @@ class IntegerEngine:
         if problems:
             number, at = problems[0]
             raise TokenizerError(f"texts[{number}]: byte {at:,} begins no integer; expected integers of 64 bits.")
-        places = np.searchsorted(self._values, values)
-        found = self._values[np.minimum(places, len(self._values) - 1)] == values
-        if not found.all():
-            at = int((~found).argmax())
+        text = self._characters(values)
+        if not text.all():
+            at = int((text == 0).argmax())
             number = int(np.searchsorted(value_ends, at, side="right"))
             raise TokenizerError(
                 f"texts[{number}]: {values[at]} is not one of the {len(self._values):,} integers of this vocabulary."
             )
-        text = characters(places).reshape(-1)
         return self.encoder.encode_flat(
-            text, 4 * value_ends, bos=bos, eos=eos, narrow=narrow, special="plain", threads=threads
+            text.view(np.uint8), 4 * value_ends, bos=bos, eos=eos, narrow=narrow, special="plain", threads=threads
         )
+
+    def _characters(self, values: NDArray[np.int64]) -> NDArray[np.uint32]:
+        """The four bytes of each integer's character; 0 if it is not in the vocabulary."""
+        low, high = self._values[0], self._values[-1]
+        if self._table is None:
+            places = np.minimum(np.searchsorted(self._values, values), len(self._values) - 1)
+            return np.where(self._values[places] == values, self._spelled[places], np.uint32(0))
+        inside = (values >= low) & (values <= high)
+        if inside.all():
+            found: NDArray[np.uint32] = self._table[values - low]
+            return found
+        return np.where(inside, self._table[np.where(inside, values, low) - low], np.uint32(0))
 
 
 def characters(places: NDArray[np.int64]) -> NDArray[np.uint8]:
