@@ -34,7 +34,7 @@ ALLOWED = {
     "training": {*SHELF, "command", "crew", "progress", "sources", "executors", "tokenizers"},
     "shards": {*SHELF, "command", "tokenizers"},
     "preparing": {*SHELF, "sources", "executors", "tokenizers", "shards"},
-    "loading": {*SHELF, "shards"},
+    "loading": {*SHELF, "shards", "sources", "tokenizers"},
     "pretraining": {*SHELF, "command", "progress", "shards", "loading", "tokenizers"},
     "actions": {*SHELF, "command", "progress", "sources", "training", "shards", "loading"},
     "reporting": {

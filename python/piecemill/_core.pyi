@@ -81,6 +81,9 @@ def resolve_split(split: str | Sequence[str]) -> tuple[str, tuple[str, ...]]:
     SplitError if no split has it. A regex that is letter for letter that of a named split is that split.
     """
 
+def code_points() -> NDArray[np.uint8]:
+    """For each code point the number of its class, as the named splits see it, and 16 more if NFC may change it."""
+
 def split_text(text: str, split: str | Sequence[str]) -> NDArray[np.int64]:
     """Where each pretoken of `text` ends, in bytes of its UTF-8; the last end is the length of the text.
 
@@ -126,6 +129,15 @@ class Encoder:
         `merges` are pairs of places in `tokens`, best first; None: tokens stand in the order of their ranks, and any
         two neighbours whose concatenation is a token merge. `split` is applied one after another. With `whole_words` a
         pretoken that is a token is that token before any merging. A byte without a token is an error if it occurs.
+        """
+
+    def symbols(
+        self,
+    ) -> tuple[NDArray[np.uint8], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.bool_]]:
+        """The symbols of byte-level BPE: bytes, ends, ids, the two halves of each, and whether its bytes encode to it.
+
+        A symbol of one byte is its own halves; a number past the last symbol: no merge makes it. What merges make comes
+        in the order in which they are tried.
         """
 
     @staticmethod

@@ -66,7 +66,8 @@ def prepare(
     tokenizer
         A folder saved by `piecemill train`, a tokenizer.json, .model or .tiktoken file, or a Hugging Face hub id.
     engine
-        What encodes: piecemill, tokenizers, sentencepiece or tiktoken; default: the fastest that gives the same ids.
+        What encodes: piecemill, tokenizers, sentencepiece, tiktoken or cuda (an NVIDIA GPU); default: the fastest on
+        the processor that gives the same ids.
     tokenizer_split
         Split of a .tiktoken file, which does not carry one: a name that `piecemill train --help` lists, or a regex.
     out

@@ -74,6 +74,11 @@ impl Bytes {
     pub fn largest_id(&self) -> u32 {
         self.symbols.ids.all().iter().copied().max().unwrap_or(0)
     }
+
+    /// Its symbols, for an engine that merges elsewhere.
+    pub fn symbols(&self) -> &Symbols {
+        &self.symbols
+    }
 }
 
 impl Symbols {

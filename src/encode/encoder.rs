@@ -6,6 +6,7 @@ use super::bpe::{Bytes, Characters};
 use super::normalize::Normalizer;
 use super::scan::{self, ByEnds, ByJoined, ByScanner, ByWordPiece, Drain, Stretch};
 use super::shared::Shared;
+use super::vocabulary::Symbols;
 use super::wordpiece::WordPiece;
 use crate::error::{Error, Result};
 use crate::pretoken::Split;
@@ -102,6 +103,14 @@ impl Encoder {
             spare: Mutex::default(),
             shared: OnceLock::new(),
         })
+    }
+
+    /// The symbols of byte-level BPE; None for other models.
+    pub fn symbols(&self) -> Option<&Symbols> {
+        match &self.kind {
+            Kind::Bytes { model, .. } => Some(model.symbols()),
+            _ => None,
+        }
     }
 
     /// The largest id that it can write.

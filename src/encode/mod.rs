@@ -55,5 +55,5 @@ pub use bpe::{Bytes, Characters, Unknown};
 pub use decode::Decoder;
 pub use documents::{Ids, Options};
 pub use encoder::{Encoder, Prefix, Settings};
-pub use normalize::{Normalizer, Scratch as NormalizerScratch, Step};
+pub use normalize::{Normalizer, Scratch as NormalizerScratch, Step, nfc_leaves};
 pub use wordpiece::{Options as WordPieceOptions, WordPiece};

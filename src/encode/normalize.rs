@@ -197,6 +197,11 @@ const CODE_POINTS: usize = 0x11_0000;
 /// Beyond these every character is plain for every kind. A test asks about every code point.
 const LISTED: [std::ops::Range<u32>; 3] = [0..0x2_0000, 0x2_f800..0x2_fa20, 0xe_0000..0xe_1000];
 
+/// Whether NFC leaves a character alone wherever it stands. Surrogates are no characters, and are left alone.
+pub fn nfc_leaves(code_point: usize) -> bool {
+    Plain::of(Kind::Nfc).is_plain(code_point)
+}
+
 /// Which characters a step leaves alone wherever they stand.
 struct Plain {
     kind: Kind,

@@ -190,6 +190,11 @@ impl Symbols {
         self.ids.all().len()
     }
 
+    /// The bytes of all, and where each ends, after a 0.
+    pub fn flat(&self) -> (&[u8], &[u32]) {
+        (&self.bytes, &self.ends)
+    }
+
     /// The bytes of one.
     #[inline(always)]
     pub fn bytes(&self, symbol: u32) -> &[u8] {

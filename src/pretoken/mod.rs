@@ -25,5 +25,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use classes::classes;
 pub use split::Split;
 pub use table::{Named, TABLE};

@@ -9,7 +9,7 @@ use crate::encode::{
 use crate::error::Error;
 use crate::pretoken::Split;
 use numpy::ndarray::ArrayView1;
-use numpy::{Element, IntoPyArray, PyArray1, PyReadonlyArray1, PyReadonlyArray2};
+use numpy::{Element, IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2, ToPyArray};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
@@ -100,6 +100,14 @@ struct PyEncoder {
 
 type Tokens<'py> = (PyReadonlyArray1<'py, u8>, PyReadonlyArray1<'py, i64>, PyReadonlyArray1<'py, u32>);
 type Added = (String, u32, u32);
+/// Bytes, ends, ids, halves, and which encode to themselves.
+type Symbols<'py> = (
+    Bound<'py, PyArray1<u8>>,
+    Bound<'py, PyArray1<u32>>,
+    Bound<'py, PyArray1<u32>>,
+    Bound<'py, PyArray2<u32>>,
+    Bound<'py, PyArray1<bool>>,
+);
 
 fn slices<'a>(data: &'a [u8], ends: &[i64]) -> Vec<&'a [u8]> {
     let starts = std::iter::once(0).chain(ends.iter().copied());
@@ -272,6 +280,21 @@ impl PyEncoder {
         let settings = settings(&[], added, Prefix::Never, cache_bytes, portable)?;
         let encoder = py.detach(|| Encoder::wordpiece(WordPiece::new(&tokens, &options)?, settings));
         Ok(PyEncoder { encoder: encoder.map_err(to_py)? })
+    }
+
+    /// The symbols of byte-level BPE: bytes, ends, ids, the two halves of each, and whether its bytes encode to it.
+    fn symbols<'py>(&self, py: Python<'py>) -> PyResult<Symbols<'py>> {
+        let symbols = self.encoder.symbols().ok_or_else(|| PyValueError::new_err("this is not byte-level BPE"))?;
+        let (bytes, ends) = symbols.flat();
+        let halves = symbols.halves.iter().flat_map(|&(left, right)| [left, right]).collect::<Vec<u32>>();
+        let itself = (0..symbols.len() as u32).map(|symbol| symbols.is_itself(symbol)).collect::<Vec<bool>>();
+        Ok((
+            bytes.to_pyarray(py),
+            ends[1..].to_pyarray(py),
+            symbols.ids.all().to_pyarray(py),
+            halves.into_pyarray(py).reshape((symbols.len(), 2))?,
+            itself.into_pyarray(py),
+        ))
     }
 
     /// Memory that the cache of each thread may take. Setting it makes all caches begin anew.

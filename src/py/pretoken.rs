@@ -1,8 +1,9 @@
 //! `splits`, the table of named splits; `resolve_split`; `split_text` and its regex twin.
 
 use super::to_py;
+use crate::encode::nfc_leaves;
 use crate::error::Result;
-use crate::pretoken::{Split, TABLE};
+use crate::pretoken::{Split, TABLE, classes};
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -44,6 +45,14 @@ fn resolve_split(py: Python<'_>, split: SplitSpec) -> PyResult<(&'static str, Bo
     Ok((split.name(), PyTuple::new(py, split.patterns())?))
 }
 
+/// For each code point the number of its class, as the named splits see it (`src/pretoken/classes.rs`), and 16 more if
+/// NFC may change it.
+#[pyfunction]
+fn code_points(py: Python<'_>) -> Bound<'_, PyArray1<u8>> {
+    let flagged = |(point, &class): (usize, &u8)| class | u8::from(!nfc_leaves(point)) << 4;
+    classes().iter().enumerate().map(flagged).collect::<Vec<u8>>().into_pyarray(py)
+}
+
 /// Where each pretoken of `text` ends, in bytes of its UTF-8.
 #[pyfunction]
 fn split_text<'py>(py: Python<'py>, text: &str, split: SplitSpec) -> PyResult<Bound<'py, PyArray1<i64>>> {
@@ -71,6 +80,7 @@ fn ends(split: &SplitSpec, run: impl FnOnce(&Split, &mut dyn FnMut(&[u8])) -> Re
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(splits, module)?)?;
     module.add_function(wrap_pyfunction!(resolve_split, module)?)?;
+    module.add_function(wrap_pyfunction!(code_points, module)?)?;
     module.add_function(wrap_pyfunction!(split_text, module)?)?;
     module.add_function(wrap_pyfunction!(split_text_reference, module)?)
 }

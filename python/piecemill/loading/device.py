@@ -13,6 +13,7 @@ The processor as a device does the same with slots and copies, and no streams; t
 import queue
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,6 +33,12 @@ class Lane(Protocol):
     def copies(self, tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
         """Start copying; the copies, and what to wait for."""
 
+    def beside(self) -> AbstractContextManager[Any]:
+        """What is asked of the device in this context is done beside the training loop."""
+
+    def done(self) -> Any:
+        """What to wait for until all that was asked for so far is done."""
+
     def wait(self, event: Any) -> None:
         """Wait until copies are done. Called in feeder threads."""
 
@@ -47,6 +54,12 @@ class Processor:
 
     def copies(self, tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
         return [tensor.clone() for tensor in tensors], None
+
+    def beside(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def done(self) -> Any:
+        return None
 
     def wait(self, event: Any) -> None:
         pass
@@ -68,10 +81,17 @@ class Cuda:
     def copies(self, tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
         with torch.cuda.stream(self._stream):
             copied = [tensor.to(self._device, non_blocking=True) for tensor in tensors]
-            # Without `blocking`, whoever waits for it spins on a core.
-            event = torch.cuda.Event(blocking=True)
-            event.record(self._stream)
-        return copied, event
+        return copied, self.done()
+
+    def beside(self) -> AbstractContextManager[Any]:
+        context: AbstractContextManager[Any] = torch.cuda.stream(self._stream)
+        return context
+
+    def done(self) -> Any:
+        # Without `blocking`, whoever waits for it spins on a core.
+        event = torch.cuda.Event(blocking=True)
+        event.record(self._stream)
+        return event
 
     def wait(self, event: Any) -> None:
         if not event.query():

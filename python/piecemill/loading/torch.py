@@ -4,7 +4,8 @@ Start with `batches`. `BatchDataset` is for code that needs a DataLoader, which 
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
@@ -14,8 +15,12 @@ from piecemill.loading.batching import Batches, Chunk, Numpy, split
 from piecemill.loading.mixing import Mixture, Weights
 from piecemill.loading.order import OrderPlan
 from piecemill.loading.text import windows_to
-from piecemill.plans import did_you_mean
+from piecemill.plans import check_names, did_you_mean
 from piecemill.shards.windows import Rows
+
+if TYPE_CHECKING:
+    from piecemill.loading.stream import TextBatches
+    from piecemill.tokenizers import Tokenizer
 
 
 class Tensors(Numpy):
@@ -72,6 +77,49 @@ def batches(
     from piecemill.loading.device import Device
 
     return windows_to(Device(where, slots=threads + 1), rows, options)
+
+
+def text_batches(
+    source: object,
+    tokenizer: "Tokenizer | str",
+    *,
+    device: str | torch.device = "cpu",
+    window: int = 2048,
+    batch_size: int = 8,
+    seed: int = 0,
+    epochs: int | None = None,
+    rank: int = 0,
+    world_size: int = 1,
+    order: Literal["shuffled", "sequential"] = "shuffled",
+    boundaries: bool = False,
+    labels: Literal["shifted", "unshifted"] = "shifted",
+    pad_id: int | None = None,
+    drop_last: bool = False,
+    dtype: Literal["int64", "int32"] = "int64",
+    threads: int = 1,
+    **reading: Any,
+) -> "TextBatches":
+    """Batches straight from text, which is encoded on the way: no preparation step.
+
+    The batches are those of `batches(..., order="sequential")` over shards that were prepared from the documents in the
+    order of this epoch. With device="cuda" text is encoded on the GPU if it can be (`tokenizer.engine` says), and ids
+    never leave it; else on the processor, with the same batches.
+
+    source: a path, URL, glob, list of them, table or iterable of strings, as for `prepare`; `reading` are options of
+        `open_source`: field, separator, include, exclude, block_bytes and others.
+    tokenizer: a `Tokenizer`, or where one is.
+    seed, order: "shuffled" reads the tasks of the source in an order that depends on (seed, epoch), and shuffles the
+        documents of each block (`block_bytes`, 8 MiB) among themselves. "sequential" takes them as they are.
+    window, batch_size, epochs, rank, world_size, boundaries, labels, pad_id, drop_last, dtype: as in `batches`.
+    threads: 0 makes each batch when it is asked for; 1 makes it ahead.
+    """
+    from piecemill.loading.stream import TextBatches
+    from piecemill.sources import open_source
+
+    options = {name: value for name, value in locals().items() if name in signature(text_batches).parameters}
+    check_names(reading, [*options, *signature(open_source).parameters])
+    given = {name: value for name, value in options.items() if name not in ("source", "tokenizer", "reading")}
+    return TextBatches(source, tokenizer, **{**given, "device": torch.device(device)}, **reading)
 
 
 class BatchDataset(IterableDataset):  # type: ignore[misc] # torch is not there when types are checked

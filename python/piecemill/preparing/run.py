@@ -20,7 +20,7 @@ from piecemill.errors import PlanError, ShardError, Stopped
 from piecemill.executors import Executor, open_executor
 from piecemill.files import Place, clear_scratch, locked, open_place
 from piecemill.machine import memory_now, memory_peak
-from piecemill.plans import FROM_PLAN, option, with_keywords
+from piecemill.plans import FROM_PLAN, with_keywords
 from piecemill.preparing.dedup import drop_later_copies
 from piecemill.preparing.finish import Totals, finish
 from piecemill.preparing.folder import begin
@@ -34,7 +34,7 @@ from piecemill.shards.format import VERSION, token_dtype
 from piecemill.shards.manifest import delete_entry, delete_leftovers, newest_entries, whole_entries
 from piecemill.sources import Source, Task
 from piecemill.sources.matching import directory_keys, parse_weights, weight_groups
-from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve_eos
+from piecemill.tokenizers import Tokenizer, documents_of, load_tokenizer, resolve_bos, resolve_eos
 
 OnProgress = Callable[[PrepareProgress], None]
 
@@ -47,11 +47,6 @@ _TASK, _TABLES = 48 * MIB, 96 * MIB
 _BLOCKS = 8
 # Caches of the encoder, of fixed size, for each thread.
 _THREAD = 24 * MIB
-_INTEGERS = {
-    True: "the tokenizer is a {}, expected one that was trained on integers.",
-    False: "the tokenizer is a {}: say that documents are integers.",
-}
-_WITHOUT_SPLIT = "Expected byte-level BPE without one, as `piecemill train --bytes` makes it."
 
 
 def prepare(
@@ -151,14 +146,8 @@ class _Run:
     ) -> Summary:
         plan = self.plan
         sizes = {"block_bytes": plan.size("block_bytes"), "group_bytes": plan.size("piece_bytes")}
-        if plan.bytes and not self.tokenizer.takes_bytes:
-            raise PlanError(f"{option('bytes')}: a {self.tokenizer.kind} with a split encodes text. {_WITHOUT_SPLIT}")
-        if plan.integers != (self.tokenizer.integers is not None):
-            raise PlanError(f"{option('integers')}: {_INTEGERS[plan.integers].format(self.tokenizer.kind)}")
-        alphabet = None if plan.special_in_text == "parse" else self.tokenizer.alphabet  # whose texts have more bytes
-        opened = plan.open_source(
-            source, group=plan.group_field, out=self.where, alphabet=alphabet, known=self.tokenizer.integers, **sizes
-        )
+        takes = documents_of(self.tokenizer, bytes=plan.bytes, integers=plan.integers, special=plan.special_in_text)
+        opened = plan.open_source(source, group=plan.group_field, out=self.where, **takes, **sizes)
         if not opened.files and (part is not None or not _is_local(executor)):
             raise PlanError("a source in memory can only be prepared by executor='local', without part: pass files.")
         if not opened.files and (plan.weight or plan.directory_levels):

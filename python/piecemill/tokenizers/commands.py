@@ -106,7 +106,8 @@ def encode(
     separator
         Cut files and standard input into documents at this string; the flag knows \\n, \\r, \\t and \\0.
     engine
-        What encodes: piecemill, tokenizers, sentencepiece or tiktoken; default: the fastest that gives the same ids.
+        What encodes: piecemill, tokenizers, sentencepiece, tiktoken or cuda (an NVIDIA GPU); default: the fastest on
+        the processor that gives the same ids.
     tokenizer_split
         Split of a .tiktoken file, which does not carry one: a name that `piecemill train --help` lists, or a regex.
     force

@@ -51,7 +51,8 @@ def load_tokenizer(
 
     Files are a tokenizer.json, a .model, a .tiktoken file, or vocab.json with merges.txt beside it; each may be
     gzipped (.gz). In a folder with several, the first of these is used. `engine` forces "piecemill", "tokenizers",
-    "sentencepiece" or "tiktoken"; by default it is the fastest that gives the home library's ids. `split` and
+    "sentencepiece" or "tiktoken"; by default it is the fastest that gives the home library's ids. "cuda" encodes on an
+    NVIDIA GPU if it can, else warns and takes the default. `split` and
     `special_tokens` (text and id) are for files that have neither: .tiktoken (OpenAI's are known by their hash) and
     vocab.json with merges.txt (gpt2, and the entries that no merge makes, unless given).
     """

@@ -163,5 +163,6 @@ def engine_record(tokenizer: Tokenizer) -> dict[str, Any]:
         home_version: str | None = version(home)
     except PackageNotFoundError:
         home_version = None
-    used = {"engine": engine.name, "engine_version": engine.version}
+    # A GPU changes nothing that is written.
+    used = {"engine": "piecemill" if engine.name == "cuda" else engine.name, "engine_version": engine.version}
     return {**used, "home": home, "home_version": home_version}

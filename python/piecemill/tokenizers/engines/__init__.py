@@ -9,6 +9,7 @@ reason.
 Start with `choose`.
 """
 
+import warnings
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any, Literal, Protocol, cast
@@ -28,8 +29,8 @@ Encoded = tuple[Ids, NDArray[np.int64]]
 Parse = Literal["plain", "parse"] | Sequence[str]
 "Which special tokens are found in texts: none, all, or those named."
 
-_NAMES = ("piecemill", "sentencepiece", "tiktoken", "tokenizers")
-"In order of preference. Modules are imported when the first engine is chosen."
+_NAMES = ("piecemill", "sentencepiece", "tiktoken", "tokenizers", "cuda")
+"In order of preference; the GPU is only used if it is asked for. Modules are imported when one is chosen."
 
 _ADDED = 500
 "Added tokens that the comparison at load looks at."
@@ -100,6 +101,11 @@ def choose(model: Model, asked: str | None) -> Engine:
         reasons[engine.name] = reason or ""
     if asked is None:
         raise TokenizerError(f"no engine can encode this: {'; '.join(reasons.values())}.")
+    if asked == "cuda" and asked in reasons:  # a machine without a GPU does the same, more slowly
+        loaded = choose(model, None)
+        loaded.why = f"cuda was asked for, but {reasons[asked]}"
+        warnings.warn(f"engine='cuda': {reasons[asked]}. {loaded.name} encodes instead, with equal ids.", stacklevel=2)
+        return loaded
     known = [engine.name for engine in engines() if isinstance(model, engine.reads)]
     reason = reasons.get(asked, f"{asked} does not encode a {model.kind}")
     raise TokenizerError(f"engine={asked!r}: {reason}. Engines of a {model.kind}: {', '.join(known)}.")

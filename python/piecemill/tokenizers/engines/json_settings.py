@@ -22,7 +22,7 @@ from piecemill.tokenizers.splits import NAMED, PATTERNS
 from piecemill.tokenizers.texts import flat_tokens
 
 Step = tuple[str, ...]
-Build = Callable[[], Encoder]
+Build = partial[Encoder]
 
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 _SIMPLE_STEPS = {

@@ -28,7 +28,7 @@ name = "piecemill"
 reads = (ByteBPE, IntegerBPE, Ranks, TokenizerJson, SentencePiece)
 
 AnyModel = ByteBPE | Ranks | TokenizerJson | SentencePiece
-Build = Callable[[], Encoder]
+Build = partial[Encoder]
 
 _SPECIAL = 1
 "Flag of an added token: only found where special tokens are parsed."
@@ -56,13 +56,16 @@ def exact(model: AnyModel | IntegerBPE) -> bool:
 
 def load(model: AnyModel | IntegerBPE) -> "PiecemillEngine | IntegerEngine":
     """The engine, its tables built."""
-    if isinstance(model, IntegerBPE):
-        return IntegerEngine(model)
+    return IntegerEngine(model) if isinstance(model, IntegerBPE) else PiecemillEngine(build_of(model)())
+
+
+def build_of(model: AnyModel) -> Build:
+    """What makes the encoder, once; `Left` says why nothing does."""
     found = _read(model)
-    _found.pop(model, None)  # the arrays are in the encoder now
+    _found.pop(model, None)  # the arrays will be in the encoder
     if isinstance(found, str):
         raise Left(found)
-    return PiecemillEngine(found())
+    return found
 
 
 class PiecemillEngine:

@@ -1,0 +1,404 @@
+"""Text straight into training: documents in a computed order, encoded and cut into windows as the loop goes on.
+
+Nothing is prepared first. Every rank reads and encodes all documents, in an order that depends on (seed, epoch) alone,
+and takes its rows of each step; so the batches are those of shards that were prepared from the documents in that order
+and are loaded with order="sequential". Encoding is fast beside training (docs/gpu.md), and on a device the ids never
+leave it.
+
+    tasks of the source, shuffled ─▶ blocks of documents, shuffled inside ─▶ ids ─▶ stretches ─▶ rows of windows
+
+The position is a few numbers: the epoch, a block, and a place in it. Start with `TextBatches`.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from piecemill._core import gather_documents
+from piecemill.errors import LoadError, PlanError
+from piecemill.files import hash_bytes
+from piecemill.loading.batching import Stats
+from piecemill.loading.device import Cuda, Lane, Processor
+from piecemill.loading.feeding import Feeder
+from piecemill.loading.order import Permutation
+from piecemill.shards.windows import IGNORED, Ints
+from piecemill.sources import Documents, Source, open_source
+from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve_eos
+
+FORMAT = 1
+"Of states."
+_KEPT = ("seed", "order", "tokenizer", "source", "window", "global_batch", "boundaries", "labels")
+"What must be the same to go on from a state."
+
+Order = Literal["shuffled", "sequential"]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a window begins: so many windows were given out; it starts at `token` of a block of an epoch."""
+
+    samples: int = 0
+    epoch: int = 0
+    task: int = 0
+    "In the order of the epoch."
+    block: int = 0
+    token: int = 0
+    document: int = 0
+    "Documents of the epoch before this block."
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """Tokens that lie next to each other on the device, from a window's start on, and the windows in them."""
+
+    tokens: torch.Tensor
+    ends: torch.Tensor
+    host_ends: Ints
+    first_document: int
+    windows: int
+    positions: list[tuple[int, Position]]
+    "Token of the stretch at which each of its blocks begins, and the block's position."
+
+    def position(self, window: int, size: int, samples: int) -> Position:
+        """The position of a window of it."""
+        at = window * size
+        begin, block = next((begin, block) for begin, block in reversed(self.positions) if begin <= at)
+        token = block.token + at - begin
+        return Position(samples, block.epoch, block.task, block.block, token, block.document)
+
+
+class TextStream:
+    """Documents of a source in the order of an epoch, in blocks."""
+
+    def __init__(self, source: object, seed: int, order: Order, **options: Any) -> None:
+        self.source: Source = open_source(source, **options)
+        self._seed, self._order = seed, order
+        tasks = [(task.paths, task.start, task.stop, task.nbytes) for task in self.source.tasks]
+        self.identity = hash_bytes(repr((tasks, self.source.reading.field, self.source.reading.block_bytes)).encode())
+
+    def blocks(self, epoch: int, task: int = 0, block: int = 0) -> Iterator[tuple[int, int, Documents, Ints | None]]:
+        """Place of the task, number of the block, the block, and the order of its documents; from a place on."""
+        tasks = self.source.tasks
+        order = self._permutation(len(tasks), epoch)
+        for place in range(task, len(tasks)):
+            chosen = tasks[place if order is None else int(order[place])]
+            for number, documents in enumerate(self.source.read(chosen)):
+                if place > task or number >= block:
+                    yield place, number, documents, self._permutation(len(documents), epoch, chosen.index, number)
+
+    def _permutation(self, size: int, *key: int) -> Ints | None:
+        if self._order == "sequential":
+            return None
+        return Permutation(size, self._seed, *key)(np.arange(size))
+
+    def texts(self, epoch: int) -> Iterator[str]:
+        """Every document of an epoch in its order."""
+        for _, _, block, order in self.blocks(epoch):
+            yield from (block.text(int(row)) for row in (range(len(block)) if order is None else order))
+
+
+class TextBatches:
+    """An iterator over batches of text that is encoded on the way. Made by `piecemill.loading.torch.text_batches`."""
+
+    def __init__(
+        self,
+        source: object,
+        tokenizer: Tokenizer | str,
+        *,
+        device: torch.device,
+        window: int,
+        batch_size: int,
+        seed: int,
+        epochs: int | None,
+        rank: int,
+        world_size: int,
+        order: Order,
+        boundaries: bool,
+        labels: str,
+        pad_id: int | None,
+        drop_last: bool,
+        dtype: str,
+        threads: int,
+        **reading: Any,
+    ) -> None:
+        for name, value, least in (
+            *(("window", window, 1), ("batch_size", batch_size, 1), ("world_size", world_size, 1)),
+            *(("threads", threads, 0), ("epochs", 1 if epochs is None else epochs, 1)),
+        ):
+            if not isinstance(value, int) or value < least:
+                raise PlanError(f"{name}={value!r}: expected a whole number of {least} or more.")
+        if not 0 <= rank < world_size:
+            raise PlanError(f"rank={rank}: expected 0 to {world_size - 1}, below world_size.")
+        for name, chosen, known in (
+            ("order", order, ("shuffled", "sequential")),
+            ("labels", labels, ("shifted", "unshifted")),
+            ("dtype", dtype, ("int64", "int32")),
+        ):
+            if chosen not in known:
+                raise PlanError(f"{name}={chosen!r}: expected {' or '.join(known)}.")
+        if isinstance(tokenizer, str):
+            tokenizer = load_tokenizer(tokenizer, engine="cuda" if device.type == "cuda" else None)
+        self.tokenizer, self.device = tokenizer, device
+        self.stream = TextStream(source, seed, order, **reading)
+        self.window, self.batch_size, self.epochs = window, batch_size, epochs
+        self.rank, self.world_size, self.drop_last = rank, world_size, drop_last
+        self.global_batch = batch_size * world_size
+        self._boundaries, self._labels, self._dtype = boundaries, labels, getattr(torch, dtype)
+        self._bos, self._eos = resolve_bos(tokenizer, "auto"), resolve_eos(tokenizer, "auto")
+        self._pad = pad_id if pad_id is not None else self._eos if self._eos is not None else 0
+        self._lane: Lane = Cuda(device) if device.type == "cuda" else Processor()
+        self._threads = min(threads, 1)  # one after another: the next batch begins where this one ends
+        self._kept = dict(
+            zip(
+                _KEPT,
+                (seed, order, tokenizer.identity, self.stream.identity, window, self.global_batch, boundaries, labels),
+                strict=True,
+            )
+        )
+        self._position = Position()
+        self._stats = Stats()
+        self._feeder: Feeder[Any] | None = None
+        self._done, self._spent = False, 0.0
+
+    def __iter__(self) -> "TextBatches":
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        if self._done:
+            raise StopIteration
+        if self._feeder is None:
+            made = self._batches(self._position)
+
+            def make(_: int) -> Any:
+                with self._lane.beside():
+                    return next(made, None)
+
+            self._feeder = Feeder(make, 0, None, self._threads)
+        try:
+            taken, waited = self._feeder.take()
+        except BaseException:
+            self.close()
+            raise
+        if taken is None:
+            self.close()
+            raise StopIteration
+        batch: dict[str, Any]
+        batch, longest, event, self._position = taken
+        self._lane.hand_over(list(batch.values()), event)
+        if longest is not None:
+            batch["max_seqlen"] = longest
+        self._stats.batches += 1
+        self._stats.tokens += batch["input_ids"].numel()
+        self._stats.waited += waited
+        return batch
+
+    @property
+    def stats(self) -> Stats:
+        """Counters of the batches returned so far, and their cost."""
+        self._stats.cpu = self._spent + (self._feeder.cpu_seconds if self._feeder is not None else 0.0)
+        return self._stats
+
+    @property
+    def samples(self) -> int:
+        """Windows returned so far, over all ranks."""
+        return self._position.samples
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next window, from 0."""
+        return self._position.epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position of the next batch: after the last one returned, whatever was prefetched."""
+        place = {name: getattr(self._position, name) for name in Position.__slots__}
+        return {"format": FORMAT, "kind": "text", **place, **self._kept}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume exactly where `state` was taken, on any rank of any world size with the same global batch."""
+        if not isinstance(state, Mapping) or state.get("format") != FORMAT or state.get("kind") != "text":
+            raise LoadError("state: expected the dict that `state_dict()` of `text_batches` gives.")
+        for name, mine in self._kept.items():
+            if state.get(name) != mine:
+                raise LoadError(
+                    f"state: taken with {name}={state.get(name)!r}, asked for {mine!r}. Pass the same, or begin anew "
+                    "without the state."
+                )
+        numbers = {name: state.get(name) for name in Position.__slots__}
+        if bad := next((name for name, value in numbers.items() if type(value) is not int or value < 0), None):
+            raise LoadError(f"state: {bad}={numbers[bad]!r}; expected a number from `state_dict()`.")
+        self._drop()
+        self._position, self._done = Position(**numbers), False  # type: ignore[arg-type]
+
+    def _drop(self) -> None:
+        if self._feeder is not None:
+            self._feeder.close()
+            self._spent += self._feeder.cpu_seconds
+            self._feeder = None
+
+    def close(self) -> None:
+        """End the thread. `state_dict` and `stats` still work."""
+        self._drop()
+        self._done = True
+
+    def __enter__(self) -> "TextBatches":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # In the feeder thread
+
+    def _batches(self, start: Position) -> Iterator[tuple[dict[str, Any], int | None, Any, Position]]:
+        """Every batch of this rank with the position after it."""
+        waiting: deque[tuple[_Stretch, int]] = deque()
+        samples, last = start.samples, start
+        for stretch, after in self._stretches(start):
+            waiting += ((stretch, window) for window in range(stretch.windows))
+            last = after
+            while len(waiting) > self.global_batch:  # more: the one after it says where the next batch begins
+                rows = [waiting.popleft() for _ in range(self.global_batch)]
+                samples += self.global_batch
+                follows, window = waiting[0]
+                mine = rows[self.rank * self.batch_size : (self.rank + 1) * self.batch_size]
+                yield *self._rows(mine), follows.position(window, self.window, samples)
+        if waiting and not (self.drop_last and len(waiting) < self.global_batch):
+            each, more = divmod(len(waiting), self.world_size)
+            first = self.rank * each + min(self.rank, more)
+            mine = list(waiting)[first : first + each + (self.rank < more)]
+            end = Position(samples + len(waiting), last.epoch)
+            yield *self._rows(mine, like=waiting[0][0]), end
+
+    def _stretches(self, start: Position) -> Iterator[tuple[_Stretch, Position]]:
+        """Encoded blocks, each after what is left of those before it; and where the epoch after it begins."""
+        epoch, place = start.epoch, start
+        while self.epochs is None or epoch < self.epochs:
+            left: _Stretch | None = None
+            documents, found = place.document, False
+            for task, number, block, order in self.stream.blocks(epoch, place.task, place.block):
+                found = True
+                skip = place.token if (task, number) == (place.task, place.block) else 0
+                ids, ends = self._encoded(block, order)
+                here = Position(0, epoch, task, number, skip, documents)
+                left = self._joined(left, ids[skip:], ends, skip, here)
+                documents += len(block)
+                left.windows = max(0, (len(left.tokens) - 1) // self.window)
+                if left.windows:
+                    yield left, Position(epoch=epoch + 1)
+                    left = self._rest(left)
+            if not found and place == Position(epoch=epoch):
+                raise LoadError(
+                    f"{self.stream.source.tasks[0].paths[0] if self.stream.source.tasks else 'source'}: "
+                    "no documents to make batches of."
+                )
+            if left is not None and len(left.tokens) > 1:
+                left.windows = 1  # padded
+                yield left, Position(epoch=epoch + 1)
+            epoch += 1
+            place = Position(epoch=epoch)
+
+    def _encoded(self, block: Documents, order: Ints | None) -> tuple[torch.Tensor, Ints]:
+        data, ends = (block.data, block.ends) if order is None else gather_documents(block.data, block.ends, order)
+        engine = self.tokenizer.engine
+        if self.device.type == "cuda" and hasattr(engine, "encode_on_device"):
+            ids, id_ends = engine.encode_on_device(data, ends, bos=self._bos, eos=self._eos)
+            tokens = torch.from_dlpack(ids).to(self._dtype)
+            torch.cuda.current_stream().synchronize()  # until here the memory of `ids` is read
+            return tokens, id_ends.get()
+        ids, id_ends = self.tokenizer.encode_flat(data, ends, bos=self._bos, eos=self._eos)
+        return torch.from_numpy(ids.astype(np.int64 if self._dtype == torch.int64 else np.int32)).to(
+            self.device
+        ), id_ends
+
+    def _joined(self, left: _Stretch | None, ids: torch.Tensor, ends: Ints, skip: int, here: Position) -> _Stretch:
+        """What is left of the blocks before, and a new block without its first `skip` tokens."""
+        skipped = int(np.searchsorted(ends, skip, side="right"))
+        ends = ends[skipped:] - skip
+        if left is None:
+            return _Stretch(ids, self._placed(ends), ends, here.document + skipped, 0, [(0, here)])
+        before = len(left.tokens)
+        all_ends = np.concatenate([left.host_ends, ends + before])
+        return _Stretch(
+            torch.cat([left.tokens, ids]),
+            self._placed(all_ends),
+            all_ends,
+            left.first_document,
+            0,
+            [*left.positions, (before, here)],
+        )
+
+    def _rest(self, stretch: _Stretch) -> _Stretch:
+        """What no window of a stretch begins with."""
+        at = stretch.windows * self.window
+        skipped = int(np.searchsorted(stretch.host_ends, at, side="right"))
+        ends = stretch.host_ends[skipped:] - at
+        position = stretch.position(stretch.windows, self.window, 0)
+        positions = [(0, position), *((begin - at, block) for begin, block in stretch.positions if begin > at)]
+        first = stretch.first_document + skipped
+        return _Stretch(stretch.tokens[at:], self._placed(ends), ends, first, 0, positions)
+
+    def _placed(self, ends: Ints) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(ends)).to(self.device)
+
+    def _rows(
+        self, rows: list[tuple[_Stretch, int]], like: _Stretch | None = None
+    ) -> tuple[dict[str, Any], int | None, Any]:
+        """The batch of these windows; without any, one row of padding."""
+        made: list[dict[str, torch.Tensor]] = []
+        cuts: list[Ints] = []
+        start = 0
+        while start < len(rows):
+            stretch, end = rows[start][0], start
+            while end < len(rows) and rows[end][0] is stretch:
+                end += 1
+            numbers = np.array([window for _, window in rows[start:end]], np.int64)
+            made.append(self._windows(stretch, numbers))
+            cuts.append(self._cuts(stretch, numbers) + start * self.window)
+            start = end
+        if not made and like is not None:
+            made, cuts = [self._windows(like, np.array([-1]))], [np.zeros(1, np.int64)]
+        batch = {name: torch.cat([one[name] for one in made]) if len(made) > 1 else made[0][name] for name in made[0]}
+        longest = None
+        if self._boundaries:
+            bounds = np.append(np.concatenate(cuts), batch["input_ids"].numel())
+            batch["cu_seqlens"] = torch.from_numpy(bounds.astype(np.int32)).to(self.device)
+            longest = int(np.diff(bounds).max(initial=0))
+        return batch, longest, self._lane.done()
+
+    def _windows(self, stretch: _Stretch, numbers: Ints) -> dict[str, torch.Tensor]:
+        """Windows of a stretch, by number; -1 is a row of padding."""
+        window, count = self.window, len(stretch.tokens)
+        first = np.where(numbers < 0, count, numbers * window)
+        begin = torch.from_numpy(first).to(self.device)
+        places = begin[:, None] + torch.arange(window + 1, device=self.device)
+        there = places < count
+        tokens = stretch.tokens[places.clamp(max=count - 1)]
+        inputs = torch.where(there[:, :-1], tokens[:, :-1], self._pad)
+        labels = torch.where(there[:, 1:], tokens[:, 1:], IGNORED)
+        made = {"input_ids": inputs}
+        if self._boundaries:
+            inside = there[:, :-1]
+            document = torch.searchsorted(stretch.ends, places, right=True)
+            opens = torch.where(document > 0, stretch.ends[(document - 1).clamp(min=0)], 0)[:, :-1]
+            opens = torch.where(inside, torch.maximum(opens, begin[:, None]), torch.clamp(begin[:, None], min=count))
+            labels = torch.where(document[:, 1:] == document[:, :-1], labels, IGNORED)
+            made["position_ids"] = (places[:, :-1] - opens).to(torch.int64)
+            made["document_ids"] = torch.where(inside, document[:, :-1] + stretch.first_document, -1)
+        if self._labels == "unshifted":
+            labels = torch.cat([torch.full_like(labels[:, :1], IGNORED), labels[:, :-1]], dim=1)
+        return {"input_ids": inputs, "labels": labels, **{name: made[name] for name in made if name != "input_ids"}}
+
+    def _cuts(self, stretch: _Stretch, numbers: Ints) -> Ints:
+        """Where documents begin in these windows laid end to end, also where a row or its padding does."""
+        if not self._boundaries:
+            return np.zeros(0, np.int64)
+        ends, found = stretch.host_ends, []
+        for row, number in enumerate(numbers.tolist()):
+            at, last = number * self.window, min((number + 1) * self.window, len(stretch.tokens))
+            inner = ends[np.searchsorted(ends, at, "right") : np.searchsorted(ends, last, "left")] - at
+            padding = [last - at] if last - at < self.window else []
+            found.append(np.unique([0, *inner, *padding]) + row * self.window)
+        return np.concatenate(found)

@@ -1,0 +1,130 @@
+"""Where texts come from and ids go to: host memory, pinned or not, or the device."""
+
+import threading
+import weakref
+from typing import Any, ClassVar
+
+import cupy
+import numpy as np
+from numpy.typing import NDArray
+
+from piecemill.tokenizers.engines.cuda.device import pinned
+
+_KEPT_BYTES = 1 << 31
+"A buffer of ids that is larger is not kept for the next call."
+
+
+class HostText:
+    """Text in host memory."""
+
+    def __init__(self, data: NDArray[np.uint8]) -> None:
+        self._data = np.ascontiguousarray(data)
+
+    def whole(self) -> NDArray[np.uint8]:
+        return self._data
+
+    def read(self, start: int, end: int) -> NDArray[np.uint8]:
+        return self._data[start:end]
+
+
+class DeviceText:
+    """Text that is on the device already. The host reads 64 KiB or more at a time; the last part is kept."""
+
+    def __init__(self, data: Any) -> None:
+        self._data, self._read, self._at = data, np.zeros(0, np.uint8), (0, 0)
+
+    def whole(self) -> Any:
+        return self._data
+
+    def read(self, start: int, end: int) -> NDArray[np.uint8]:
+        if not self._at[0] <= start <= end <= self._at[1]:
+            last = min(len(self._data), max(end, start + (1 << 16)))
+            self._at, self._read = (start, last), cupy.asnumpy(self._data[start:last])
+        return self._read[start - self._at[0] : end - self._at[0]]
+
+
+class HostSink:
+    """Ids in pinned host memory, which is used again when no array over it is left."""
+
+    _spare: ClassVar[list[NDArray[np.uint8]]] = []
+    _lock = threading.Lock()
+    _tokens_per_byte = 0.3
+
+    def __init__(self, text_bytes: int, dtype: Any) -> None:
+        self.tokens, self._dtype = 0, np.dtype(dtype)
+        expected = int(text_bytes * HostSink._tokens_per_byte * 1.1) + (1 << 16)
+        self._text_bytes = text_bytes
+        self._memory = self._take(expected * self._dtype.itemsize)
+        self._places = self._memory.view(self._dtype)
+
+    def room(self, tokens: int) -> NDArray[Any]:
+        at, self.tokens = self.tokens, self.tokens + tokens
+        if self.tokens > len(self._places):
+            self._grow(at)
+        places: NDArray[Any] = self._places[at : self.tokens]
+        return places
+
+    def put(self, ids: NDArray[Any]) -> None:
+        self.room(len(ids))[:] = ids
+
+    def ids(self) -> NDArray[Any]:
+        """All of them. The memory is used again when the array is garbage."""
+        HostSink._tokens_per_byte = max(HostSink._tokens_per_byte, self.tokens / max(1, self._text_bytes))
+        owner = _Owner(self._memory)
+        weakref.finalize(owner, HostSink._give_back, self._memory)
+        return np.frombuffer(owner, self._dtype, self.tokens)
+
+    def _grow(self, filled: int) -> None:
+        cupy.cuda.runtime.deviceSynchronize()  # downloads into the old memory
+        larger = self._take(max(2 * len(self._places), self.tokens) * self._dtype.itemsize).view(self._dtype)
+        larger[:filled] = self._places[:filled]
+        HostSink._give_back(self._memory)
+        self._memory, self._places = larger.view(np.uint8), larger
+
+    @classmethod
+    def _take(cls, size: int) -> NDArray[np.uint8]:
+        size = -(-size // 64) * 64
+        with cls._lock:
+            for at, memory in enumerate(cls._spare):
+                if len(memory) >= size:
+                    return cls._spare.pop(at)
+        return pinned(size)
+
+    @classmethod
+    def _give_back(cls, memory: NDArray[np.uint8]) -> None:
+        with cls._lock:
+            if len(memory) <= _KEPT_BYTES:
+                cls._spare = [max([*cls._spare, memory], key=len)]
+
+
+class _Owner(np.ndarray):
+    """An array that can be referred to weakly."""
+
+    def __new__(cls, memory: NDArray[np.uint8]) -> "_Owner":
+        return memory.view(cls)
+
+
+class DeviceSink:
+    """Ids in one array on the device."""
+
+    def __init__(self, text_bytes: int, dtype: Any) -> None:
+        self.tokens = 0
+        self._places = cupy.empty(text_bytes // 3 + (1 << 16), dtype)
+
+    def room(self, tokens: int) -> Any:
+        at, self.tokens = self.tokens, self.tokens + tokens
+        if self.tokens > len(self._places):
+            cupy.cuda.runtime.deviceSynchronize()  # downloads into the old memory
+            larger = cupy.empty(max(2 * len(self._places), self.tokens), self._places.dtype)
+            larger[:at] = self._places[:at]
+            cupy.cuda.runtime.deviceSynchronize()
+            self._places = larger
+        return self._places[at : self.tokens]
+
+    def put(self, ids: NDArray[Any]) -> None:
+        room = self.room(len(ids))
+        room.set(np.ascontiguousarray(ids, self._places.dtype))
+
+    def ids(self) -> Any:
+        cupy.cuda.Stream.null.synchronize()
+        return self._places[: self.tokens]

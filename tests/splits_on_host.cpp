@@ -1,0 +1,55 @@
+// The splits of the GPU engine, compiled for the host: see tests/test_cuda.py.
+#include "splits.h"
+
+// Classes of a batch as the kernel `classify` writes them, and where words surely start; false if it is not UTF-8.
+template <int SPLIT>
+static bool classified(const u8* text, u32 n, const u32* document_ends, u32 documents, const u8* class_index,
+                       const u8* class_blocks, u8* kinds, u8* sure) {
+  u32 start = 0;
+  for (u32 d = 0; d < documents; ++d) {
+    for (u32 i = start; i < document_ends[d]; ++i) {
+      u32 point;
+      if (!character_of(text + i, i - start < 3 ? i - start : 3, document_ends[d] - i, &point)) return false;
+      const u32 kind = class_blocks[class_index[point >> 8] * 256 + (point & 255)];
+      const bool inside = (text[i] & 0xC0) == 0x80;
+      kinds[i] = i == start ? kind << 4 | END : inside ? kind | CONTINUES : kind;
+      sure[i] = i == start || (!inside && surely_starts<SPLIT>(1u << first_kind(kinds[i - 1]), 1u << kind, text[i],
+                                                              i + 1 < document_ends[d] ? text[i + 1] : 0));
+    }
+    start = document_ends[d];
+  }
+  kinds[n] = 0xFF;
+  return true;
+}
+
+#define EACH_SPLIT(CALL)                                \
+  switch (split) {                                      \
+    case GPT2: return CALL(GPT2);                       \
+    case DIGITS_THEN_GPT2: return CALL(DIGITS_THEN_GPT2); \
+    case CL100K: return CALL(CL100K);                   \
+    case QWEN2: return CALL(QWEN2);                     \
+    case QWEN35: return CALL(QWEN35);                   \
+    case O200K: return CALL(O200K);                     \
+    case TEKKEN: return CALL(TEKKEN);                   \
+    default: return CALL(DEEPSEEK_V3);                  \
+  }
+
+extern "C" bool classify(int split, const u8* text, u32 n, const u32* document_ends, u32 documents,
+                         const u8* class_index, const u8* class_blocks, u8* kinds, u8* sure) {
+#define CALL(SPLIT) classified<SPLIT>(text, n, document_ends, documents, class_index, class_blocks, kinds, sure)
+  EACH_SPLIT(CALL)
+#undef CALL
+}
+
+extern "C" u32 word_end(int split, const u8* text, const u8* kinds, u32 at) {
+  const Text here = {kinds, text};
+#define CALL(SPLIT) word_end<SPLIT>(here, at)
+  EACH_SPLIT(CALL)
+#undef CALL
+}
+
+extern "C" u32 words(int split, const u8* text, const u8* kinds, u32 n, u32* ends) {
+  u32 count = 0;
+  for (u32 at = 0; at < n;) ends[count++] = at = word_end(split, text, kinds, at);
+  return count;
+}
