@@ -25,6 +25,7 @@ from tables import Bar, bar
 WAYS = {
     "resident": "one batch that lies on the GPU: the step alone",
     "feeder": "**piecemill**, shuffled windows from shards",
+    "text": "**piecemill**, text that is encoded on the GPU on the way (`text_batches`)",
     "naive": "HF tokenizer in the loop, one document at a time",
 }
 
@@ -144,6 +145,10 @@ def bars(feeding: dict | None, training: dict | None) -> list[Bar]:
         bar("CPU of feeding at most 15% of a core beyond the training loop's own",
             [fed.get("feeder_cpu_cores"), fed.get("extra_cpu_cores")],
             lambda own, more: (f"feeder threads {own:.1%}, whole process {more:+.1%}", max(own, more) <= 0.15)),
+        bar("step with `text_batches` at most 1.01x the step on a resident batch", [fed.get("text_ratio")],
+            lambda ratio: (f"{ratio:.4f}x", ratio <= 1.01)),
+        bar("CPU of `text_batches` at most 15% of a core beyond the training loop's own", [fed.get("text_cpu_cores")],
+            lambda more: (f"whole process {more:+.1%}", more <= 0.15)),
         bar("370M in bf16: at least 40% of the GPU's peak", [trained.get("utilisation")],
             lambda share: (f"{share:.1%}", share >= 0.4)),
         bar("validation falls at every look and ends below 2.6 nats per token", [trained.get("validation")], falls),
@@ -153,6 +158,8 @@ def bars(feeding: dict | None, training: dict | None) -> list[Bar]:
 def feeding_table(record: dict) -> str:
     alone, rows = record["step_ms"]["resident"], []
     for name, words in WAYS.items():
+        if name not in record["step_ms"]:
+            continue
         ms, share = record["step_ms"][name], record["utilisation"][name]
         cells = [words, f"{ms:.2f}", f"{ms / alone:.4f}", f"{record['tokens_per_second'][name]:,.0f}"]
         cells += ["not known" if share is None else f"{share:.1%}", f"{record['waited_share'][name]:.3%}"]

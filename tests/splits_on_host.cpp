@@ -41,15 +41,22 @@ extern "C" bool classify(int split, const u8* text, u32 n, const u32* document_e
 #undef CALL
 }
 
-extern "C" u32 word_end(int split, const u8* text, const u8* kinds, u32 at) {
+// Ends of all words, found as the kernel `split` finds them: from each sure start to the next.
+template <int SPLIT>
+static u32 all_words(const u8* text, const u8* kinds, const u8* sure, u32 n, u32* ends) {
   const Text here = {kinds, text};
-#define CALL(SPLIT) word_end<SPLIT>(here, at)
-  EACH_SPLIT(CALL)
-#undef CALL
+  u32 count = 0;
+  for (u32 at = 0, stop; at < n; at = stop) {
+    for (stop = at + 1; stop < n && !sure[stop];) ++stop;
+    const u32 last = for_each_start<SPLIT>(here, at, stop, [&](u32 start) { ends[count++] = start; });
+    if (last != stop) return 0;  // a word goes on across a sure start
+    ends[count++] = stop;
+  }
+  return count;
 }
 
-extern "C" u32 words(int split, const u8* text, const u8* kinds, u32 n, u32* ends) {
-  u32 count = 0;
-  for (u32 at = 0; at < n;) ends[count++] = at = word_end(split, text, kinds, at);
-  return count;
+extern "C" u32 words(int split, const u8* text, const u8* kinds, const u8* sure, u32 n, u32* ends) {
+#define CALL(SPLIT) all_words<SPLIT>(text, kinds, sure, n, ends)
+  EACH_SPLIT(CALL)
+#undef CALL
 }

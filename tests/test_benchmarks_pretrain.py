@@ -51,10 +51,14 @@ def records(tmp_path_factory):
 
 def test_every_way_to_feed_a_step_is_measured(records):
     feeding, _ = records
-    assert {name: len(found) for name, found in feeding["segments"].items()} == {"feeder": 2, "resident": 2, "naive": 3}
+    assert {name: len(found) for name, found in feeding["segments"].items()} == {
+        **{"feeder": 2, "resident": 2, "text": 2},
+        "naive": 3,
+    }
     assert feeding["ratio"] == pytest.approx(feeding["step_ms"]["feeder"] / feeding["step_ms"]["resident"])
     assert all(0 <= share <= 1 for share in feeding["waited_share"].values())
-    assert feeding["utilisation"] == {"feeder": None, "resident": None, "naive": None}
+    assert feeding["text_ratio"] == pytest.approx(feeding["step_ms"]["text"] / feeding["step_ms"]["resident"])
+    assert feeding["utilisation"] == {"feeder": None, "resident": None, "text": None, "naive": None}
     assert feeding["commit"] == "abc"
 
 
@@ -77,6 +81,7 @@ def bars(feeding, training):
 def test_a_bar_passes_at_its_figure_and_fails_beyond_it(records):
     assert set(bars(None, None).values()) == {None}
     good = {"ratio": 1.01, "waited_share": {"feeder": 0.01}, "feeder_cpu_cores": 0.15, "extra_cpu_cores": -0.2}
+    good |= {"text_ratio": 1.01, "text_cpu_cores": 0.15}
     run = {"utilisation": 0.4, "validation": [[0, 10.8], [1, 3.0], [2, 2.59]], "tokens": 1e8}
     assert set(bars(good, run).values()) == {True}
     for worse in (
@@ -84,6 +89,8 @@ def test_a_bar_passes_at_its_figure_and_fails_beyond_it(records):
         {"waited_share": {"feeder": 0.0101}},
         {"feeder_cpu_cores": 0.16},
         {"extra_cpu_cores": 0.16},
+        {"text_ratio": 1.02},
+        {"text_cpu_cores": 0.16},
     ):
         assert list(bars({**good, **worse}, run).values()).count(False) == 1
     for worse in ({"utilisation": 0.39}, {"validation": [[0, 2.0], [1, 2.1]]}, {"validation": [[0, 9.0], [1, 2.7]]}):

@@ -20,6 +20,7 @@ from piecemill import _core
 from piecemill.tokenizers.engines import cuda
 from piecemill.tokenizers.engines.cuda import CudaEngine, kernels, tables
 from piecemill.tokenizers.engines.cuda.pipeline import Counts, Invalid, Words, cut_places, encode
+from piecemill.tokenizers.engines.cuda.pool import Pool
 from piecemill.tokenizers.engines.piecemill import build_of
 from piecemill.tokenizers.nasty import NASTY
 
@@ -61,7 +62,8 @@ def cut(library, pages, documents, split):
     valid, text, kinds, sure = classified(library, pages, documents, split)
     assert valid
     ends = np.zeros(len(text) + 1, np.uint32)
-    args = (text + bytes(64), kinds.ctypes.data_as(ctypes.c_void_p), len(text), ends.ctypes.data_as(ctypes.c_void_p))
+    kept, found = (array.ctypes.data_as(ctypes.c_void_p) for array in (kinds, sure))
+    args = (text + bytes(64), kept, found, len(text), ends.ctypes.data_as(ctypes.c_void_p))
     count = library.words(tables.SPLITS.index(split), *args)
     return ends[:count].tolist(), np.flatnonzero(sure[: len(text)]).tolist()
 
@@ -91,7 +93,8 @@ def any_text(rng):
         return "".join(chr(c) for c in map(rng.randrange, points) if not 0xD800 <= c <= 0xDFFF)
     letters = rng.choice(ALPHABETS)
     some = rng.sample(letters, min(len(letters), rng.randint(1, 8))) if rng.random() < 0.7 else letters
-    return "".join(rng.choice(some) for _ in range(rng.randint(0, 16)))
+    length = rng.randint(0, 16) if rng.random() < 0.9 else rng.randint(0, 90)
+    return "".join(rng.choice(some) for _ in range(length))
 
 
 @pytest.mark.parametrize("split", tables.SPLITS)
@@ -406,3 +409,27 @@ def test_what_the_gpu_cannot_do_is_said():
     assert "splits" in tables.why_not(build_of(own.model))
     named = pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), split="o200k")
     assert tables.why_not(build_of(named.model)) is None
+
+
+def test_a_buffer_is_used_again_when_no_array_over_it_is_left():
+    made = []
+
+    def allocate(size):
+        made.append(np.zeros(size, np.uint8))
+        return made[-1]
+
+    pool = Pool(allocate)
+    ids = pool.lend(pool.take(1000), np.uint32, 5)
+    ids[:] = range(5)
+    part = ids[1:3].view(np.uint16).reshape(2, 2)
+    del ids
+    again = pool.lend(pool.take(1000), np.uint16, 3)  # the first one is still shown by `part`
+    again[:] = 9
+    assert part.tolist() == [[1, 0], [2, 0]]
+    assert len(made) == 2
+    del part
+    third = pool.take(900)
+    assert np.shares_memory(third, made[0])
+    assert len(made) == 2
+    assert len(pool.take(1)) == 64  # nothing is spare: `again` holds the other one
+    assert again.tolist() == [9, 9, 9]

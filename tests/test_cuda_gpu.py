@@ -108,6 +108,15 @@ def test_keys_that_collide_are_resolved_by_the_host(name, folder, corpus):
         check(engine, *corpus)
 
 
+def test_results_stay_what_they_are_while_others_are_made(folder):
+    engine = CudaEngine(build_named("cl100k", folder))
+    options = {"bos": None, "eos": None, "narrow": False, "special": "plain", "threads": 0}
+    inputs = [flat([b"number %d " % number * 20_000]) for number in range(6)]
+    results = [engine.encode_flat(*one, **options)[0][10:] for one in inputs]
+    for one, ids in zip(inputs, results, strict=True):
+        np.testing.assert_array_equal(ids, engine.encoder.encode_flat(*one, **options)[0][10:])
+
+
 def test_narrow_ids(folder, corpus):
     check(CudaEngine(build_named("gpt2", folder)), *corpus, narrow=True, bos=5)
 

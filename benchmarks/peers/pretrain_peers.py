@@ -29,11 +29,12 @@ class Bench:
     def __init__(self, args: SimpleNamespace) -> None:
         import torch
 
-        from piecemill.loading.torch import batches
+        from piecemill.loading.torch import batches, text_batches
         from piecemill.pretraining.model import build, config, flops_per_token, parameter_count, peak_flops
         from piecemill.pretraining.optimizer import build_optimizer
         from piecemill.pretraining.step import Step
         from piecemill.shards import open_shards
+        from piecemill.tokenizers import load_tokenizer
 
         self.args, self.torch = args, torch
         self.rows = open_shards(args.shards, "train")
@@ -51,6 +52,11 @@ class Bench:
         rows = {"window": args.window, "batch_size": args.batch_size}
         self.feed = batches(self.rows, **rows, seed=1, epochs=None, device=args.device)
         self.resident = {name: tensor.clone() for name, tensor in next(self.feed).items()}
+        # As text the documents are read as they are: the loop that tokenizes takes packed ones too.
+        self.text = None
+        if args.jsonl.suffix == ".jsonl":
+            tokenizer = load_tokenizer(args.shards / "tokenizer", engine="cuda" if gpu else None)
+            self.text = text_batches(args.jsonl, tokenizer, **rows, seed=1, device=args.device)
 
     def segment(self, next_batch: Callable[[], dict], *, look: bool = False, steps: int | None = None) -> dict:
         """Some steps in a row; seconds, waiting and processor time of them. `look` reads every loss at once."""
@@ -112,6 +118,8 @@ def feeding(args: SimpleNamespace) -> dict:
     bench = Bench(args)
     try:
         ways = {"feeder": lambda: next(bench.feed), "resident": lambda: bench.resident}
+        if bench.text is not None:
+            ways["text"] = lambda: next(bench.text)
         for way in ways.values():
             bench.segment(way, steps=5)
         segments: dict[str, list[dict]] = {name: [] for name in (*ways, "naive")}
@@ -127,6 +135,8 @@ def feeding(args: SimpleNamespace) -> dict:
         segments["naive"] = [bench.segment(naive, look=True, steps=6) for _ in range(3)]
     finally:
         bench.feed.close()
+        if bench.text is not None:
+            bench.text.close()
     seconds = {name: statistics.median(map(per_step, found)) for name, found in segments.items()}
     share = {  # of the seconds of all segments of a way
         way: {name: sum(each[name] for each in found) / sum(each["seconds"] for each in found) for name in found[0]}
@@ -145,6 +155,8 @@ def feeding(args: SimpleNamespace) -> dict:
         "attention": args.attention,
         "step_ms": {name: 1e3 * value for name, value in seconds.items()},
         "ratio": seconds["feeder"] / seconds["resident"],
+        "text_ratio": seconds["text"] / seconds["resident"] if "text" in seconds else None,
+        "text_cpu_cores": share["text"]["process_cpu"] - alone["process_cpu"] if "text" in share else None,
         "waited_share": {way: found["waited"] for way, found in share.items()},
         "extra_cpu_cores": fed["process_cpu"] - alone["process_cpu"],
         "feeder_cpu_cores": fed["feeder_cpu"],

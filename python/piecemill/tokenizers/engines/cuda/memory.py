@@ -1,17 +1,13 @@
 """Where texts come from and ids go to: host memory, pinned or not, or the device."""
 
-import threading
-import weakref
-from typing import Any, ClassVar
+from typing import Any
 
 import cupy
 import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.tokenizers.engines.cuda.device import pinned
-
-_KEPT_BYTES = 1 << 31
-"A buffer of ids that is larger is not kept for the next call."
+from piecemill.tokenizers.engines.cuda.pool import Pool
 
 
 class HostText:
@@ -44,23 +40,27 @@ class DeviceText:
 
 
 class HostSink:
-    """Ids in pinned host memory, which is used again when no array over it is left."""
+    """Ids in pinned host memory."""
 
-    _spare: ClassVar[list[NDArray[np.uint8]]] = []
-    _lock = threading.Lock()
+    _pool = Pool(pinned)
     _tokens_per_byte = 0.3
 
     def __init__(self, text_bytes: int, dtype: Any) -> None:
-        self.tokens, self._dtype = 0, np.dtype(dtype)
+        self.tokens, self._dtype, self._text_bytes = 0, np.dtype(dtype), text_bytes
         expected = int(text_bytes * HostSink._tokens_per_byte * 1.1) + (1 << 16)
-        self._text_bytes = text_bytes
-        self._memory = self._take(expected * self._dtype.itemsize)
-        self._places = self._memory.view(self._dtype)
+        self._hold(self._pool.take(expected * self._dtype.itemsize))
+
+    def _hold(self, memory: NDArray[np.uint8]) -> None:
+        self._memory, self._places = memory, memory.view(self._dtype)
 
     def room(self, tokens: int) -> NDArray[Any]:
         at, self.tokens = self.tokens, self.tokens + tokens
         if self.tokens > len(self._places):
-            self._grow(at)
+            cupy.cuda.runtime.deviceSynchronize()  # downloads into the old memory
+            before, filled = self._memory, self._places[:at]
+            self._hold(self._pool.take(max(2 * len(self._places), self.tokens) * self._dtype.itemsize))
+            self._places[:at] = filled
+            self._pool.give_back(before)
         places: NDArray[Any] = self._places[at : self.tokens]
         return places
 
@@ -68,40 +68,9 @@ class HostSink:
         self.room(len(ids))[:] = ids
 
     def ids(self) -> NDArray[Any]:
-        """All of them. The memory is used again when the array is garbage."""
+        """All of them."""
         HostSink._tokens_per_byte = max(HostSink._tokens_per_byte, self.tokens / max(1, self._text_bytes))
-        owner = _Owner(self._memory)
-        weakref.finalize(owner, HostSink._give_back, self._memory)
-        return np.frombuffer(owner, self._dtype, self.tokens)
-
-    def _grow(self, filled: int) -> None:
-        cupy.cuda.runtime.deviceSynchronize()  # downloads into the old memory
-        larger = self._take(max(2 * len(self._places), self.tokens) * self._dtype.itemsize).view(self._dtype)
-        larger[:filled] = self._places[:filled]
-        HostSink._give_back(self._memory)
-        self._memory, self._places = larger.view(np.uint8), larger
-
-    @classmethod
-    def _take(cls, size: int) -> NDArray[np.uint8]:
-        size = -(-size // 64) * 64
-        with cls._lock:
-            for at, memory in enumerate(cls._spare):
-                if len(memory) >= size:
-                    return cls._spare.pop(at)
-        return pinned(size)
-
-    @classmethod
-    def _give_back(cls, memory: NDArray[np.uint8]) -> None:
-        with cls._lock:
-            if len(memory) <= _KEPT_BYTES:
-                cls._spare = [max([*cls._spare, memory], key=len)]
-
-
-class _Owner(np.ndarray):
-    """An array that can be referred to weakly."""
-
-    def __new__(cls, memory: NDArray[np.uint8]) -> "_Owner":
-        return memory.view(cls)
+        return self._pool.lend(self._memory, self._dtype, self.tokens)
 
 
 class DeviceSink:

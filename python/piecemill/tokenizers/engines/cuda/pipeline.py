@@ -256,7 +256,7 @@ class _Run:
 
     def _batches(self, start: int) -> Iterator[tuple[int, int, int]]:
         """Start, first and last document of each: small ones first and last, so that little waits for them."""
-        ends, first, least = self._ends, 0, self._device.most_bytes // 4
+        ends, first, least = self._ends, 0, self._device.most_bytes // 2
         while first < len(ends):
             left = int(ends[-1]) - start
             want = min(self._device.most_bytes, max(least, min(least + 2 * (start - int(ends[0])), left // 2)))

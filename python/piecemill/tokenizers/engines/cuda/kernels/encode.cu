@@ -209,12 +209,11 @@ extern "C" __global__ void __launch_bounds__(256) split(const Slot* slot) {
     const u32 after = base + TILE > n ? n : next_set(s.sure, tile * 32 + 32, lane);
     const Text text = {s.kinds, s.text};
     for (u32 k = lane; k < count; k += 32) {
-      u32 at = base + lists[warp][k];
       const u32 stop = k + 1 < count ? base + lists[warp][k + 1] : after;
-      for (at = word_end<PM_SPLIT>(text, at); at < stop; at = word_end<PM_SPLIT>(text, at)) {
-        if (at - base < TILE) atomicOr(bits + ((at - base) >> 5), 1u << (at & 31));
-        else set_bit(s.words, at);
-      }
+      const u32 at = for_each_start<PM_SPLIT>(text, base + lists[warp][k], stop, [&](u32 start) {
+        if (start - base < TILE) atomicOr(bits + ((start - base) >> 5), 1u << (start & 31));
+        else set_bit(s.words, start);
+      });
       if (at != stop) atomicAdd(&s.counts->invalid, 1);  // a sure start inside a word: never, for valid UTF-8
     }
     __syncwarp();
@@ -364,8 +363,16 @@ __device__ __forceinline__ void look_up_tile(const Slot& s, u16* list) {
       const u32 to = tokens + sum - mine;
       tokens += __shfl_sync(~0u, sum, 31);
       if (opens) s.document_offset[at] = (u16)to;
-      if (from) for (u32 i = 0; i < mine; ++i) staged[to + i] = (ID)from[i];
-      else if (mine) {
+      // Words of many tokens are copied by the whole warp.
+      for (u32 many = __ballot_sync(~0u, from && mine > 32); many; many &= many - 1) {
+        const int who = __ffs(many) - 1;
+        const u32* theirs = (const u32*)__shfl_sync(~0u, (u64)from, who);
+        const u32 count = __shfl_sync(~0u, mine, who), at = __shfl_sync(~0u, to, who);
+        for (u32 i = lane; i < count; i += 32) staged[at + i] = (ID)theirs[i];
+      }
+      if (from) {
+        if (mine <= 32) for (u32 i = 0; i < mine; ++i) staged[to + i] = (ID)from[i];
+      } else if (mine) {
         staged[to] = (ID)(ids.low >> 4 & 0xFFFFF);
         if (mine > 1) staged[to + 1] = (ID)(ids.low >> 24 & 0xFFFFF);
         if (mine > 2) staged[to + 2] = (ID)(ids.low >> 44);

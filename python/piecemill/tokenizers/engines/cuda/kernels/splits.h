@@ -53,10 +53,14 @@ struct Text {
     }
   }
 
+  // Whether eight one-byte characters that are numbers stand here, none of which begins a document.
+  PM_ANYWHERE bool eight_digits(u32 at) const {
+    const u64* from = (const u64*)(kinds + (at & ~7u));
+    const u32 shift = (at & 7) * 8;
+    return (from[0] >> shift | (from[1] << 1) << (63 - shift)) == 0x0404040404040404ull;
+  }
+
   PM_ANYWHERE u32 numbers(u32 at, u32 most) const {
-    if (most == 3 && (kinds[at + 1] & kinds[at + 2]) == 4 && (kinds[at + 1] | kinds[at + 2]) == 4 &&
-        !continues(kinds[at + 3]))
-      return at + 3;  // three of one byte; these loads do not wait for each other
     at = next(at);
     for (u32 n = 1; n < most && this->at(at) == NUMBER; ++n) at = next(at);
     return at;
@@ -185,6 +189,27 @@ PM_ANYWHERE u32 word_end(const Text& text, u32 at) {
   if (SPLIT == O200K) return end_o200k(text, at, kind, 3, true);
   if (SPLIT == TEKKEN) return end_o200k(text, at, kind, 1, false);
   return end_deepseek_v3(text, at, kind);
+}
+
+// How many numbers are a word at most; 0: any.
+template <int SPLIT>
+PM_ANYWHERE constexpr u32 digits_of() {
+  return SPLIT == GPT2 ? 0 : SPLIT == CL100K || SPLIT == O200K || SPLIT == DEEPSEEK_V3 ? 3 : 1;
+}
+
+// Calls `each` with every start of a word after `at`, where one starts, and before `stop`; where the last one ends.
+template <int SPLIT, typename Each>
+PM_ANYWHERE u32 for_each_start(const Text& text, u32 at, u32 stop, Each each) {
+  constexpr u32 digits = digits_of<SPLIT>();
+  for (;;) {
+    const bool number = digits && first_kind(text.kinds[at]) == 4;
+    at = word_end<SPLIT>(text, at);
+    if (at >= stop) return at;
+    each(at);
+    // Long runs of digits, several words at a time: what takes long is waiting for memory.
+    while (number && text.eight_digits(at))
+      for (const u32 end = at + (digits == 3 ? 6 : 7); at < end;) each(at += digits);
+  }
 }
 
 // Whether a word surely starts between two characters of one document, whatever else is around them: `before` and
