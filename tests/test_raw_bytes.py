@@ -123,6 +123,7 @@ def test_from_files_to_batches(tmp_path):
     assert not check(tmp_path / "1").problems
     assert next(iter(batches(open_shards(tmp_path / "1"), window=16, batch_size=2, seed=1)))["input_ids"].max() < 500
     for command in (["show", tmp_path / "1"], ["check", tmp_path / "1"], ["vocab", tmp_path / "tok"],
+                    ["compare", tmp_path / "tok", tmp_path / "tok", "--bytes", "--on", tmp_path / "in"],
                     ["report", tmp_path / "tok", tmp_path / "1", "--out", tmp_path / "report.html"]):  # fmt: skip
         done = run(*command)
         assert done.returncode == 0, done.stderr

@@ -396,8 +396,8 @@ def walk_listing(
     text)."""
 
 def read_texts(paths: Sequence[str], sizes: Sequence[int], named: bool, raw: bool = False) -> tuple[_Documents, int]:
-    """Whole text files in one buffer: (data, ends, file numbers, empty, problems), and how many were binary. OSError
-    where a file could not be read for a reason that says nothing about the file. With `raw`, any file is its bytes."""
+    """Whole text files, or any if `raw`: (data, ends, file numbers, empty, problems), and how many were binary.
+    OSError where a file could not be read for a reason that says nothing about the file."""
 
 def number_keys(values: NDArray[np.float64]) -> NDArray[np.uint64]:
     """The group of each number: what `extract_lines` gives for the same number in JSON."""
@@ -409,14 +409,12 @@ def extract_lines(
     the hash of each document's group, if a field for it is given."""
 
 def cut_text(text: bytes, separator: bytes, base: int, last: bool, raw: bool = False) -> tuple[_Documents, int]:
-    """The pieces of a text between separators: (data, ends, piece starts, empty, problems), and how many bytes are
-    done. With `raw`, they may be any bytes."""
+    """The pieces between separators, any bytes if `raw`: (data, ends, starts, empty, problems), and bytes done."""
 
 def take_sequences(
     buffer: bytes, *, fastq: bool, base: int, stop: int | None, last: bool, upper: bool
 ) -> tuple[_Documents, int, bool]:
-    """The letters of FASTA or FASTQ records: (data, ends, record starts, empty, problems), how many bytes are done, and
-    whether a record at or after byte `stop` was met."""
+    """The letters of records: (data, ends, starts, empty, problems), bytes done, and whether `stop` was met."""
 
 def first_sequence(buffer: bytes, fastq: bool) -> int | None:
     """Where the first record after the start of `buffer` starts; None if that cannot be told yet."""
@@ -427,8 +425,7 @@ def write_integers(values: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[
 def read_integers(
     data: NDArray[np.uint8], ends: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[tuple[int, int]]]:
-    """The integers of documents of text, where each document ends, and of each that is something else its number and
-    where that is in it."""
+    """The integers of documents, where each document ends; of those that are something else, the number and where."""
 
 def bytes_seen(data: NDArray[np.uint8]) -> bytes:
     """The bytes that occur in `data`, in order."""

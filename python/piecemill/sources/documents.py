@@ -126,8 +126,8 @@ class Documents:
         return self.data[start : self.ends[index]].tobytes()
 
     def text(self, index: int) -> str:
-        """Document `index` as a string."""
-        return self.encoded(index).decode()
+        """Document `index` as a string; bytes that are not UTF-8, of raw documents, become U+FFFD."""
+        return self.encoded(index).decode("utf-8", "replace")
 
     def name(self, index: int) -> str:
         """Where document `index` came from: "path", "path@byte" or "path[row]"."""
