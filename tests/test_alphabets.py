@@ -1,6 +1,7 @@
 """Vocabularies with tokens for some bytes only: trained as the definition says, and refusing every other byte."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
@@ -140,6 +141,15 @@ def test_a_vocabulary_that_cannot_hold_its_alphabet_is_an_error():
         train_bpe(DNA, alphabet="")
     with pytest.raises(PlanError, match=r"alphabet and start"):
         train_bpe(DNA, alphabet="ACGT", start="tok")
+
+
+def test_any_executor_gives_the_same(tmp_path):
+    corpus = write_jsonl(tmp_path / "in.jsonl", DNA)
+    tok = train_bpe(corpus, alphabet="auto", split="none", vocab_size=30)
+    with ThreadPoolExecutor(2) as pool:
+        assert train_bpe(corpus, alphabet="auto", split="none", vocab_size=30, executor=pool).identity == tok.identity
+        with pytest.raises(SourceError, match="not in the alphabet ACG"):
+            train_bpe(corpus, alphabet="ACG", split="none", vocab_size=30, executor=pool)
 
 
 def test_from_merges_takes_an_alphabet():

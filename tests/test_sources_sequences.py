@@ -70,6 +70,17 @@ def test_records_are_the_same_however_a_file_is_cut_into_tasks(tmp_path, monkeyp
     assert all(text[int(name.rpartition("@")[2])] in ">@" for name, _ in places)
 
 
+def test_files_elsewhere_are_cut_in_the_same_way(monkeypatch):
+    fsspec = pytest.importorskip("fsspec")
+    files, records = fsspec.filesystem("memory"), sequences(200)
+    files.pipe({"/genome/a.fa": fasta(records).encode(), "/genome/b.fq.gz": gzip.compress(fastq(records).encode())})
+    monkeypatch.setattr(tasks, "RANGE_BYTES", 1_000)
+    try:
+        assert read("memory://genome/") == records * 2
+    finally:
+        files.rm("/genome", recursive=True)
+
+
 def test_case_is_kept_unless_capitals_are_asked_for(tmp_path):
     (tmp_path / "in.fa").write_text(">a\nacGTn\n")
     assert read(tmp_path) == ["acGTn"]
