@@ -89,8 +89,8 @@ mod tests {
         assert_eq!(read(&data, &ends), (values.to_vec(), vec![2, 2, 6], vec![]));
         let text = b" 1,\n2\t-0 3x 9223372036854775808 - 4";
         assert_eq!(
-            read(text, &[8, 12, 32, 34, 36]),
-            (vec![1, 2, 0, 4], vec![3, 3, 3, 3, 4], vec![(1, 1), (2, 0), (3, 1)])
+            read(text, &[8, 12, 32, 34, 35]),
+            (vec![1, 2, 0, 4], vec![3, 3, 3, 3, 4], vec![(1, 1), (2, 0), (3, 0)])
         );
     }
 }
