@@ -4,6 +4,8 @@
     none          no split: each file is one word, 5, 20 and 127 MB
     functions     no split: each top-level function or class is one word
     multilingual  GPT-2 split over text in some hundred languages
+    superwords    two stages, 40,000 tokens in words, then across them to 50,257; 127 MB and 1 GB. No peer in the
+                  package index trains in two stages: HF's trainer takes no merges to go on from
 
 Each tool is a process of its own that reads the corpus, trains and saves (`peers/train_peers.py`). Merges are compared
 before any time is shown: where HF's order of merges is promised, a difference of ours ends the benchmark. Every run is
@@ -30,7 +32,8 @@ from tables import OURS, Bar, bar, median, of
 SCRATCH = CACHE / "runs"
 VENVS = CACHE / "venvs-train"
 HF = "tokenizers"
-KINDS = ["words", "none", "functions", "multilingual"]
+KINDS = ["words", "none", "functions", "multilingual", "superwords"]
+FIRST_STAGE = 40_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class Tool:
 TOOLS = {
     tool.name: tool
     for tool in [
-        Tool(OURS, promises="hf"),
+        Tool(OURS, promises="hf", splits=("gpt2", "none", "cl100k")),
         Tool(HF, "0.23.3", "hf"),
         Tool("gigatoken", "0.10.0", "hf", splits=("gpt2",)),
         Tool("ffbpe", "0.1.10", "hf"),
@@ -117,6 +120,9 @@ def questions(only: Sequence[str], sizes: Sequence[int]) -> list[Question]:
             asked.append(Question("functions", f"functions-{size}mb", "none", 50_257, 2))
     if "multilingual" in only:
         asked.append(Question("multilingual", "multilingual-30mb", "gpt2", 50_257, 2))
+    if "superwords" in only:
+        corpora = [f"python-{size}mb" for size in sizes] + ["mixed-1000mb"] * (127 in sizes)
+        asked += [Question("superwords", corpus, "cl100k", 50_257, 2) for corpus in corpora]
     return asked
 
 
@@ -131,6 +137,8 @@ def run_once(question: Question, cap: float, entry: Entry) -> None:
         command = [PIECEMILL, "train", str(corpus), "--out", str(out), "--split", question.split, "--quiet"]
         command += ["--vocab-size", str(question.vocab), "--threads", str(question.threads)]
         command += ["--hidden", "--no-gitignore", "--no-special-tokens"]
+        if question.question == "superwords":
+            command += ["--superwords", str(min(FIRST_STAGE, question.vocab))]
     else:
         command = worker(python, "train_peers.py", entry.tool, "train", answer, corpus=corpus, out=out, **asked)
     ended = entry.run(f"train   {question}", command, threads=question.threads, cap=cap)
@@ -237,6 +245,7 @@ def bars(groups: dict[tuple, list[dict]]) -> list[Bar]:
     )  # fmt: skip
     ours, theirs, at_most = of(words, OURS), of(words, HF), partial(tables.at_most, digits=3)
     fastest, other = (tables.fastest(line for line in group if line["tool"] != OURS) for group in (words, functions))
+    lines, longer = (of(groups.get(("superwords", name, 2), []), OURS) for name in ("python-127mb", "mixed-1000mb"))
     merges = [ours and median(ours) and ours["merges"], theirs and median(theirs) and theirs["merges"]]
     return [
         at_most("words 127 MB: at most 0.5x the time of the fastest peer", ours, fastest, 0.5),
@@ -251,6 +260,10 @@ def bars(groups: dict[tuple, list[dict]]) -> list[Bar]:
                 of(functions, OURS), other, 1 / 5),
         at_most("no split, 20 to 127 MB (6.35x): time grows at most 9x",
                 of(whole, OURS), of(smaller, OURS), 9, "20 MB"),
+        _under("superwords 127 MB: at most 8 s", lines, "seconds", 8, 1, "s"),
+        _under("superwords 127 MB: peak memory at most 1.5 GB", lines, "peak_bytes", 1.5e9, 1e6, "MB"),
+        _under("superwords 1 GB: at most 90 s", longer, "seconds", 90, 1, "s"),
+        _under("superwords 1 GB: peak memory at most 10 GB", longer, "peak_bytes", 10e9, 1e6, "MB"),
     ]  # fmt: skip
 
 
@@ -272,12 +285,13 @@ def main() -> None:
     else:
         asked = questions([kind for kind in only if kind != "none"], sizes or [127])
         asked += questions([kind for kind in only if kind == "none"], sizes or [5, 20, 127])
-    failed = {name: install(name) for name in chosen}
+    failed = {name: install(name) for name in chosen} if any(one.question != "superwords" for one in asked) else {}
     protocol.make_corpora(question.corpus for question in asked)
     SCRATCH.mkdir(parents=True, exist_ok=True)
     session, last = Session("train", args), {}
     for question in asked:
-        entries = [Entry(name, reason=failed.get(name, "")) for name in [OURS, *chosen]]
+        peers = [] if question.question == "superwords" else chosen
+        entries = [Entry(name, reason=failed.get(name, "")) for name in [OURS, *peers]]
         for entry in entries:
             able = question.split in TOOLS[entry.tool].splits
             slow = too_slow(question, entry.tool, last, args.cap) if able else "cannot be asked"

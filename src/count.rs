@@ -8,6 +8,9 @@
 //! arena. When the tables together pass a third of the memory budget, the largest is sorted and spilled to disk (a
 //! table that grows holds its old and its new self, which is twice as large, for a moment). Sorted runs are merged when
 //! there are many of them, and at the end.
+//!
+//! Documents may have tags, one for each group of them: then a word is counted with the two bytes of its tag before it,
+//! and [`WordCounts::by_group`] takes the groups apart.
 
 use crate::error::{Error, Result};
 use crate::pretoken::Split;
@@ -58,6 +61,31 @@ impl WordCounts {
         &self.data[start as usize..self.ends[at] as usize]
     }
 
+    /// The words of each of `groups` groups, without their tags. `tags` has for each tag the group that its words are
+    /// of, and what their counts are multiplied by.
+    pub fn by_group(&self, tags: &[(usize, u64)], groups: usize) -> Result<Vec<WordCounts>> {
+        let mut tables: Vec<Table> = (0..groups).map(|_| Table::default()).collect();
+        let mut total = Some(0u64);
+        for (at, &count) in self.counts.iter().enumerate() {
+            let Some((tag, word)) = self.word(at).split_first_chunk() else { continue };
+            let known = tags.get(u16::from_be_bytes(*tag) as usize);
+            let Some((table, by)) = known.and_then(|&(group, by)| Some((tables.get_mut(group)?, by))) else {
+                return Err(Error::Source(format!("tag {tag:?}: no group of that tag")));
+            };
+            let count = count.checked_mul(by);
+            total = total.zip(count).and_then(|(total, count)| total.checked_add(count));
+            if let Some(count) = count.filter(|&count| count > 0) {
+                table.add_in(&self.data, word, count);
+            }
+        }
+        if total.is_none() {
+            return Err(Error::Plan(
+                "weight: the weighted counts add up to 2^64 or more. Give rounder weights.".into(),
+            ));
+        }
+        Ok(tables.into_iter().map(Table::into_counts).collect())
+    }
+
     /// The same words in another order.
     pub fn in_order(&self, order: &[usize]) -> WordCounts {
         let mut words = WordCounts {
@@ -92,6 +120,20 @@ fn short_hash(key: [u64; 2]) -> u64 {
     (wide >> 64) as u64 ^ wide as u64
 }
 
+/// The bytes of a short word that lies in `text`.
+#[inline]
+fn short_key(text: &[u8], word: &[u8]) -> u128 {
+    let start = word.as_ptr() as usize - text.as_ptr() as usize;
+    match text.get(start..start + 16).and_then(|wide| <[u8; 16]>::try_from(wide).ok()) {
+        Some(wide) => u128::from_le_bytes(wide) & ((1 << (8 * word.len())) - 1),
+        None => {
+            let mut wide = [0; 16];
+            wide[..word.len()].copy_from_slice(word);
+            u128::from_le_bytes(wide)
+        }
+    }
+}
+
 /// One thread's counts.
 #[derive(Default)]
 struct Table {
@@ -116,16 +158,22 @@ impl Table {
         if len > SHORT {
             return self.add_long(word, count);
         }
-        let start = word.as_ptr() as usize - text.as_ptr() as usize;
-        let key = match text.get(start..start + 16).and_then(|wide| <[u8; 16]>::try_from(wide).ok()) {
-            Some(wide) => u128::from_le_bytes(wide) & ((1 << (8 * len)) - 1),
-            None => {
-                let mut wide = [0; 16];
-                wide[..len].copy_from_slice(word);
-                u128::from_le_bytes(wide)
-            }
-        } | (len as u128) << 120;
+        let key = short_key(text, word) | (len as u128) << 120;
         self.add_short([key as u64, (key >> 64) as u64], count);
+    }
+
+    /// As `add_in`, once, with a tag before the word. `scratch` is for words that are long with it.
+    #[inline]
+    fn add_tagged(&mut self, text: &[u8], word: &[u8], tag: [u8; 2], scratch: &mut Vec<u8>) {
+        let len = word.len() + 2;
+        if len > SHORT {
+            scratch.clear();
+            scratch.extend_from_slice(&tag);
+            scratch.extend_from_slice(word);
+            return self.add_long(scratch, 1);
+        }
+        let key = short_key(text, word) << 16 | u16::from_le_bytes(tag) as u128 | (len as u128) << 120;
+        self.add_short([key as u64, (key >> 64) as u64], 1);
     }
 
     #[inline]
@@ -254,18 +302,30 @@ impl Counter {
         (self.spills.load(Relaxed), self.spilled_bytes.load(Relaxed))
     }
 
-    /// Counts the pretokens of every document in `data`; `ends` tells where each document ends.
-    pub fn add(&self, data: &[u8], ends: &[i64]) -> Result<()> {
+    /// Counts the pretokens of every document in `data`; `ends` tells where each document ends, and `tags` its tag.
+    pub fn add(&self, data: &[u8], ends: &[i64], tags: Option<&[u16]>) -> Result<()> {
         let split = self.split.clone(); // shared, a regex of the user's own would make threads wait for each other
+        if tags.is_some_and(|tags| tags.len() != ends.len()) {
+            return Err(Error::Source(format!("{} documents, expected a tag for each", ends.len())));
+        }
+        let mut scratch = Vec::new();
         self.with_table(|table| {
-            for document in pieces(data, ends)? {
+            for (at, document) in pieces(data, ends)?.enumerate() {
+                let tag = tags.map(|tags| tags[at].to_be_bytes());
                 if split.is_none() && !document.is_empty() {
-                    table.add_in(document, document, 1); // which may be any bytes
+                    // It may be any bytes.
+                    match tag {
+                        None => table.add_in(document, document, 1),
+                        Some(tag) => table.add_tagged(document, document, tag, &mut scratch),
+                    }
                     continue;
                 }
                 let text = simdutf8::compat::from_utf8(document)
                     .map_err(|error| Error::Source(format!("a document is not valid UTF-8: {error}")))?;
-                split.for_each(text, |word| table.add_in(document, word, 1))?;
+                match tag {
+                    None => split.for_each(text, |word| table.add_in(document, word, 1))?,
+                    Some(tag) => split.for_each(text, |word| table.add_tagged(document, word, tag, &mut scratch))?,
+                }
             }
             Ok(())
         })

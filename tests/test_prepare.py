@@ -182,7 +182,7 @@ def test_a_field_keeps_its_documents_together_the_same_way_in_jsonl_and_parquet(
 def test_a_document_without_the_field_to_split_by_is_a_bad_document(tok, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text":"a","repo":"x"}\n{"text":"b"}\n{"text":"c","repo":null}\n')
     options = {"splits": "a=1,b=1", "split_by": "repo"}
-    with pytest.raises(SourceError, match=r'a\.jsonl:2: no field "repo" to split by'):
+    with pytest.raises(SourceError, match=r'a\.jsonl:2: no field "repo" to group by'):
         prepare(tmp_path / "a.jsonl", tok, out=tmp_path / "stop", **options)
     summary = prepare(tmp_path / "a.jsonl", tok, out=tmp_path / "skip", on_bad_document="skip", **options)
     assert (summary.documents, summary.skipped) == (1, 2)
@@ -425,6 +425,7 @@ def test_a_verb_spells_out_every_option_of_its_plan_with_a_type(verb, plan):
     wider = {tuple[str, ...]: Sequence[str], str: int | str, str | None: int | str | None}
     wider |= {Path | None: str | PathLike[str] | None, tuple[Path, ...]: Sequence[str | PathLike[str]]}
     own = {"roles": Mapping[str, str] | Sequence[str], "start": Tokenizer | str | PathLike[str] | None}
+    own |= {"balance_on": str | PathLike[str] | None}
     for field in fields(plan):
         wanted = (field.type, own.get(field.name, wider.get(field.type)))
         assert keywords[field.name].annotation in wanted, field.name

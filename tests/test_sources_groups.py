@@ -58,12 +58,12 @@ def test_integers_beside_a_missing_value_as_pandas_writes_them_stay_in_their_gro
     ids = [12345678901 + number for number in range(50)]
     pq.write_table(pa.table({"text": ["x"] * 51, "g": pa.array([*map(float, ids), float("nan")])}), path)
     assert keys_of(path, on_bad_document="skip") == in_json(tmp_path, ids)
-    with pytest.raises(SourceError, match=r"b\.parquet\[50\]: no 'g' to split by"):
+    with pytest.raises(SourceError, match=r"b\.parquet\[50\]: no 'g' to group by"):
         keys_of(path)
 
 
 def test_a_column_that_is_not_there_is_an_error_also_of_a_lone_column(tmp_path):
-    with pytest.raises(SourceError, match="no column 'g' to split by: it is a lone column, pass a table"):
+    with pytest.raises(SourceError, match="no column 'g' to group by: it is a lone column, pass a table"):
         keys_of(pa.array(["one", "two"]))
     with pytest.raises(SourceError, match="no column 'g'; its columns are text"):
         keys_of(pa.table({"text": ["x"]}))

@@ -408,7 +408,9 @@ def test_the_docs_list_the_table():
 def test_help_names_every_split():
     source = inspect.getsource(TrainPlan)
     listed = source[source.index("Where words end: ") :].split(" (a document")[0]
-    assert re.findall(r"[a-z][a-z0-9.-]+[a-z0-9]", listed.removeprefix("Where words end: ")) == list(TABLE)
+    assert re.findall(r"[a-z][a-z0-9.-]+[a-z0-9]", listed.removeprefix("Where words end: ")) == [
+        name for name in TABLE if not name.endswith("-superwords")
+    ]
 
 
 # What can go wrong

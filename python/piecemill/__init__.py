@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from piecemill.shards.export import ExportPlan, export
     from piecemill.tokenizers import Tokenizer, load_tokenizer
     from piecemill.training import TrainPlan, count_words, train_bpe
+    from piecemill.training.pruning import Pruned, prune
+    from piecemill.training.wordpiece import WordPiecePlan, train_wordpiece
 
 __all__ = [
     "ActionTokenizer",
@@ -34,11 +36,13 @@ __all__ = [
     "PreparePlan",
     "PretrainPlan",
     "PretrainSummary",
+    "Pruned",
     "Report",
     "Shards",
     "Summary",
     "Tokenizer",
     "TrainPlan",
+    "WordPiecePlan",
     "__version__",
     "check",
     "compare",
@@ -49,9 +53,11 @@ __all__ = [
     "open_shards",
     "prepare",
     "pretrain",
+    "prune",
     "report",
     "train_actions",
     "train_bpe",
+    "train_wordpiece",
 ]
 
 # Verbs are imported when first used: `import piecemill` costs nothing, and a loader never pays for a trainer.
@@ -81,6 +87,10 @@ _ROOMS = {
     "TrainPlan": "piecemill.training",
     "count_words": "piecemill.training",
     "train_bpe": "piecemill.training",
+    "Pruned": "piecemill.training.pruning",
+    "prune": "piecemill.training.pruning",
+    "WordPiecePlan": "piecemill.training.wordpiece",
+    "train_wordpiece": "piecemill.training.wordpiece",
 }
 
 

@@ -8,51 +8,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
-    "HASH_ITEM_BYTES",
-    "HASH_PREFIX_BITS",
-    "ActionSegmenter",
-    "Decoder",
-    "Encoder",
-    "FlatCorpus",
-    "Learned",
-    "LearnedActions",
-    "Progress",
-    "WordCounter",
-    "WordCounts",
-    "Xxh3",
-    "_Ids",
-    "__version__",
-    "bytes_seen",
-    "count_ids",
-    "cut_text",
-    "documents_outside",
-    "extract_lines",
-    "first_match",
-    "first_sequence",
-    "gather_documents",
-    "gather_tokens",
-    "gather_windows",
-    "hash_documents",
-    "invalid_documents",
-    "later_copies",
-    "map_file",
-    "normalize",
-    "number_keys",
-    "python_set_order",
-    "read_integers",
-    "read_texts",
-    "resolve_split",
-    "sort_hashes",
-    "split_text",
-    "split_text_reference",
-    "splits",
-    "take_sequences",
-    "train_actions",
-    "train_words",
-    "walk_folder",
-    "walk_listing",
-    "write_integers",
-]
+    "HASH_ITEM_BYTES", "HASH_PREFIX_BITS", "ActionSegmenter", "Decoder", "Encoder", "FlatCorpus", "Learned",
+    "LearnedActions", "Progress", "WordCounter", "WordCounts", "Xxh3", "_Ids", "__version__", "bytes_seen",
+    "code_points", "count_ids", "cut_text", "documents_outside", "extract_lines", "first_match", "first_sequence",
+    "gather_documents", "gather_tokens", "gather_windows", "hash_documents", "invalid_documents", "later_copies",
+    "map_file", "normalize", "number_keys", "python_set_order", "read_integers", "read_texts", "resolve_split",
+    "sort_hashes", "split_text", "split_text_reference", "splits", "take_sequences", "train_actions", "train_words",
+    "walk_folder", "walk_listing", "write_integers",
+]  # fmt: skip
 
 __version__: str
 
@@ -282,8 +245,12 @@ class WordCounter:
     """Counts the pretokens of documents, from any number of threads at once."""
 
     def __new__(cls, split: str | Sequence[str], memory: int, spill_dir: str | PathLike[str]) -> WordCounter: ...
-    def add(self, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
-        """Count the pretokens of every document in `data`; `ends` tells where each document ends."""
+    def add(self, data: NDArray[np.uint8], ends: NDArray[np.int64], tags: NDArray[np.uint16] | None = None) -> None:
+        """Count the pretokens of every document in `data`; `ends` tells where each document ends, and `tags` its tag.
+
+        Words of documents with different tags are counted apart: each has the two bytes of its tag before it, big end
+        first, until `WordCounts.by_group` takes them off.
+        """
     def add_counts(self, data: NDArray[np.uint8], ends: NDArray[np.int64], counts: NDArray[np.uint64]) -> None:
         """Add words that were counted elsewhere."""
     def finish(self) -> WordCounts:
@@ -306,8 +273,10 @@ class WordCounts:
     @property
     def nbytes(self) -> int:
         """Bytes of all distinct words."""
-    def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.uint64], NDArray[np.uint64]]:
-        """Bytes, ends and counts; by falling count, ties by ascending bytes."""
+    def by_group(self, tags: Sequence[tuple[int, int]], groups: int) -> list[WordCounts]:
+        """The words of each group, where documents had tags: `tags` has the group and the multiplier of each tag."""
+    def arrays(self, ties: bool = True) -> tuple[NDArray[np.uint8], NDArray[np.uint64], NDArray[np.uint64]]:
+        """Bytes, ends and counts; by falling count, with `ties` equal counts by ascending bytes."""
 
 @final
 class FlatCorpus:
@@ -321,17 +290,35 @@ class FlatCorpus:
         special_tokens: Sequence[bytes],
         threads: int = 1,
         start: tuple[Sequence[bytes], Sequence[int], Sequence[int]] | None = None,
+        max_words: int | None = None,
     ) -> FlatCorpus:
         """`start` is a vocabulary to go on from: the bytes of each id, and the ids of special tokens and of tokens
-        that the merges so far do not make out of their bytes."""
+        that the merges so far do not make out of their bytes. No merge makes a token of more than `max_words` words:
+        runs of bytes without ASCII white space in them."""
     def add(self, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
         """Lay out more documents. Merges do not depend on their order."""
+    def add_words(self, words: WordCounts, group: int) -> None:
+        """Lay out counted words of a group. Groups come one after another, by their numbers."""
     def add_ids(
-        self, ids: NDArray[np.uint32], ends: NDArray[np.int64], counts: NDArray[np.uint64] | None = None
+        self,
+        ids: NDArray[np.uint32],
+        ends: NDArray[np.int64],
+        counts: NDArray[np.uint64] | None = None,
+        group: int | None = None,
     ) -> None:
-        """Lay out words of tokens that exist already, and how often each occurred, by falling count (None: once)."""
-    def train(self, progress: Progress, vocab_size: int | None = None) -> Learned:
-        """Learn merges, up to a smaller `vocab_size` if that is given; the corpus is used up."""
+        """Lay out words of tokens that exist already, and how often each occurred, by falling count (None: once).
+
+        With `group`, they are all words of that group.
+        """
+    def train(
+        self, progress: Progress, balance: tuple[bool, int, int] | None = None, vocab_size: int | None = None
+    ) -> Learned:
+        """Learn merges, up to a smaller `vocab_size` if that is given; the corpus is used up.
+
+        `balance` chooses each merge for the group that is compressed worst: whether the second half of the groups is a
+        development set, by which that is measured; how many merges are chosen over all groups first; and of how many
+        merges no group gets more than twice its share, 0 for no such limit.
+        """
 
 @final
 class Learned:
@@ -349,6 +336,9 @@ class Learned:
     @property
     def full(self) -> bool:
         """Whether the vocabulary has the size that was asked for; if not, no pair was left to merge."""
+    @property
+    def groups(self) -> list[tuple[int, int]]:
+        """Bytes and tokens of each group at the end; none without groups."""
     @property
     def stats(self) -> dict[str, Any]:
         """How merging went: rounds, occurrences, peak_live_pairs, peak_queue, queue_per_mille, peak_places."""
@@ -404,9 +394,9 @@ def number_keys(values: NDArray[np.float64]) -> NDArray[np.uint64]:
 
 def extract_lines(
     lines: NDArray[np.uint8], field: str, group: str | None = None, integers: bool = False
-) -> tuple[_Documents, int, NDArray[np.uint64]]:
-    """One field of every JSON line: (data, ends, line starts, empty, problems), how many line ends there were, and
-    the hash of each document's group, if a field for it is given."""
+) -> tuple[_Documents, int, NDArray[np.uint64], dict[int, str]]:
+    """One field of every JSON line: (data, ends, line starts, empty, problems), how many line ends there were, and, if
+    a field for it is given, the hash of each document's group, and the values that were hashed."""
 
 def cut_text(text: bytes, separator: bytes, base: int, last: bool, raw: bool = False) -> tuple[_Documents, int]:
     """The pieces between separators, any bytes if `raw`: (data, ends, starts, empty, problems), and bytes done."""

@@ -200,6 +200,8 @@ app.command("piecemill.reporting.commands:compare", name="compare")
 app.command("piecemill.reporting.commands:report", name="report")
 app.command("piecemill.shards.commands:export", name="export")
 app.command("piecemill.shards.commands:vocab", name="vocab")
+app.command("piecemill.training.commands:train_wordpiece", name="train-wordpiece")
+app.command("piecemill.training.commands:prune", name="prune")
 for _name in ("edit", "encode", "decode"):
     app.command(f"piecemill.tokenizers.commands:{_name}", name=_name)
 app.command("piecemill.pretraining.commands:pretrain", name="pretrain")

@@ -6,7 +6,7 @@
 //! same number of slots, also after `compact`, which gives each token one slot.
 //!
 //! A word that occurred `w` times is laid out once; words are sorted by `w`, so the weight of a position is a
-//! short table of runs.
+//! short table of runs. Where words are of several groups (`balance`), they are sorted by group first.
 
 use super::Plan;
 
@@ -55,6 +55,8 @@ pub struct Run {
     pub end: usize,
     /// How often each word of the run occurred.
     pub weight: u64,
+    /// The group that the words of the run are of.
+    pub group: u32,
 }
 
 /// Deals words out over `parts`: `push` lays one out, in the shortest of them.
@@ -70,16 +72,18 @@ pub struct Corpus<S> {
     pub slots: Vec<S>,
     /// Weights, by ascending `end`; the last run ends with the slots.
     pub runs: Vec<Run>,
+    /// The group of the words to come.
+    pub group: u32,
     ids: [u32; 256],
 }
 
 impl<S: Slot> Corpus<S> {
     /// An empty corpus whose bytes will have the ids that `plan` gives them.
     pub fn new(plan: &Plan) -> Self {
-        Corpus { slots: vec![S::END], runs: Vec::new(), ids: plan.byte_ids() }
+        Corpus { slots: vec![S::END], runs: Vec::new(), group: 0, ids: plan.byte_ids() }
     }
 
-    /// Lays out one more word. Words must come by falling weight; one without a pair in it is left out.
+    /// Lays out one more word. Words of a group must come by falling weight; one without a pair in it is left out.
     pub fn push(&mut self, word: &[u8], weight: u64) {
         if word.len() < 2 {
             return;
@@ -100,8 +104,8 @@ impl<S: Slot> Corpus<S> {
     fn end_word(&mut self, weight: u64) {
         self.slots.push(S::END);
         match self.runs.last_mut() {
-            Some(run) if run.weight == weight => run.end = self.slots.len(),
-            _ => self.runs.push(Run { end: self.slots.len(), weight }),
+            Some(run) if run.weight == weight && run.group == self.group => run.end = self.slots.len(),
+            _ => self.runs.push(Run { end: self.slots.len(), weight, group: self.group }),
         }
     }
 

@@ -29,19 +29,19 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 /// Marks a free entry; never a real pair, as ids stay far below 2^32.
-const NO_PAIR: Pair = Pair::MAX;
+pub(super) const NO_PAIR: Pair = Pair::MAX;
 
 /// Pairs with fewer places than this are merged by one thread: about 0.1 ms of work.
 #[cfg(not(test))]
-const SIDE_BY_SIDE: usize = 1 << 14;
+pub(super) const SIDE_BY_SIDE: usize = 1 << 14;
 #[cfg(test)]
-const SIDE_BY_SIDE: usize = 4;
+pub(super) const SIDE_BY_SIDE: usize = 4;
 
 /// Places of a part with at most this many slots have 32 bits.
 #[cfg(not(test))]
-const NARROW_SLOTS: usize = u32::MAX as usize;
+pub(super) const NARROW_SLOTS: usize = u32::MAX as usize;
 #[cfg(test)]
-const NARROW_SLOTS: usize = 200;
+pub(super) const NARROW_SLOTS: usize = 200;
 
 /// Bytes of listed pairs for each byte of an unweighted corpus, and what a pair takes while it is counted and listed:
 /// so much, and more for each part. With slots and places that makes at most 10 bytes for each byte.
@@ -60,11 +60,12 @@ pub(super) struct Listed {
     pub(super) count: u64,
 }
 
-/// The bytes of every token, by id.
+/// The bytes of every token, by id, and how many words they are.
 #[derive(Default)]
 pub(super) struct Strings {
     bytes: Vec<u8>,
     ends: Vec<usize>,
+    words: Vec<u32>,
 }
 
 impl Strings {
@@ -75,6 +76,15 @@ impl Strings {
     fn push(&mut self, string: &[u8]) {
         self.bytes.extend_from_slice(string);
         self.ends.push(self.bytes.len());
+        let words = string.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        self.words.push(words.count() as u32);
+    }
+
+    /// How many words `left` and `right` make together: one less if the last word of one goes on in the other.
+    fn words(&self, left: u32, right: u32) -> u32 {
+        let ends = |byte: Option<&u8>| byte.is_some_and(|byte| !byte.is_ascii_whitespace());
+        let goes_on = ends(self.of(left).last()) && ends(self.of(right).first());
+        self.words[left as usize] + self.words[right as usize] - goes_on as u32
     }
 
     fn of(&self, id: u32) -> &[u8] {
@@ -94,6 +104,17 @@ pub fn train<S: Slot>(parts: Vec<Corpus<S>>, plan: &Plan, progress: &Progress) -
         (false, false) => Merger::<S, u64, false>::new(parts, plan, progress).start(),
         (false, true) => Merger::<S, u64, true>::new(parts, plan, progress).start(),
     }
+}
+
+/// Runs `work` with so many threads for its parallel parts.
+pub(super) fn in_threads(threads: usize, work: impl FnOnce() -> Result<Learned> + Send) -> Result<Learned> {
+    if threads < 2 {
+        return work();
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    let pool =
+        pool.map_err(|error| Error::Training(format!("{threads} threads for merging: {error}; ask for fewer")))?;
+    pool.install(work)
 }
 
 /// The state of the merge loop.
@@ -123,12 +144,12 @@ pub(super) struct Merger<'a, S, P, const WEIGHTED: bool> {
     /// Slots of all parts at first.
     pub(super) most_slots: usize,
     /// Neighbours of the present merge.
-    found: Neighbours,
+    pub(super) found: Neighbours,
     pub(super) learned: Learned,
 }
 
 impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
-    fn new(parts: Vec<Corpus<S>>, plan: &'a Plan, progress: &'a Progress) -> Self {
+    pub(super) fn new(parts: Vec<Corpus<S>>, plan: &'a Plan, progress: &'a Progress) -> Self {
         let mut strings = Strings::default();
         plan.first_tokens().iter().for_each(|token| strings.push(token));
         let vocab_size = plan.first_merge_id();
@@ -137,7 +158,11 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
         let most_slots: usize = parts.iter().map(|part| part.slots.len()).sum();
         // Words are few and their pairs many: there the lists are what memory is for.
         let pairs = most_slots * PAIR_BYTES / (BYTES_OF_A_PAIR + BYTES_IN_A_PART * parts.len());
-        let most_pairs = if WEIGHTED { usize::MAX } else { pairs.max(FEW_PAIRS) };
+        let most_pairs = match (WEIGHTED, &plan.start) {
+            (false, _) => pairs.max(FEW_PAIRS),
+            (true, None) => usize::MAX,
+            (true, Some(_)) => pairs.max(FEW_PAIRS << 4), // lines, it may be: not few at all
+        };
         Merger {
             parts: parts.into_iter().map(Part::new).collect(),
             plan,
@@ -162,20 +187,13 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
                 vocab_size,
                 ended: Ended::Full,
                 stats: Stats::default(),
+                groups: Vec::new(),
             },
         }
     }
 
-    /// Runs with a thread for each part.
     fn start(self) -> Result<Learned> {
-        if self.parts.len() < 2 {
-            return self.run();
-        }
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(self.parts.len()).build();
-        let pool = pool.map_err(|error| {
-            Error::Training(format!("{} threads for merging: {error}; ask for fewer", self.parts.len()))
-        })?;
-        pool.install(|| self.run())
+        in_threads(self.parts.len(), || self.run())
     }
 
     fn run(mut self) -> Result<Learned> {
@@ -233,6 +251,9 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
     /// Whether a pair may be merged at all.
     pub(super) fn admits(&self, pair: Pair) -> bool {
         let (left, right) = split(pair);
+        if self.plan.max_words.is_some_and(|most| self.strings.words(left, right) > most) {
+            return false;
+        }
         let (left, right) = (self.strings.of(left), self.strings.of(right));
         let short = self.plan.max_token_bytes.is_none_or(|most| left.len() + right.len() <= most as usize);
         short && (self.forbidden.is_empty() || !self.forbidden.contains(&[left, right].concat()))
@@ -260,7 +281,10 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
             self.parts.par_iter_mut().for_each(|part| part.rewrite_alone::<WEIGHTED>(rule, ids));
             self.parts.iter_mut().for_each(|part| self.found.absorb(&mut part.found));
         } else {
-            self.parts.iter_mut().for_each(|part| part.rewrite::<WEIGHTED>(rule, &mut self.found));
+            self.parts.iter_mut().for_each(|part| {
+                let all = 0..part.taken().len();
+                part.rewrite::<WEIGHTED>(rule, &mut self.found, all);
+            });
         }
         self.learned.stats.occurrences += self.found.merged;
 
@@ -309,7 +333,7 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
     }
 
     /// The id for a new token `ab`: a special token's, if it is the same string, else the next free one.
-    fn new_token(&mut self, a: u32, b: u32) -> u32 {
+    pub(super) fn new_token(&mut self, a: u32, b: u32) -> u32 {
         let string = [self.strings.of(a), self.strings.of(b)].concat();
         let span = self.spans[a as usize] + self.spans[b as usize];
         if let Ok(mut token) = self.progress.token.lock() {

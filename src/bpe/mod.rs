@@ -7,8 +7,10 @@
 //! The plain version this must equal is `reference/bpe.py`.
 //!
 //! [`corpus`] lays words out in slots, a [`part`] for each thread, [`round`] lists the pairs worth listing, [`merge`]
-//! works through them, and [`queue`] says which is next.
+//! works through them, and [`queue`] says which is next. [`balance`] chooses each merge for one of several groups.
 
+pub mod balance;
+mod balance_round;
 pub mod corpus;
 pub mod merge;
 pub(crate) mod pair;
@@ -17,6 +19,8 @@ pub mod queue;
 mod round;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_balance;
 
 use crate::error::{Error, Result};
 use std::collections::{HashMap, HashSet};
@@ -31,6 +35,8 @@ pub struct Plan {
     pub min_frequency: u64,
     /// No token is longer than this, if given.
     pub max_token_bytes: Option<u32>,
+    /// No token made by a merge has more words than this, if given: runs of bytes without ASCII white space in them.
+    pub max_words: Option<u32>,
     /// Tokens with the first ids. A learned string equal to one of them takes its id.
     pub special_tokens: Vec<Vec<u8>>,
     /// The vocabulary to go on from; `special_tokens` is empty then.
@@ -76,6 +82,9 @@ impl Plan {
         }
         if self.max_token_bytes == Some(0) {
             return Err(Error::Plan("max_token_bytes=0: a token has at least 1 byte".into()));
+        }
+        if self.max_words == Some(0) {
+            return Err(Error::Plan("max_words=0: a token has at least 1 word".into()));
         }
         Ok(())
     }
@@ -148,6 +157,8 @@ pub struct Learned {
     pub ended: Ended,
     /// How it went.
     pub stats: Stats,
+    /// The groups of [`balance`] at the end: those of the training text, then those of the development set.
+    pub groups: Vec<balance::Group>,
 }
 
 /// How merging went, for `training.json` and the benchmarks.

@@ -101,12 +101,13 @@ pub(super) struct Neighbours {
     pub(super) right: Side,
     /// Weight of the new token beside itself.
     pub(super) both: u64,
-    /// Places where the pair was.
+    /// Places where the pair was, and their weight.
     pub(super) merged: u64,
+    pub(super) weight: u64,
 }
 
 impl Neighbours {
-    pub(super) const NONE: Self = Neighbours { left: Side::NONE, right: Side::NONE, both: 0, merged: 0 };
+    pub(super) const NONE: Self = Neighbours { left: Side::NONE, right: Side::NONE, both: 0, merged: 0, weight: 0 };
 
     /// Makes room for `ids` ids.
     pub(super) fn grow(&mut self, ids: usize) {
@@ -121,12 +122,13 @@ impl Neighbours {
         self.right.absorb(&mut other.right);
         self.both += std::mem::take(&mut other.both);
         self.merged += std::mem::take(&mut other.merged);
+        self.weight += std::mem::take(&mut other.weight);
     }
 
     pub(super) fn reset(&mut self) {
         self.left.reset();
         self.right.reset();
-        (self.both, self.merged) = (0, 0);
+        (self.both, self.merged, self.weight) = (0, 0, 0);
     }
 }
 
@@ -197,19 +199,33 @@ impl<S: Slot, P: Place> Part<S, P> {
     pub(super) fn take(&mut self, at: u32) {
         self.taken = std::mem::replace(&mut self.places[at as usize], Places::NONE);
         self.held -= self.taken.len() as u64;
+        self.kept = 0;
+    }
+
+    /// The places that were taken.
+    pub(super) fn taken(&self) -> &[P] {
+        match &self.taken {
+            Places::Shared(range) => &self.shared[range.clone()],
+            Places::Own(places) => places,
+        }
     }
 
     /// As `rewrite`, with the neighbours, of `ids` ids, kept here.
     pub(super) fn rewrite_alone<const WEIGHTED: bool>(&mut self, rule: Rule, ids: usize) {
         let mut found = std::mem::replace(&mut self.found, Neighbours::NONE);
         found.grow(ids);
-        self.rewrite::<WEIGHTED>(rule, &mut found);
+        self.rewrite::<WEIGHTED>(rule, &mut found, 0..self.taken.len());
         self.found = found;
     }
 
-    /// Writes `n` over every (a, b) in the taken list, moves the places where it was to the front, and tallies the
-    /// neighbours.
-    pub(super) fn rewrite<const WEIGHTED: bool>(&mut self, rule: Rule, found: &mut Neighbours) {
+    /// Writes `n` over every (a, b) in a range of the taken list, moves the places where it was to the front of the
+    /// list, behind those of earlier ranges, and tallies the neighbours.
+    pub(super) fn rewrite<const WEIGHTED: bool>(
+        &mut self,
+        rule: Rule,
+        found: &mut Neighbours,
+        range: std::ops::Range<usize>,
+    ) {
         let places = match &mut self.taken {
             Places::Shared(range) => &mut self.shared[range.clone()],
             Places::Own(places) => &mut places[..],
@@ -218,8 +234,12 @@ impl<S: Slot, P: Place> Part<S, P> {
         let runs = &self.corpus.runs[..];
         let (a_span, span) = (rule.a_span, rule.a_span + rule.b_span);
         let (a, b, n) = (S::of(rule.a), S::of(rule.b), S::of(rule.n));
-        let (mut run, mut weight, mut kept) = (0, 1, 0);
-        for i in 0..places.len() {
+        let (mut run, mut weight, mut kept) = (0, 1, self.kept);
+        let before = kept;
+        if WEIGHTED && range.start > 0 {
+            run = runs.partition_point(|run| run.end <= places[range.start].index());
+        }
+        for i in range {
             if let Some(ahead) = places.get(i + AHEAD) {
                 prefetch(slots, ahead.index());
             }
@@ -240,6 +260,7 @@ impl<S: Slot, P: Place> Part<S, P> {
             slots[place + span - 1] = n;
             places[kept] = P::of(place);
             kept += 1;
+            found.weight += weight;
             if x == n {
                 found.both += weight;
             } else if x != S::END {
@@ -250,7 +271,7 @@ impl<S: Slot, P: Place> Part<S, P> {
             }
         }
         self.kept = kept;
-        found.merged += kept as u64;
+        found.merged += (kept - before) as u64;
     }
 
     /// Writes the places of the pairs that came with `n` into the lists that `found` names.

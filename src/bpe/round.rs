@@ -18,23 +18,28 @@ use std::ops::Range;
 /// Pair tables with at most this many cells are dense arrays; beyond, hash maps. Of a short corpus, fewer, but never
 /// fewer than the least.
 #[cfg(not(test))]
-const DENSE_CELLS: usize = 1 << 22;
+pub(super) const DENSE_CELLS: usize = 1 << 22;
 #[cfg(not(test))]
 const LEAST_DENSE_CELLS: usize = 1 << 18;
 /// So that a test of some hundred merges sees both.
 #[cfg(test)]
-const DENSE_CELLS: usize = 300 * 300;
+pub(super) const DENSE_CELLS: usize = 300 * 300;
 #[cfg(test)]
 const LEAST_DENSE_CELLS: usize = DENSE_CELLS;
 
 /// How far below the best count a round's floor lies, in powers of two. A lower floor means fewer rounds, but longer
 /// lists, whose places are stale by the time they are needed. The first two rounds, with few and very frequent pairs,
 /// want shorter steps. Figures in docs/tried.md; one step too low (8) can take twice the time and thrice the memory.
-const EARLY_SHIFT: u32 = 3;
-const LATE_SHIFT: u32 = 4;
+pub(super) const EARLY_SHIFT: u32 = 3;
+pub(super) const LATE_SHIFT: u32 = 4;
+
+/// Going on from a vocabulary, pairs are many and rare from the first round on: one that lists so many for each merge
+/// that is wanted is nearly always enough, where steps from the best count down took six, each a walk over all.
+const PAIRS_FOR_A_MERGE: usize = 6;
+const FEW_LISTED: usize = 1 << 12;
 
 /// At most so many bits choose a bucket: 16 MiB of sums.
-const BUCKET_BITS: u32 = 22;
+pub(super) const BUCKET_BITS: u32 = 22;
 
 /// A pair that was counted in all parts.
 struct Counted {
@@ -77,6 +82,16 @@ impl Buckets {
     #[inline]
     fn admit<S: Slot>(&self, left: S, right: S) -> bool {
         self.sums[self.of(left, right)] >= self.floor && left != S::END && right != S::END
+    }
+
+    /// The floor that about `pairs` pairs reach, or more if some share a bucket.
+    fn floor_of(&self, pairs: usize) -> u64 {
+        let mut sums: Vec<u32> = self.sums.iter().copied().filter(|&sum| sum > 0).collect();
+        if sums.len() <= pairs {
+            return 1;
+        }
+        let (_, floor, _) = sums.select_nth_unstable_by_key(pairs, |&sum| Reverse(sum));
+        (*floor).into()
     }
 
     /// All buckets, in ranges that admit at most `most` places each, or are one bucket.
@@ -177,7 +192,13 @@ impl<S: Slot, P: Place, const WEIGHTED: bool> Merger<'_, S, P, WEIGHTED> {
     /// they get an entry of their own, which saves most of the time and memory of counting them all.
     fn list_sparse(&mut self, shift: u32, least: u64) -> Result<bool> {
         (self.floor, self.last) = ((self.above >> shift).max(least), Pair::MAX);
-        let buckets = self.buckets()?;
+        let mut buckets = self.buckets()?;
+        if self.plan.start.is_some() {
+            let wanted = PAIRS_FOR_A_MERGE * (self.plan.vocab_size - self.learned.vocab_size) as usize;
+            let floor = buckets.floor_of(wanted.max(FEW_LISTED).min(self.most_pairs));
+            self.floor = floor.min(self.above >> 1).max(least);
+            buckets.floor = self.floor.min(u32::MAX as u64) as u32;
+        }
         if let Some(any) = self.list_admitted(|left, right| buckets.admit(left, right), self.most_pairs)? {
             return Ok(any);
         }
@@ -197,7 +218,8 @@ impl<S: Slot, P: Place, const WEIGHTED: bool> Merger<'_, S, P, WEIGHTED> {
             for_each_two(&part.corpus, self.progress, |left, right, _, weight| {
                 let bucket = buckets.of(left, right);
                 let sum = &mut buckets.sums[bucket];
-                *sum = sum.saturating_add(weight.min(u32::MAX as u64) as u32);
+                let inside = (left != S::END && right != S::END) as u32;
+                *sum = sum.saturating_add(weight.min(u32::MAX as u64) as u32 * inside);
             })?;
             Ok(buckets)
         });
@@ -304,7 +326,7 @@ impl<S: Slot, P: Place, const WEIGHTED: bool> Merger<'_, S, P, WEIGHTED> {
 }
 
 /// The lists of one part, while they are written.
-struct Lists<P> {
+pub(super) struct Lists<P> {
     /// Where the next place of each list (plus 1) goes. List 0 stands for all pairs that are not listed: their places
     /// go to one cell, over and over.
     next: Vec<usize>,
@@ -312,12 +334,26 @@ struct Lists<P> {
 }
 
 impl<P: Place> Lists<P> {
+    /// The lists that `found` names, one place after another, which are `lists` in all.
+    pub(super) fn of(found: &[(u32, P)], lists: usize) -> Self {
+        let mut next = vec![0; lists + 1];
+        found.iter().for_each(|&(list, _)| next[list as usize + 1] += 1);
+        let mut made = Self::laid_out(next);
+        found.iter().for_each(|&(list, place)| made.put(list + 1, place.index()));
+        made
+    }
+
     /// Room for `lists` lists, as long as `walk` says; `list_of` tells the list (plus 1) of each number.
     fn new(walk: &Walk, list_of: &[u32], lists: usize) -> Self {
         let mut next = vec![0; lists + 1];
         for (number, &list) in list_of.iter().enumerate().filter(|&(_, &list)| list != 0) {
             next[list as usize] = walk.places(number);
         }
+        Self::laid_out(next)
+    }
+
+    /// Room for lists of the lengths in `next`, one after another.
+    fn laid_out(mut next: Vec<usize>) -> Self {
         let mut start = 1;
         for next in &mut next[1..] {
             start += std::mem::replace(next, start);
@@ -335,7 +371,7 @@ impl<P: Place> Lists<P> {
 
 impl<S: Slot, P: Place> Part<S, P> {
     /// Takes over lists that are full: each ends where the next begins.
-    fn adopt(&mut self, lists: Lists<P>) {
+    pub(super) fn adopt(&mut self, lists: Lists<P>) {
         let starts = std::iter::once(1).chain(lists.next[1..].iter().copied());
         self.places = starts.zip(&lists.next[1..]).map(|(start, &end)| Places::Shared(start..end)).collect();
         self.held = lists.shared.len() as u64 - 1;
@@ -345,13 +381,23 @@ impl<S: Slot, P: Place> Part<S, P> {
 
 /// Calls `each` with every two neighbouring slots, the place of the first, and their weight. One of them may be
 /// `END`: leaving those out is up to `each`, which can do it without a branch.
-fn for_each_two<S: Slot>(
+pub(super) fn for_each_two<S: Slot>(
     corpus: &Corpus<S>,
+    progress: &Progress,
+    each: impl FnMut(S, S, usize, u64),
+) -> Result<()> {
+    for_each_two_in(corpus, 0..corpus.runs.len(), progress, each)
+}
+
+/// As `for_each_two`, in some of the runs.
+pub(super) fn for_each_two_in<S: Slot>(
+    corpus: &Corpus<S>,
+    runs: Range<usize>,
     progress: &Progress,
     mut each: impl FnMut(S, S, usize, u64),
 ) -> Result<()> {
-    let mut from = 1;
-    for run in &corpus.runs {
+    let mut from = if runs.start == 0 { 1 } else { corpus.runs[runs.start - 1].end };
+    for run in &corpus.runs[runs] {
         while from < run.end {
             progress.check()?;
             let to = run.end.min(from + (1 << 22));
@@ -432,6 +478,6 @@ fn add_up(walks: &[Walk]) -> (Vec<Counted>, Vec<Vec<u32>>) {
 
 /// Where the pair of two slots is in a dense table over `ids` ids; `END` counts as one id more.
 #[inline]
-fn cell<S: Slot>(left: S, right: S, ids: usize) -> usize {
+pub(super) fn cell<S: Slot>(left: S, right: S, ids: usize) -> usize {
     (left.id() as usize).min(ids) * (ids + 1) + (right.id() as usize).min(ids)
 }

@@ -6,7 +6,9 @@ use crate::progress::Progress;
 use std::collections::BTreeMap;
 
 fn plan(merges: u32) -> Plan {
-    Plan { vocab_size: 256 + merges, min_frequency: 0, max_token_bytes: None, special_tokens: Vec::new(), start: None }
+    let special_tokens = Vec::new();
+    let vocab_size = 256 + merges;
+    Plan { vocab_size, min_frequency: 0, max_token_bytes: None, max_words: None, special_tokens, start: None }
 }
 
 fn fast<S: Slot>(words: &[(Vec<u8>, u64)], merges: u32) -> (Vec<(u32, u32)>, Vec<u64>) {

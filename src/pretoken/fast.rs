@@ -394,3 +394,50 @@ fn deepseek_v3_part(text: &Text, at: usize, (class, len): (Kinds, usize), part: 
         end += len;
     }
 }
+
+/// The words of `S`, joined: what the second stage of superword training merges in. Apart stay numbers, words with a
+/// newline in them, and white space at the end of the text or before more of it, so indentation and line ends; before
+/// `ENDS` as well, where an earlier split of a sequence has cut.
+pub struct Joined<S, const ENDS: Kinds>(std::marker::PhantomData<S>);
+
+impl<S, const ENDS: Kinds> Joined<S, ENDS> {
+    /// Whether the word of `S` from `at` to `end` stays apart.
+    #[inline(always)]
+    fn apart(text: &Text, at: usize, end: usize) -> bool {
+        let (class, len) = text.class(at);
+        if class & LETTER != 0 {
+            return false;
+        }
+        if class == NUMBER || text.is(at, b' ') && text.class(at + len).0 == NUMBER && end > at + len {
+            return true;
+        }
+        if text.bytes[at..end].iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
+            return true;
+        }
+        let next = text.class(end).0;
+        class & WHITE != 0 && (next == 0 || next & (WHITE | ENDS) != 0) && text.run(at, WHITE) >= end
+    }
+}
+
+impl<S: Scanner, const ENDS: Kinds> Scanner for Joined<S, ENDS> {
+    #[inline(always)]
+    fn end(text: &Text, at: usize) -> usize {
+        let mut end = S::end(text, at);
+        if Self::apart(text, at, end) {
+            return end;
+        }
+        while end < text.bytes.len() {
+            let next = S::end(text, end);
+            if Self::apart(text, end, next) {
+                break;
+            }
+            end = next;
+        }
+        end
+    }
+
+    #[inline(always)]
+    fn starts(_: &Text, _: usize, _: &Block) -> u64 {
+        0
+    }
+}

@@ -9,6 +9,8 @@
 //! - `Run`: one class of characters repeated, and a look at what comes next, such as `\s+(?!\S)`: carried out by hand.
 //! - `Hard`: everything else.
 //!
+//! A regex that is one class repeated needs no search at all: every character is in the class or not.
+//!
 //! For each alternative there is a regular regex that matches wherever (but not only where) the alternative does: for a
 //! look-around it has nothing, so it asks for less. All of them are one `regex-automata` search. It gives the first place
 //! where the true regex can match at all, and the first alternative that may: if that one is exact, the match is the true
@@ -27,6 +29,8 @@ pub struct Own {
     reference: Regex,
     /// None where only fancy-regex can run it.
     quick: Option<Quick>,
+    /// Of a regex that is a class repeated, and nothing else: `[^ ]+`.
+    class: Option<CharSet>,
 }
 
 /// Where a match starts and ends.
@@ -72,7 +76,11 @@ impl Own {
     /// Compiles `pattern`, which must not be empty.
     pub fn new(pattern: &str) -> std::result::Result<Own, fancy_regex::Error> {
         let reference = reference::compile(pattern, false)?;
-        Ok(Own { reference, quick: Quick::new(pattern) })
+        let class = match Expr::parse_tree(pattern)?.expr {
+            Expr::Repeat { child, lo: 1, hi: usize::MAX, greedy: true } => CharSet::of(&child),
+            _ => None,
+        };
+        Ok(Own { reference, quick: Quick::new(pattern), class })
     }
 
     /// As it was given.
@@ -87,6 +95,10 @@ impl Own {
 
     /// As `reference::for_each`.
     pub fn for_each<'t>(&self, text: &'t str, each: impl FnMut(&'t [u8])) -> Result<()> {
+        if let Some(class) = &self.class {
+            class.runs(text, each);
+            return Ok(());
+        }
         match &self.quick {
             Some(quick) => reference::cut(&self.reference, text, quick.matches(&self.reference, text), each),
             None => reference::for_each(&self.reference, text, each),
@@ -456,6 +468,24 @@ impl CharSet {
     /// As a regex.
     fn pattern(&self) -> String {
         regex_syntax::hir::Hir::class(Class::Unicode(self.ranges.clone())).to_string()
+    }
+
+    /// The runs of characters that are in it, and of those that are not: what its repetition cuts a text into.
+    fn runs<'t>(&self, text: &'t str, mut each: impl FnMut(&'t [u8])) {
+        let bytes = text.as_bytes();
+        let (mut start, mut inside) = (0, false);
+        for (at, c) in text.char_indices() {
+            if self.contains(c) != inside {
+                inside = !inside;
+                if at > start {
+                    each(&bytes[start..at]);
+                    start = at;
+                }
+            }
+        }
+        if start < bytes.len() {
+            each(&bytes[start..]);
+        }
     }
 
     #[inline]

@@ -10,7 +10,8 @@
 //! takes white space at the very end of a text as one pretoken, where the plain form (tiktoken's own first one, and what
 //! HF tokenizers run) cuts after the last newline in it. Ours is the plain one.
 
-use super::fast;
+use super::classes::{IDEOGRAPHIC, NUMBER};
+use super::fast::{self, Joined};
 use super::split::Visitor;
 
 /// One named split.
@@ -39,6 +40,14 @@ enum Scanner {
     O200k,
     Tekken,
     DeepSeekV3,
+    JoinedGpt2,
+    JoinedDigitsThenGpt2,
+    JoinedCl100k,
+    JoinedQwen2,
+    JoinedQwen35,
+    JoinedO200k,
+    JoinedTekken,
+    JoinedDeepSeekV3,
 }
 
 impl Named {
@@ -55,6 +64,14 @@ impl Named {
             Scanner::O200k => visitor.scanner::<fast::O200k>(),
             Scanner::Tekken => visitor.scanner::<fast::Tekken>(),
             Scanner::DeepSeekV3 => visitor.scanner::<fast::DeepSeekV3>(),
+            Scanner::JoinedGpt2 => visitor.scanner::<Joined<fast::Gpt2, 0>>(),
+            Scanner::JoinedDigitsThenGpt2 => visitor.scanner::<Joined<fast::DigitsThenGpt2, NUMBER>>(),
+            Scanner::JoinedCl100k => visitor.scanner::<Joined<fast::Cl100k, 0>>(),
+            Scanner::JoinedQwen2 => visitor.scanner::<Joined<fast::Qwen2, 0>>(),
+            Scanner::JoinedQwen35 => visitor.scanner::<Joined<fast::Qwen35, 0>>(),
+            Scanner::JoinedO200k => visitor.scanner::<Joined<fast::O200k, 0>>(),
+            Scanner::JoinedTekken => visitor.scanner::<Joined<fast::Tekken, 0>>(),
+            Scanner::JoinedDeepSeekV3 => visitor.scanner::<Joined<fast::DeepSeekV3, { NUMBER | IDEOGRAPHIC }>>(),
         }
     }
 }
@@ -83,10 +100,48 @@ macro_rules! cased_words {
     };
 }
 
+/// A split for superwords: `$apart` are the words that stay apart, and the text between two of them is one pretoken.
+/// Everything is matched, as tiktoken drops what is not. A run of `$symbols` at whose start no such word begins has none
+/// in it, nor do letters: so a run is looked at once, and not from each of its characters to its end.
+macro_rules! between {
+    ($apart:expr, $symbols:expr) => {
+        concat!($apart, r"|(?:\p{L}+|(?!", $apart, ")(?:", $symbols, r"+|[\s\S]))+")
+    };
+}
+
+/// The words that stay apart: numbers, `$line_end`, and white space at line ends and before more of it. All their ends
+/// are ends of words of the first split.
+macro_rules! borders {
+    ($numbers:expr, $line_end:expr, $symbols:expr) => {
+        between!(concat!($numbers, "|", $line_end, r"|\s*[\r\n]+|\s+(?!\S)"), $symbols)
+    };
+}
+
+/// The same where symbols and the newlines after them are one word.
+macro_rules! symbol_borders {
+    ($numbers:expr, $symbols:expr) => {
+        borders!($numbers, concat!(" ?", $symbols, r"+[\r\n]+"), $symbols)
+    };
+}
+
+/// Where o200k's symbols end a line. A mark is a symbol too, but as the first or second one it is part of a word.
+macro_rules! cased_line_end {
+    () => {
+        concat!(
+            r"(?: [^\s\p{L}\p{M}\p{N}][^\s\p{L}\p{N}]*",
+            r"|[^\s\p{L}\p{M}\p{N}](?:[^\s\p{L}\p{M}\p{N}][^\s\p{L}\p{N}]*)?)[\r\n][\r\n/]*"
+        )
+    };
+}
+
+const fn joined(name: &'static str, patterns: &'static [&'static str], scanner: Scanner) -> Named {
+    Named { name, aliases: &[], patterns, cuts_at_spaces: false, scanner }
+}
+
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
 /// Every named split.
-pub static TABLE: [Named; 9] = [
+pub static TABLE: [Named; 17] = [
     Named { name: "gpt2", aliases: &["r50k", "p50k"], patterns: &[GPT2], cuts_at_spaces: true, scanner: Scanner::Gpt2 },
     Named {
         name: "cl100k",
@@ -159,6 +214,36 @@ pub static TABLE: [Named; 9] = [
         scanner: Scanner::DigitsThenGpt2,
     },
     Named { name: "none", aliases: &[], patterns: &[], cuts_at_spaces: false, scanner: Scanner::Whole },
+    joined("gpt2-superwords", &[between!(r" ?\p{N}+|\s+(?!\S)|[\r\n]", r"[^\s\p{L}\p{N}]")], Scanner::JoinedGpt2),
+    joined("cl100k-superwords", &[symbol_borders!(r"\p{N}{1,3}", r"[^\s\p{L}\p{N}]")], Scanner::JoinedCl100k),
+    joined(
+        "o200k-superwords",
+        &[borders!(r"\p{N}{1,3}", cased_line_end!(), r"[^\s\p{L}\p{M}\p{N}]")],
+        Scanner::JoinedO200k,
+    ),
+    joined("qwen2-superwords", &[symbol_borders!(r"\p{N}", r"[^\s\p{L}\p{N}]")], Scanner::JoinedQwen2),
+    joined("qwen3.5-superwords", &[symbol_borders!(r"\p{N}", r"[^\s\p{L}\p{M}\p{N}]")], Scanner::JoinedQwen35),
+    joined(
+        "tekken-superwords",
+        &[borders!(r"\p{N}", cased_line_end!(), r"[^\s\p{L}\p{M}\p{N}]")],
+        Scanner::JoinedTekken,
+    ),
+    joined(
+        "deepseek-v3-superwords",
+        &[between!(
+            concat!(
+                r"\p{N}{1,3}| ?[^\s\p{L}\p{M}\p{N}\p{C}゛゜゠・]+[\r\n]+|\s*[\r\n]+",
+                "|\\s+(?![^\\s\\p{N}一-龥\u{3040}-ゟ゠-ヿ])"
+            ),
+            r"[^\s\p{L}\p{M}\p{N}\p{C}゛゜゠・]"
+        )],
+        Scanner::JoinedDeepSeekV3,
+    ),
+    joined(
+        "digits-then-gpt2-superwords",
+        &[between!(r"\p{N}|\s+(?![^\s\p{N}])|[\r\n]", r"[^\s\p{L}\p{N}]")],
+        Scanner::JoinedDigitsThenGpt2,
+    ),
 ];
 
 /// The split of that name or alias.
@@ -176,9 +261,13 @@ pub fn by_patterns(patterns: &[&str]) -> Option<&'static Named> {
     })
 }
 
-/// All names, for messages: `gpt2, cl100k, ..., none`.
+/// The names for messages: `gpt2, cl100k, ..., none`, and not those of second stages.
 pub fn names() -> String {
-    TABLE.iter().map(|named| named.name).collect::<Vec<_>>().join(", ")
+    TABLE.iter().map(|named| named.name).filter(|name| !is_joined(name)).collect::<Vec<_>>().join(", ")
+}
+
+fn is_joined(name: &str) -> bool {
+    name.ends_with("-superwords")
 }
 
 /// What to try in place of an unknown `word`: the name or alias that it was most likely meant to be, if any is near. If
@@ -194,7 +283,8 @@ pub fn hint(word: &str) -> Option<String> {
     if letters(near) != letters(word) || digits(near) == digits(word) || digits(word).is_empty() {
         return Some(format!("Did you mean {}?", shown(near)));
     }
-    let family: Vec<_> = all_names().filter(|name| letters(name) == letters(word)).map(shown).collect();
+    let family: Vec<_> =
+        all_names().filter(|name| letters(name) == letters(word) && !is_joined(name)).map(shown).collect();
     Some(format!("Did you mean {}?", family.join(" or ")))
 }
 

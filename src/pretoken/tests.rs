@@ -420,7 +420,7 @@ fn where_a_split_cuts_at_spaces_two_halves_are_the_whole() {
 }
 
 /// Regexes of all the shapes that `own` tells apart.
-const OWN: [(&str, bool); 26] = [
+const OWN: [(&str, bool); 30] = [
     // SuperBPE's two stages, and digits from the right.
     (r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]{2,}[\r\n/]*| +(?!\S)", true),
     (r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+", true),
@@ -451,6 +451,11 @@ const OWN: [(&str, bool); 26] = [
     (r"(?!a)", true),
     (r"(?s).(?=a)|x", true),
     (r"\s+(?!\S)", true),
+    // One class repeated.
+    (r"[^ \t\n!-/:-@]+", true),
+    (r"\w+", true),
+    (r"[as]+?", true),
+    (r"(?i)[as]+", true),
 ];
 
 #[test]

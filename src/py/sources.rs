@@ -6,12 +6,14 @@ use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 type ByteArray<'py> = Bound<'py, PyArray1<u8>>;
 type Longs<'py> = Bound<'py, PyArray1<i64>>;
 type Listed = (Vec<(u64, String)>, u64);
+type Grouped<'py> = (Documents<'py>, u64, Bound<'py, PyArray1<u64>>, HashMap<u64, String>);
 type Documents<'py> = (ByteArray<'py>, Longs<'py>, Longs<'py>, u64, Listed);
 
 fn listed(problems: Problems) -> Listed {
@@ -114,8 +116,9 @@ fn number_keys<'py>(py: Python<'py>, values: PyReadonlyArray1<'py, f64>) -> PyRe
     Ok(py.detach(|| sources::number_keys(values)).into_pyarray(py))
 }
 
-/// One field of every JSON line: (data, ends, line starts, empty, problems), how many line ends there were, and the
-/// hash of each document's group, if a field for it is given. With `integers`, the field may be an array of them.
+/// One field of every JSON line: (data, ends, line starts, empty, problems), how many line ends there were, and, if a
+/// field for it is given, the hash of each document's group, and the values that were hashed. With `integers`, the field
+/// may be an array of them.
 #[pyfunction]
 #[pyo3(signature = (lines, field, group=None, integers=false))]
 fn extract_lines<'py>(
@@ -124,10 +127,10 @@ fn extract_lines<'py>(
     field: &str,
     group: Option<&str>,
     integers: bool,
-) -> PyResult<(Documents<'py>, u64, Bound<'py, PyArray1<u64>>)> {
+) -> PyResult<Grouped<'py>> {
     let lines = lines.as_slice()?;
     let lines = py.detach(|| jsonl::extract(lines, field, group, integers));
-    Ok((hand_over(py, lines.taken), lines.newlines, lines.keys.into_pyarray(py)))
+    Ok((hand_over(py, lines.taken), lines.newlines, lines.keys.into_pyarray(py), lines.names))
 }
 
 /// The pieces of a text between separators: (data, ends, piece starts, empty, problems), and how many bytes are done.

@@ -3,6 +3,7 @@
 use super::pretoken::SplitSpec;
 use super::progress::PyProgress;
 use super::to_py;
+use crate::bpe::balance::{self, Balance, Group};
 use crate::bpe::corpus::{Corpus, Slot, deal};
 use crate::bpe::{Ended, Learned, Plan, Start, merge};
 use crate::count::{Counter, WordCounts, pieces};
@@ -25,10 +26,18 @@ impl PyWordCounter {
         Ok(PyWordCounter(Counter::new(split.resolve().map_err(to_py)?, memory, spill_dir)))
     }
 
-    /// Count the pretokens of every document in `data`; `ends` tells where each document ends.
-    fn add(&self, py: Python<'_>, data: PyReadonlyArray1<'_, u8>, ends: PyReadonlyArray1<'_, i64>) -> PyResult<()> {
+    /// Count the pretokens of every document in `data`; `ends` tells where each document ends, and `tags` its tag.
+    #[pyo3(signature = (data, ends, tags=None))]
+    fn add(
+        &self,
+        py: Python<'_>,
+        data: PyReadonlyArray1<'_, u8>,
+        ends: PyReadonlyArray1<'_, i64>,
+        tags: Option<PyReadonlyArray1<'_, u16>>,
+    ) -> PyResult<()> {
         let (data, ends) = (data.as_slice()?, ends.as_slice()?);
-        py.detach(|| self.0.add(data, ends)).map_err(to_py)
+        let tags = tags.as_ref().map(|tags| tags.as_slice()).transpose()?;
+        py.detach(|| self.0.add(data, ends, tags)).map_err(to_py)
     }
 
     /// Add words that were counted elsewhere.
@@ -85,9 +94,16 @@ impl PyWordCounts {
         self.0.data.len()
     }
 
-    /// Bytes, ends and counts; by falling count, ties by ascending bytes.
-    fn arrays<'py>(&self, py: Python<'py>) -> WordArrays<'py> {
-        let sorted = py.detach(|| self.0.in_order(&self.0.order(true)));
+    /// The words of each group, where documents had tags: `tags` has the group and the multiplier of each tag.
+    fn by_group(&self, py: Python<'_>, tags: Vec<(usize, u64)>, groups: usize) -> PyResult<Vec<PyWordCounts>> {
+        let words = py.detach(|| self.0.by_group(&tags, groups)).map_err(to_py)?;
+        Ok(words.into_iter().map(PyWordCounts).collect())
+    }
+
+    /// Bytes, ends and counts; by falling count, with `ties` equal counts by ascending bytes.
+    #[pyo3(signature = (ties=true))]
+    fn arrays<'py>(&self, py: Python<'py>, ties: bool) -> WordArrays<'py> {
+        let sorted = py.detach(|| self.0.in_order(&self.0.order(ties)));
         (sorted.data.into_pyarray(py), sorted.ends.into_pyarray(py), sorted.counts.into_pyarray(py))
     }
 }
@@ -103,6 +119,8 @@ const WORTH_THREADS: usize = 16 << 20;
 pub struct PyFlatCorpus {
     plan: Plan,
     corpus: Mutex<Option<AnyCorpus>>,
+    /// The groups of words so far, of a corpus that has some.
+    groups: Mutex<Vec<Group>>,
 }
 
 /// A [`Start`] as Python gives it: the bytes of each id, special ids, unreachable ids.
@@ -138,10 +156,20 @@ impl AnyCorpus {
         }
     }
 
-    fn train(self, plan: &Plan, progress: &Progress) -> Result<Learned> {
+    /// The words to come are of this group.
+    fn begin_group(&mut self, group: u32) {
         match self {
-            AnyCorpus::Narrow(parts) => merge::train(parts, plan, progress),
-            AnyCorpus::Wide(parts) => merge::train(parts, plan, progress),
+            AnyCorpus::Narrow(parts) => parts.iter_mut().for_each(|part| part.group = group),
+            AnyCorpus::Wide(parts) => parts.iter_mut().for_each(|part| part.group = group),
+        }
+    }
+
+    fn train(self, plan: &Plan, balance: Option<Balance>, progress: &Progress) -> Result<Learned> {
+        match (self, balance) {
+            (AnyCorpus::Narrow(parts), None) => merge::train(parts, plan, progress),
+            (AnyCorpus::Wide(parts), None) => merge::train(parts, plan, progress),
+            (AnyCorpus::Narrow(parts), Some(balance)) => balance::train(parts, plan, balance, progress),
+            (AnyCorpus::Wide(parts), Some(balance)) => balance::train(parts, plan, balance, progress),
         }
     }
 }
@@ -149,7 +177,7 @@ impl AnyCorpus {
 #[pymethods]
 impl PyFlatCorpus {
     #[new]
-    #[pyo3(signature = (vocab_size, min_frequency, max_token_bytes, special_tokens, threads=1, start=None))]
+    #[pyo3(signature = (vocab_size, min_frequency, max_token_bytes, special_tokens, threads=1, start=None, max_words=None))]
     fn new(
         vocab_size: u32,
         min_frequency: u64,
@@ -157,12 +185,13 @@ impl PyFlatCorpus {
         special_tokens: Vec<Vec<u8>>,
         threads: usize,
         start: Option<GivenStart>,
+        max_words: Option<u32>,
     ) -> PyResult<Self> {
         let start = start.map(|(tokens, special, unreachable)| Start { tokens, special, unreachable });
-        let plan = Plan { vocab_size, min_frequency, max_token_bytes, special_tokens, start };
+        let plan = Plan { vocab_size, min_frequency, max_token_bytes, max_words, special_tokens, start };
         plan.check().map_err(to_py)?;
         let corpus = Mutex::new(Some(AnyCorpus::new(&plan, threads)));
-        Ok(PyFlatCorpus { plan, corpus })
+        Ok(PyFlatCorpus { plan, corpus, groups: Mutex::default() })
     }
 
     /// Lay out more documents. Merges do not depend on their order.
@@ -180,14 +209,34 @@ impl PyFlatCorpus {
         py.detach(add).map_err(to_py)
     }
 
-    /// Lay out words of tokens that exist already, and how often each occurred, by falling count (None: once).
-    #[pyo3(signature = (ids, ends, counts=None))]
+    /// Lay out counted words of a group. Groups come one after another, by their numbers.
+    fn add_words(&self, py: Python<'_>, words: &PyWordCounts, group: usize) -> PyResult<()> {
+        let add = || {
+            let words = &words.0;
+            let mut size = Group::default();
+            let mut corpus = self.corpus.lock().unwrap_or_else(PoisonError::into_inner);
+            let corpus = corpus.as_mut().ok_or_else(used_up)?;
+            corpus.begin_group(group as u32);
+            for at in words.order(false) {
+                let (word, count) = (words.word(at), words.counts[at]);
+                size.add(word.len(), word.len(), count);
+                corpus.push(word, count);
+            }
+            self.end_group(group, size)
+        };
+        py.detach(add).map_err(to_py)
+    }
+
+    /// Lay out words of tokens that exist already, and how often each occurred, by falling count (None: once); with
+    /// `group`, they are all words of that group.
+    #[pyo3(signature = (ids, ends, counts=None, group=None))]
     fn add_ids(
         &self,
         py: Python<'_>,
         ids: PyReadonlyArray1<'_, u32>,
         ends: PyReadonlyArray1<'_, i64>,
         counts: Option<PyReadonlyArray1<'_, u64>>,
+        group: Option<usize>,
     ) -> PyResult<()> {
         let (ids, ends) = (ids.as_slice()?, ends.as_slice()?);
         let counts = counts.as_ref().map(|counts| counts.as_slice()).transpose()?;
@@ -201,25 +250,55 @@ impl PyFlatCorpus {
             }
             let mut corpus = self.corpus.lock().unwrap_or_else(PoisonError::into_inner);
             let corpus = corpus.as_mut().ok_or_else(used_up)?;
+            corpus.begin_group(group.unwrap_or(0) as u32);
             for (at, word) in pieces(ids, ends)?.enumerate() {
                 corpus.push_ids(word, counts.map_or(1, |counts| counts[at]));
             }
-            Ok(())
+            let Some(group) = group else { return Ok(()) };
+            let mut size = Group::default();
+            let tokens = self.plan.start.as_ref().map_or(&[][..], |start| &start.tokens);
+            for (at, word) in pieces(ids, ends)?.enumerate() {
+                let bytes = word.iter().map(|&id| tokens.get(id as usize).map_or(1, Vec::len)).sum();
+                size.add(bytes, word.len(), counts.map_or(1, |counts| counts[at]));
+            }
+            self.end_group(group, size)
         };
         py.detach(add).map_err(to_py)
     }
 
-    /// Learn merges, up to a smaller `vocab_size` if that is given; the corpus is used up.
-    #[pyo3(signature = (progress, vocab_size=None))]
-    fn train(&self, py: Python<'_>, progress: &PyProgress, vocab_size: Option<u32>) -> PyResult<PyLearned> {
+    /// Learn merges, up to a smaller `vocab_size` if that is given; the corpus is used up. `balance` chooses them for its
+    /// groups: whether the second half of the groups is a development set, how many merges are chosen over all groups
+    /// first, and the window.
+    #[pyo3(signature = (progress, balance=None, vocab_size=None))]
+    fn train(
+        &self,
+        py: Python<'_>,
+        progress: &PyProgress,
+        balance: Option<(bool, usize, usize)>,
+        vocab_size: Option<u32>,
+    ) -> PyResult<PyLearned> {
         let train = || {
             let mut plan = self.plan.clone();
             plan.vocab_size = vocab_size.unwrap_or(plan.vocab_size).min(plan.vocab_size);
             plan.check()?;
             let corpus = self.corpus.lock().unwrap_or_else(PoisonError::into_inner).take();
-            corpus.ok_or_else(used_up)?.train(&plan, &progress.0)
+            let groups = std::mem::take(&mut *self.groups.lock().unwrap_or_else(PoisonError::into_inner));
+            let balance = balance.map(|(measured, after, window)| Balance { groups, measured, after, window });
+            corpus.ok_or_else(used_up)?.train(&plan, balance, &progress.0)
         };
         py.detach(train).map(PyLearned).map_err(to_py)
+    }
+}
+
+impl PyFlatCorpus {
+    /// Takes note of a group whose words are all laid out.
+    fn end_group(&self, group: usize, size: Group) -> Result<()> {
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        if group != groups.len() {
+            return Err(Error::Training(format!("group {group}: expected {}, the next one", groups.len())));
+        }
+        groups.push(size);
+        Ok(())
     }
 }
 
@@ -241,14 +320,14 @@ fn train_words(
     progress: &PyProgress,
     threads: usize,
 ) -> PyResult<PyLearned> {
-    let plan = Plan { vocab_size, min_frequency, max_token_bytes, special_tokens, start: None };
+    let plan = Plan { vocab_size, min_frequency, max_token_bytes, max_words: None, special_tokens, start: None };
     let train = || {
         plan.check()?;
         let threads = if counts.0.data.len() < WORTH_THREADS { 1 } else { threads };
         let mut corpus = AnyCorpus::new(&plan, threads);
         let words = &counts.0;
         words.order(false).into_iter().for_each(|at| corpus.push(words.word(at), words.counts[at]));
-        corpus.train(&plan, &progress.0)
+        corpus.train(&plan, None, &progress.0)
     };
     py.detach(train).map(PyLearned).map_err(to_py)
 }
@@ -282,6 +361,12 @@ impl PyLearned {
     #[getter]
     fn full(&self) -> bool {
         self.0.ended == Ended::Full
+    }
+
+    /// Bytes and tokens of each group at the end; none without groups.
+    #[getter]
+    fn groups(&self) -> Vec<(u64, u64)> {
+        self.0.groups.iter().map(|group| (group.bytes, group.tokens)).collect()
     }
 
     /// How merging went: rounds, occurrences, peak_live_pairs, peak_queue, queue_per_mille, peak_places.

@@ -8,6 +8,7 @@
 
 use super::{Taken, integers, number_text, utf8};
 use serde_core::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::collections::HashMap;
 use std::fmt;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -40,11 +41,16 @@ pub struct Lines {
     pub newlines: u64,
     /// The low half of the xxh3-128 of each document's group, if a field for it was asked for.
     pub keys: Vec<u64>,
+    /// What was hashed, of the first [`MOST_NAMES`] different ones.
+    pub names: HashMap<u64, String>,
 }
 
+/// Groups that have a name. Where they are more, they are only told apart.
+const MOST_NAMES: usize = 1024;
+
 /// Takes `field` out of every line. A dot goes into nested objects: `meta.text` is `{"meta": {"text": ...}}`,
-/// and also a key that is spelled with the dot. `group` is a second field, text or a number, of which only a hash is
-/// kept: it says which documents belong together. With `integers` the field may also be an array of them.
+/// and also a key that is spelled with the dot. `group` is a second field, text or a number, of which a hash is kept:
+/// it says which documents belong together. With `integers` the field may also be an array of them.
 pub fn extract(lines: &[u8], field: &str, group: Option<&str>, integers: bool) -> Lines {
     let wanted = if integers { Wanted::Integers } else { Wanted::Strings };
     let mut out = Lines::default();
@@ -118,7 +124,11 @@ fn keep_key(line: &str, group: &str, out: &mut Lines) {
     let mut key = Vec::new();
     let (_, found) = take_field(line, group, Wanted::Scalars, &mut key);
     if found == Found::Text {
-        out.keys.push(xxh3_128(&key) as u64);
+        let hash = xxh3_128(&key) as u64;
+        out.keys.push(hash);
+        if out.names.len() < MOST_NAMES {
+            out.names.entry(hash).or_insert_with(|| String::from_utf8_lossy(&key).into_owned());
+        }
         return;
     }
     let taken = &mut out.taken;
@@ -126,8 +136,8 @@ fn keep_key(line: &str, group: &str, out: &mut Lines) {
     taken.origins.pop();
     taken.data.truncate(taken.ends.last().map_or(0, |&end| end as usize));
     taken.problems.push(out.newlines, || match found {
-        Found::Other(kind) => format!("the field {group:?} is {kind}, expected text or a number to split by"),
-        _ => format!("no field {group:?} to split by"),
+        Found::Other(kind) => format!("the field {group:?} is {kind}, expected text or a number to group by"),
+        _ => format!("no field {group:?} to group by"),
     });
 }
 
@@ -411,6 +421,6 @@ mod tests {
         assert_eq!(out.taken.data, b"ac");
         assert_eq!(out.keys, [xxh3_128(b"7") as u64; 2]);
         assert_eq!((out.taken.empty, out.taken.problems.count), (1, 1));
-        assert_eq!(out.taken.problems.listed[0].reason, "no field \"repo\" to split by");
+        assert_eq!(out.taken.problems.listed[0].reason, "no field \"repo\" to group by");
     }
 }

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from piecemill.errors import PlanError
 from piecemill.preparing.selection import Splits
 from piecemill.sizes import parse_size
-from piecemill.sources.matching import parse_weights
+from piecemill.sources.matching import parse_grouping, parse_weights
 from piecemill.sources.options import NOT_STORED, SourceOptions
 
 LEAST_MEMORY = 512 * 2**20
@@ -85,8 +85,6 @@ class PreparePlan(SourceOptions):
             raise PlanError(f"min_bytes={self.min_bytes!r}, max_bytes={self.max_bytes!r}: no document is both.")
         if self.split_by is not None and self.splits is None:
             raise PlanError(f"split_by={self.split_by!r} without splits: say which, such as --splits train=90,val=10.")
-        if self.split_by == "":
-            raise PlanError("split_by='': expected directory, directory:2, or the name of a field.")
         self.directory_levels  # noqa: B018 - checks it
 
     def size(self, name: str) -> int:
@@ -96,17 +94,12 @@ class PreparePlan(SourceOptions):
     @property
     def directory_levels(self) -> int | None:
         """How many folders keep their documents together; None if `split_by` is not `directory`."""
-        kind, colon, levels = (self.split_by or "").partition(":")
-        if kind != "directory":
-            return None
-        if colon and not (levels.isdigit() and int(levels)):
-            raise PlanError(f"split_by={self.split_by!r}: expected a number of folders of 1 or more after the colon.")
-        return int(levels) if colon else 1
+        return parse_grouping(self.split_by, "split_by")[0]
 
     @property
     def group_field(self) -> str | None:
         """The field that keeps its documents together; None if `split_by` is not a field."""
-        return None if self.directory_levels else self.split_by
+        return parse_grouping(self.split_by, "split_by")[1]
 
     def output(self) -> dict[str, Any]:
         """The options that the output depends on, sizes as numbers, ready for JSON."""

@@ -1,4 +1,4 @@
-"""WordPiece as BERT has it, as plainly as it can be written.
+"""WordPiece as BERT has it, as plainly as it can be written: encoding, and at the end learning a vocabulary.
 
 Text is cleaned, ideographs get spaces around them, accents go, letters become small, white space and punctuation
 separate words, and each word is spelled with the longest tokens from left to right. This is the definition;
@@ -9,7 +9,10 @@ One thing is not defined here: the age of the Unicode tables. Python's own are u
 """
 
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from piecemill.reference.bpe import count_pairs, merge_word
 
 IDEOGRAPHS = (
     (0x3400, 0x4DBF),
@@ -123,6 +126,19 @@ def encode(
     >>> encode("Été 中", {"et": 1, "##e": 2, "中": 3}, unk=0)
     [1, 2, 3]
     """
+    found = words(text, clean_text=clean_text, chinese=chinese, strip_accents=strip_accents, lowercase=lowercase)
+    return [token for word in found for token in spell(word, vocabulary, unk=unk, prefix=prefix, max_chars=max_chars)]
+
+
+def words(
+    text: str,
+    *,
+    clean_text: bool = True,
+    chinese: bool = True,
+    strip_accents: bool | None = None,
+    lowercase: bool = True,
+) -> Iterator[str]:
+    """The words of `text`, normalized."""
     if clean_text:
         text = clean(text)
     if chinese:
@@ -131,6 +147,52 @@ def encode(
         text = strip_marks(text)
     if lowercase:
         text = "".join(c.lower() for c in text)  # each by itself: `str.lower` of a text knows the final sigma
-    return [
-        token for word in split(text) for token in spell(word, vocabulary, unk=unk, prefix=prefix, max_chars=max_chars)
-    ]
+    return split(text)
+
+
+def train(
+    counts: Mapping[str, int],
+    vocab_size: int,
+    *,
+    special_tokens: Sequence[str] = (),
+    min_frequency: int = 0,
+    limit_alphabet: int | None = None,
+    prefix: str = "##",
+    inside: Sequence[str] | None = None,
+) -> list[str]:
+    """The vocabulary, by id, learned from words and how often each occurs.
+
+    First come the special tokens, then the characters of all words by code point, the most frequent if there is a limit
+    (of equal ones the smaller), then those that stand inside a word, with the prefix, by code point or in the order of
+    `inside`. A character beyond the limit is left out of its word. Then the most frequent pair of neighbours (of equal
+    ones the smaller pair of ids) is merged everywhere, until the vocabulary is full.
+
+    >>> train({"ab": 3, "abc": 2, "bc": 1}, 8)
+    ['a', 'b', 'c', '##b', '##c', 'ab', 'abc', 'bc']
+    """
+    seen: Counter[str] = Counter()
+    for word, count in counts.items():
+        for c in word:
+            seen[c] += count
+    alphabet = sorted(sorted(seen, key=lambda c: (-seen[c], c))[:limit_alphabet])
+    tokens = list(dict.fromkeys([*special_tokens, *alphabet]))
+    known = frozenset(tokens)
+    later = {c for word in counts for c in word[1:] if c in known}
+    tokens = list(dict.fromkeys([*tokens, *(prefix + c for c in inside or sorted(later))]))
+    ids = {token: i for i, token in enumerate(tokens)}
+    corpus: Counter[tuple[int, ...]] = Counter()
+    for word, count in counts.items():
+        corpus[tuple(ids[(prefix if at else "") + c] for at, c in enumerate(word) if c in known)] += count
+    while len(tokens) < vocab_size:
+        pairs = count_pairs(corpus)
+        best = min(pairs, key=lambda pair: (-pairs[pair], pair), default=None)
+        if best is None or pairs[best] < max(min_frequency, 1):
+            break
+        token = tokens[best[0]] + tokens[best[1]].removeprefix(prefix)
+        if ids.setdefault(token, len(tokens)) == len(tokens):
+            tokens.append(token)
+        merged: Counter[tuple[int, ...]] = Counter()
+        for symbols, count in corpus.items():
+            merged[merge_word(symbols, best, ids[token])] += count
+        corpus = merged
+    return tokens

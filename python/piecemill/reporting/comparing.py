@@ -11,7 +11,7 @@ import math
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Never
@@ -19,7 +19,7 @@ from typing import Any, Literal, Never
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill._core import WordCounter, count_ids, gather_documents, hash_documents, invalid_documents
+from piecemill._core import WordCounter, count_ids, gather_documents, invalid_documents
 from piecemill.errors import PlanError, SourceError
 from piecemill.plans import FROM_PLAN, with_keywords
 from piecemill.reporting.plan import ComparePlan
@@ -144,8 +144,6 @@ def compare(
                 groups = {kind: grouping.of(block) for kind, grouping in groupings.items()}
                 counting.add(block.data, block.ends, groups)
         opened.refuse_empty(tally)
-        if plan.language is not None:
-            groupings["language"].name_keys(opened, plan.language)
         total = opened.total_bytes
         whole = total is None or tally.source_bytes >= total
         return counting.result(names_of(tokenizers, loaded), groupings, source_bytes=total, whole=whole)
@@ -200,25 +198,14 @@ class Grouping:
             raise SourceError(f"{block.name(0)}: has no field for its language.")
         distinct, inverse = np.unique(block.keys, return_inverse=True)
         for key in distinct.tolist():
-            self._keys.setdefault(key, len(self._keys))
+            if key not in self._keys:
+                self._keys[key] = len(self.names)
+                self.names.append(block.names.get(key, "(other)"))
         return np.array([self._keys[key] for key in distinct.tolist()], np.int64)[inverse]
 
     def of_files(self, files: NDArray[Any]) -> Ints:
         """The group of each of these files, by number."""
         return np.zeros(len(files), np.int64) if self.by_file is None else self.by_file[files]
-
-    def name_keys(self, source: Source, field: str) -> None:
-        """Find the values that the keys are hashes of, by reading the field itself."""
-        found: dict[int, str] = {}
-        named = replace(source, reading=replace(source.reading, field=field, group=None, on_bad_document="skip"))
-        for block in sample_blocks(named, 0):
-            hashes = hash_documents(block.data, block.ends)[:, 0]
-            for key, at in zip(*(part.tolist() for part in np.unique(hashes, return_index=True)), strict=True):
-                if key in self._keys:
-                    found.setdefault(key, block.text(at))
-            if len(found) == len(self._keys):
-                break
-        self.names = [found.get(key, "(other)") for key in self._keys]
 
 
 def group_paths(paths: Sequence[str], named: Sequence[bool] = ()) -> dict[str, Grouping]:

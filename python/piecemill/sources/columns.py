@@ -30,6 +30,7 @@ LARGE = 16 * 1024 * 1024
 """After a batch of this many bytes, freed memory is returned to the system."""
 
 _NO_BYTES = np.empty(0, np.uint8)
+_MOST_NAMES = 1024
 
 
 class NoColumn(Exception):
@@ -61,12 +62,12 @@ class Column:
             release_memory()
         self._was_large = large
         if reading.group is not None and batch.schema.names == [""]:
-            raise NoColumn(f"no column {reading.group!r} to split by: it is a lone column, pass a table")
+            raise NoColumn(f"no column {reading.group!r} to group by: it is a lone column, pass a table")
         check_column(batch.schema, reading.field, integers=reading.integers)
         text = self._column(batch, reading.field)
         text = _digits(text) if is_list(text.type) else text
         keys, lost = (
-            _keys(self._column(batch, reading.group), reading.group)
+            _keys(self._column(batch, reading.group), reading.group, self._packer.names)
             if reading.group is not None
             else (None, np.zeros(len(text), bool))
         )
@@ -97,7 +98,7 @@ class Column:
     def _add_rows(self, array: Any, lost: NDArray[np.bool_], keys: NDArray[np.uint64] | None) -> None:
         data, ends = _buffers(array)
         packer, group = self._packer, self._packer.reading.group
-        problems = [(row, f"no {group!r} to split by") for row in np.flatnonzero(lost)[:LISTED_SKIPS].tolist()]
+        problems = [(row, f"no {group!r} to group by") for row in np.flatnonzero(lost)[:LISTED_SKIPS].tolist()]
         if array.null_count:
             missing = np.asarray(array.is_null()) & ~lost
             problems += [(row, "null, expected text") for row in np.flatnonzero(missing)[:LISTED_SKIPS].tolist()]
@@ -223,8 +224,11 @@ def _large(kind: Any) -> Any:
     return pa.large_string() if text else pa.large_binary()
 
 
-def _keys(column: Any, group: str) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """The hash of every row's group, written as text; and which rows have none. Equal numbers are equal groups."""
+def _keys(column: Any, group: str, names: dict[int, str]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """The hash of every row's group, written as text; and which rows have none. Equal numbers are equal groups.
+
+    What was hashed goes to `names`, unless they are many.
+    """
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     kind, numbers = column.type, None
@@ -242,12 +246,17 @@ def _keys(column: Any, group: str) -> tuple[NDArray[np.uint64], NDArray[np.bool_
             column = pa.nulls(len(column), pa.large_string())
         text = column.cast(pa.large_string())
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-        raise NoColumn(f"the column {group!r} is {kind}, expected text or numbers to split by") from None
+        raise NoColumn(f"the column {group!r} is {kind}, expected text or numbers to group by") from None
     keys, missing = hash_documents(*_buffers(text.fill_null("")))[:, 0], np.asarray(text.is_null())
+    if len(names) < _MOST_NAMES:
+        different = text.drop_null().unique()[:_MOST_NAMES]
+        names.update(zip(hash_documents(*_buffers(different))[:, 0].tolist(), different.to_pylist(), strict=True))
     if numbers is None:
         return keys, missing
     # NaN is not a group: pandas writes a missing value as NaN.
     there = ~np.isnan(numbers)
+    some = np.unique(numbers[there])[:_MOST_NAMES]
+    names.update((key, f"{one:.17g}") for key, one in zip(number_keys(some).tolist(), some.tolist(), strict=True))
     return np.where(there, number_keys(np.ascontiguousarray(numbers, np.float64)), keys), missing & ~there
 
 

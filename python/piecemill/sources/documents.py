@@ -110,6 +110,8 @@ class Documents:
     tally: Tally
     keys: NDArray[np.uint64] | None = None
     "The hash of each document's group, where `Reading.group` names a field for it."
+    names: Mapping[int, str] = field(default_factory=dict)
+    "What was hashed, for the first thousand groups of a task."
 
     def __len__(self) -> int:
         return len(self.ends)

@@ -111,7 +111,7 @@ class _Lines:
         """Add the documents of the buffered lines, and clear the buffer."""
         packer, whole, self._held = self._packer, np.frombuffer(self._held, np.uint8), bytearray()
         reading = packer.reading
-        (data, ends, starts, empty, (listed, count)), newlines, keys = extract_lines(
+        (data, ends, starts, empty, (listed, count)), newlines, keys, names = extract_lines(
             whole, reading.field, reading.group, reading.integers
         )
         packer.bad_many([(self.name(line), reason) for line, reason in listed], count)
@@ -119,6 +119,7 @@ class _Lines:
         starts += self._position
         self._newlines += newlines
         self._position += len(whole)
+        packer.names.update(names)
         packer.add(data, ends, self._task.first_file, starts, keys if reading.group else None)
 
     def name(self, line: int) -> str:

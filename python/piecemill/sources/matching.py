@@ -109,6 +109,28 @@ def _rests(pattern: list[str], parts: list[str]) -> list[str]:
     return _rests(pattern[1:], parts[1:]) if fnmatchcase(parts[0], pattern[0]) else []
 
 
+def parse_grouping(text: str | None, name: str) -> tuple[int | None, str | None]:
+    """How many folders make a group, or else the field that does; from the option called `name`.
+
+    >>> parse_grouping("directory:2", "split_by"), parse_grouping("repo", "split_by")
+    ((2, None), (None, 'repo'))
+    """
+    if text == "":
+        raise PlanError(f"{name}='': expected directory, directory:2, or the name of a field.")
+    kind, colon, levels = (text or "").partition(":")
+    if kind != "directory":
+        return None, text
+    if colon and not (levels.isdigit() and int(levels)):
+        raise PlanError(f"{name}={text!r}: expected a number of folders of 1 or more after the colon.")
+    return int(levels) if colon else 1, None
+
+
+def directory_groups(files: Sequence[File], levels: int) -> list[str]:
+    """The first `levels` folders of each file under its source; of a file in no folder, its name up to the dot."""
+    parts = [file.inside.split("/") for file in files]
+    return ["/".join(folders[:levels]) if folders else name.partition(".")[0] or name for *folders, name in parts]
+
+
 def directory_keys(files: Sequence[File], levels: int) -> NDArray[np.uint64]:
     """A hash of each file's first `levels` folders under its source; a file that is in no folder stands for itself."""
     keys = []

@@ -97,6 +97,8 @@ class Packer:
         self, reading: Reading, *, task: int, place: Place, paths: tuple[str, ...], first_file: int, source_bytes: int
     ) -> None:
         self.reading = reading
+        self.names: dict[int, str] = {}
+        "Groups by their hashes, as far as they have names."
         self._task, self._place, self._paths, self._first_file = task, place, paths, first_file
         self._full: deque[Documents] = deque()
         self._held: list[_Piece] = []
@@ -284,6 +286,7 @@ class Packer:
             self._first_file,
             tally,
             whole.keys,
+            self.names,
         )
         self._blocks += 1
         self._reported_bytes = self._progress

@@ -94,7 +94,7 @@ def open_source(
     no_fields = ("text", "sequences", "npy")
     if group is not None and (plain := next((f.path for f in files if kind_of(f.path)[0] in no_fields), None)):
         raise SourceError(
-            f"{plain}: a text file has no field {group!r} to split by. Exclude it, or split by directory."
+            f"{plain}: a text file has no field {group!r} to group by. Exclude it, or group by directory."
         )
     tasks, unplanned = plan(files, reading, group_bytes)
     tally += Tally(skipped_count=len(unplanned), skipped=tuple(unplanned))
@@ -203,7 +203,7 @@ def _read_memory(memory: Any, task: Task, packer: Packer) -> Iterator[Documents]
 
         return read_capsule(memory, name, packer)
     if packer.reading.group is not None:
-        raise SourceError(f"{name}: strings have no field {packer.reading.group!r} to split by. Pass a table.")
+        raise SourceError(f"{name}: strings have no field {packer.reading.group!r} to group by. Pass a table.")
     return read_items(memory, name, packer)
 
 

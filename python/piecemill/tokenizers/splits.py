@@ -8,7 +8,8 @@ as if they were whole texts), or None for the split `none`. Names, patterns and 
 from typing import TypeAlias
 
 from piecemill._core import resolve_split, splits
-from piecemill.errors import SplitError, TokenizerError
+from piecemill.errors import PlanError, SplitError, TokenizerError
+from piecemill.plans import option
 
 Pattern: TypeAlias = str | tuple[str, ...]
 
@@ -64,3 +65,18 @@ def name_of(pattern: Pattern | None) -> str:
         return pattern if resolve_split(pattern)[1] == (pattern,) else f"regex:{pattern}"
     except SplitError:
         return f"regex:{pattern}"
+
+
+def superword_split(split: str) -> str:
+    """The split of the second stage where `split` is that of the first: the same words, joined within a line.
+
+    >>> superword_split("cl100k")
+    'cl100k-superwords'
+    """
+    if (name := f"{split}-superwords") in NAMED:
+        return name
+    names = ", ".join(name.removesuffix("-superwords") for name in NAMED if name.endswith("-superwords"))
+    raise PlanError(
+        f"{option('split', split)}: no split of a second stage belongs to it, as there is for {names}. "
+        f"Give one: {option('superword_split', 'cl100k-superwords')}, or a regex."
+    )

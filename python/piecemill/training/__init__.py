@@ -1,8 +1,9 @@
 """Training: corpora -> vocabularies.
 
 `train_bpe` runs the stages (count words, or load whole documents; then merge) and returns a `Tokenizer`; `TrainPlan`
-holds the options. Action sequences are trained in `actions`, which uses the stages and the time estimate of this
-package. Nothing here knows how a tokenizer encodes or how files are read.
+holds the options. `pruning` takes tokens away from a tokenizer, and `wordpiece` trains vocabularies for BERT. Action
+sequences are trained in `actions`, which uses the stages and the time estimate of this package. Nothing here knows how
+files are read.
 
 Start with `train_bpe`.
 """

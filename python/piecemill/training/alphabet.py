@@ -26,6 +26,7 @@ class Narrowed:
     vocab_size: int
     full: bool
     stats: dict[str, Any]
+    groups: list[tuple[int, int]]
 
 
 class Alphabet:
@@ -74,4 +75,5 @@ class Alphabet:
         ids = np.arange(learned.vocab_size, dtype=np.uint32)
         ids[special : special + 256] = special + np.cumsum([0, *(byte in known for byte in BYTE_ORDER)])[:-1]
         ids[special + 256 :] -= 256 - len(known)
-        return Narrowed(ids[learned.merges], learned.vocab_size - 256 + len(known), learned.full, learned.stats)
+        size = learned.vocab_size - 256 + len(known)
+        return Narrowed(ids[learned.merges], size, learned.full, learned.stats, learned.groups)

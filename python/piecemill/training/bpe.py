@@ -27,6 +27,7 @@ from piecemill.files import new_file
 from piecemill.machine import memory_now
 from piecemill.plans import FROM_PLAN, option, with_keywords, with_options
 from piecemill.sources import Documents, Source, Tally
+from piecemill.sources.matching import parse_grouping, parse_weights
 from piecemill.sources.options import NOT_STORED
 from piecemill.sources.tasks import kind_of
 from piecemill.tokenizers import Tokenizer
@@ -35,6 +36,7 @@ from piecemill.tokenizers.models.byte_level import bytes_of
 from piecemill.tokenizers.models.config import read_template
 from piecemill.tokenizers.models.integers import IntegerBPE
 from piecemill.tokenizers.models.vocabulary import check_special_tokens
+from piecemill.tokenizers.splits import superword_split
 from piecemill.training.alphabet import Alphabet, Narrowed
 from piecemill.training.counting import CountJob, count_block, count_on
 from piecemill.training.counts import (
@@ -48,7 +50,8 @@ from piecemill.training.counts import (
     write_counts,
 )
 from piecemill.training.feed import Feed
-from piecemill.training.growing import Start, padded
+from piecemill.training.groups import Grouping, Tags, check_parallel, group_records, in_parts
+from piecemill.training.growing import Start, padded, start_of
 from piecemill.training.integers import IntegerCorpus
 from piecemill.training.plan import SPLIT, TrainPlan
 from piecemill.training.progress import Stage, TrainProgress
@@ -90,11 +93,19 @@ def train_bpe(
     pad_to: int = FROM_PLAN,
     split: str | None = FROM_PLAN,
     alphabet: str | None = FROM_PLAN,
+    superwords: int | None = FROM_PLAN,
+    superword_split: str | None = FROM_PLAN,
+    max_words: int = FROM_PLAN,
     special_tokens: Sequence[str] = FROM_PLAN,
     roles: Mapping[str, str] | Sequence[str] = FROM_PLAN,
     chat_template: str | PathLike[str] | None = FROM_PLAN,
     min_frequency: int = FROM_PLAN,
     max_token_bytes: int | None = FROM_PLAN,
+    balance: str | None = FROM_PLAN,
+    balance_on: str | PathLike[str] | None = FROM_PLAN,
+    balance_after: int = FROM_PLAN,
+    balance_window: int = FROM_PLAN,
+    weight: Sequence[str] = FROM_PLAN,
     threads: int | None = FROM_PLAN,
     memory: int | str = FROM_PLAN,
     save_counts: str | PathLike[str] | None = FROM_PLAN,
@@ -108,16 +119,17 @@ def train_bpe(
     describes each and its default (as does `piecemill train --help`); they override those of `plan`.
     If no pair is left before the vocabulary is full, the tokenizer is smaller, and its `training` record says so.
     With `start`, a tokenizer or where one is, training goes on from its merges: its ids stay, and `vocab_size` counts
-    its tokens too. `force` replaces a file at `save_counts`, which otherwise is an error. Words are counted on
-    `executor`: threads here ("local"), "ray" (the cluster at `ray_address`), or any `concurrent.futures.Executor`; the
-    vocabulary is the same.
+    its tokens too. With `superwords`, tokens beyond that size also span words. With `balance`, each merge is chosen for
+    the group of documents that is compressed worst so far. `force` replaces a file at `save_counts`, which otherwise is
+    an error. Words are counted on `executor`: threads here ("local"), "ray" (the cluster at `ray_address`), or any
+    `concurrent.futures.Executor`; the vocabulary is the same.
 
     >>> tok = train_bpe(["low lower lowest"] * 10, vocab_size=262, split="gpt2")
     >>> tok.decode(tok.encode("lower"))
     'lower'
     """
     plan = with_keywords(plan or TrainPlan(), locals(), unknown)
-    run = _Run(
+    run = Run(
         plan, on_progress or (lambda _: None), force=force, executor=open_executor(executor, ray_address=ray_address)
     )
     return run.train(source)
@@ -140,7 +152,7 @@ def count_words(
     plan = with_options(plan or TrainPlan(), options)
     if plan.save_counts is None:
         raise PlanError("save_counts is not set: say which file the counts go to.")
-    run = _Run(
+    run = Run(
         plan, on_progress or (lambda _: None), force=force, executor=open_executor(executor, ray_address=ray_address)
     )
     run.count(source)
@@ -151,7 +163,7 @@ _NAMED = 100
 "So many source files are named in training.json; all are counted."
 
 
-class _Run:
+class Run:
     """One training run: its stages, counters of what was read, and progress."""
 
     def __init__(self, plan: TrainPlan, on_progress: OnProgress, *, force: bool, executor: Executor) -> None:
@@ -163,7 +175,7 @@ class _Run:
         self.save_counts = None if plan.save_counts is None else Path(plan.save_counts)
         check_files(self.save_counts, plan.from_counts, force=force)
         self.plan = plan
-        self.start = None if plan.start is None else _start(plan)
+        self.start = None if plan.start is None else start_of(plan)
         self.alphabet = None if plan.alphabet is None else Alphabet(plan.alphabet)
         split = self.start.split if self.start else "none" if plan.bytes or plan.integers else plan.split
         self.split = split or (counted_split(plan.from_counts[0]) if plan.from_counts else SPLIT)
@@ -172,6 +184,10 @@ class _Run:
                 f"{option('bytes')}: the split of {option('start')} or of the counts is {self.split!r}, which needs "
                 "text. Bytes are trained with the split 'none'."
             )
+        self.second_counter: _core.WordCounter | None = None
+        if plan.two_stages:
+            self.second_split = plan.superword_split or superword_split(self.split)
+            self.second_counter = _core.WordCounter(self.second_split, plan.memory_bytes, tempfile.gettempdir())
         self.executor = executor
         self.on_progress = on_progress
         self.stages = Stages()
@@ -182,6 +198,11 @@ class _Run:
         self.split_note: str | None = None
         self.unused_separator: str | None = None
         self.notes: tuple[str, ...] = ()
+        self.weights = parse_weights(plan.weight)
+        self.parts, self.one = in_parts(self.weights)
+        self.least = min(plan.min_frequency * self.one, 2**64 - 1)
+        self.grouping: Grouping | None = None
+        self.tags: Tags | None = None
         self.distinct_words = 0
         self.spills = (0, 0)
         self._bytes_read = 0
@@ -189,41 +210,21 @@ class _Run:
 
     def train(self, source: object) -> Tokenizer:
         plan = self.plan
-        self.split_note = cuts_otherwise(self.split)
+        self.split_note = cuts_otherwise(self.second_split if self.second_counter else self.split)
+        here = self.executor.name == "local" and not (plan.balance or plan.weight)
+        whole = self.split == "none" and not plan.from_counts and plan.save_counts is None and here
         if plan.integers:
             return self._train_integers(source)
-        # As the vocabulary compares them: a special token that no bytes are written as is never learned.
-        specials = [bytes_of(token) or b"" for token in plan.special_tokens]
-        others = (plan.min_frequency, plan.max_token_bytes, specials)
-        here = self.executor.name == "local"
-        whole = self.split == "none" and not plan.from_counts and plan.save_counts is None and here
-        if self.start is not None:
-            return self._continue(self.start, source, whole=whole)
-        if whole:
-            flat = _core.FlatCorpus(self._most, *others, threads=plan.workers)
-
-            def add(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
-                if self.alphabet:
-                    self.alphabet.see(data)
-                flat.add(data, ends)
-
-            with self.stages.stage("read"):
-                self._read(source, add, lambda: 0, "read")
-            learned = self._merge(lambda: flat.train(self.progress, self._size))
-        else:
-            counts = self.count(source)
+        if self.second_counter is not None:
+            return self._train_superwords(source, self.second_counter)
+        learned: _core.Learned | Narrowed
+        if self.start is None:
+            learned = all_bytes = self._learn(source, plan.vocab_size, whole=whole)
             if self.alphabet:
-                self.alphabet.check_words(counts.arrays()[0])
-            learned = self._merge(lambda: _core.train_words(counts, self._size, *others, self.progress, plan.workers))
-        made = self.alphabet.narrowed(learned, len(specials)) if self.alphabet else learned
-        tokenizer = Tokenizer.from_merges(
-            made.merges,
-            split=self.split,
-            special_tokens=plan.special_tokens,
-            alphabet=self.alphabet.bytes if self.alphabet else None,
-            training=self._record(made),
-        )
-        return self._with_roles(padded(tokenizer, self._reserved(made)))
+                learned = self.alphabet.narrowed(all_bytes, len(plan.special_tokens))
+        else:
+            learned = self._continue(self.start, source, plan.vocab_size, whole=whole)
+        return self._finished(self.start, self.split, learned.merges, learned, self._record(learned))
 
     def _train_integers(self, source: object) -> Tokenizer:
         if self.executor.name != "local":
@@ -232,47 +233,152 @@ class _Run:
         with self.stages.stage("read"):
             self._read(source, corpus.add, lambda: 0, "read")
             values, flat = corpus.ready(self.plan)
-        learned = self._merge(lambda: flat.train(self.progress), len(values))
-        model = IntegerBPE(values, learned.merges, self.plan.special_tokens, training=self._record(learned))
+        special, size = self.plan.special_tokens, self.plan.vocab_size
+        learned = self._merge(lambda: flat.train(self.progress), len(special) + len(values), size)
+        model = IntegerBPE(values, learned.merges, special, training=self._record(learned))
         return self._with_roles(padded(Tokenizer(model), self._reserved(learned)))
 
-    @property
-    def _most(self) -> int:
-        """Ids that merging may need: before the corpus was read, the alphabet may not be known."""
-        return self.plan.vocab_size + (255 if self.alphabet else 0)
+    def _train_superwords(self, source: object, counter: _core.WordCounter) -> Tokenizer:
+        """Merge inside words up to `superwords`, then inside those of the second split, which `counter` counts."""
+        plan, size = self.plan, self.plan.superwords or 0
+        first = self._continue(self.start, source, size) if self.start else self._learn(source, size)
+        between = self._finished(self.start, self.split, first.merges, None, {})
+        with self.stages.stage("segment"):
+            start = Start(between, self.second_split)
+            counts = self.stages.watch(counter.finish, self.progress, lambda: None)
+            self.spills = (self.spills[0] + counter.spills[0], self.spills[1] + counter.spills[1])
+            corpus = self._segmented(start, [counts], plan.vocab_size, plan.max_words)
+        self.progress = _core.Progress()
+        second = self._merge(lambda: corpus.train(self.progress), start.vocab_size, plan.vocab_size)
+        record = self._record(second)
+        record["merges"] += len(first.merges)
+        record["second_stage"] = {"begins": start.vocab_size, "merges": len(second.merges), "words": len(counts)}
+        end = Start(self.start.tokenizer, self.second_split) if self.start else None
+        return self._finished(end, self.second_split, np.concatenate([first.merges, second.merges]), second, record)
 
-    @property
-    def _size(self) -> int:
-        """The size to train to, with all 256 bytes in it."""
-        special = len(self.plan.special_tokens)
-        return self.alphabet.size_of_all(self.plan.vocab_size, special) if self.alphabet else self.plan.vocab_size
+    def _learn(self, source: object, size: int, *, whole: bool = False) -> _core.Learned:
+        """The merges of a vocabulary of that size, from nothing; with an alphabet, all 256 bytes are in it."""
+        plan, alphabet = self.plan, self.alphabet
+        # As the vocabulary compares them: a special token that no bytes are written as is never learned.
+        specials = [bytes_of(token) or b"" for token in plan.special_tokens]
+        others = (self.least, plan.max_token_bytes, specials)
+        begin = 256 + len(specials)
+        if whole:
+            # The alphabet may not be known before the corpus was read.
+            flat = _core.FlatCorpus(size + (255 if alphabet else 0), *others, threads=plan.workers)
 
-    def _continue(self, start: Start, source: object, *, whole: bool) -> Tokenizer:
-        corpus = self._segmented_documents(start, source) if whole else self._segmented_words(start, source)
+            def add(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+                if alphabet:
+                    alphabet.see(data)
+                flat.add(data, ends)
+
+            with self.stages.stage("read"):
+                self._read(source, add, lambda: 0, "read")
+            size = alphabet.size_of_all(size, len(specials)) if alphabet else size
+            return self._merge(lambda: flat.train(self.progress, vocab_size=size), begin, size)
+        groups = self.count(source)
+        if alphabet:
+            for words in groups:
+                alphabet.check_words(words.arrays(ties=False)[0])
+            size = alphabet.size_of_all(size, len(specials))
+        if plan.balance:
+            groups = self._measured(groups)
+            corpus = _core.FlatCorpus(size, *others, threads=self._merging_threads(groups))
+
+            def work() -> _core.Learned:
+                for number, words in enumerate(groups):
+                    corpus.add_words(words, number)
+                return corpus.train(self.progress, self._balance)
+
+            return self._merge(work, begin, size)
+        (counts,) = groups
+        return self._merge(lambda: _core.train_words(counts, size, *others, self.progress, plan.workers), begin, size)
+
+    def _continue(self, start: Start, source: object, size: int, *, whole: bool = False) -> _core.Learned:
+        """The merges that follow those of `start`."""
+        if whole:
+            corpus = self._segmented_documents(start, source)
+        else:
+            groups = self._measured(self.count(source))
+            with self.stages.stage("segment"):
+                corpus = self._segmented(start, groups, size)
         if start.note:
             self.notes += (start.note,)
-        learned = self._merge(lambda: corpus.train(self.progress))
-        return self._with_roles(start.grown(learned.merges, self._reserved(learned), self._record(learned)))
+        return self._merge(lambda: corpus.train(self.progress, self._balance), start.vocab_size, size)
 
     def _segmented_documents(self, start: Start, source: object) -> _core.FlatCorpus:
-        corpus = self._empty_corpus(start, self.plan.workers)
+        corpus = self._empty_corpus(start, self.plan.workers, self.plan.vocab_size)
         with self.stages.stage("read"):
             self._read(source, lambda data, ends: corpus.add_ids(*start.segment(data, ends)), lambda: 0, "read")
         return corpus
 
-    def _segmented_words(self, start: Start, source: object) -> _core.FlatCorpus:
-        words, ends, counts = self.count(source).arrays()
-        with self.stages.stage("segment"):
-            corpus = self._empty_corpus(start, self.plan.workers if len(words) >= _WORTH_THREADS else 1)
-            work = partial(start.segment, words, ends, self.plan.workers)
-            ids, id_ends = self.stages.watch(work, self.progress, lambda: None)
-            corpus.add_ids(ids, id_ends, counts)
+    def _segmented(
+        self, start: Start, groups: Sequence[_core.WordCounts], size: int, max_words: int | None = None
+    ) -> _core.FlatCorpus:
+        corpus = self._empty_corpus(start, self._merging_threads(groups), size, max_words)
+
+        def segment() -> None:
+            for number, counted in enumerate(groups):
+                words, ends, counts = counted.arrays(ties=False)
+                ids, id_ends = start.segment(words, ends, self.plan.workers)
+                corpus.add_ids(ids, id_ends, counts, number if self.plan.balance else None)
+
+        self.stages.watch(segment, self.progress, lambda: None)
         return corpus
 
-    def _empty_corpus(self, start: Start, threads: int) -> _core.FlatCorpus:
+    def _measured(self, groups: list[_core.WordCounts]) -> list[_core.WordCounts]:
+        """`groups`, and after them those of the development set, if there is one."""
         plan = self.plan
-        limits = (plan.vocab_size, plan.min_frequency, plan.max_token_bytes, ())
-        return _core.FlatCorpus(*limits, threads=threads, start=start.for_merging())
+        if plan.balance_on is None or self.tags is None:
+            return groups
+        with self.stages.stage("count development set"):
+            source = plan.open_source(plan.balance_on, group=parse_grouping(plan.balance, "balance")[1])
+            grouping = Grouping.of(source, plan.balance, ())
+            tags = Tags(grouping) if grouping else self.tags
+            counter = _core.WordCounter(self.split, plan.memory_bytes, tempfile.gettempdir())
+
+            def read() -> None:
+                for block in source.blocks():
+                    if self.progress.stopped:
+                        return
+                    count_block(block, counter.add, self.split, tags)
+
+            self.stages.watch(read, self.progress, lambda: None)
+            check_parallel(self.tags, tags, plan.balance_on)
+            return groups + tags.by_group(counter.finish(), [1])
+
+    @property
+    def _balance(self) -> tuple[bool, int, int] | None:
+        plan = self.plan
+        return (plan.balance_on is not None, plan.balance_after, plan.balance_window) if plan.balance else None
+
+    def _merging_threads(self, groups: Sequence[_core.WordCounts]) -> int:
+        return self.plan.workers if sum(group.nbytes for group in groups) >= _WORTH_THREADS else 1
+
+    def _empty_corpus(self, start: Start, threads: int, size: int, max_words: int | None = None) -> _core.FlatCorpus:
+        limits = (size, self.least, self.plan.max_token_bytes, ())
+        return _core.FlatCorpus(*limits, threads=threads, start=start.for_merging(), max_words=max_words)
+
+    def _finished(
+        self,
+        start: Start | None,
+        split: str,
+        merges: NDArray[np.uint32],
+        learned: _core.Learned | Narrowed | None,
+        training: dict[str, Any],
+    ) -> Tokenizer:
+        """The tokenizer with `merges`; with `learned`, the last one, that has its reserved tokens and roles too."""
+        reserved = self._reserved(learned) if learned else 0
+        if start is not None:
+            tokenizer = start.grown(merges, reserved, training)
+        else:
+            special = self.plan.special_tokens
+            alphabet = self.alphabet.bytes if self.alphabet else None
+            tokenizer = Tokenizer.from_merges(
+                merges, split=split, special_tokens=special, alphabet=alphabet, training=training
+            )
+            tokenizer = padded(tokenizer, reserved)
+        return self._with_roles(tokenizer) if learned else tokenizer
 
     def _reserved(self, learned: _core.Learned | Narrowed) -> int:
         """How many tokens make the size a multiple of `pad_to`."""
@@ -284,7 +390,8 @@ class _Run:
             return tokenizer
         return tokenizer.edit(roles=plan.roles, chat_template=self.chat_template)
 
-    def count(self, source: object) -> _core.WordCounts:
+    def count(self, source: object) -> list[_core.WordCounts]:
+        """The words of `source`, for each group of `balance`."""
         plan = self.plan
         with self.stages.stage("count"):
             counter = _core.WordCounter(self.split, plan.memory_bytes, tempfile.gettempdir())
@@ -295,18 +402,21 @@ class _Run:
                 tick = partial(self._tell_reading, "count", lambda: counter.distinct, None)
                 self.corpus, self.tally = self.stages.watch(work, self.progress, tick)
             elif self.executor.name == "local":
-                self._read(source, counter.add, lambda: counter.distinct, "count")
+                self._read(source, partial(_add, counter, self.second_counter), lambda: counter.distinct, "count")
             else:
                 self._read_elsewhere(source, counter)
             counts: _core.WordCounts = self.stages.watch(counter.finish, self.progress, lambda: None)
+            groups = [counts]
+            if self.tags is not None:
+                groups = self.stages.watch(partial(self.tags.by_group, counts, self.parts), self.progress, lambda: None)
             self.spills = counter.spills
-            self.distinct_words = len(counts)
+            self.distinct_words = sum(map(len, groups))
         if self.save_counts is not None:
             # The file is opened and renamed in this thread: stopped, the one that writes has nothing left to write to.
             with self.stages.stage("save counts"), new_file(self.save_counts) as file:
                 write = partial(write_counts, counts, file, split=self.split, corpus=self.corpus, tally=self.tally)
                 self.stages.watch(write, self.progress, lambda: None)
-        return counts
+        return groups
 
     def _read(self, source: object, add: Callable[..., None], distinct: Callable[[], int], stage: Stage) -> None:
         plan = self.plan
@@ -315,7 +425,7 @@ class _Run:
         lock = threading.Lock()
 
         def consume(block: Documents) -> None:
-            here = count_block(block, add, self.split)
+            here = count_block(block, add, self.split, self.tags)
             with lock:
                 self.corpus += here
                 tallies[block.id] = block.tally
@@ -339,18 +449,24 @@ class _Run:
             self.corpus, self._bytes_read = corpus, bytes_read
             self._tell_reading("count", lambda: counter.distinct, opened)
 
-        job = CountJob(opened.reading, self.split, self.plan.memory_bytes)
-        self.corpus, self.tally = count_on(self.executor, opened, counter, job, on_read)
+        job = CountJob(opened.reading, self.split, self.plan.memory_bytes, self.grouping)
+        self.corpus, self.tally = count_on(self.executor, opened, counter, job, on_read, self.tags)
+        if self.second_counter is not None:  # reads everything once more
+            count_on(self.executor, opened, self.second_counter, replace(job, split=self.second_split), lambda *_: None)
         self._check_read(opened)
 
     def _open(self, source: object, stage: Stage) -> Source:
         if source is None:
             raise PlanError("no source was given: pass a path, a glob, a table or an iterable of strings.")
         # Finding the files of a large tree takes a while too.
+        plan = self.plan
         allowed = self.alphabet.allowed if self.alphabet else self.start.tokenizer.alphabet if self.start else None
-        find = partial(self.plan.open_source, source, alphabet=allowed)
+        group = parse_grouping(plan.balance, "balance")[1]
+        find = partial(plan.open_source, source, group=group, alphabet=allowed)
         opened: Source = self.stages.watch(find, self.progress, partial(self._tell_reading, stage, lambda: 0, None))
         self.notes = opened.notes
+        self.grouping = Grouping.of(opened, plan.balance, self.weights)
+        self.tags = Tags(self.grouping) if self.grouping else None
         if self.save_counts is not None:
             check_not_a_source(self.save_counts, opened)
         self.files = len(opened.files)
@@ -378,9 +494,9 @@ class _Run:
             )
         )
 
-    def _merge(self, work: Callable[[], _core.Learned], base: int = 256) -> _core.Learned:
-        first = self.start.vocab_size if self.start else base + len(self.plan.special_tokens)
-        wanted = (self.plan.vocab_size if self.start else self._size) - first
+    def _merge(self, work: Callable[[], _core.Learned], begin: int, size: int) -> _core.Learned:
+        """Run `work`, which learns merges from a vocabulary of size `begin` to one of `size`."""
+        wanted = size - begin
         remaining = Remaining(wanted)
         started = time.perf_counter()
 
@@ -397,7 +513,7 @@ class _Run:
                     merges=int(now.merges),
                     merges_wanted=wanted,
                     merges_per_second=remaining.merges_per_second(),
-                    pair_count=int(now.pair_count),
+                    pair_count=int(now.pair_count) // self.one,
                     token=progress.token,
                     memory=memory_now(),
                     seconds_left=remaining.seconds(),
@@ -424,6 +540,7 @@ class _Run:
         kept = replace(self.plan, start="") if self.start else self.plan  # a tokenizer is no part of a record
         plan = {name: value for name, value in asdict(kept).items() if name not in NOT_STORED}
         plan["split"] = self.split
+        plan["superword_split"] = self.second_split if self.second_counter else None
         plan["start"] = self.start and {"identity": self.start.tokenizer.identity, "vocab_size": self.start.vocab_size}
         for name in ("save_counts", "chat_template"):
             plan[name] = str(plan[name]) if plan[name] else None
@@ -441,26 +558,16 @@ class _Run:
             "merges": len(learned.merges),
             "ended": "vocabulary full" if learned.full else "no pair left",
             "merging": learned.stats,
+            "groups": group_records(self.tags, learned, self.one) if self.tags and self.plan.balance else [],
             "stages": self.stages.done,
         }
 
 
-def _start(plan: TrainPlan) -> Start:
-    """What to go on from, with what cannot be asked of it refused before the work."""
-    start = Start(plan.start, plan.split)
-    if plan.vocab_size < start.vocab_size:
-        raise PlanError(
-            f"{option('vocab_size', plan.vocab_size)}: {option('start')} has {start.vocab_size:,} tokens already, and "
-            "none is taken away. Ask for more than that."
-        )
-    default = TrainPlan().special_tokens
-    new = [token for token in plan.special_tokens if token not in (*start.tokenizer.special_tokens, *default)]
-    if new:
-        raise PlanError(
-            f"special token {new[0]!r}: {option('start')} has none of that name, and its special tokens are kept as "
-            "they are. Add it first (piecemill edit --add-special), then continue from that tokenizer."
-        )
-    return start
+def _add(counter: _core.WordCounter, second: _core.WordCounter | None, data: Any, ends: Any, *tags: Any) -> None:
+    """Count the words of documents, and those of the second split if there is one: one reading for both."""
+    counter.add(data, ends, *tags)
+    if second is not None:
+        second.add(data, ends)
 
 
 def _never_cut(source: Source, tally: Tally) -> bool:

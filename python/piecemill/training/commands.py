@@ -3,20 +3,23 @@
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from piecemill.command import Flag, as_flags, print_result, read_sources
+from piecemill.command import Flag, as_flags, paths, print_result, read_sources
 from piecemill.errors import PlanError, TokenizerError
 from piecemill.executors import ExecutorOptions
 from piecemill.training.plan import TrainPlan
+from piecemill.training.wordpiece import WordPiecePlan
 
 as_flags(
     TrainPlan,
     special_tokens=Parameter(name=("--special-token", "--special-tokens")),
     roles=Parameter(name=("--role", "--roles")),
+    weight=Parameter(name="--weight"),
 )
+as_flags(WordPiecePlan, special_tokens=Parameter(name=("--special-token", "--special-tokens")))
 
 
 def train(
@@ -49,7 +52,6 @@ def train(
     """
     from piecemill.progress import Display
     from piecemill.tokenizers.engines.tokenizers import cuts_otherwise
-    from piecemill.tokenizers.saving import check_target
     from piecemill.training.bpe import count_words, train_bpe
     from piecemill.training.result import as_json, as_text
 
@@ -59,10 +61,7 @@ def train(
     if out is not None:
         if plan.save_counts is not None and out.resolve() in plan.save_counts.resolve().parents:
             raise PlanError(f"--save-counts {plan.save_counts}: is in --out, which holds the tokenizer only.")
-        try:
-            check_target(out.resolve(), force)  # before the work, not after it
-        except TokenizerError as error:  # something else is there: wrong use, as of every command
-            raise PlanError(str(error)) from None
+        _check_out(out, force)
     if plan.start is not None and no_special_tokens:
         raise PlanError("--no-special-tokens: the special tokens of --start are kept as they are.")
     (default,), special = TrainPlan().special_tokens, plan.special_tokens
@@ -70,7 +69,8 @@ def train(
         plan = replace(plan, special_tokens=tuple(token for token in special if token != default))
     elif default not in special:  # flags add to it
         plan = replace(plan, special_tokens=(default, *special))
-    if plan.split and (note := cuts_otherwise(plan.split)) and not quiet:
+    split = plan.superword_split or (None if plan.two_stages else plan.split)
+    if split and (note := cuts_otherwise(split)) and not quiet:
         sys.stderr.write(f"note: {note}\n")
     if out is None:
         with Display(quiet=quiet) as display:
@@ -81,3 +81,99 @@ def train(
         tokenizer = train_bpe(source, plan=plan, on_progress=display, force=force, **asdict(where))
         tokenizer.save(out, force=force)
     print_result(as_json(tokenizer, out) if json else as_text(tokenizer, out))
+
+
+def train_wordpiece(
+    *sources: str,
+    out: Path,
+    force: Flag = False,
+    quiet: Flag = False,
+    json: Flag = False,
+    where: Annotated[ExecutorOptions, Parameter(name="*")] = ExecutorOptions(),  # noqa: B008 - as plan
+    plan: Annotated[WordPiecePlan, Parameter(name="*")] = WordPiecePlan(),  # noqa: B008 - frozen, and cyclopts reads it
+) -> None:
+    """Learn a WordPiece vocabulary (BERT's) from SOURCES and save the tokenizer under OUT.
+
+    Parameters
+    ----------
+    sources
+        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather; or - for a text on
+        standard input, which --separator cuts into documents.
+    out
+        Folder for the tokenizer.
+    force
+        Replace a tokenizer that is in OUT already, and a file at --save-counts.
+    quiet
+        No progress on stderr.
+    json
+        Print the result as JSON.
+    """
+    from piecemill.progress import Display
+    from piecemill.training.result import as_json, as_text
+    from piecemill.training.wordpiece import train_wordpiece as run
+
+    source = read_sources(sources, plan.separator) or None
+    _check_out(out, force)
+    plan = replace(plan, special_tokens=tuple(dict.fromkeys((*WordPiecePlan().special_tokens, *plan.special_tokens))))
+    with Display(quiet=quiet) as display:
+        tokenizer = run(source, plan=plan, on_progress=display, force=force, **asdict(where))
+        tokenizer.save(out, force=force)
+    print_result(as_json(tokenizer, out) if json else as_text(tokenizer, out))
+
+
+def _check_out(out: Path, force: bool) -> None:
+    """Before the work, not after it; something else is there: wrong use, as of every command."""
+    from piecemill.tokenizers.saving import check_target
+
+    try:
+        check_target(out.resolve(), force)
+    except TokenizerError as error:
+        raise PlanError(str(error)) from None
+
+
+def prune(
+    tokenizer: str,
+    *,
+    counts: tuple[str, ...],
+    vocab_size: int,
+    out: Path,
+    ids: Literal["dense", "stable"] = "dense",
+    on: tuple[str, ...] = (),
+    tokenizer_split: str | None = None,
+    force: Flag = False,
+    json: Flag = False,
+) -> None:
+    """Remove the least used tokens of TOKENIZER that no other token needs, and save it under OUT.
+
+    Parameters
+    ----------
+    tokenizer
+        A folder saved by `piecemill train`, a tokenizer.json or .tiktoken file, or a Hugging Face hub id: byte-level
+        BPE.
+    counts
+        Folders of shards prepared with TOKENIZER, in which tokens are counted.
+    vocab_size
+        Tokens that stay: bytes, special and added tokens always do.
+    out
+        Folder for the new tokenizer, with mapping.json: the new ids of each old one.
+    ids
+        Dense: tokens that stay are numbered anew. Stable: they keep their ids, and those that were freed below the
+        last become reserved special tokens, <|reserved_ID|>.
+    on
+        Folders, files or globs that are encoded before and after, to measure bytes per token; without it, the figure
+        after is an estimate from the counts.
+    tokenizer_split
+        Split of a .tiktoken file, which does not carry one: a name that `piecemill train --help` lists, or a regex.
+    force
+        Replace a tokenizer that is in OUT already.
+    json
+        Print the result as JSON.
+    """
+    from piecemill.tokenizers import load_tokenizer
+    from piecemill.training.pruning import prune as run
+
+    _check_out(out, force)
+    loaded = load_tokenizer(tokenizer, split=tokenizer_split)
+    pruned = run(loaded, counts=counts, vocab_size=vocab_size, ids=ids, on=paths(on) or None)
+    pruned.tokenizer.save(out, force=force)
+    print_result({"out": str(out), **pruned.to_dict()} if json else f"{out}: {pruned}")

@@ -6,7 +6,7 @@ vocabulary is that of one machine.
 
 import io
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +19,7 @@ from piecemill.errors import PlanError, SplitError
 from piecemill.executors import Executor
 from piecemill.sources import Documents, Reading, Source, Tally, Task, read_task
 from piecemill.training.counts import NOTHING, Corpus, add_counts, write_counts
+from piecemill.training.groups import Grouping, Tags
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class CountJob:
     split: str
     memory: int
     "Bytes for counting, in each worker; beyond them counts go to the disk of the worker."
+    grouping: Grouping | None = None
+    "How documents are grouped, where words are counted by group."
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +42,14 @@ class TaskCounts:
     tally: Tally
     counts: bytes
     "A counts file."
+    groups: Mapping[tuple[str, int], int] | None
+    "Documents of each group and weight, in the order of the tags that the words have."
 
 
-def count_block(block: Documents, add: Callable[..., None], split: str) -> Corpus:
+def count_block(block: Documents, add: Callable[..., None], split: str, tags: Tags | None = None) -> Corpus:
     """Add the documents of a block to a counter; an error of the pretokenizer names the document."""
     try:
-        add(block.data, block.ends)
+        add(block.data, block.ends, *([] if tags is None else [tags.of(block)]))
     except SplitError as error:
         raise SplitError(f"{_failing(block, split)}: {error}") from None
     hashes = _core.hash_documents(block.data, block.ends).sum(axis=0, dtype=np.uint64)
@@ -55,13 +60,14 @@ def count_task(task: Task, job: CountJob) -> TaskCounts:
     """The words of one task; runs on any machine."""
     counter = _core.WordCounter(job.split, job.memory, tempfile.gettempdir())
     corpus, tally = NOTHING, Tally()
+    tags = None if job.grouping is None else Tags(job.grouping)
     for block in read_task(task, job.reading):
-        corpus += count_block(block, counter.add, job.split)
+        corpus += count_block(block, counter.add, job.split, tags)
         tally += block.tally
         check(tally.source_bytes)
     file = io.BytesIO()
     write_counts(counter.finish(), file, split=job.split, corpus=corpus, tally=tally)
-    return TaskCounts(corpus, tally, file.getvalue())
+    return TaskCounts(corpus, tally, file.getvalue(), None if tags is None else tags.documents)
 
 
 def count_on(
@@ -70,6 +76,7 @@ def count_on(
     counter: _core.WordCounter,
     job: CountJob,
     on_read: Callable[[Corpus, int], None],
+    tags: Tags | None = None,
 ) -> tuple[Corpus, Tally]:
     """Count all tasks of `source` on `executor` into `counter`; returns what was counted, and what was not read.
 
@@ -85,7 +92,9 @@ def count_on(
     tick = lambda running: on_read(corpus, read + sum(running))  # noqa: E731
     with closing(executor.map(partial(count_task, job=job), source.tasks, tick)) as results:
         for task, counted in results:
-            add_counts(io.BytesIO(counted.counts), f"counts of task {task.index}", counter, split=job.split)
+            here = None if tags is None else tags.take(counted.groups or {})
+            name = f"counts of task {task.index}"
+            add_counts(io.BytesIO(counted.counts), name, counter, split=job.split, tags=here)
             corpus += counted.corpus
             read += counted.tally.source_bytes
             tallies[task.index] = counted.tally

@@ -159,8 +159,13 @@ def _opened(file: Path | BinaryIO, name: str) -> Iterator["pq.ParquetFile"]:
         ) from error
 
 
-def add_counts(file: Path | BinaryIO, name: str, counter: WordCounter, *, split: str) -> dict[str, Any]:
-    """Add the counts in one file to `counter`, one row group at a time; returns the file's metadata."""
+def add_counts(
+    file: Path | BinaryIO, name: str, counter: WordCounter, *, split: str, tags: NDArray[np.uint16] | None = None
+) -> dict[str, Any]:
+    """Add the counts in one file to `counter`, one row group at a time; returns the file's metadata.
+
+    If its words have tags, `tags` has the one that each is in `counter`.
+    """
     import pyarrow as pa
 
     with _opened(file, name) as opened:
@@ -175,6 +180,10 @@ def add_counts(file: Path | BinaryIO, name: str, counter: WordCounter, *, split:
             _, offsets, data = (memoryview(buffer or b"") for buffer in words.buffers())
             bounds = np.frombuffer(offsets, np.int64)[words.offset : words.offset + len(words) + 1]
             bytes_ = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+            if tags is not None:
+                bytes_, starts = bytes_.copy(), bounds[:-1] - bounds[0]
+                here = tags[bytes_[starts].astype(np.uint16) << 8 | bytes_[starts + 1]]
+                bytes_[starts], bytes_[starts + 1] = here >> 8, here & 255
             counts = np.ascontiguousarray(batch.column(1).to_numpy())
             counter.add_counts(bytes_, bounds[1:] - bounds[0], counts)
     return about

@@ -28,12 +28,13 @@ from piecemill.tokenizers.models.vocabulary import Vocabulary, checked_merges
 from piecemill.tokenizers.models.writing import pre_tokenizer
 from piecemill.tokenizers.splits import name_of, pattern_of
 from piecemill.tokenizers.texts import flat_tokens
+from piecemill.training.plan import TrainPlan
 
 Growable = ByteBPE | TokenizerJson
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class Known:
     """What merging needs to know of a vocabulary."""
 
     tokens: list[bytes]
@@ -58,38 +59,52 @@ class _Known:
 
     def unreachable(self) -> list[int]:
         """Ordinary tokens that merges alone do not make out of their bytes."""
-        texts, others = [], []
-        for i in self.ordinary:
-            try:
-                self.tokens[i].decode()
-                texts.append(i)
-            except UnicodeDecodeError:
-                others.append(i)
-        ids, ends = _encode(self.encoder(whole_words=False), *flat_tokens(self.tokens[i] for i in texts))
-        found = [ids[start:end].tolist() for start, end in pairwise([0, *ends.tolist()])]
-        rank = {pair: at for at, pair in enumerate(self.merges)}
-        made = {pair: self.tokens[pair[0]] + self.tokens[pair[1]] for pair in self.merges}
+        return [i for i, made in zip(self.ordinary, self.merged(self.ordinary), strict=True) if made != [i]]
+
+    def merged(self, ids: Sequence[int], *, most: int = 1) -> list[list[int]]:
+        """What merges alone make of the bytes of each token; with `most=2`, before those two are joined."""
+        texts = [i for i in ids if most == 1 and _is_text(self.tokens[i])]
         named = {self.tokens[i]: i for i in self.ordinary}
-        found += [_merged([named[bytes([byte])] for byte in self.tokens[i]], rank, made, named) for i in others]
-        return [i for i, parts in zip([*texts, *others], found, strict=True) if parts != [i]]
+        rank = {pair: at for at, pair in enumerate(self.merges)}
+        found = {
+            i: _merged([named[bytes([byte])] for byte in self.tokens[i]], rank, self.tokens, named, most)
+            for i in set(ids).difference(texts)
+        }
+        flat, ends = _encode(self.encoder(whole_words=False), *flat_tokens(self.tokens[i] for i in texts))
+        bounds = pairwise([0, *ends.tolist()])
+        found |= {i: flat[start:end].tolist() for i, (start, end) in zip(texts, bounds, strict=True)}
+        return [found[i] for i in ids]
 
 
 def _encode(encoder: Encoder, data: NDArray[np.uint8], ends: NDArray[np.int64], threads: int = 0) -> Any:
     return encoder.encode_flat(data, ends, bos=None, eos=None, narrow=False, special="plain", threads=threads)
 
 
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _merged(
     word: list[int],
     rank: Mapping[tuple[int, int], int],
-    made: Mapping[tuple[int, int], bytes],
+    tokens: Sequence[bytes],
     named: Mapping[bytes, int],
+    most: int,
 ) -> list[int]:
-    """`word` after all merges, the best first; for bytes that are not UTF-8, which no text has."""
-    while True:
-        best, at = min(((rank.get(pair, len(rank)), at) for at, pair in enumerate(pairwise(word))), default=(None, 0))
-        if best is None or best == len(rank):
-            return word
-        word[at : at + 2] = [named[made[word[at], word[at + 1]]]]
+    """`word` after all merges, the best first, or after those that leave at most so many tokens.
+
+    For bytes that are not UTF-8, which no text has.
+    """
+    while len(word) > most:
+        best, at = min((rank.get(pair, len(rank)), at) for at, pair in enumerate(pairwise(word)))
+        if best == len(rank):
+            break
+        word[at : at + 2] = [named[tokens[word[at]] + tokens[word[at + 1]]]]
+    return word
 
 
 class Start:
@@ -104,7 +119,7 @@ class Start:
             model = _with_split(model, split)
         self.split = split
         self._model = model
-        self._known = _known(model)
+        self._known = known_of(model)
         self._encoder = self._known.encoder(whole_words=self._known.whole_words)
 
     @property
@@ -152,10 +167,32 @@ class Start:
         if not mapping and not pairs:
             return Tokenizer(replace(self._model, training=training))
         model = _append(self._model, tokens, pairs, made)
-        beside = {name: content for name, content in model.beside.items() if _is_kept(name)}
-        lines = ",\n".join(f'"{i}": {ids}' for i, ids in mapping.items())
-        beside[MAPPING] = f"{{\n{lines}\n}}\n".encode()
+        beside = {name: content for name, content in model.beside.items() if is_kept(name)}
+        beside[MAPPING] = mapping_json(mapping)
         return padded(Tokenizer(replace(model, beside=beside, training=training)), reserved)
+
+
+def start_of(plan: TrainPlan) -> Start:
+    """What to go on from, with what cannot be asked of it refused before the work."""
+    start = Start(plan.start, plan.split)
+    if plan.vocab_size < start.vocab_size:
+        raise PlanError(
+            f"{option('vocab_size', plan.vocab_size)}: {option('start')} has {start.vocab_size:,} tokens already, and "
+            "none is taken away. Ask for more than that."
+        )
+    if plan.superwords is not None and plan.superwords < start.vocab_size:
+        raise PlanError(
+            f"{option('superwords', plan.superwords)}: {option('start')} has {start.vocab_size:,} tokens already. The "
+            "second stage begins there or later."
+        )
+    default = TrainPlan().special_tokens
+    new = [token for token in plan.special_tokens if token not in (*start.tokenizer.special_tokens, *default)]
+    if new:
+        raise PlanError(
+            f"special token {new[0]!r}: {option('start')} has none of that name, and its special tokens are kept as "
+            "they are. Add it first (piecemill edit --add-special), then continue from that tokenizer."
+        )
+    return start
 
 
 def padded(tokenizer: Tokenizer, reserved: int) -> Tokenizer:
@@ -167,7 +204,13 @@ def padded(tokenizer: Tokenizer, reserved: int) -> Tokenizer:
     return Tokenizer(model.with_special(list(islice((name for name in names if model.id_of(name) is None), reserved))))
 
 
-def _is_kept(name: str) -> bool:
+def mapping_json(mapping: Mapping[int, Sequence[int]]) -> bytes:
+    """A mapping of ids as JSON, one on a line."""
+    lines = ",\n".join(f'"{i}": {list(ids)}' for i, ids in mapping.items())
+    return f"{{\n{lines}\n}}\n".encode()
+
+
+def is_kept(name: str) -> bool:
     """Whether a file beside the old vocabulary still holds: vocab.json and the like do not."""
     return name in (*BESIDE, CHAT_TEMPLATE, "chat_template.json") or name.startswith(f"{TEMPLATES}/")
 
@@ -177,11 +220,11 @@ def _growable(tokenizer: Tokenizer) -> Growable:
     if isinstance(model, ByteBPE):
         return model
     if isinstance(model, Ranks):
-        return _json_of_ranks(model)
+        return json_of_ranks(model)
     if not isinstance(model, TokenizerJson) or model.data["model"].get("type") != "BPE":
         raise PlanError(_refusal(tokenizer, "it is not byte-level BPE"))
     if model.data.get("normalizer") == {"type": "Sequence", "normalizers": []}:  # DeepSeek's: does nothing
-        model = _with_data(model, {**model.data, "normalizer": None})
+        model = with_data(model, {**model.data, "normalizer": None})
     if model.data.get("normalizer") is not None:
         raise PlanError(_refusal(tokenizer, "it normalizes texts, and training counts them as they are"))
     if not model.exact:
@@ -223,14 +266,14 @@ def _with_split(model: Growable, split: str) -> Growable:
     beside = {**model.beside, **({} if config is None else {TOKENIZER_CONFIG: config})}
     if isinstance(model, ByteBPE):
         return replace(model, split=name_of(pattern), pattern=pattern, beside=beside)
-    return _with_data(replace(model, beside=beside), {**model.data, "pre_tokenizer": pre_tokenizer(pattern)})
+    return with_data(replace(model, beside=beside), {**model.data, "pre_tokenizer": pre_tokenizer(pattern)})
 
 
-def _with_data(model: TokenizerJson, data: Mapping[str, Any]) -> TokenizerJson:
+def with_data(model: TokenizerJson, data: Mapping[str, Any]) -> TokenizerJson:
     return replace(model, content=json.dumps(data, ensure_ascii=False).encode())
 
 
-def _json_of_ranks(model: Ranks) -> TokenizerJson:
+def json_of_ranks(model: Ranks) -> TokenizerJson:
     """The tokenizer.json that gives the ids of a .tiktoken file: merges as they follow from the ranks."""
     config = ByteBPE(
         Vocabulary([], checked_merges(np.empty(0, np.uint32)), dict(model.special_tokens), []), "none", None
@@ -238,14 +281,14 @@ def _json_of_ranks(model: Ranks) -> TokenizerJson:
     return replace(model.with_special([]), beside={TOKENIZER_CONFIG: config.config()})
 
 
-def _known(model: Growable) -> _Known:
+def known_of(model: Growable) -> Known:
     if isinstance(model, ByteBPE):
         vocabulary = model.vocabulary
         tokens = list(vocabulary.tokens)
         for text, i in vocabulary.special_tokens.items():
             if i not in vocabulary.reachable:
                 tokens[i] = bytes_of(text) or b""
-        return _Known(tokens, vocabulary.ranked, list(map(tuple, vocabulary.merges.tolist())), whole_words=False)
+        return Known(tokens, vocabulary.ranked, list(map(tuple, vocabulary.merges.tolist())), whole_words=False)
     # Of a merge listed twice, HF takes the rank of the last.
     pairs = list(dict.fromkeys(map(tuple, reversed(merge_pairs(model.data["model"])))))[::-1]
     whole_words = bool(model.data["model"].get("ignore_merges"))
@@ -257,7 +300,7 @@ def _known(model: Growable) -> _Known:
         tokens[i] = bytes_of(text) or b""
     ids = model.vocab
     merges = [(ids[left], ids[right]) for left, right in pairs]
-    return _Known(tokens, [ids[text] for text in found], merges, whole_words)
+    return Known(tokens, [ids[text] for text in found], merges, whole_words)
 
 
 def _append(model: Growable, tokens: Sequence[bytes], merges: list[tuple[int, int]], made: list[int]) -> Growable:
@@ -274,4 +317,4 @@ def _append(model: Growable, tokens: Sequence[bytes], merges: list[tuple[int, in
     settings["vocab"].update((characters_of(tokens[i]), i) for i in made)
     new = [[characters_of(tokens[left]), characters_of(tokens[right])] for left, right in merges]
     settings["merges"] = [*merge_pairs(settings), *new]
-    return _with_data(model, {**model.data, "model": settings})
+    return with_data(model, {**model.data, "model": settings})

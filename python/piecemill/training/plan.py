@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from os import PathLike, fspath
 from pathlib import Path
 
 from piecemill._core import resolve_split
 from piecemill.errors import PlanError
 from piecemill.machine import cores
+from piecemill.plans import option
 from piecemill.sizes import parse_size
+from piecemill.sources.matching import parse_grouping, parse_weights
 from piecemill.sources.options import SourceOptions
 from piecemill.tokenizers.models.config import parse_roles
 
@@ -52,6 +55,21 @@ class TrainPlan(SourceOptions):
         "document with another one is a bad document."
     )
 
+    superwords: int | None = None
+    (
+        "Two stages (SuperBPE): up to this size of the vocabulary tokens are parts of words, from there to "
+        "--vocab-size they also span words of one line."
+    )
+
+    superword_split: str | None = None
+    (
+        "Where tokens of the second stage end: a split as for --split, which the tokenizer encodes with. Default: "
+        "cl100k-superwords for cl100k and so on: line ends, indentation and numbers stay apart."
+    )
+
+    max_words: int = 4
+    "Most words in a token of the second stage: runs of bytes without space, tab, newline or form feed."
+
     special_tokens: tuple[str, ...] = ("<|endoftext|>",)
     "Tokens with ids of their own, the first ones, that training never makes or cuts. Flags add to the default."
 
@@ -70,6 +88,30 @@ class TrainPlan(SourceOptions):
     max_token_bytes: int | None = None
     "No token is longer than this many bytes."
 
+    balance: str | None = None
+    (
+        "Choose each merge for the group of documents that is compressed worst so far. Groups are the values of this "
+        "field, such as language; or the first folders under a source: directory, or directory:2."
+    )
+
+    balance_on: str | None = None
+    (
+        "Development set for --balance: a folder, file or glob with the same texts in every group. The group with the "
+        "most tokens there is the worst; without it, the one with the fewest bytes per token of the sources."
+    )
+
+    balance_after: int = 0
+    "With --balance, choose this many merges over all groups together first."
+
+    balance_window: int = 0
+    (
+        "With --balance, choose at most twice its equal share of this many merges for one group, such as 100: none can "
+        "take them all. 0 for no limit."
+    )
+
+    weight: tuple[str, ...] = ()
+    "What a word counts in the files that match, such as 'src/**=2'; repeat the flag. The first match counts; else 1."
+
     threads: int | None = None
     "Threads that read, count and merge; default: one per core. The result does not depend on it."
 
@@ -86,7 +128,7 @@ class TrainPlan(SourceOptions):
         SourceOptions.__post_init__(self)  # not super(): a class with slots is made twice
         if isinstance(self.roles, Mapping):
             object.__setattr__(self, "roles", tuple(f"{role}={text}" for role, text in self.roles.items()))
-        for name in ("special_tokens", "from_counts", "roles"):
+        for name in ("special_tokens", "from_counts", "roles", "weight"):
             if not isinstance(value := getattr(self, name), tuple):
                 raise PlanError(f"{name}={value!r}: expected a list{f', such as [{str(value)!r}]' if value else ''}.")
         named = dict.fromkeys(text for text in parse_roles(self.roles).values() if text not in self.special_tokens)
@@ -115,9 +157,13 @@ class TrainPlan(SourceOptions):
             ("max_token_bytes", 1, 2**32 - 1),
             ("threads", 1, 1024),
             ("pad_to", 1, 2**20),
+            ("balance_after", 0, 2**30),
+            ("balance_window", 0, 2**30),
+            ("superwords", least, self.vocab_size),
+            ("max_words", 1, 2**32 - 1),
         ):
             value = getattr(self, name)
-            if value is None and name in ("max_token_bytes", "threads"):
+            if value is None and name in ("max_token_bytes", "threads", "superwords"):
                 continue
             if not isinstance(value, int) or not lowest <= value <= highest:
                 raise PlanError(f"{name}={value!r}: expected a whole number from {lowest} to {highest:,}.")
@@ -126,14 +172,59 @@ class TrainPlan(SourceOptions):
                 f"vocab_size={self.vocab_size}: the {base} bytes and {len(self.special_tokens)} special tokens alone "
                 f"need {least}. Ask for more, or for fewer special tokens."
             )
-        if not isinstance(self.split, str | None):
-            raise PlanError(f"split={self.split!r}: expected the name of a split, or a regex.")
-        if self.split is not None and (name := resolve_split(self.split)[0]) != "regex":
-            object.__setattr__(self, "split", name)  # an alias, or the pattern of a named split
+        for field in ("split", "superword_split"):
+            if not isinstance(split := getattr(self, field), str | None):
+                raise PlanError(f"{field}={split!r}: expected the name of a split, or a regex.")
+            if split is not None and (name := resolve_split(split)[0]) != "regex":
+                object.__setattr__(self, field, name)  # an alias, or the pattern of a named split
         if self.bytes and self.split not in (None, "none"):
             raise PlanError(f"bytes and split={self.split!r}: a split needs text. Bytes are trained with split='none'.")
+        self._check_stages()
+        self._check_groups()
         if not LEAST_MEMORY <= self.memory_bytes < 2**63:
             raise PlanError(f"memory={self.memory!r}: counting needs at least 64MiB, and no more than there is.")
+
+    def _check_stages(self) -> None:
+        if self.superwords is None:
+            if self.superword_split is not None:
+                raise PlanError(
+                    f"{option('superword_split')} is for the second stage: {option('superwords')} begins it."
+                )
+            return
+        if self.bytes or self.alphabet is not None:
+            name = "bytes" if self.bytes else "alphabet"
+            raise PlanError(f"{option('superwords')} with {option(name)}: words and lines are of text in any alphabet.")
+        if self.from_counts or self.save_counts is not None:
+            raise PlanError(
+                f"{option('superwords')} reads documents: counts of words do not tell what stands beside a word. Train "
+                "the first stage from counts, then go on from it with counts of another split: "
+                f"{option('start', ...)}, {option('from_counts', ...)}."
+            )
+
+    def _check_groups(self) -> None:
+        parse_weights(self.weight)
+        parse_grouping(self.balance, "balance")
+        if isinstance(self.balance_on, PathLike):
+            object.__setattr__(self, "balance_on", fspath(self.balance_on))
+        for name in ("balance_on", "balance_after", "balance_window"):
+            if self.balance is None and getattr(self, name):
+                raise PlanError(f"{option(name)} without {option('balance')}: say what the groups are.")
+        grouped = option("balance" if self.balance else "weight") if self.balance or self.weight else None
+        if grouped and (self.save_counts or self.from_counts):
+            raise PlanError(
+                f"{grouped} with counts on disk: a counts file does not tell which documents its words are from. Train "
+                "from the documents."
+            )
+        if grouped and self.superwords is not None:
+            raise PlanError(
+                f"{grouped} with {option('superwords')}: train the first stage with one, then go on from it with "
+                f"{option('start', ...)} and another {option('split', ...)}."
+            )
+
+    @property
+    def two_stages(self) -> bool:
+        """Whether tokens of a second stage are wanted."""
+        return self.superwords is not None and self.superwords < self.vocab_size
 
     def _check_integers(self) -> None:
         """Refuse what is about text."""
@@ -143,6 +234,9 @@ class TrainPlan(SourceOptions):
             "start": (None,),
             "save_counts": (None,),
             "from_counts": ((),),
+            "superwords": (None,),
+            "balance": (None,),
+            "weight": ((),),
         }
         for name, values in unset.items():
             if (value := getattr(self, name)) not in values:

@@ -9,6 +9,9 @@ from piecemill.sizes import plural, show_bytes, show_seconds
 from piecemill.sources import show_left_out
 from piecemill.tokenizers import Tokenizer
 
+_MOST_GROUPS = 20
+"Groups that the result lists; training.json has all."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
@@ -55,7 +58,7 @@ def as_text(tokenizer: Tokenizer, out: Path) -> str:
     seconds = sum(stage["seconds"] for stage in record["stages"])
     peak = max(stage["peak_memory_bytes"] for stage in record["stages"])
     lines = [
-        f"{tokenizer.vocab_size:,} tokens ({record['merges']:,} merges) "
+        f"{tokenizer.vocab_size:,} tokens ({record['merges']:,} merges{_second(record)}) "
         f"from {_documents(corpus['documents'], corpus['bytes'])}, "
         f"in {show_seconds(seconds)} with {peak / 2**30:.2f} GiB: {out}"
     ]
@@ -66,13 +69,33 @@ def as_text(tokenizer: Tokenizer, out: Path) -> str:
             ways.append(f"a lower --min-frequency than {plan['min_frequency']:,}")
         if plan["max_token_bytes"] is not None:
             ways.append(f"a higher --max-token-bytes than {plan['max_token_bytes']:,}")
+        if "second_stage" in record:
+            ways.append(f"a higher --max-words than {plan['max_words']:,}")
         lines.append(
             f"note: {plan['vocab_size']:,} tokens were asked for, but no pair is left that may be merged; "
             + ", or ".join(ways)
         )
     if record["split_note"]:
         lines.append(f"note: {record['split_note']}")
+    lines += _groups(record.get("groups", []))
     return "\n".join([*lines, *_reading(corpus, str(out / "training.json"))])
+
+
+def _groups(groups: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The groups that were balanced, worst first."""
+    if not groups:
+        return []
+    lines = [f"balanced over {plural(len(groups), 'group')}:"]
+    width = max(len(group["group"]) for group in groups[:_MOST_GROUPS])
+    for group in groups[:_MOST_GROUPS]:
+        measured = f"   {group['tokens_measured']:,} tokens of --balance-on" if "tokens_measured" in group else ""
+        sizes = f"{show_bytes(group['bytes'])} in {group['tokens']:,} tokens"
+        lines.append(f"  {group['group']:{width}}   {group['bytes_per_token']:.3f} bytes per token: {sizes}{measured}")
+    return lines + ([f"  ... and {len(groups) - _MOST_GROUPS:,} more"] if len(groups) > _MOST_GROUPS else [])
+
+
+def _second(record: Mapping[str, Any]) -> str:
+    return f", {record['second_stage']['merges']:,} across words" if "second_stage" in record else ""
 
 
 def _documents(count: int, size: int) -> str:

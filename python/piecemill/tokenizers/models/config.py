@@ -33,7 +33,7 @@ DEFAULT_CONFIG = {
 
 CHAT_TEMPLATE = "chat_template.jinja"
 MAPPING = "mapping.json"
-"Of a tokenizer that was continued: the old ids that each new token consists of."
+"Of a tokenizer that was continued: the old ids that each new token consists of; of a pruned one, the new of each old."
 TEMPLATES = "additional_chat_templates"
 "A folder of further templates, as `transformers` writes them."
 
