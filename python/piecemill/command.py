@@ -21,8 +21,8 @@ Quiet = Annotated[Flag, Parameter(help="No progress on stderr.")]
 SourceName = Annotated[
     str,
     Parameter(
-        help="Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather; or - for a text on "
-        "standard input, which --separator cuts into documents."
+        help="Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather, FASTA and FASTQ; "
+        "or - for a text on standard input, which --separator cuts into documents."
     ),
 ]
 TokenizerName = Annotated[
