@@ -69,11 +69,11 @@ impl<W: Weight> Counted<W> {
                     sum.last = sequence + 1;
                     counted.places.push(number);
                 }
-                sum.here = sum.here.plus(weight);
+                sum.here += weight;
             });
             for &number in &counted.places[first..] {
                 let sum = &mut counted.sums[number as usize];
-                sum.total = sum.total.plus(sum.here);
+                sum.total += sum.here;
                 sum.here = W::default();
                 sum.sequences += 1;
             }

@@ -34,14 +34,6 @@ impl Weight for f64 {
     fn at_least(weight: f64, _: i128) -> Self {
         weight
     }
-    #[inline(always)]
-    fn plus(self, other: Self) -> Self {
-        self + other
-    }
-    #[inline(always)]
-    fn minus(self, other: Self) -> Self {
-        self - other
-    }
     fn checked_plus(self, other: Self) -> Option<Self> {
         Some(self + other)
     }
@@ -101,11 +93,11 @@ impl Trainer<'_, f64> {
         let before = old.into_iter().flat_map(|part| part.chunks_exact(width));
         self.marks.each_pair(before, &self.scale, |pair, weight| {
             let change = changes.of(pair);
-            change.old = change.old.plus(weight);
+            change.old += weight;
         });
         self.marks.each_pair(nodes.chunks_exact(width), &self.scale, |pair, weight| {
             let change = changes.of(pair);
-            change.new = change.new.plus(weight);
+            change.new += weight;
         });
         self.marks.clear();
     }

@@ -190,7 +190,7 @@ impl<'a, W: Weight> Trainer<'a, W> {
                 lengths.resize(self.pairs.len(), 0);
                 lengths[number as usize] += sum.sequences;
                 let total = &mut self.pairs.totals[number as usize];
-                *total = total.plus(sum.total);
+                *total += sum.total;
                 here.push(number);
             }
             numbers.push(here);
@@ -280,11 +280,11 @@ impl<'a, W: Weight> Trainer<'a, W> {
             let changes = &mut self.changes;
             each_pair(before, old, after, &self.scale, |pair, weight| {
                 let change = changes.of(pair);
-                change.old = change.old.plus(weight);
+                change.old += weight;
             });
             each_pair(before, new, after, &self.scale, |pair, weight| {
                 let change = changes.of(pair);
-                change.new = change.new.plus(weight);
+                change.new += weight;
             });
         }
         if self.plan.counts == Counts::Current {
@@ -322,15 +322,15 @@ impl<'a, W: Weight> Trainer<'a, W> {
                     came.tokens.push(x);
                 }
                 came.counts[x as usize] += 1;
-                came.weights[x as usize] = came.weights[x as usize].plus(change.new);
+                came.weights[x as usize] += change.new;
                 came.places.push((x, sequence));
                 continue;
             }
             if came || change.elsewhere || current {
-                let delta = change.new.minus(change.old);
+                let delta = change.new - change.old;
                 if delta != W::default() {
                     let sum = self.deltas.of(pair);
-                    *sum = sum.plus(delta);
+                    *sum += delta;
                 }
             }
             if came && !was {

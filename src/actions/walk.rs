@@ -62,7 +62,7 @@ fn across<W: Weight>(left: Seen<'_>, right: Seen<'_>, scale: &Scale<W>, found: &
                 // Two tokens that are both in both sets meet twice; as one sum, since the block is summed first.
                 if double && x != y && left.set.contains(&y) && right.set.contains(&x) {
                     if x < y {
-                        found(unordered(x, y), weight.plus(weight));
+                        found(unordered(x, y), weight + weight);
                     }
                 } else {
                     found(unordered(x, y), weight);

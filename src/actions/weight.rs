@@ -8,17 +8,17 @@ use super::pairs::Lists;
 use super::train::Trainer;
 use std::cmp::Ordering;
 use std::fmt::Debug;
+use std::ops::{Add, AddAssign, Sub};
 
 /// A weight, or a difference of two.
-pub trait Weight: Copy + Debug + Default + PartialOrd + Send + Sync + 'static {
+/// Sums with `+` stay within the bound computed up front.
+pub trait Weight:
+    Copy + Debug + Default + PartialOrd + Add<Output = Self> + AddAssign + Sub<Output = Self> + Send + Sync + 'static
+{
     /// `numerator / denominator` on the denominator `common`.
     fn fraction(numerator: u32, denominator: u32, common: i128) -> Self;
     /// The smallest weight that is at least `weight`.
     fn at_least(weight: f64, common: i128) -> Self;
-    /// A sum within the bound computed up front.
-    fn plus(self, other: Self) -> Self;
-    /// A difference.
-    fn minus(self, other: Self) -> Self;
     /// A sum without a bound; None if it does not fit.
     fn checked_plus(self, other: Self) -> Option<Self>;
     /// Whether an entry of the queue still has the weight it was queued with.
@@ -75,14 +75,6 @@ macro_rules! whole {
                     least += 1;
                 }
                 least
-            }
-            #[inline(always)]
-            fn plus(self, other: Self) -> Self {
-                self + other
-            }
-            #[inline(always)]
-            fn minus(self, other: Self) -> Self {
-                self - other
             }
             fn checked_plus(self, other: Self) -> Option<Self> {
                 self.checked_add(other)

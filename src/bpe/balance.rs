@@ -12,8 +12,8 @@
 //! round begins, in which every group gets a new floor.
 
 use super::corpus::{Corpus, Slot};
-use super::merge::{Listed, Merger, NARROW_SLOTS, NO_PAIR, SIDE_BY_SIDE, in_threads};
-use super::pair::{Pair, pair, split};
+use super::merge::{Listed, Merger, NARROW_SLOTS, NO_PAIR, in_threads};
+use super::pair::{Pair, pair};
 use super::part::{Neighbours, Part, Place, Rule, Tally};
 use super::queue::Queue;
 use super::{Ended, Learned, Plan};
@@ -253,26 +253,13 @@ impl<'a, S: Slot, P: Place> Balancer<'a, S, P> {
 
     /// Merges the pair listed at `at`, in every group.
     fn merge(&mut self, at: u32, count: u64) {
-        let merger = &mut self.merger;
-        let merged = merger.listed[at as usize].pair;
-        let places: usize = merger.parts.iter().map(|part| part.listed(at)).sum();
-        let side_by_side = merger.parts.len() > 1 && places >= SIDE_BY_SIDE;
-        merger.parts.iter_mut().for_each(|part| part.take(at));
+        let (rule, side_by_side) = self.merger.start(at, count);
         self.forget(at);
-
+        let (groups, lanes) = (self.groups(), self.lanes.len());
         let merger = &mut self.merger;
-        let (a, b) = split(merged);
-        let n = merger.new_token(a, b);
-        merger.learned.merges.push((a, b));
-        merger.learned.counts.push(count);
-        merger.progress.pair.store(merged, Relaxed);
-
-        let (a_span, b_span) = (merger.spans[a as usize] as usize, merger.spans[b as usize] as usize);
-        let rule = Rule { a, b, n, a_span, b_span };
         let ids = merger.strings.len();
         let mut found = std::mem::replace(&mut merger.found, Neighbours::NONE);
         found.grow(ids);
-        let (groups, lanes) = (self.balance.groups.len() >> self.balance.measured as u32, self.lanes.len());
         let lane_of = |group: usize| (group < groups).then_some(group.min(lanes - 1) as u32);
         let mut changes = Changes::default();
         if side_by_side {
@@ -309,7 +296,7 @@ impl<'a, S: Slot, P: Place> Balancer<'a, S, P> {
         self.merger.parts.iter_mut().for_each(Part::done);
         changes.left.iter().for_each(|&(id, ..)| found.left.tallies[id as usize] = Tally::default());
         changes.right.iter().for_each(|&(id, ..)| found.right.tallies[id as usize] = Tally::default());
-        found.right.tallies[n as usize] = Tally::default();
+        found.right.tallies[rule.n as usize] = Tally::default();
         self.merger.found = found;
     }
 

@@ -33,9 +33,9 @@ pub(super) const NO_PAIR: Pair = Pair::MAX;
 
 /// Pairs with fewer places than this are merged by one thread: about 0.1 ms of work.
 #[cfg(not(test))]
-pub(super) const SIDE_BY_SIDE: usize = 1 << 14;
+const SIDE_BY_SIDE: usize = 1 << 14;
 #[cfg(test)]
-pub(super) const SIDE_BY_SIDE: usize = 4;
+const SIDE_BY_SIDE: usize = 4;
 
 /// Places of a part with at most this many slots have 32 bits.
 #[cfg(not(test))]
@@ -259,22 +259,27 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
         short && (self.forbidden.is_empty() || !self.forbidden.contains(&[left, right].concat()))
     }
 
-    /// Merges the pair listed at `at`, wherever it still is.
-    fn merge(&mut self, at: u32, count: u64) {
+    /// Takes the places of the pair listed at `at` and learns the merge: the rule by which they are rewritten, and
+    /// whether they are enough for the parts to do it side by side.
+    pub(super) fn start(&mut self, at: u32, count: u64) -> (Rule, bool) {
         let merged = self.listed[at as usize].pair;
         let places: usize = self.parts.iter().map(|part| part.listed(at)).sum();
         let side_by_side = self.parts.len() > 1 && places >= SIDE_BY_SIDE;
         self.parts.iter_mut().for_each(|part| part.take(at));
-        self.forget(at);
 
         let (a, b) = split(merged);
         let n = self.new_token(a, b);
         self.learned.merges.push((a, b));
         self.learned.counts.push(count);
         self.progress.pair.store(merged, Relaxed);
-
         let (a_span, b_span) = (self.spans[a as usize] as usize, self.spans[b as usize] as usize);
-        let rule = Rule { a, b, n, a_span, b_span };
+        (Rule { a, b, n, a_span, b_span }, side_by_side)
+    }
+
+    /// Merges the pair listed at `at`, wherever it still is.
+    fn merge(&mut self, at: u32, count: u64) {
+        let (rule, side_by_side) = self.start(at, count);
+        self.forget(at);
         let ids = self.strings.len();
         self.found.grow(ids);
         if side_by_side {
@@ -298,7 +303,7 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
             }
         }
         self.parts.iter_mut().for_each(Part::done);
-        found.right.tallies[n as usize] = Tally::default();
+        found.right.tallies[rule.n as usize] = Tally::default();
         found.reset();
         self.found = found;
     }
@@ -333,7 +338,7 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
     }
 
     /// The id for a new token `ab`: a special token's, if it is the same string, else the next free one.
-    pub(super) fn new_token(&mut self, a: u32, b: u32) -> u32 {
+    fn new_token(&mut self, a: u32, b: u32) -> u32 {
         let string = [self.strings.of(a), self.strings.of(b)].concat();
         let span = self.spans[a as usize] + self.spans[b as usize];
         if let Ok(mut token) = self.progress.token.lock() {

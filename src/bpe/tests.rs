@@ -5,7 +5,7 @@ use super::{Plan, byte_order, merge};
 use crate::progress::Progress;
 use std::collections::BTreeMap;
 
-fn plan(merges: u32) -> Plan {
+pub(super) fn plan(merges: u32) -> Plan {
     let special_tokens = Vec::new();
     let vocab_size = 256 + merges;
     Plan { vocab_size, min_frequency: 0, max_token_bytes: None, max_words: None, special_tokens, start: None }
@@ -63,16 +63,20 @@ fn every_word_over_three_symbols_merges_as_a_recount_says() {
     }
 }
 
-#[test]
-fn heaps_of_random_words_merge_as_a_recount_says() {
-    // A small generator of its own: the same words on every machine.
+/// A small generator of its own: the same words on every machine.
+pub(super) fn random() -> impl FnMut(u64) -> u64 {
     let mut state = 88_172_645_463_325_252u64;
-    let mut random = move |below: u64| {
+    move |below| {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         state % below
-    };
+    }
+}
+
+#[test]
+fn heaps_of_random_words_merge_as_a_recount_says() {
+    let mut random = random();
     for heap in 0..60 {
         let mut words: Vec<(Vec<u8>, u64)> = (0..40 + heap)
             .map(|_| {

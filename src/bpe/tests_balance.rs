@@ -2,15 +2,12 @@
 
 use super::balance::{Balance, Group, train};
 use super::corpus::{Corpus, Slot, deal};
+use super::tests::{plan, random};
 use super::{Plan, byte_order, merge};
 use crate::progress::Progress;
 use std::collections::BTreeMap;
 
 type Words = Vec<(Vec<u8>, u64)>;
-
-fn plan(merges: u32, min_frequency: u64) -> Plan {
-    Plan { vocab_size: 256 + merges, min_frequency, max_token_bytes: None, special_tokens: Vec::new(), start: None }
-}
 
 fn lay_out<S: Slot>(groups: &[Words], plan: &Plan, parts: usize) -> (Vec<Corpus<S>>, Vec<Group>) {
     let mut corpus: Vec<_> = (0..parts).map(|_| Corpus::<S>::new(plan)).collect();
@@ -33,7 +30,7 @@ fn fast<S: Slot>(
     after: usize,
     parts: usize,
 ) -> (Vec<(u32, u32)>, Vec<u64>) {
-    let plan = plan(merges, least);
+    let plan = Plan { min_frequency: least, ..plan(merges) };
     let (corpus, groups) = lay_out::<S>(groups, &plan, parts);
     let balance = Balance { groups, measured, after, window: 0 };
     let learned = train(corpus, &plan, balance, &Progress::default()).expect("nothing to refuse");
@@ -88,13 +85,7 @@ fn naive(groups: &[Words], merges: u32, least: u64, measured: bool, after: usize
 
 #[test]
 fn random_groups_merge_as_a_recount_says() {
-    let mut state = 88_172_645_463_325_252u64;
-    let mut random = move |below: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % below
-    };
+    let mut random = random();
     for heap in 0..40u64 {
         let measured = heap % 3 == 2;
         let training = 1 + heap % 4;
@@ -125,7 +116,7 @@ fn random_groups_merge_as_a_recount_says() {
 #[test]
 fn one_group_merges_as_plain_training() {
     let words: Words = vec![(b"aaabdaaabac".to_vec(), 3), (b"abcabcdabcde".to_vec(), 2), (b"a".to_vec(), 1)];
-    let plan = plan(12, 0);
+    let plan = plan(12);
     let (corpus, _) = lay_out::<u16>(std::slice::from_ref(&words), &plan, 1);
     let plain = merge::train(corpus, &plan, &Progress::default()).expect("nothing to refuse");
     assert_eq!(fast::<u16>(&[words], 12, 0, false, 0, 1).0, plain.merges);
