@@ -74,19 +74,6 @@ def prepare(
 
     Parameters
     ----------
-<<<<<<< HEAD
-=======
-    sources
-        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather, FASTA and FASTQ; or - for
-        a text on standard input, which --separator cuts into documents.
-    tokenizer
-        A folder saved by `piecemill train`, a tokenizer.json, .model or .tiktoken file, or a Hugging Face hub id.
-    engine
-        What encodes: piecemill, tokenizers, sentencepiece, tiktoken or cuda (an NVIDIA GPU); default: the fastest on
-        the processor that gives the same ids.
-    tokenizer_split
-        Split of a .tiktoken file, which does not carry one: a name that `piecemill train --help` lists, or a regex.
->>>>>>> main
     out
         Folder for the shards, or its URL (s3://, gs://, az://): new, empty, or of an earlier run of the same command.
     force

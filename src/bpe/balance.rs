@@ -253,7 +253,7 @@ impl<'a, S: Slot, P: Place> Balancer<'a, S, P> {
 
     /// Merges the pair listed at `at`, in every group.
     fn merge(&mut self, at: u32, count: u64) {
-        let (rule, side_by_side) = self.merger.start(at, count);
+        let (rule, side_by_side) = self.merger.take_pair(at, count);
         self.forget(at);
         let (groups, lanes) = (self.groups(), self.lanes.len());
         let merger = &mut self.merger;

@@ -261,7 +261,7 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
 
     /// Takes the places of the pair listed at `at` and learns the merge: the rule by which they are rewritten, and
     /// whether they are enough for the parts to do it side by side.
-    pub(super) fn start(&mut self, at: u32, count: u64) -> (Rule, bool) {
+    pub(super) fn take_pair(&mut self, at: u32, count: u64) -> (Rule, bool) {
         let merged = self.listed[at as usize].pair;
         let places: usize = self.parts.iter().map(|part| part.listed(at)).sum();
         let side_by_side = self.parts.len() > 1 && places >= SIDE_BY_SIDE;
@@ -278,7 +278,7 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
 
     /// Merges the pair listed at `at`, wherever it still is.
     fn merge(&mut self, at: u32, count: u64) {
-        let (rule, side_by_side) = self.start(at, count);
+        let (rule, side_by_side) = self.take_pair(at, count);
         self.forget(at);
         let ids = self.strings.len();
         self.found.grow(ids);

@@ -24,7 +24,7 @@ _TILE = 1024
 _LONGEST = 1024
 _PADDING = 4096
 _FULL = 0.4
-"A table that is fuller is emptied."
+"A table with a larger share of used entries is emptied."
 
 _COUNTS = np.dtype(
     [
@@ -36,35 +36,21 @@ _COUNTS = np.dtype(
 )
 _BATCH = np.dtype([("n", "u4"), ("documents", "u4"), ("bos", "u4"), ("eos", "u4"), ("from", "i8")])
 _POINTERS = (
+    *("batch", "text", "ends", "kinds", "documents", "sure", "words", "class_index", "class_blocks", "table", "pool"),
     *(
-        "batch",
-        "text",
-        "ends",
-        "kinds",
-        "documents",
-        "sure",
-        "words",
-        "class_index",
-        "class_blocks",
-        "table",
-        "pool",
         "pairs",
+        "byte_pairs",
+        "symbol_of_byte",
+        "id_of_symbol",
+        "misses",
+        "winners0",
+        "winners1",
+        "winners2",
+        "winners3",
     ),
-    *("byte_pairs", "symbol_of_byte", "id_of_symbol", "misses", "winners0", "winners1", "winners2", "winners3"),
     *("longs", "unresolved", "tile_missed", "tile_first", "tile_count", "tile_base", "document_offset", "staged"),
-    *(
-        "out",
-        "direct_count",
-        "direct",
-        "raw_ends",
-        "token_ends",
-        "counts",
-        "reported",
-        "life",
-        "added",
-        "added_ends",
-        "found",
-    ),
+    *("out", "direct_count", "direct", "raw_ends", "token_ends", "counts", "reported", "life", "added", "added_ends"),
+    "found",
 )
 _NUMBERS = (
     *("table_mask", "pool_words", "pair_shift", "pair_mask", "added_count", "most_misses", "most_unresolved"),
@@ -109,7 +95,7 @@ class CudaDevice:
         weak_hash: bool = False,
     ) -> None:
         self.most_bytes = n = -(-most_bytes // _TILE) * _TILE
-        self.most_documents, self.narrow = most_documents, narrow
+        self.most_documents = most_documents
         self._tables = tables
         module = cupy.RawModule(
             code=kernels.source(), options=kernels.options(tables.split, narrow=narrow, weak_hash=weak_hash)
@@ -249,8 +235,8 @@ class CudaDevice:
         slot.ends[:count] = ends
         slot.kept = [data]
         self._copy_in(slot, data[start : start + size])
-        self._to_device(slot, "ends", slot.ends[:count], self._in)
-        self._to_device(slot, "batch", slot.batch, self._in)
+        self._to_device(slot, "ends", slot.ends[:count])
+        self._to_device(slot, "batch", slot.batch)
         slot.in_.record(self._in)
 
     def start(self, number: int) -> None:
@@ -391,11 +377,11 @@ class CudaDevice:
             parts = [slice(*ends) for ends in pairwise(cuts)]
             list(self._threads.map(lambda part: np.copyto(slot.text[part], data[part]), parts))
             data = slot.text[: len(data)]
-        self._to_device(slot, "text", data, self._in)
+        self._to_device(slot, "text", data)
 
-    def _to_device(self, slot: _Slot, name: str, data: NDArray[Any], stream: Any) -> None:
+    def _to_device(self, slot: _Slot, name: str, data: NDArray[Any]) -> None:
         to = slot.arrays[name].data.ptr
-        runtime.memcpyAsync(to, data.ctypes.data, data.nbytes, runtime.memcpyHostToDevice, stream.ptr)
+        runtime.memcpyAsync(to, data.ctypes.data, data.nbytes, runtime.memcpyHostToDevice, self._in.ptr)
 
     def _listed(self, slot: _Slot, name: str, count: int) -> Words | None:
         if not count:
