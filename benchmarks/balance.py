@@ -2,7 +2,7 @@
 
 python-127mb in ten groups, document n in group n modulo 10: every group has all the common words, which is the hardest
 case, since the words of each group are counted and merged by themselves. GPT-2 split, vocabulary 50,257, two threads.
-Runs alternate. The peer breaks ties of pairs otherwise, so its merges are compared but not promised.
+Runs alternate. The peer breaks ties of pairs differently, so its merges are compared but need not be equal.
 """
 
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 import protocol
 import tables
 from corpus import RECORDED
-from protocol import CACHE, PIECEMILL, Entry, Session
+from protocol import CACHE, PIECEMILL, Entry, Session, worker
 from tables import OURS, Bar
 
 CORPUS, GROUPS, VOCAB = "python-127mb", 10, 50_257
@@ -40,7 +40,8 @@ def run_once(corpus: Path, cap: float, entry: Entry) -> None:
     command = [PIECEMILL, "train", str(corpus), "--out", str(out), "--split", "gpt2", "--quiet", "--no-special-tokens"]
     command += ["--vocab-size", str(VOCAB), "--threads", "2"]
     if entry.tool == HF:
-        command = [sys.executable, __file__, "hf", str(corpus), str(out)]
+        options = {"corpus": corpus, "out": out, "vocab": VOCAB}
+        command = worker(sys.executable, "train_peers.py", HF, "train_balanced", SCRATCH / "balance.json", **options)
     elif entry.how == BALANCED:
         command += ["--balance", "group"]
     if entry.run(f"balance {CORPUS}", command, threads=2, cap=cap):
@@ -49,25 +50,6 @@ def run_once(corpus: Path, cap: float, entry: Entry) -> None:
         if entry.tool == OURS and entry.how == BALANCED:
             rates = [one["bytes_per_token"] for one in json.loads((out / "training.json").read_text())["groups"]]
             entry.note = f"{min(rates):.3f} to {max(rates):.3f} bytes per token"
-
-
-def train_hf(corpus: str, out: str) -> None:
-    """The same question to `ParityBpeTrainer`; a target rate of 1 for each group means bytes per token."""
-    import tokenizers
-
-    groups: dict[str, list[str]] = {}
-    with open(corpus, encoding="utf-8") as lines:
-        for line in map(json.loads, lines):
-            groups.setdefault(line["group"], []).append(line["text"])
-    made = tokenizers.Tokenizer(tokenizers.models.BPE())
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    trainer = tokenizers.trainers.ParityBpeTrainer(
-        num_merges=VOCAB - 256, show_progress=False, initial_alphabet=alphabet
-    )
-    trainer.train_from_iterator(made, [iter(groups[name]) for name in sorted(groups)], ratio=[1.0] * len(groups))
-    Path(out).mkdir(parents=True)
-    made.save(f"{out}/tokenizer.json")
 
 
 def compare(entries: Sequence[Entry]) -> None:
@@ -87,7 +69,7 @@ def facts(entry: Entry) -> dict:
 
 def render(records: Sequence[dict]) -> str:
     done = tables.complete(records, "balance")
-    last = [line for line in done if line["session"] == done[-1]["session"]] if done else []
+    last = tables.last_session(done) if done else []
     ways = {(line["tool"], line["how"]): line for line in last}
     plain, ours = ways.get((OURS, PLAIN)), ways.get((OURS, BALANCED))
     bars: list[Bar] = [tables.at_most("10 groups, 127 MB: at most 2x plain training", ours, plain, 2, "plain training")]
@@ -101,9 +83,6 @@ def render(records: Sequence[dict]) -> str:
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["hf"]:
-        train_hf(*sys.argv[2:])
-        return
     args = protocol.parser(__doc__, peers=[HF]).parse_args()
     if args.table:
         protocol.write_page("balance", render, args.results)

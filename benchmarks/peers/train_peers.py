@@ -1,4 +1,4 @@
-"""The trainers that `train.py` compares.
+"""The trainers that `train.py`, `wordpiece.py` and `balance.py` compare.
 
 `train` is the process that is timed: it reads the corpus, trains, saves in the tool's own format, and ends, as a user's
 script would. `merges` is not timed: it reads what was saved and gives a list of [left, right] in hex, or of [token]
@@ -38,12 +38,17 @@ def in_hex(pairs):
 
 
 class Piecemill:
-    """The command line is what is timed. The file is HF's format, and read as HF's is: that is part of the claim."""
+    """The command line is timed; for WordPiece, the Python function. The file is HF's format and read as HF's is."""
 
     def merges(self, args):
         pairs = json.loads((args.out / "tokenizer.json").read_text(encoding="utf-8"))["model"]["merges"]
         # Written as ["a", "b"] today and as "a b" by older versions; the stand-in letters contain no space.
         return in_hex([pair.split(" ") if isinstance(pair, str) else pair for pair in pairs])
+
+    def train_wordpiece(self, args):
+        from piecemill import train_wordpiece
+
+        train_wordpiece(args.corpus, vocab_size=args.vocab, special_tokens=args.special).save(args.out)
 
 
 class Tokenizers(Piecemill):
@@ -59,6 +64,32 @@ class Tokenizers(Piecemill):
         )
         # Not `train(files)`: that cuts documents into lines, so a run of whitespace never crosses a line end.
         tokenizer.train_from_iterator(documents(args.corpus), trainer)
+        tokenizer.save(str(args.out / "tokenizer.json"))
+
+    def train_wordpiece(self, args):
+        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+        tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        tokenizer.normalizer = normalizers.BertNormalizer()
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        trainer = trainers.WordPieceTrainer(vocab_size=args.vocab, special_tokens=args.special, show_progress=False)
+        tokenizer.train_from_iterator(documents(args.corpus), trainer)
+        tokenizer.save(str(args.out / "tokenizer.json"))
+
+    def train_balanced(self, args):
+        """A target rate of 1 for each group means bytes per token."""
+        from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+        groups = {}
+        with args.corpus.open(encoding="utf-8") as lines:
+            for line in map(json.loads, lines):
+                groups.setdefault(line["group"], []).append(line["text"])
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.ParityBpeTrainer(num_merges=args.vocab - 256, show_progress=False, initial_alphabet=alphabet)
+        texts = [iter(groups[name]) for name in sorted(groups)]
+        trainer.train_from_iterator(tokenizer, texts, ratio=[1.0] * len(groups))
         tokenizer.save(str(args.out / "tokenizer.json"))
 
 
