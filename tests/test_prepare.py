@@ -27,15 +27,17 @@ from corpora import (
     texts,
     write_jsonl,
 )
-from piecemill import prepare, train_bpe
+from piecemill import compare, prepare, train_bpe, train_wordpiece
 from piecemill._core import gather_tokens
 from piecemill.errors import PlanError, ShardError, SourceError, Stopped
 from piecemill.machine import memory_now
 from piecemill.plans import FROM_PLAN
 from piecemill.preparing import PreparePlan
 from piecemill.preparing.selection import Splits
+from piecemill.reporting.plan import ComparePlan
 from piecemill.tokenizers import Tokenizer
 from piecemill.training.plan import TrainPlan
+from piecemill.training.wordpiece import WordPiecePlan
 
 SMALL = {"block_bytes": "4KiB", "piece_bytes": "8KiB"}
 
@@ -418,7 +420,10 @@ def test_no_document_is_longer_than_0_bytes(tok, tmp_path):
     assert prepare(["a", "bb"], tok, out=tmp_path / "out", max_bytes=0).dropped["too_long"]["documents"] == 2
 
 
-@pytest.mark.parametrize(("verb", "plan"), [(prepare, PreparePlan), (train_bpe, TrainPlan)])
+VERBS = [(prepare, PreparePlan), (train_bpe, TrainPlan), (train_wordpiece, WordPiecePlan), (compare, ComparePlan)]
+
+
+@pytest.mark.parametrize(("verb", "plan"), VERBS)
 def test_a_verb_spells_out_every_option_of_its_plan_with_a_type(verb, plan):
     keywords = {name: one for name, one in inspect.signature(verb).parameters.items() if one.default is FROM_PLAN}
     assert list(keywords) == [field.name for field in fields(plan)]

@@ -222,3 +222,9 @@ def test_what_cannot_be_learned_is_refused():
     ):
         with pytest.raises(PlanError, match=message):
             pm.train_wordpiece(["a"], **options)
+
+
+@pytest.mark.parametrize("option", ["bytes", "integers"])
+def test_a_vocabulary_is_of_text(option):
+    with pytest.raises(PlanError, match=f"{option}: a WordPiece vocabulary is of text"):
+        pm.train_wordpiece(["a"], **{option: True})

@@ -9,12 +9,12 @@ documents ─▶ raw words, counted ─▶ symbols of each: normalized, cut, spe
 ```
 
 Raw words are cut around punctuation and white space of ASCII, where a text can be cut without changing its encoding
-(src/encode/wordpiece has the proof). What normalizes, cuts and spells each distinct one is the encoder itself, with a
-vocabulary of single characters; merging is that of `train_bpe`, for which symbols are the tokens to go on from.
+(src/encode/wordpiece has the proof). The encoder itself, with a vocabulary of single characters, normalizes, cuts and
+spells each distinct raw word. Merging is that of `train_bpe`, with the symbols as the tokens that it starts from.
 
-One rule is ours. HF numbers the symbols that continue words as it meets them in a hash map, otherwise in every process,
-and its ties go to the smaller ids; so do those between equally frequent characters at the limit of the alphabet. Here
-symbols are numbered by code point, and of such characters the smaller code points stay.
+One rule differs. HF numbers the symbols that continue words in the order of a hash map, which is another one in every
+process, and ties go to the smaller id; the same order decides which of equally frequent characters stay at the limit of
+the alphabet. Here symbols are numbered by code point, and the smaller code points stay.
 """
 
 import json
@@ -49,7 +49,7 @@ PREFIX = "##"
 UNK = "[UNK]"
 ROLES = {"pad": "[PAD]", "unk": UNK, "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 _START = b" "
-"Put before the bytes of a symbol that starts a word: so those of two symbols, joined, are those of what they become."
+"Before the bytes of a symbol that starts a word, so that the bytes of two symbols, joined, are those of their merge."
 _WORTH_THREADS = 1 << 22
 "Fewer symbols in distinct words are merged by one thread."
 
@@ -62,13 +62,13 @@ class WordPiecePlan(SourceOptions):
     "Entries in the vocabulary: special tokens, each character as the start of a word and inside one, and merges."
 
     lowercase: bool = True
-    "Letters become small before words are counted, and when texts are encoded."
+    "Convert letters to lower case before words are counted, and when texts are encoded."
 
     strip_accents: bool | None = None
-    "Accents are removed from letters; default: as lowercase."
+    "Remove accents from letters; default: as lowercase."
 
     limit_alphabet: int | None = None
-    "Characters at most: the most frequent ones. Words with others are unknown; default: all that occur."
+    "Keep at most this many characters, the most frequent ones; words with others are unknown. Default: all."
 
     special_tokens: tuple[str, ...] = tuple(ROLES.values())
     "Tokens with the first ids, in this order; [UNK] must be one of them. Flags add to the default."
@@ -90,6 +90,9 @@ class WordPiecePlan(SourceOptions):
 
     def __post_init__(self) -> None:
         SourceOptions.__post_init__(self)
+        for name in ("bytes", "integers"):
+            if getattr(self, name):
+                raise PlanError(f"{option(name)}: a WordPiece vocabulary is of text. Train BPE, with `train`.")
         _ = self.counting
         for name, lowest in (("vocab_size", 1), ("limit_alphabet", 1)):
             value = getattr(self, name)
@@ -129,6 +132,9 @@ def train_wordpiece(
     hidden: bool = FROM_PLAN,
     max_file_bytes: int | str = FROM_PLAN,
     on_bad_document: Literal["stop", "skip"] = FROM_PLAN,
+    bytes: bool = FROM_PLAN,
+    integers: bool = FROM_PLAN,
+    upper: bool = FROM_PLAN,
     storage_option: Sequence[str] = FROM_PLAN,
     vocab_size: int = FROM_PLAN,
     lowercase: bool = FROM_PLAN,
@@ -144,9 +150,9 @@ def train_wordpiece(
 ) -> Tokenizer:
     """Learn a WordPiece vocabulary from `source`, for models like BERT; the same for any number of threads.
 
-    Texts are cleaned, ideographs stand alone, letters become small and accents go, if asked for, and words end at white
-    space and around punctuation, as `BertNormalizer` and `BertPreTokenizer` have it. Keywords from `field` on are the
-    fields of `WordPiecePlan`; `source`, `force` and `executor` are as in `train_bpe`.
+    Texts are normalized and cut as by `BertNormalizer` and `BertPreTokenizer`: words end at white space and around
+    punctuation and ideographs; lower case and accents are options. Keywords from `field` on are the fields of
+    `WordPiecePlan`; `source`, `force` and `executor` are as in `train_bpe`.
 
     >>> tok = train_wordpiece(["Low, lower, lowest"] * 10, vocab_size=24)
     >>> [tok.decode([i]) for i in tok.encode("Lower!")]
@@ -190,7 +196,7 @@ class Words:
     symbols: NDArray[Any]
     "Of all words: the place of a character in the alphabet; for one that continues a word, after the whole alphabet."
     counts: NDArray[np.uint64]
-    "How often the word of each symbol occurred; they fall."
+    "How often the word of each symbol occurred, in descending order."
 
 
 def spelled(
@@ -218,7 +224,7 @@ def spelled(
         )
         if not (symbols == unknown).any():
             break
-        # Python's tables of Unicode are older than those of the core: once more, with every character there is.
+        # Python's tables of Unicode are older than those of the core: try again with every code point.
     return Words(alphabet, symbols, np.repeat(counts, np.diff(symbol_ends, prepend=0)))
 
 
