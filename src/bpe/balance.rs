@@ -122,7 +122,7 @@ fn by_id(changes: &[Change]) -> impl Iterator<Item = (u32, &[Change])> {
     changes.chunk_by(|one, other| one.0 == other.0).map(|same| (same[0].0, same))
 }
 
-/// A group as the choice of pairs sees it; at first, all of them may be one.
+/// A queue of pairs: of one group, or, while pairs are chosen for all together, of all groups.
 pub(super) struct Lane {
     pub(super) queue: Queue<u64, (Pair, u32)>,
     /// Pairs whose count reaches the floor.
@@ -341,7 +341,7 @@ impl<'a, S: Slot, P: Place> Balancer<'a, S, P> {
         }
     }
 
-    /// Takes a pair off the books. Its queue entries die with it.
+    /// Unlists a pair. Its queue entries become stale.
     fn forget(&mut self, at: u32) {
         let merger = &mut self.merger;
         let entry = &mut merger.listed[at as usize];
@@ -353,7 +353,7 @@ impl<'a, S: Slot, P: Place> Balancer<'a, S, P> {
         }
     }
 
-    /// To be called when a pair left a lane.
+    /// Updates a lane that a pair has left.
     fn leave(&mut self, lane: u32) {
         let (listed, counts, left) = (&self.merger.listed, &self.counts, &mut self.lanes[lane as usize]);
         left.live -= 1;

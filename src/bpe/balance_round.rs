@@ -154,7 +154,7 @@ impl<S: Slot, P: Place> Balancer<'_, S, P> {
             }
             return self.list_by(|left, right| list_of[cell(left, right, ids)], lists);
         }
-        // A table of bits tells most pairs that are not listed, without a look into the map.
+        // A table of bits rules out most pairs that are not listed, without a look into the map.
         let bits = (lists.max(1) * 16).ilog2() + 1;
         let mut known = vec![0u64; (1usize << bits).div_ceil(64)];
         let bit = |pair: Pair| (hash(pair) >> (64 - bits)) as usize;

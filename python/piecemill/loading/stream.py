@@ -1,9 +1,9 @@
-"""Text straight into training: documents in a computed order, encoded and cut into windows as the loop goes on.
+"""Batches straight from text: documents in a computed order, encoded and cut into windows during training.
 
-Nothing is prepared first. Every rank reads and encodes all documents, in an order that depends on (seed, epoch) alone,
-and takes its rows of each step; so the batches are those of shards that were prepared from the documents in that order
-and are loaded with order="sequential". Encoding is fast beside training (docs/gpu.md), and on a device the ids never
-leave it.
+No shards are needed. Every rank reads and encodes all documents, in an order that depends only on (seed, epoch), and
+takes its rows of each step; so the batches are those of shards that were prepared from the documents in that order and
+are loaded with order="sequential". Encoding takes little time beside training (docs/gpu.md), and on a device the ids
+never leave it.
 
     tasks of the source, shuffled ─▶ blocks of documents, shuffled inside ─▶ ids ─▶ stretches ─▶ rows of windows
 
@@ -30,21 +30,19 @@ from piecemill.sources import Documents, Source, open_source
 from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve_eos
 
 FORMAT = 1
-"Of states."
-_KEPT = ("seed", "order", "tokenizer", "source", "window", "global_batch", "boundaries", "labels")
-"What must be the same to go on from a state."
+"Version of the format of states."
 
 Order = Literal["shuffled", "sequential"]
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a window begins: so many windows were given out; it starts at `token` of a block of an epoch."""
+    """Where a window begins: at `token` of a block of a task, after `samples` windows of all ranks."""
 
     samples: int = 0
     epoch: int = 0
     task: int = 0
-    "In the order of the epoch."
+    "Its place in the order of the epoch."
     block: int = 0
     token: int = 0
     document: int = 0
@@ -152,13 +150,16 @@ class TextBatches:
         self._pad = pad_id if pad_id is not None else self._eos if self._eos is not None else 0
         self._lane: Lane = Cuda(device) if device.type == "cuda" else Processor()
         self._threads = min(threads, 1)  # one after another: the next batch begins where this one ends
-        self._kept = dict(
-            zip(
-                _KEPT,
-                (seed, order, tokenizer.identity, self.stream.identity, window, self.global_batch, boundaries, labels),
-                strict=True,
-            )
-        )
+        self._kept = {  # what must be the same to resume from a state
+            "seed": seed,
+            "order": order,
+            "tokenizer": tokenizer.identity,
+            "source": self.stream.identity,
+            "window": window,
+            "global_batch": self.global_batch,
+            "boundaries": boundaries,
+            "labels": labels,
+        }
         self._position = Position()
         self._stats = Stats()
         self._feeder: Feeder[Any] | None = None
@@ -259,7 +260,7 @@ class TextBatches:
         for stretch, after in self._stretches(start):
             waiting += ((stretch, window) for window in range(stretch.windows))
             last = after
-            while len(waiting) > self.global_batch:  # more: the one after it says where the next batch begins
+            while len(waiting) > self.global_batch:  # one more: its position is that of the next batch
                 rows = [waiting.popleft() for _ in range(self.global_batch)]
                 samples += self.global_batch
                 follows, window = waiting[0]
@@ -309,9 +310,8 @@ class TextBatches:
             torch.cuda.current_stream().synchronize()  # until here the memory of `ids` is read
             return tokens, id_ends.get()
         ids, id_ends = self.tokenizer.encode_flat(data, ends, bos=self._bos, eos=self._eos)
-        return torch.from_numpy(ids.astype(np.int64 if self._dtype == torch.int64 else np.int32)).to(
-            self.device
-        ), id_ends
+        wide = ids.astype(np.int64 if self._dtype == torch.int64 else np.int32)
+        return torch.from_numpy(wide).to(self.device), id_ends
 
     def _joined(self, left: _Stretch | None, ids: torch.Tensor, ends: Ints, skip: int, here: Position) -> _Stretch:
         """What is left of the blocks before, and a new block without its first `skip` tokens."""
@@ -378,7 +378,7 @@ class TextBatches:
         tokens = stretch.tokens[places.clamp(max=count - 1)]
         inputs = torch.where(there[:, :-1], tokens[:, :-1], self._pad)
         labels = torch.where(there[:, 1:], tokens[:, 1:], IGNORED)
-        made = {"input_ids": inputs}
+        made: dict[str, torch.Tensor] = {}
         if self._boundaries:
             inside = there[:, :-1]
             document = torch.searchsorted(stretch.ends, places, right=True)
@@ -389,7 +389,7 @@ class TextBatches:
             made["document_ids"] = torch.where(inside, document[:, :-1] + stretch.first_document, -1)
         if self._labels == "unshifted":
             labels = torch.cat([torch.full_like(labels[:, :1], IGNORED), labels[:, :-1]], dim=1)
-        return {"input_ids": inputs, "labels": labels, **{name: made[name] for name in made if name != "input_ids"}}
+        return {"input_ids": inputs, "labels": labels, **made}
 
     def _cuts(self, stretch: _Stretch, numbers: Ints) -> Ints:
         """Where documents begin in these windows laid end to end, also where a row or its padding does."""

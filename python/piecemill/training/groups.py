@@ -1,7 +1,7 @@
 """Groups of documents whose words are counted apart: to balance merges over them, or to weigh their words.
 
-A counter takes a tag for each document (`_core.WordCounter.add`). A tag stands for a group and a weight; which ones
-there are is found out while documents are read. At the end words are taken apart by group, and multiplied.
+A counter takes a tag for each document (`_core.WordCounter.add`). A tag stands for a group and a weight; tags are given
+out while documents are read. At the end the counts are separated by group and multiplied by the weights.
 
 Start with `Grouping`.
 """
@@ -26,7 +26,7 @@ from piecemill.training.alphabet import Narrowed
 MOST_GROUPS = 1000
 _MOST_TAGS = 2**16
 _MOST_PARTS = 2**32
-"Weights are counted in parts of at most this fineness."
+"The largest whole number that a weight may become."
 
 
 @dataclass(frozen=True, slots=True, eq=False)

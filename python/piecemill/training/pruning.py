@@ -1,14 +1,14 @@
-"""Fewer tokens: the least used that no other token needs are removed, one after another.
+"""Pruning: removes the least used tokens that no other token needs, one by one.
 
-To remove a token is to remove its entry and the merge that makes it. A token that is joined into another one is needed
-as long as that one stays; so are the bytes, special and added tokens. What is left can be removed: the token with the
-smallest count, of equal ones that of the later merge, then of the larger id. Its count is added to those of the two
-tokens that it was merged from, which stand in its place from then on; so they are not removed as unused next.
+Removing a token removes its entry and the merge that makes it. A token is needed while a token that is merged from it
+stays; bytes, special and added tokens always stay. Of the others, the token with the smallest count is removed; among
+equal counts, first one that no merge makes, then that of the later merge, then the larger id. Its count is added to
+those of the two tokens that it was merged from, because they take its place; otherwise they would seem unused.
 
-A tokenizer.json can list several merges that make one token. Only one of them ever applies, the last that is made out
-of the token's own bytes (merges around a token do not change those inside it), and only its two parts are needed.
+A tokenizer.json can list several merges that make one token. Only one of them ever applies: the last one when the
+token's own bytes are merged (merges around a token do not change those inside it). Only its two parts are needed.
 
-For that reason removing a token that no other needs leaves every other reachable: its merge took no part in making it.
+So removing a token that no other token needs leaves all others reachable: its merge took no part in making them.
 """
 
 import json
@@ -47,7 +47,7 @@ class Pruned:
 
     tokenizer: Tokenizer
     mapping: Mapping[int, Sequence[int]]
-    "The new ids of each old one: one for a token that was kept, for another what its bytes encode to."
+    "The new ids of each old id: one for a token that was kept; for a removed one, what its bytes encode to."
     removed: int
     "Tokens removed."
     reserved: int
@@ -55,7 +55,7 @@ class Pruned:
     tokens: int
     "Tokens that the counts are of, special and added ones left out."
     removed_tokens: int
-    "How many of them were of tokens that are removed."
+    "How many of them are occurrences of removed tokens."
     bytes_per_token: tuple[float, float]
     "Before, exactly; after, an estimate: as if each removed token had become what its bytes alone encode to."
     measured: tuple[int, int, int] | None
@@ -204,7 +204,7 @@ class _Plan:
         return frozenset(removed)
 
     def _standing(self, parts: Iterable[int], removed: set[int]) -> list[int]:
-        """`parts`, those removed as their own: a token that only whole words are looked up as needs none of them."""
+        """`parts`, with each removed one replaced by its own: tokens that only whole words become keep none."""
         found: list[int] = []
         for part in parts:
             found += self._standing(self.parts[part], removed) if part in removed else [part]
@@ -212,7 +212,7 @@ class _Plan:
 
 
 def _spelled(known: Known, removed: frozenset[int]) -> dict[int, list[int]]:
-    """What the bytes of each removed token encode to without all of them."""
+    """What the bytes of each removed token encode to without the removed tokens."""
     ordinary = [i for i in known.ordinary if i not in removed]
     left = replace(known, ordinary=ordinary, merges=[pair for pair, _ in _merges_left(known, removed)])
     given = [i for i in sorted(removed) if known.tokens[i]]

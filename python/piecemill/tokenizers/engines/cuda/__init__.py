@@ -1,7 +1,7 @@
 """Encoding on an NVIDIA GPU: byte-level BPE with the named splits, the same ids as `_core.Encoder`.
 
-`pipeline` cuts documents into batches and does on the host what the device leaves; `device` holds memory, kernels and
-streams; `tables` are the arrays that kernels/encode.cu reads; kernels/splits.h has the splits. Docs: docs/gpu.md.
+`pipeline` cuts documents into batches and lets the host encode what the device cannot; `device` holds memory, kernels
+and streams; `tables` are the arrays that kernels/encode.cu reads; kernels/splits.h has the splits. Docs: docs/gpu.md.
 """
 
 import threading
@@ -56,8 +56,7 @@ def exact(model: AnyModel) -> bool:
 
 def load(model: AnyModel) -> "CudaEngine":
     """The engine; the kernels are compiled at the first call."""
-    build = build_of(model)
-    return CudaEngine(build)
+    return CudaEngine(build_of(model))
 
 
 class CudaEngine:
@@ -106,7 +105,7 @@ class CudaEngine:
                 token_ends = self._run(device, HostText(data), ends, sink, options)
                 return sink.ids(), token_ends
         except Invalid:
-            return self.encoder.encode_flat(data, ends, **options)  # which says where
+            return self.encoder.encode_flat(data, ends, **options)  # its error has the position
 
     def encode_on_device(
         self,
@@ -156,7 +155,7 @@ class CudaEngine:
         return self._devices[narrow]
 
     def words(self) -> Encoder:
-        """An encoder that takes each text for one word."""
+        """An encoder for which each text is one word."""
         if self._words is None:
             self._words = self._build.func(*self._build.args, split=[], whole_words=self._build.keywords["whole_words"])
         return self._words

@@ -1,4 +1,4 @@
-"""Documents -> ids, batch by batch, with whatever the device cannot do done by the host. Start with `encode`.
+"""Documents -> ids, batch by batch; the host encodes what the device cannot. Start with `encode`.
 
 A batch is some whole documents. A document that is larger than a batch is cut where a word surely starts. The host
 encodes: words that are too long for the device or that it did not find, documents that contain an added token or that
@@ -21,7 +21,7 @@ AnyIds = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """Words of a batch: where they start in it, and their bytes."""
+    """Words of a batch: where they start in it, and their lengths in bytes."""
 
     at: NDArray[np.uint32]
     length: NDArray[np.uint32]
@@ -29,7 +29,7 @@ class Words:
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """What a phase says of a batch."""
+    """What a phase reports of a batch."""
 
     tokens: int
     words: Words | None = None
@@ -89,7 +89,7 @@ class Text(Protocol):
     """The bytes of all documents, on the host or on the device."""
 
     def whole(self) -> Any:
-        """As `Device.start` takes them."""
+        """As `Device.upload` takes them."""
 
     def read(self, start: int, end: int) -> Bytes:
         """Some of them, on the host."""

@@ -1,6 +1,6 @@
 """Buffers that are lent as arrays and used again when no array over them is left.
 
-Pinned memory is slow to get, half a second for a gigabyte, so one buffer is kept from call to call.
+Pinned memory is slow to allocate, half a second for a gigabyte, so one buffer is kept from call to call.
 """
 
 import threading

@@ -41,7 +41,7 @@ class Tables:
     word_ends: NDArray[np.uint32]
     word_ids: NDArray[np.uint32]
     must_be_there: int
-    "So many of them need a place in the table."
+    "The first of them, this many, must have an entry in the word table."
     added: tuple[tuple[str, int], ...]
     "Texts that are tokens by themselves, with their flags."
 

@@ -1,12 +1,12 @@
 // Byte-level BPE on the device: a batch of documents to ids. Design and figures: docs/gpu.md.
 //
-// Compiled by NVRTC with PM_SPLIT (a number of `Split`), PM_ID (u16 or u32: the type of an id) and, in tests, PM_WEAK_HASH. Each
-// kernel takes a `Slot` in device memory. They run in this order:
+// Compiled by NVRTC with PM_SPLIT (a number of `Split`), PM_ID (u16 or u32: the type of an id) and, in tests,
+// PM_WEAK_HASH. Each kernel takes a `Slot` in device memory. They run in this order:
 //   first:   mark_documents, classify, split, look_up, admit, claim, report, merge_short;
 //            beside the next batch: merge_warp, merge_64, merge_32
 //   second:  publish, look_up_again, offsets, document_ends, compact, report
 // Words longer than LONGEST, and words that `look_up_again` does not find, are listed for the host, which encodes them
-// and calls `patch`. With more misses than their list takes the host encodes the batch; `second` is not run then.
+// and calls `patch`. If there are more misses than their list holds, the host encodes the batch, and `second` is not run.
 #include "splits.h"
 
 typedef PM_ID ID;
@@ -17,7 +17,7 @@ constexpr u32 INLINE = 15;      // words up to here are in the table itself
 constexpr u32 LONGEST = 1024;   // longer words are for the host
 constexpr u32 PROBES = 128;     // places of the table that are looked at for a word
 constexpr u32 GROUPS = 4;       // words to merge, by length: to 15, to 32, to 64, to LONGEST bytes
-constexpr u32 OURS_NOT = NONE - 1;
+constexpr u32 TAKEN = NONE - 1;
 constexpr u32 CHANGES = 16;      // flag of a class: normalizing may change the character
 
 struct Counts {  // of one batch; `misses` and `missed_bytes` are added to as one
@@ -291,7 +291,7 @@ __device__ __forceinline__ Ids find(const Slot& s, u32 at, u32 length) {
   return {0, 0};
 }
 
-// The place is ours now; NONE: there is no room; OURS_NOT: another word with this tag, almost surely the same, has it.
+// A free place, claimed; NONE: there is no room; TAKEN: a word with this tag, almost surely the same, claimed one.
 __device__ __forceinline__ u32 claim_place(const Slot& s, Key key) {
   if (!key.tag) return NONE;
   u32 place = place_of(s, key.tag);
@@ -302,7 +302,7 @@ __device__ __forceinline__ u32 claim_place(const Slot& s, Key key) {
       s.table[place].rest = key.rest;
       return place;
     }
-    if (there == key.tag) return OURS_NOT;
+    if (there == key.tag) return TAKEN;
   }
   return NONE;
 }
@@ -404,22 +404,22 @@ extern "C" __global__ void admit(const Slot* slot) {
   if (fits) slot->life->promised += (u32)need;
 }
 
-// One of the words that are equal gets a place, and is merged; all get one that have no room.
+// Of equal words, one claims a place and is merged. Words for which there is no room are all merged.
 extern "C" __global__ void claim(const Slot* slot) {
   const Slot& s = *slot;
   const u32 count = min(s.counts->misses, s.most_misses), lane = threadIdx.x & 31;
   const bool admitted = s.counts->admitted;
   for (u32 i0 = (blockIdx.x * blockDim.x + threadIdx.x) & ~31u; i0 < count; i0 += gridDim.x * blockDim.x) {
     uint2 word = make_uint2(0, 0);
-    u32 place = OURS_NOT, group = NONE;
+    u32 place = TAKEN, group = NONE;
     if (i0 + lane < count) {
       word = s.misses[i0 + lane];
       place = NONE;
       if (word.y <= LONGEST && admitted) place = claim_place(s, key_of(s.text, word.x, word.y));
       s.direct_count[word.x] = 0;
-      if (place != OURS_NOT) group = word.y <= INLINE ? 0 : word.y <= 32 ? 1 : word.y <= 64 ? 2 : word.y <= LONGEST ? 3 : 4;
+      if (place != TAKEN) group = word.y <= INLINE ? 0 : word.y <= 32 ? 1 : word.y <= 64 ? 2 : word.y <= LONGEST ? 3 : 4;
     }
-    const u32 won = __ballot_sync(~0u, place < OURS_NOT);
+    const u32 won = __ballot_sync(~0u, place < TAKEN);
     if (lane == 0 && won) atomicAdd(&s.life->used, __popc(won));
     if (group == GROUPS) s.longs[atomicAdd(&s.counts->longs, 1)] = word;
 #pragma unroll
@@ -563,7 +563,7 @@ extern "C" __global__ void __launch_bounds__(128) merge_warp(const Slot* slot) {
   }
 }
 
-// Words that were merged beside the next batch get into the table. One warp for each.
+// Enters the words that were merged beside the next batch into the table. One warp for each.
 extern "C" __global__ void __launch_bounds__(128) publish(const Slot* slot) {
   const Slot& s = *slot;
   const u32 lane = threadIdx.x & 31;
@@ -700,7 +700,7 @@ extern "C" __global__ void preload(const Slot* slot, const u8* bytes, const u32*
     const u32 at = i ? ends[i - 1] : 0, length = ends[i] - at;
     if (length > LONGEST) continue;
     const u32 place = claim_place(s, key_of(bytes, at, length));
-    if (place >= OURS_NOT) { atomicAdd(&s.counts->unresolved, 1); continue; }
+    if (place >= TAKEN) { atomicAdd(&s.counts->unresolved, 1); continue; }
     atomicAdd(&s.life->used, 1);
     if (length <= INLINE) *(ulonglong2*)&s.table[place].low = make_ulonglong2(1ull | (u64)ids[i] << 4, 0);
     else {
