@@ -22,6 +22,7 @@ __all__ = [
     "Xxh3",
     "_Ids",
     "__version__",
+    "code_points",
     "count_ids",
     "cut_text",
     "extract_lines",

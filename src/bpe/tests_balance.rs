@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 type Words = Vec<(Vec<u8>, u64)>;
 
 fn plan(merges: u32, min_frequency: u64) -> Plan {
-    Plan { vocab_size: 256 + merges, min_frequency, max_token_bytes: None, special_tokens: Vec::new(), start: None }
+    let (max_token_bytes, max_words, special_tokens) = (None, None, Vec::new());
+    Plan { vocab_size: 256 + merges, min_frequency, max_token_bytes, max_words, special_tokens, start: None }
 }
 
 fn lay_out<S: Slot>(groups: &[Words], plan: &Plan, parts: usize) -> (Vec<Corpus<S>>, Vec<Group>) {

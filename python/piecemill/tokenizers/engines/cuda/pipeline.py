@@ -283,12 +283,12 @@ class _Run:
             self._device.finish(batch.slot)
 
     def _patch(self, batch: _Batch, words: Words) -> None:
-        starts = batch.start + words.at.astype(np.int64)
-        pieces = [
-            self._text.read(at, end) for at, end in zip(starts.tolist(), (starts + words.length).tolist(), strict=True)
-        ]
-        ids, ends = self._host.words(np.concatenate(pieces), np.cumsum(words.length, dtype=np.int64))
-        self._device.patch(batch.slot, words.at, ids, ends)
+        order = np.argsort(-words.length.astype(np.int64), kind="stable")  # threads begin with the longest
+        at, length = words.at[order], words.length[order].astype(np.int64)
+        starts = batch.start + at.astype(np.int64)
+        spans = zip(starts.tolist(), (starts + length).tolist(), strict=True)
+        ids, ends = self._host.words(np.concatenate([self._text.read(*span) for span in spans]), np.cumsum(length))
+        self._device.patch(batch.slot, at, ids, ends)
 
     def _last(self) -> None:
         batch = self._finishing[0]
