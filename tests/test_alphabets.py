@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from command import piecemill as run
 from corpora import content, split_texts, write_jsonl
-from piecemill import check, open_shards, prepare, reference
+from piecemill import check, open_shards, prepare, prune, reference
 from piecemill.errors import PlanError, SourceError, TokenizerError
 from piecemill.loading.text import batches
 from piecemill.tokenizers import Tokenizer, load_tokenizer
@@ -150,6 +150,29 @@ def test_any_executor_gives_the_same(tmp_path):
         assert train_bpe(corpus, alphabet="auto", split="none", vocab_size=30, executor=pool).identity == tok.identity
         with pytest.raises(SourceError, match="not in the alphabet ACG"):
             train_bpe(corpus, alphabet="ACG", split="none", vocab_size=30, executor=pool)
+
+
+def test_balanced_and_weighted_merges_are_those_of_all_bytes(tmp_path):
+    for name, documents in (("one", DNA[:2]), ("two", DNA[2:])):
+        write_jsonl(tmp_path / "in" / name / "a.jsonl", documents)
+    for options in ({"balance": "directory"}, {"weight": ["one/**=3"]}):
+        small = train_bpe(tmp_path / "in", alphabet="auto", split="none", vocab_size=30, **options)
+        large = train_bpe(tmp_path / "in", split="none", vocab_size=30 + 252, **options)
+        made = [[token for token in tok.vocabulary.tokens if len(token) > 1] for tok in (small, large)]
+        assert made[0] == made[1]
+        assert small.training["groups"] == large.training["groups"]
+    with pytest.raises(PlanError, match="superwords with alphabet"):
+        train_bpe(DNA, alphabet="ACGT", superwords=10, vocab_size=20)
+
+
+def test_a_pruned_tokenizer_keeps_the_alphabet(tmp_path):
+    tok = train_bpe(DNA, alphabet="ACGT", split="none", vocab_size=40)
+    prepare(DNA, tok, out=tmp_path / "shards")
+    pruned = prune(tok, counts=[tmp_path / "shards"], vocab_size=20).tokenizer
+    pruned.save(tmp_path / "pruned")
+    loaded = load_tokenizer(tmp_path / "pruned")
+    assert (loaded.alphabet, loaded.vocab_size) == (b"ACGT", 20)
+    assert [loaded.decode(loaded.encode(text)) for text in DNA] == DNA
 
 
 def test_from_merges_takes_an_alphabet():

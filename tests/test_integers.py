@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from command import piecemill as run
 from corpora import content, split_documents
-from piecemill import check, open_shards, prepare, reference
-from piecemill.errors import PlanError, SourceError, TokenizerError
+from piecemill import check, open_shards, prepare, prune, reference
+from piecemill.errors import PiecemillError, PlanError, SourceError, TokenizerError
 from piecemill.loading.text import batches
 from piecemill.sources import open_source
 from piecemill.tokenizers import load_tokenizer
@@ -197,7 +197,14 @@ def test_what_the_vocabulary_does_not_have_is_an_error():
 
 
 def test_options_that_are_about_text_are_refused():
-    for options in ({"split": "gpt2"}, {"alphabet": "auto"}, {"start": "tok"}, {"save_counts": "a.parquet"}):
+    for options in (
+        {"superwords": 9},
+        {"balance": "a"},
+        {"split": "gpt2"},
+        {"alphabet": "auto"},
+        {"start": "tok"},
+        {"save_counts": "a.parquet"},
+    ):
         with pytest.raises(PlanError, match=f"integers and {next(iter(options))}="):
             train_bpe([[1]], integers=True, **options)
     with pytest.raises(PlanError, match="bytes and integers"):
@@ -209,6 +216,8 @@ def test_options_that_are_about_text_are_refused():
         prepare([[1]], text, out="nowhere", integers=True)
     with pytest.raises(PlanError, match="a BPE over integers: say that documents are integers"):
         prepare(["1"], numbers, out="nowhere")
+    with pytest.raises(PiecemillError, match="a BPE over integers cannot be pruned"):
+        prune(numbers, counts=np.zeros(2, np.int64), vocab_size=1)
     with pytest.raises(PlanError, match="a BPE over integers cannot be continued"):
         train_bpe(["a"], start=numbers)
 

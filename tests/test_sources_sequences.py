@@ -124,7 +124,7 @@ def test_a_packed_file_that_ends_early_keeps_what_came_before(tmp_path):
 
 def test_a_field_to_split_by_is_refused(tmp_path):
     (tmp_path / "in.fa").write_text(">a\nA\n")
-    with pytest.raises(SourceError, match="has no field 'species' to split by"):
+    with pytest.raises(SourceError, match="has no field 'species' to group by"):
         open_source(tmp_path, group="species")
 
 
