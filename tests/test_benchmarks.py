@@ -21,6 +21,7 @@ import documents
 import prepare_peers
 import train_peers
 
+import balance
 import corpus
 import measure
 import pipelines
@@ -29,6 +30,7 @@ import protocol
 import strategies
 import tables
 import train
+import wordpiece
 from piecemill import Tokenizer
 
 
@@ -548,7 +550,7 @@ def test_all_ways_of_asking_must_give_the_same_ids():
 def test_the_records_that_are_kept_still_make_the_page():
     page = (protocol.HERE.parent / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     records = protocol.read(protocol.RESULTS)
-    for name, benchmark in (("train", train), ("strategies", strategies)):
-        begin, end = (page.index(f"<!-- {name}: {which} -->") for which in ("begin", "end"))
+    for benchmark in (train, strategies, wordpiece, balance):
+        begin, end = (page.index(f"<!-- {benchmark.__name__}: {which} -->") for which in ("begin", "end"))
         assert page[begin:end].partition("-->\n")[2] == benchmark.render(records)
     assert "| **piecemill**" in prepare.render(records)
