@@ -39,14 +39,7 @@ fn naive(words: &[(Vec<u8>, u64)], merges: u32) -> (Vec<(u32, u32)>, Vec<u64>) {
         learned.push(best);
         counts.push(count);
         for (word, _) in &mut words {
-            let mut merged = Vec::with_capacity(word.len());
-            let mut at = 0;
-            while at < word.len() {
-                let hit = at + 1 < word.len() && (word[at], word[at + 1]) == best;
-                merged.push(if hit { token } else { word[at] });
-                at += 1 + hit as usize;
-            }
-            *word = merged;
+            *word = merged(word, best, token);
         }
     }
     (learned, counts)
@@ -61,6 +54,18 @@ fn every_word_over_three_symbols_merges_as_a_recount_says() {
             assert_eq!(fast::<u16>(&words, 8), naive(&words, 8), "{words:?}");
         }
     }
+}
+
+/// A word with `token` in place of `pair`, left to right.
+pub(super) fn merged(word: &[u32], pair: (u32, u32), token: u32) -> Vec<u32> {
+    let mut merged = Vec::with_capacity(word.len());
+    let mut at = 0;
+    while at < word.len() {
+        let hit = at + 1 < word.len() && (word[at], word[at + 1]) == pair;
+        merged.push(if hit { token } else { word[at] });
+        at += 1 + hit as usize;
+    }
+    merged
 }
 
 /// A small generator of its own: the same words on every machine.

@@ -2,7 +2,7 @@
 
 use super::balance::{Balance, Group, train};
 use super::corpus::{Corpus, Slot, deal};
-use super::tests::{plan, random};
+use super::tests::{merged, plan, random};
 use super::{Plan, byte_order, merge};
 use crate::progress::Progress;
 use std::collections::BTreeMap;
@@ -70,14 +70,7 @@ fn naive(groups: &[Words], merges: u32, least: u64, measured: bool, after: usize
         let Some(best) = best else { break };
         learned.push(best);
         for (word, _) in corpus.iter_mut().flatten() {
-            let mut merged = Vec::with_capacity(word.len());
-            let mut at = 0;
-            while at < word.len() {
-                let hit = at + 1 < word.len() && (word[at], word[at + 1]) == best;
-                merged.push(if hit { token } else { word[at] });
-                at += 1 + hit as usize;
-            }
-            *word = merged;
+            *word = merged(word, best, token);
         }
     }
     (learned, corpus.iter().map(tokens).collect())

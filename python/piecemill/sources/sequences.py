@@ -10,14 +10,13 @@ Start with `read`.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from piecemill._core import first_sequence, take_sequences
 from piecemill.sources.documents import Documents, Place
 from piecemill.sources.packing import Packer, Reading
 from piecemill.sources.remote import file_name, open_bytes
 from piecemill.sources.streams import BrokenStream, ByteStream
-from piecemill.sources.tasks import Task
+from piecemill.sources.tasks import Task, ranges
 from piecemill.sources.text import failure
 
 PLACE: Place = "byte"
@@ -26,13 +25,8 @@ _FASTQ = (".fq", ".fastq")
 
 
 def cut(file: Task, reading: Reading, size: int) -> list[Task]:
-    """Ranges of `size` bytes, each with the records that start in it; a packed file is one task."""
-    if file.packing is not None:
-        return [file]
-    starts = range(0, max(file.nbytes, 1), size)
-    # The last range has no end, in case the file has grown.
-    ranges = [replace(file, nbytes=size, start=start, stop=start + size) for start in starts[:-1]]
-    return [*ranges, replace(file, nbytes=file.nbytes - starts[-1], start=starts[-1])]
+    """Ranges, each with the records that start in it."""
+    return ranges(file, size)
 
 
 def read(task: Task, packer: Packer) -> Iterator[Documents]:

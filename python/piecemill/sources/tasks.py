@@ -92,6 +92,16 @@ class Task:
             yield replace(self, first_file=number, paths=(path,), sizes=(size,), nbytes=size)
 
 
+def ranges(file: Task, size: int) -> list[Task]:
+    """The file in ranges of `size` bytes, for formats that can be read from any line; a packed file is one task."""
+    if file.packing is not None:
+        return [file]
+    starts = range(0, max(file.nbytes, 1), size)
+    # The last range has no end, in case the file has grown.
+    parts = [replace(file, nbytes=size, start=start, stop=start + size) for start in starts[:-1]]
+    return [*parts, replace(file, nbytes=file.nbytes - starts[-1], start=starts[-1])]
+
+
 class Reader(Protocol):
     """What the module of a format offers."""
 
