@@ -13,8 +13,8 @@ Raw words are cut around punctuation and white space of ASCII, where a text can 
 spells each distinct raw word. Merging is that of `train_bpe`, with the symbols as the tokens that it starts from.
 
 One rule differs. HF numbers the symbols that continue words in the order of a hash map, which is another one in every
-process, and ties go to the smaller id; the same order decides which of equally frequent characters stay at the limit of
-the alphabet. Here symbols are numbered by code point, and the smaller code points stay.
+process, and ties go to the smaller id; which of equally frequent characters stay at the limit of the alphabet is as
+random. Here symbols are numbered by code point, and the smaller code points stay.
 """
 
 import json
@@ -89,10 +89,9 @@ class WordPiecePlan(SourceOptions):
     "Train from counts saved by this command earlier, on this machine or others, instead of documents."
 
     def __post_init__(self) -> None:
+        if self.bytes or self.integers:
+            raise PlanError(f"{option('bytes' if self.bytes else 'integers')}: WordPiece is learned from text only.")
         SourceOptions.__post_init__(self)
-        for name in ("bytes", "integers"):
-            if getattr(self, name):
-                raise PlanError(f"{option(name)}: a WordPiece vocabulary is of text. Train BPE, with `train`.")
         _ = self.counting
         for name, lowest in (("vocab_size", 1), ("limit_alphabet", 1)):
             value = getattr(self, name)
