@@ -6,6 +6,7 @@ What runs on a GPU is in test_cuda_gpu.py.
 import ctypes
 import glob
 import random
+import re
 import shutil
 import subprocess
 import sysconfig
@@ -435,3 +436,31 @@ def test_a_buffer_is_used_again_when_no_array_over_it_is_left():
     assert len(made) == 2
     assert len(pool.take(1)) == 64  # nothing is spare: `again` holds the other one
     assert again.tolist() == [9, 9, 9]
+
+
+def fields_of(struct):
+    """The fields of a struct of encode.cu, in order, with their number of elements."""
+    source = re.sub(r"//[^\n]*", "", (KERNELS / "encode.cu").read_text())
+    body = re.search(rf"struct {struct} {{(.*?)}};", source, re.DOTALL)[1]
+    sizes = {"GROUPS": 4}
+    found = []
+    for line in filter(str.strip, body.split(";")):
+        names = re.sub(r"^\s*(const )?\w+\s*\*?", "", line)
+        for name in names.split(","):
+            name, _, count = re.sub(r"[\s*]", "", name).partition("[")
+            found.append((name, sizes.get(count.rstrip("]"), count.rstrip("]")) or 1))
+    return [(name, int(count)) for name, count in found]
+
+
+def test_records_of_the_host_are_those_of_the_kernels():
+    for struct, record in (("Counts", kernels.COUNTS), ("Batch", kernels.BATCH)):
+        fields = [(name, record[name].shape[0] if record[name].shape else 1) for name in record.names]
+        assert fields_of(struct) == fields
+    slot = [(name, 1) for name in kernels.SLOT.names if not name.startswith("winners")]
+    at = kernels.SLOT.names.index("winners0")
+    slot[at:at] = [("winners", 4)]
+    slot[-1] = ("added_first", 4)
+    assert fields_of("Slot") == slot
+    source = (KERNELS / "encode.cu").read_text()
+    assert f"TILE = {kernels.TILE};" in source
+    assert re.search(rf"LONGEST = {kernels.LONGEST};", source)

@@ -20,45 +20,9 @@ from piecemill.tokenizers.engines.cuda import kernels
 from piecemill.tokenizers.engines.cuda.pipeline import Counts, Words
 from piecemill.tokenizers.engines.cuda.tables import NONE, Tables
 
-_TILE = 1024
-_LONGEST = 1024
 _PADDING = 4096
 _FULL = 0.4
 "A table with a larger share of used entries is emptied."
-
-_COUNTS = np.dtype(
-    [
-        *((name, "u4") for name in ("misses", "missed_bytes")),
-        ("winners", "u4", 4),
-        *((name, "u4") for name in ("longs", "unresolved", "invalid", "found", "tokens", "used", "pool_used")),
-        ("admitted", "u4"),
-    ]
-)
-_BATCH = np.dtype([("n", "u4"), ("documents", "u4"), ("bos", "u4"), ("eos", "u4"), ("from", "i8")])
-_POINTERS = (
-    *("batch", "text", "ends", "kinds", "documents", "sure", "words", "class_index", "class_blocks", "table", "pool"),
-    *(
-        "pairs",
-        "byte_pairs",
-        "symbol_of_byte",
-        "id_of_symbol",
-        "misses",
-        "winners0",
-        "winners1",
-        "winners2",
-        "winners3",
-    ),
-    *("longs", "unresolved", "tile_missed", "tile_first", "tile_count", "tile_base", "document_offset", "staged"),
-    *("out", "direct_count", "direct", "raw_ends", "token_ends", "counts", "reported", "life", "added", "added_ends"),
-    "found",
-)
-_NUMBERS = (
-    *("table_mask", "pool_words", "pair_shift", "pair_mask", "added_count", "most_misses", "most_unresolved"),
-    "padding",
-)
-_SLOT = np.dtype(
-    [(name, "u8") for name in _POINTERS] + [(name, "u4") for name in _NUMBERS] + [("added_first", "u8", 4)]
-)
 
 
 class _Slot:
@@ -66,14 +30,14 @@ class _Slot:
 
     def __init__(self, arrays: dict[str, Any], record: NDArray[Any], most_bytes: int) -> None:
         self.arrays, self.record = arrays, record
-        self.pointer = cupy.zeros(_SLOT.itemsize, cupy.uint8)
-        self.counts = pinned(_COUNTS.itemsize).view(_COUNTS)
+        self.pointer = cupy.zeros(kernels.SLOT.itemsize, cupy.uint8)
+        self.counts = pinned(kernels.COUNTS.itemsize).view(kernels.COUNTS)
         self.text = pinned(most_bytes)
         self.ends = pinned(8 * len(arrays["ends"])).view(np.int64)
         self.in_, self.first, self.side, self.second, self.out = (
             cupy.cuda.Event(disable_timing=True) for _ in range(5)
         )
-        self.batch = pinned(_BATCH.itemsize).view(_BATCH)
+        self.batch = pinned(kernels.BATCH.itemsize).view(kernels.BATCH)
         self.kept: list[Any] = []
         self.graphs: dict[str, Any] = {}
 
@@ -94,7 +58,7 @@ class CudaDevice:
         pool_words: int = 1 << 26,
         weak_hash: bool = False,
     ) -> None:
-        self.most_bytes = n = -(-most_bytes // _TILE) * _TILE
+        self.most_bytes = n = -(-most_bytes // kernels.TILE) * kernels.TILE
         self.most_documents = most_documents
         self._tables = tables
         module = cupy.RawModule(
@@ -104,7 +68,7 @@ class CudaDevice:
         self._main, self._side, self._in, self._out = (cupy.cuda.Stream(non_blocking=True) for _ in range(4))
         self._threads = ThreadPoolExecutor(4, "piecemill-copy")
         self._id = np.dtype(np.uint16 if narrow else np.uint32)
-        tiles, bits = n // _TILE + 2, (n + _PADDING) // 32 + 64
+        tiles, bits = n // kernels.TILE + 2, (n + _PADDING) // 32 + 64
         space = _Space()
         shared = {
             "kinds": space(n + _PADDING, np.uint8),
@@ -125,36 +89,38 @@ class CudaDevice:
         }
         self._slots = []
         for _ in range(self.slots):
-            flags = space(2 * bits + _COUNTS.itemsize // 4 + most_documents // 4 + 1, np.uint32)  # cleared as one
+            flags = space(
+                2 * bits + kernels.COUNTS.itemsize // 4 + most_documents // 4 + 1, np.uint32
+            )  # cleared as one
             own = {
-                "batch": space(_BATCH.itemsize, np.uint8),
+                "batch": space(kernels.BATCH.itemsize, np.uint8),
                 "text": space(n + _PADDING, np.uint8),
                 "ends": space(most_documents, np.int64),
                 "flags": flags,
                 "documents": flags[:bits],
                 "words": flags[bits : 2 * bits],
-                "counts": flags[2 * bits : 2 * bits + _COUNTS.itemsize // 4],
-                "found": flags[2 * bits + _COUNTS.itemsize // 4 :].view(cupy.uint8),
+                "counts": flags[2 * bits : 2 * bits + kernels.COUNTS.itemsize // 4],
+                "found": flags[2 * bits + kernels.COUNTS.itemsize // 4 :].view(cupy.uint8),
                 "winners1": space(4 * (n // 16 + 1), np.uint32),
                 "winners2": space(4 * (n // 33 + 1), np.uint32),
                 "winners3": space(4 * (n // 65 + 1), np.uint32),
-                "longs": space(2 * (n // (_LONGEST + 1) + 1), np.uint32),
+                "longs": space(2 * (n // (kernels.LONGEST + 1) + 1), np.uint32),
                 "unresolved": space(2 * (n // 16), np.uint32),
                 "tile_missed": space(tiles, np.uint8),
                 "tile_first": space(tiles, np.uint32),
                 "tile_count": space(tiles, np.uint32),
                 "tile_base": space(tiles, np.uint32),
                 "document_offset": space(n + 1, np.uint16),
-                "staged": space(n + _TILE, self._id),
+                "staged": space(n + kernels.TILE, self._id),
                 "out": space(n + 2 * most_documents, self._id),
                 "direct_count": space(n + 1, np.uint32),
                 "direct": space(n + 1, np.uint32),
                 "raw_ends": space(most_documents, np.int64),
                 "token_ends": space(most_documents, np.int64),
             }
-            record = np.zeros((), _SLOT)
+            record = np.zeros((), kernels.SLOT)
             for name, array in {**shared, **own}.items():
-                if name in _POINTERS:
+                if name in kernels.POINTERS:
                     record[name] = array.data.ptr
             record["table_mask"] = (1 << table_bits) - 1
             record["pool_words"] = pool_words
@@ -254,7 +220,7 @@ class CudaDevice:
 
     def _capture(self, slot: _Slot) -> None:
         """What is launched for every batch, recorded once; kernels end early where a batch is smaller."""
-        tiles, flags = self.most_bytes // _TILE + 1, slot.arrays["flags"]
+        tiles, flags = self.most_bytes // kernels.TILE + 1, slot.arrays["flags"]
         by_document, by_tile = self.most_documents // 256 + 1, tiles // 8 + 1
 
         def clear() -> None:
@@ -322,7 +288,7 @@ class CudaDevice:
         self._main.wait_event(slot.side)
         self._main.wait_event(slot.out)
         if again:
-            at = slot.arrays["counts"].data.ptr + _COUNTS.fields["unresolved"][1]  # type: ignore[index]
+            at = slot.arrays["counts"].data.ptr + kernels.COUNTS.fields["unresolved"][1]  # type: ignore[index]
             runtime.memsetAsync(at, 0, 4, self._main.ptr)
         slot.graphs["again" if again else "second"].launch(self._main)
         slot.second.record(self._main)
@@ -393,7 +359,7 @@ class CudaDevice:
         if not self._tables.must_be_there:
             return 0
         self._main.synchronize()
-        return int(cupy.asnumpy(self._must).view(_COUNTS)[0]["unresolved"])
+        return int(cupy.asnumpy(self._must).view(kernels.COUNTS)[0]["unresolved"])
 
 
 _KERNELS = (
