@@ -10,7 +10,8 @@ QUIETLY := sh -c 'log=$$("$$@" 2>&1) || { printf "%s\n" "$$log"; exit 1; }' quie
 build: .venv/.installed
 tools: build .venv/.tools
 
-# `maturin develop` installs the package (editable) with its dependencies and the release build of the core.
+# `maturin develop` installs the package (editable) with its dependencies and the release build of the core. The core is
+# built while the dependencies are installed, because the last and longest step of cargo uses one core only.
 .venv/.installed: pyproject.toml Cargo.toml Cargo.lock $(shell find src -name '*.rs')
 	@command -v cargo > /dev/null || { echo 'The core is written in Rust and needs cargo: install Rust'; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -18,7 +19,11 @@ tools: build .venv/.tools
 	@echo 'Setting up .venv and building the core: one to two minutes'
 	@test -x $(BIN)/pip || $(QUIETLY) $(PYTHON) -m venv .venv
 	@$(QUIETLY) $(BIN)/python -m pip install 'maturin>=1.9,<2'
-	@VIRTUAL_ENV=$(CURDIR)/.venv $(QUIETLY) $(BIN)/maturin develop --release
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], \
+	  sep="\n")' > .venv/dependencies.txt
+	@export VIRTUAL_ENV=$(CURDIR)/.venv; $(QUIETLY) $(BIN)/maturin develop --release --skip-install & \
+	  $(QUIETLY) $(BIN)/python -m pip install --no-compile -r .venv/dependencies.txt; installed=$$?; \
+	  wait $$! && [ $$installed = 0 ] && $(QUIETLY) $(BIN)/maturin develop --release
 	@touch $@
 
 .venv/.tools: pyproject.toml | .venv/.installed
