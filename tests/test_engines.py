@@ -536,7 +536,7 @@ def test_openais_files_by_name_come_from_the_cache_of_tiktoken(made, tmp_path, m
     monkeypatch.delitem(PUBLISHED, next(key for key, one in PUBLISHED.items() if one is published))
     for name in ("o200k", "o200k_base"):
         tok = load_tokenizer(name)
-        assert (tok.special_tokens, tok.split) == ({END: 9999}, "o200k")
+        assert (tok.special_tokens, tok.model.split) == ({END: 9999}, "o200k")
         assert (
             tok.encode("some words").tolist()
             == load(made, "small.tiktoken", split="o200k").encode("some words").tolist()
