@@ -29,8 +29,8 @@ sys.path[:0] = [str(HERE.parent / "python"), str(HERE.parent / "tests")]
 
 import tables  # noqa: E402
 from measure import machine  # noqa: E402
-from protocol import RESULTS, append, write_page  # noqa: E402
-from tables import Bar, bar  # noqa: E402
+from protocol import RESULTS, append, read, write_page  # noqa: E402
+from tables import PAGE, Bar, bar  # noqa: E402
 
 VOCABS = {
     "gpt2": ("gpt2", None),
@@ -444,6 +444,7 @@ def render(records: Sequence[dict]) -> str:
         both = [f"{row['copies']['both'] / row['bytes'] * 1e12:.2f}" for row in staged]
         lines.append(["copies alone, both ways", *both])
         parts.append("\nWhere the time goes, warm; copies and kernels overlap.\n\n" + tables.table(header, lines))
+    parts.append("\n![GB/s by corpus](encode-gpu.svg)\n")
     if record.get("prepare"):
         header = ["`prepare` from", "engine", "seconds", "MB/s", "reading", "choosing", "encoding", "writing"]
         lines = []
@@ -456,6 +457,30 @@ def render(records: Sequence[dict]) -> str:
         parts.append("\nThe same bytes in the folder; stages are seconds summed over threads.\n\n")
         parts.append(tables.table(header, lines))
     return "".join(parts) + "\n"
+
+
+def plot(record: dict, path: Path) -> None:
+    """Speed by corpus, on a logarithmic scale."""
+    import matplotlib.pyplot as plt
+
+    rows = [row for row in record["rows"] if row["vocabulary"] == "cl100k"]
+    ways = [
+        ("GPU, warm", "gpu", "warm"),
+        ("GPU, first pass", "gpu", "first"),
+        ("Piecemill, 16 cores", "processor", "warm"),
+        ("gigatoken, 16 cores", "gigatoken", "warm"),
+    ]
+    figure, axes = plt.subplots(figsize=(9, 4))
+    for number, (label, way, kind) in enumerate(ways):
+        there = [(place, row) for place, row in enumerate(rows) if way in row]
+        heights = [row["bytes"] / row[way][kind] / 1e9 for _, row in there]
+        bars_drawn = axes.bar([place + 0.2 * (number - 1.5) for place, _ in there], heights, 0.2, label=label)
+        axes.bar_label(bars_drawn, [f"{height:.3g}" for height in heights], fontsize=6)
+    axes.set_yscale("log")
+    axes.set_ylabel("GB/s of text, cl100k")
+    axes.set_xticks(range(len(rows)), [row["corpus"] for row in rows], fontsize=8)
+    axes.legend(fontsize=8, ncols=4, loc="upper center", bbox_to_anchor=(0.5, 1.12), frameon=False)
+    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
 
 
 def bars(record: dict, rows: dict[tuple[str, str], dict]) -> list[Bar]:
@@ -505,6 +530,10 @@ def main() -> None:
         if args.take:
             append(RESULTS, json.loads((args.take / "encode-gpu.json").read_text(encoding="utf-8")))
         write_page("encode-gpu", render, RESULTS)
+        plot(
+            [record for record in read(RESULTS) if record.get("benchmark") == "encode_gpu"][-1],
+            PAGE.parent / "encode-gpu.svg",
+        )
     else:
         if args.out is None:
             parser.error("name --out, or --pack, --take or --table")

@@ -311,9 +311,18 @@ impl Counter {
         let mut scratch = Vec::new();
         self.with_table(|table| {
             for (at, document) in pieces(data, ends)?.enumerate() {
+                let tag = tags.map(|tags| tags[at].to_be_bytes());
+                if split.is_none() && !document.is_empty() {
+                    // It may be any bytes.
+                    match tag {
+                        None => table.add_in(document, document, 1),
+                        Some(tag) => table.add_tagged(document, document, tag, &mut scratch),
+                    }
+                    continue;
+                }
                 let text = simdutf8::compat::from_utf8(document)
                     .map_err(|error| Error::Source(format!("a document is not valid UTF-8: {error}")))?;
-                match tags.map(|tags| tags[at].to_be_bytes()) {
+                match tag {
                     None => split.for_each(text, |word| table.add_in(document, word, 1))?,
                     Some(tag) => split.for_each(text, |word| table.add_tagged(document, word, tag, &mut scratch))?,
                 }

@@ -125,7 +125,7 @@ def main() -> None:
 
     work = Path(spec["work"])
     tokenizer = load_tokenizer(spec["tokenizer"])
-    tokenizer.encode("load the engine")
+    tokenizer.encode("")
     whole = work / "whole"
     started = time.monotonic()
     assert child(spec, whole, tokenizer, None, None, 1) == 0

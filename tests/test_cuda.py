@@ -407,6 +407,8 @@ def test_what_the_gpu_cannot_do_is_said():
     assert "none" in tables.why_not(build_of(none.model))
     own = pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), split=r"\w+|\W+")
     assert "splits" in tables.why_not(build_of(own.model))
+    dna = pm.train_bpe(["ACGT" * 9], vocab_size=20, split="gpt2", alphabet="ACGT", special_tokens=[])
+    assert "some bytes" in tables.why_not(build_of(dna.model))
     named = pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), split="o200k")
     assert tables.why_not(build_of(named.model)) is None
 

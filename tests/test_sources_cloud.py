@@ -343,7 +343,9 @@ def test_bad_documents_are_named_as_on_disk(memory, monkeypatch):
         f'memory://a.jsonl:21: no field "text" (--field names the one that holds the text). {WAY_OUT}'
     )
     assert stops_at("memory://b.txt") == f"memory://b.txt: invalid UTF-8 at byte 6 (found 0xe9). {WAY_OUT}"
-    assert stops_at("memory://c").startswith("memory://c: binary file (a NUL byte near its start), expected text.")
+    assert stops_at("memory://c").startswith(
+        "memory://c: binary file (a NUL byte near its start), expected text (or --bytes)."
+    )
     assert stops_at("memory://d.parquet").startswith("memory://d.parquet: not a readable Parquet file: ")
     source = open_source("memory://", on_bad_document="skip")
     tally = sum((block.tally for block in source.blocks()), source.found)

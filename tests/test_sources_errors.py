@@ -153,7 +153,7 @@ def test_a_binary_file_that_was_named_is_a_bad_document(tmp_path, options):
     (tmp_path / "a.txt").write_bytes("utf-16".encode("utf-16"))
     (tmp_path / "b.gz").write_bytes(gzip.compress(b"\0\0"))
     for name in ("a.txt", "b.gz"):
-        reason = "binary file (a NUL byte near its start), expected text"
+        reason = "binary file (a NUL byte near its start), expected text (or --bytes)"
         assert stops_at(tmp_path / name, **options) == f"{tmp_path / name}: {reason}. {WAY_OUT}"
     assert read_skipping(tmp_path, **options)[1].left_out["binary"] == 2
 

@@ -222,3 +222,9 @@ def test_what_cannot_be_learned_is_refused():
     ):
         with pytest.raises(PlanError, match=message):
             pm.train_wordpiece(["a"], **options)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "integers"])
+def test_only_text_is_taken(kind):
+    with pytest.raises(PlanError, match=f"{kind}.*text only"):
+        pm.train_wordpiece(["some text"], vocab_size=100, **{kind: True})

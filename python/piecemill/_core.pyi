@@ -8,45 +8,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
-    "HASH_ITEM_BYTES",
-    "HASH_PREFIX_BITS",
-    "ActionSegmenter",
-    "Decoder",
-    "Encoder",
-    "FlatCorpus",
-    "Learned",
-    "LearnedActions",
-    "Progress",
-    "WordCounter",
-    "WordCounts",
-    "Xxh3",
-    "_Ids",
-    "__version__",
-    "count_ids",
-    "cut_text",
-    "extract_lines",
-    "first_match",
-    "gather_documents",
-    "gather_tokens",
-    "gather_windows",
-    "hash_documents",
-    "invalid_documents",
-    "later_copies",
-    "map_file",
-    "normalize",
-    "number_keys",
-    "python_set_order",
-    "read_texts",
-    "resolve_split",
-    "sort_hashes",
-    "split_text",
-    "split_text_reference",
-    "splits",
-    "train_actions",
-    "train_words",
-    "walk_folder",
-    "walk_listing",
-]
+    "HASH_ITEM_BYTES", "HASH_PREFIX_BITS", "ActionSegmenter", "Decoder", "Encoder", "FlatCorpus", "Learned",
+    "LearnedActions", "Progress", "WordCounter", "WordCounts", "Xxh3", "_Ids", "__version__", "bytes_seen",
+    "code_points", "count_ids", "cut_text", "documents_outside", "extract_lines", "first_match", "first_sequence",
+    "gather_documents", "gather_tokens", "gather_windows", "hash_documents", "invalid_documents", "later_copies",
+    "map_file", "normalize", "number_keys", "python_set_order", "read_integers", "read_texts", "resolve_split",
+    "sort_hashes", "split_text", "split_text_reference", "splits", "take_sequences", "train_actions", "train_words",
+    "walk_folder", "walk_listing", "write_integers",
+]  # fmt: skip
 
 __version__: str
 
@@ -341,8 +310,10 @@ class FlatCorpus:
 
         With `group`, they are all words of that group.
         """
-    def train(self, progress: Progress, balance: tuple[bool, int, int] | None = None) -> Learned:
-        """Learn merges; the corpus is used up.
+    def train(
+        self, progress: Progress, balance: tuple[bool, int, int] | None = None, vocab_size: int | None = None
+    ) -> Learned:
+        """Learn merges, up to a smaller `vocab_size` if that is given; the corpus is used up.
 
         `balance` chooses each merge for the group that is compressed worst: whether the second half of the groups is a
         development set, by which that is measured; how many merges are chosen over all groups first; and of how many
@@ -414,22 +385,43 @@ def walk_listing(
     """As `walk_folder`, over the paths and sizes of files that were listed elsewhere; `gitignores` has (folder,
     text)."""
 
-def read_texts(paths: Sequence[str], sizes: Sequence[int], named: bool) -> tuple[_Documents, int]:
-    """Whole text files in one buffer: (data, ends, file numbers, empty, problems), and how many were binary. OSError
-    where a file could not be read for a reason that says nothing about the file."""
+def read_texts(paths: Sequence[str], sizes: Sequence[int], named: bool, raw: bool = False) -> tuple[_Documents, int]:
+    """Whole text files, or any if `raw`: (data, ends, file numbers, empty, problems), and how many were binary.
+    OSError where a file could not be read for a reason that says nothing about the file."""
 
 def number_keys(values: NDArray[np.float64]) -> NDArray[np.uint64]:
     """The group of each number: what `extract_lines` gives for the same number in JSON."""
 
 def extract_lines(
-    lines: NDArray[np.uint8], field: str, group: str | None = None
+    lines: NDArray[np.uint8], field: str, group: str | None = None, integers: bool = False
 ) -> tuple[_Documents, int, NDArray[np.uint64], dict[int, str]]:
     """One field of every JSON line: (data, ends, line starts, empty, problems), how many line ends there were, and, if
     a field for it is given, the hash of each document's group, and the values that were hashed."""
 
-def cut_text(text: bytes, separator: bytes, base: int, last: bool) -> tuple[_Documents, int]:
-    """The pieces of a text between separators: (data, ends, piece starts, empty, problems), and how many bytes are
-    done."""
+def cut_text(text: bytes, separator: bytes, base: int, last: bool, raw: bool = False) -> tuple[_Documents, int]:
+    """The pieces between separators, any bytes if `raw`: (data, ends, starts, empty, problems), and bytes done."""
+
+def take_sequences(
+    buffer: bytes, *, fastq: bool, base: int, stop: int | None, last: bool, upper: bool
+) -> tuple[_Documents, int, bool]:
+    """The letters of records: (data, ends, starts, empty, problems), bytes done, and whether `stop` was met."""
+
+def first_sequence(buffer: bytes, fastq: bool) -> int | None:
+    """Where the first record after the start of `buffer` starts; None if that cannot be told yet."""
+
+def write_integers(values: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Documents of integers as text, every number with a space after it, and where each document ends."""
+
+def read_integers(
+    data: NDArray[np.uint8], ends: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], list[tuple[int, int]]]:
+    """The integers of documents, where each document ends; of those that are something else, the number and where."""
+
+def bytes_seen(data: NDArray[np.uint8]) -> bytes:
+    """The bytes that occur in `data`, in order."""
+
+def documents_outside(data: NDArray[np.uint8], ends: NDArray[np.int64], allowed: bytes) -> list[tuple[int, int]]:
+    """Every document with a byte that is not in `allowed`: its number, and where the first one is in it."""
 
 def invalid_documents(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> list[tuple[int, int]]:
     """Every document that is not UTF-8: its number, and its first bad byte."""

@@ -61,8 +61,8 @@ def prepare(
     Parameters
     ----------
     sources
-        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather; or - for a text on
-        standard input, which --separator cuts into documents.
+        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather, FASTA and FASTQ; or - for
+        a text on standard input, which --separator cuts into documents.
     tokenizer
         A folder saved by `piecemill train`, a tokenizer.json, .model or .tiktoken file, or a Hugging Face hub id.
     engine

@@ -9,7 +9,14 @@ use std::collections::BTreeMap;
 type Words = Vec<(Vec<u8>, u64)>;
 
 fn plan(merges: u32, min_frequency: u64) -> Plan {
-    Plan { vocab_size: 256 + merges, min_frequency, max_token_bytes: None, special_tokens: Vec::new(), start: None }
+    Plan {
+        vocab_size: 256 + merges,
+        min_frequency,
+        max_token_bytes: None,
+        max_words: None,
+        special_tokens: Vec::new(),
+        start: None,
+    }
 }
 
 fn lay_out<S: Slot>(groups: &[Words], plan: &Plan, parts: usize) -> (Vec<Corpus<S>>, Vec<Group>) {

@@ -1,6 +1,7 @@
 //! BPE as a model of words: bytes or characters, merged in lockstep or, where they are many, from the left.
 
 use super::alone::Alone;
+use super::alphabet::{Adjacent, Alphabet};
 use super::batch::{Model, Scratch};
 use super::isa::Isa;
 use super::joined::{Joined, SPACE, code_point};
@@ -15,11 +16,13 @@ use crate::error::{Error, Result};
 pub struct Bytes {
     symbols: Symbols,
     symbol_of: [u32; 256],
+    alphabet: Alphabet,
     /// What two neighbouring bytes merge into, or [`NOBODY`].
     first_merge: Vec<u32>,
     whole: WholeWords,
     whole_words: bool,
     joined: Joined,
+    adjacent: Adjacent,
     long: Long,
 }
 
@@ -31,25 +34,40 @@ impl Bytes {
         for (bytes, symbol) in symbols.initial() {
             symbol_of[usize::from(bytes[0])] = symbol;
         }
-        // UTF-8 has no byte 0xC0, 0xC1 or from 0xF5 on.
-        let missing = (0..=0xf4).find(|&byte| symbol_of[byte] == NOBODY && byte != 0xc0 && byte != 0xc1);
-        if let Some(byte) = missing {
-            return Err(Error::Tokenizer(format!(
-                "the vocabulary has no token for byte {byte:#04x}; expected one for every byte of UTF-8."
-            )));
-        }
+        let alphabet = Alphabet::new(|byte| symbol_of[usize::from(byte)] != NOBODY);
         let first_merge =
             (0..1 << 16).map(|two: usize| symbols.pairs.get(symbol_of[two & 0xff], symbol_of[two >> 8])).collect();
         let whole = WholeWords::new(symbols.whole(whole_words));
         let joined = Joined::new((0..symbols.len() as u32).map(|symbol| symbols.bytes(symbol)));
+        let adjacent = Adjacent::new((0..symbols.len() as u32).map(|symbol| symbols.bytes(symbol)));
         // With tokens that only a whole word can be, a part of a word must not be taken for a word.
         let whole_words = whole_words && (0..symbols.len() as u32).any(|symbol| !symbols.is_itself(symbol));
-        Ok(Bytes { symbols, symbol_of, first_merge, whole, whole_words, joined, long: Long::default() })
+        Ok(Bytes {
+            symbols,
+            symbol_of,
+            alphabet,
+            first_merge,
+            whole,
+            whole_words,
+            joined,
+            adjacent,
+            long: Long::default(),
+        })
     }
 
     /// Where a word may be cut without a change of its ids; None if nowhere.
     pub fn joined(&self) -> Option<&Joined> {
         (!self.whole_words).then_some(&self.joined)
+    }
+
+    /// As `joined`, for documents that are not UTF-8.
+    pub fn adjacent(&self) -> Option<&Adjacent> {
+        (!self.whole_words).then_some(&self.adjacent)
+    }
+
+    /// The bytes that have a token.
+    pub fn alphabet(&self) -> &Alphabet {
+        &self.alphabet
     }
 
     /// The largest id of any token.

@@ -49,7 +49,7 @@ pub enum Ids {
 
 impl Encoder {
     /// The ids of all documents, and where each ends. `ends` rise, and the last is the length of `data`; the documents
-    /// are checked to be valid UTF-8. `buffer` gives a vector with room for so many ids, new or used before.
+    /// are checked to be valid UTF-8, unless the encoder takes bytes. `buffer` gives a vector with room for so many ids, new or used before.
     pub fn documents(
         &self,
         data: &[u8],
@@ -171,7 +171,7 @@ impl Encoder {
             let (mut from, mut start) = (0, 0);
             while from < ends.len() && done.is_ok() {
                 let to = chunk_end(ends, from, start + CHUNK);
-                done = check(data, ends, from, to).and_then(|()| {
+                done = self.check(finder, data, ends, from, to).and_then(|()| {
                     for document in from..to {
                         worker.out.extend(options.bos);
                         let end = ends[document] as usize;
@@ -190,6 +190,11 @@ impl Encoder {
             done
         })
     }
+
+    /// Refuses documents that are not UTF-8, where that is needed.
+    fn check(&self, finder: &Finder, data: &[u8], ends: &[i64], from: usize, to: usize) -> Result<()> {
+        if self.takes_bytes(finder) { Ok(()) } else { check_utf8(data, ends, from, to) }
+    }
 }
 
 /// The end of the documents from `from` on that end at `goal` or before; at least one.
@@ -197,10 +202,11 @@ fn chunk_end(ends: &[i64], from: usize, goal: usize) -> usize {
     (from + ends[from..].partition_point(|&end| end as usize <= goal)).max(from + 1)
 }
 
-/// Adds the number of the document in which a split failed to the error.
+/// Adds the number of the document to the error of a split, or of a byte without a token.
 fn named(error: Error, document: usize) -> Error {
     match error {
         Error::Split(why) => Error::Split(format!("texts[{document}]: {why}")),
+        Error::Tokenizer(why) => Error::Tokenizer(format!("texts[{document}]: {why}")),
         other => other,
     }
 }
@@ -210,7 +216,7 @@ fn start_of(ends: &[i64], document: usize) -> usize {
 }
 
 /// Whether the documents from `from` to `to` are valid UTF-8, each by itself.
-fn check(data: &[u8], ends: &[i64], from: usize, to: usize) -> Result<()> {
+fn check_utf8(data: &[u8], ends: &[i64], from: usize, to: usize) -> Result<()> {
     let text = &data[start_of(ends, from)..ends[to - 1] as usize];
     let begins_inside = |document: &usize| {
         let start = start_of(ends, *document);
@@ -373,7 +379,7 @@ impl<T: Id> Run<'_, T> {
     }
 
     fn chunk(&self, worker: &mut Worker, from: usize, to: usize) -> Result<()> {
-        check(self.data, self.ends, from, to)?;
+        self.encoder.check(self.finder, self.data, self.ends, from, to)?;
         let mut chunk = Chunk { from, to, offset: None, drained: 0 };
         worker.out.clear();
         worker.out.reserve(self.chunk_bytes + SLACK);

@@ -8,7 +8,7 @@ use super::scan::{self, ByEnds, ByJoined, ByScanner, ByWordPiece, Drain, Stretch
 use super::shared::Shared;
 use super::vocabulary::Symbols;
 use super::wordpiece::WordPiece;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pretoken::Split;
 use crate::pretoken::fast::Scanner;
 use crate::pretoken::split::Visitor;
@@ -123,6 +123,12 @@ impl Encoder {
         self.added.finder(special)
     }
 
+    /// Whether documents need not be UTF-8: byte-level BPE without a split, where nothing is looked for in them.
+    pub fn takes_bytes(&self, finder: &Finder) -> bool {
+        let Kind::Bytes { split, .. } = &self.kind else { return false };
+        split.is_none() && self.normalizer.is_none() && finder.raw.is_none() && finder.normalized.is_none()
+    }
+
     /// Lends a worker to `work`; it keeps its cache for the next call.
     pub fn with_worker<T>(&self, work: impl FnOnce(&mut Worker) -> T) -> T {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -177,16 +183,20 @@ impl Encoder {
             worker.out.clear();
             let stretch = Stretch { buffer: text.as_bytes(), start: 0, end: text.len() };
             let mut ids = vec![];
-            self.document(worker, stretch, &finder, &mut |out| {
+            let done = self.document(worker, stretch, &finder, &mut |out| {
                 ids.append(out);
                 Ok(())
+            });
+            done.map_err(|error| match error {
+                Error::Tokenizer(why) => Error::Tokenizer(format!("text: {why}")),
+                other => other,
             })?;
             ids.append(&mut worker.out);
             Ok(ids)
         })
     }
 
-    /// Appends the ids of a document to the worker's. The document is valid UTF-8.
+    /// Appends the ids of a document to the worker's. The document is valid UTF-8, unless the encoder takes bytes.
     pub fn document(&self, worker: &mut Worker, document: Stretch, finder: &Finder, drain: Drain) -> Result<()> {
         let Some(search) = &finder.raw else {
             return self.normalized(worker, document, finder, true, drain);
@@ -298,7 +308,11 @@ impl Encoder {
     /// A stretch that only the split cuts.
     fn stretch(&self, worker: &mut Worker, stretch: Stretch, drain: Drain) -> Result<()> {
         match &self.kind {
-            Kind::Bytes { model, split } => split.visit(Bytewise { worker, model, stretch, drain }),
+            Kind::Bytes { model, split } => {
+                let is_utf8 = !split.is_none() || simdutf8::basic::from_utf8(stretch.text()).is_ok();
+                model.alphabet().check(stretch.text(), is_utf8)?;
+                split.visit(Bytewise { worker, model, stretch, is_utf8, drain })
+            }
             Kind::Characters(model) => {
                 let cut = ByEnds(stretch.text(), |text: &[u8], at| model.end(text, at));
                 match model.joined() {
@@ -320,6 +334,7 @@ struct Bytewise<'a, 'd> {
     worker: &'a mut Worker,
     model: &'a Bytes,
     stretch: Stretch<'a>,
+    is_utf8: bool,
     drain: Drain<'d>,
 }
 
@@ -333,10 +348,14 @@ impl Visitor for Bytewise<'_, '_> {
 
     /// Whole texts are cut where no token has both sides of the place.
     fn whole(self) -> Result<()> {
-        let Some(joined) = self.model.joined() else {
+        let (Some(joined), Some(adjacent)) = (self.model.joined(), self.model.adjacent()) else {
             let cut = ByEnds(self.stretch.text(), |text: &[u8], _| text.len());
             return scan::encode(self.worker, self.model, self.stretch, &cut, None, self.drain);
         };
+        if !self.is_utf8 {
+            let cut = ByEnds(self.stretch.text(), |text: &[u8], at| adjacent.end(text, at));
+            return scan::encode(self.worker, self.model, self.stretch, &cut, None, self.drain);
+        }
         let ends = ByEnds(self.stretch.text(), |text: &[u8], at| joined.end(text, at, text.len()));
         let cut = ByJoined(joined, None, ends);
         scan::encode(self.worker, self.model, self.stretch, &cut, None, self.drain)

@@ -2,7 +2,7 @@
 //!
 //! In: documents (bytes + ends) and a vocabulary. Out: ids + ends, final: with the tokens at the start and the end of
 //! each document in place, and as narrow as asked for. The ids are those of the library that the vocabulary comes from,
-//! for every valid UTF-8 text; they depend neither on the number of threads nor on the size of the caches. Memory
+//! for every valid UTF-8 text, and byte-level BPE without a split takes any bytes; they depend neither on the number of threads nor on the size of the caches. Memory
 //! beyond the caller's is a cache and some buffers a thread, whatever the text. The plain version is
 //! `reference/encode.py`.
 //!
@@ -19,6 +19,7 @@
 //! shared      words that any thread has merged, for all of them
 //! decode      ids to bytes
 //! joined      where a text can be cut because no token crosses the place
+//! alphabet    which bytes have a token; documents that are not UTF-8
 //! alone       characters that are words by themselves
 //! memory      tables and buffers in large pages
 //! isa         the same for processors with AVX2, and for any
@@ -26,6 +27,7 @@
 
 mod added;
 mod alone;
+mod alphabet;
 mod batch;
 mod bpe;
 mod cache;

@@ -61,6 +61,29 @@ impl Definition {
         ids
     }
 
+    /// The ids of a document that is not UTF-8; None if it is refused: only byte-level BPE without a split takes one, and
+    /// only where nothing is looked for in it.
+    pub fn encode_raw(&self, document: &[u8], wanted: &dyn Fn(&AddedToken) -> bool) -> Option<Vec<u32>> {
+        let Kind::Bytes { split, whole_words } = &self.kind else { return None };
+        if !split.is_none() || !self.steps.is_empty() || self.added.iter().any(|token| !token.special || wanted(token))
+        {
+            return None;
+        }
+        let spaced = document.starts_with(b" ");
+        let prefix = match self.prefix {
+            Prefix::Never => false,
+            Prefix::First | Prefix::Always => true,
+            Prefix::FirstUnlessSpace | Prefix::AlwaysUnlessSpace => !spaced,
+        };
+        let word = [if prefix { b" ".as_slice() } else { b"" }, document].concat();
+        let merging = Merging::new(self);
+        if let Some(&token) = merging.index.get(word.as_slice()).filter(|_| *whole_words) {
+            return Some(vec![self.ids[token as usize]]);
+        }
+        let parts = merging.merge(&word, (1..=word.len()).collect());
+        parts.iter().map(|part| merging.index.get(*part).map(|&token| self.ids[token as usize])).collect()
+    }
+
     pub fn normalize(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for step in &self.steps {

@@ -194,11 +194,14 @@ impl Case {
 
     /// None if it is not valid UTF-8.
     fn want(&self, document: &[u8]) -> Option<Vec<u32>> {
-        let text = str::from_utf8(document).ok()?;
-        Some(self.definition.encode(text, &|token| match &self.special {
+        let wanted = |token: &AddedToken| match &self.special {
             Some(texts) => texts.contains(&token.text),
             None => self.parse,
-        }))
+        };
+        match str::from_utf8(document) {
+            Ok(text) => Some(self.definition.encode(text, &wanted)),
+            Err(_) => self.definition.encode_raw(document, &wanted),
+        }
     }
 
     /// All documents in one call, twice: the second time on warm caches.

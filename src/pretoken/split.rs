@@ -115,6 +115,11 @@ impl Split {
         }
     }
 
+    /// Whether it does not cut: a text is one pretoken, and may be any bytes.
+    pub fn is_none(&self) -> bool {
+        matches!(&self.0, Kind::Named(named) if named.patterns.is_empty())
+    }
+
     /// Calls the method of `visitor` that fits.
     #[inline]
     pub(crate) fn visit<V: Visitor>(&self, visitor: V) -> V::Out {

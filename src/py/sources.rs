@@ -1,20 +1,20 @@
 //! The loops of `piecemill.sources`.
 
 use super::to_py;
-use crate::sources::{self, Problems, Taken, files, jsonl, split, utf8, walk};
+use crate::sources::{self, Problems, Taken, alphabet, files, integers, jsonl, sequences, split, utf8, walk};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
-use pyo3::exceptions::PyOSError;
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-type Bytes<'py> = Bound<'py, PyArray1<u8>>;
+type ByteArray<'py> = Bound<'py, PyArray1<u8>>;
 type Longs<'py> = Bound<'py, PyArray1<i64>>;
 type Listed = (Vec<(u64, String)>, u64);
 type Grouped<'py> = (Documents<'py>, u64, Bound<'py, PyArray1<u64>>, HashMap<u64, String>);
-type Documents<'py> = (Bytes<'py>, Longs<'py>, Longs<'py>, u64, Listed);
+type Documents<'py> = (ByteArray<'py>, Longs<'py>, Longs<'py>, u64, Listed);
 
 fn listed(problems: Problems) -> Listed {
     (problems.listed.into_iter().map(|problem| (problem.index, problem.reason)).collect(), problems.count)
@@ -93,10 +93,17 @@ fn walk_listing<'py>(
 }
 
 /// Whole text files in one buffer: (data, ends, file numbers, empty, problems), and how many were binary. OSError where
-/// a file could not be read for a reason that says nothing about the file.
+/// a file could not be read for a reason that says nothing about the file. With `raw`, any file is its bytes.
 #[pyfunction]
-fn read_texts(py: Python<'_>, paths: Vec<PathBuf>, sizes: Vec<u64>, named: bool) -> PyResult<(Documents<'_>, u64)> {
-    let texts = py.detach(|| files::read_texts(&paths, &sizes, named)).map_err(|(number, error)| {
+#[pyo3(signature = (paths, sizes, named, raw=false))]
+fn read_texts(
+    py: Python<'_>,
+    paths: Vec<PathBuf>,
+    sizes: Vec<u64>,
+    named: bool,
+    raw: bool,
+) -> PyResult<(Documents<'_>, u64)> {
+    let texts = py.detach(|| files::read_texts(&paths, &sizes, named, raw)).map_err(|(number, error)| {
         PyOSError::new_err((error.raw_os_error(), error.to_string(), paths[number].as_os_str().to_owned()))
     })?;
     Ok((hand_over(py, texts.taken), texts.binary))
@@ -110,25 +117,115 @@ fn number_keys<'py>(py: Python<'py>, values: PyReadonlyArray1<'py, f64>) -> PyRe
 }
 
 /// One field of every JSON line: (data, ends, line starts, empty, problems), how many line ends there were, and, if a
-/// field for it is given, the hash of each document's group, and the values that were hashed.
+/// field for it is given, the hash of each document's group, and the values that were hashed. With `integers`, the field
+/// may be an array of them.
 #[pyfunction]
-#[pyo3(signature = (lines, field, group=None))]
+#[pyo3(signature = (lines, field, group=None, integers=false))]
 fn extract_lines<'py>(
     py: Python<'py>,
     lines: PyReadonlyArray1<'py, u8>,
     field: &str,
     group: Option<&str>,
+    integers: bool,
 ) -> PyResult<Grouped<'py>> {
     let lines = lines.as_slice()?;
-    let lines = py.detach(|| jsonl::extract(lines, field, group));
+    let lines = py.detach(|| jsonl::extract(lines, field, group, integers));
     Ok((hand_over(py, lines.taken), lines.newlines, lines.keys.into_pyarray(py), lines.names))
 }
 
 /// The pieces of a text between separators: (data, ends, piece starts, empty, problems), and how many bytes are done.
+/// With `raw`, they may be any bytes.
 #[pyfunction]
-fn cut_text<'py>(py: Python<'py>, text: &[u8], separator: &[u8], base: u64, last: bool) -> (Documents<'py>, usize) {
-    let (taken, done) = py.detach(|| split::split(text, separator, base, last));
+#[pyo3(signature = (text, separator, base, last, raw=false))]
+fn cut_text<'py>(
+    py: Python<'py>,
+    text: &[u8],
+    separator: &[u8],
+    base: u64,
+    last: bool,
+    raw: bool,
+) -> (Documents<'py>, usize) {
+    let (taken, done) = py.detach(|| split::split(text, separator, base, last, raw));
     (hand_over(py, taken), done)
+}
+
+fn form(fastq: bool) -> sequences::Form {
+    if fastq { sequences::Form::Fastq } else { sequences::Form::Fasta }
+}
+
+/// The letters of FASTA or FASTQ records: (data, ends, record starts, empty, problems), how many bytes are done, and
+/// whether a record at or after byte `stop` was met.
+#[pyfunction]
+#[pyo3(signature = (buffer, *, fastq, base, stop, last, upper))]
+#[allow(clippy::too_many_arguments)]
+fn take_sequences<'py>(
+    py: Python<'py>,
+    buffer: &[u8],
+    fastq: bool,
+    base: u64,
+    stop: Option<u64>,
+    last: bool,
+    upper: bool,
+) -> (Documents<'py>, usize, bool) {
+    let stop = stop.unwrap_or(u64::MAX);
+    let found = py.detach(|| sequences::take(buffer, form(fastq), base, stop, last, upper));
+    (hand_over(py, found.taken), found.done, found.ended)
+}
+
+/// Where the first FASTA or FASTQ record after the start of `buffer` starts; None if that cannot be told yet.
+#[pyfunction]
+fn first_sequence(buffer: &[u8], fastq: bool) -> Option<usize> {
+    sequences::first_record(buffer, form(fastq))
+}
+
+/// Documents of integers as text, every number with a space after it, and where each document ends.
+#[pyfunction]
+fn write_integers<'py>(
+    py: Python<'py>,
+    values: PyReadonlyArray1<'py, i64>,
+    ends: PyReadonlyArray1<'py, i64>,
+) -> PyResult<(ByteArray<'py>, Longs<'py>)> {
+    let (values, ends) = (values.as_slice()?, ends.as_slice()?);
+    if !crate::arrays::ends_fit(values.len(), ends) {
+        return Err(PyValueError::new_err("ends: expected rising ends that finish where the values do"));
+    }
+    let (data, ends) = py.detach(|| integers::write(values, ends));
+    Ok((data.into_pyarray(py), ends.into_pyarray(py)))
+}
+
+type Integers<'py> = (Longs<'py>, Longs<'py>, Vec<(u64, u64)>);
+
+/// The integers of documents of text, where each document ends, and of each that is something else its number and where
+/// that is in it.
+#[pyfunction]
+fn read_integers<'py>(
+    py: Python<'py>,
+    data: PyReadonlyArray1<'py, u8>,
+    ends: PyReadonlyArray1<'py, i64>,
+) -> PyResult<Integers<'py>> {
+    let (data, ends) = super::arrays::documents(&data, &ends)?;
+    let (values, ends, problems) = py.detach(|| integers::read(data, ends));
+    Ok((values.into_pyarray(py), ends.into_pyarray(py), problems))
+}
+
+/// The bytes that occur in `data`, in order.
+#[pyfunction]
+fn bytes_seen<'py>(py: Python<'py>, data: PyReadonlyArray1<'py, u8>) -> PyResult<Bound<'py, PyBytes>> {
+    let data = data.as_slice()?;
+    let seen = py.detach(|| alphabet::bytes_seen(data));
+    Ok(PyBytes::new(py, &(0..=255).filter(|&byte| seen[usize::from(byte)]).collect::<Vec<u8>>()))
+}
+
+/// Every document with a byte that is not in `allowed`: its number, and where the first one is in it.
+#[pyfunction]
+fn documents_outside(
+    py: Python<'_>,
+    data: PyReadonlyArray1<'_, u8>,
+    ends: PyReadonlyArray1<'_, i64>,
+    allowed: &[u8],
+) -> PyResult<Vec<(u64, u64)>> {
+    let (data, ends) = super::arrays::documents(&data, &ends)?;
+    Ok(py.detach(|| alphabet::documents_outside(data, ends, allowed)))
 }
 
 /// Every document that is not UTF-8: its number, and its first bad byte.
@@ -149,5 +246,11 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(number_keys, module)?)?;
     module.add_function(wrap_pyfunction!(extract_lines, module)?)?;
     module.add_function(wrap_pyfunction!(cut_text, module)?)?;
+    module.add_function(wrap_pyfunction!(take_sequences, module)?)?;
+    module.add_function(wrap_pyfunction!(first_sequence, module)?)?;
+    module.add_function(wrap_pyfunction!(bytes_seen, module)?)?;
+    module.add_function(wrap_pyfunction!(write_integers, module)?)?;
+    module.add_function(wrap_pyfunction!(read_integers, module)?)?;
+    module.add_function(wrap_pyfunction!(documents_outside, module)?)?;
     module.add_function(wrap_pyfunction!(invalid_documents, module)?)
 }

@@ -266,20 +266,25 @@ impl PyFlatCorpus {
         py.detach(add).map_err(to_py)
     }
 
-    /// Learn merges; the corpus is used up. `balance` chooses them for its groups: whether the second half of the groups
-    /// is a development set, how many merges are chosen over all groups first, and the window.
-    #[pyo3(signature = (progress, balance=None))]
+    /// Learn merges, up to a smaller `vocab_size` if that is given; the corpus is used up. `balance` chooses them for its
+    /// groups: whether the second half of the groups is a development set, how many merges are chosen over all groups
+    /// first, and the window.
+    #[pyo3(signature = (progress, balance=None, vocab_size=None))]
     fn train(
         &self,
         py: Python<'_>,
         progress: &PyProgress,
         balance: Option<(bool, usize, usize)>,
+        vocab_size: Option<u32>,
     ) -> PyResult<PyLearned> {
         let train = || {
+            let mut plan = self.plan.clone();
+            plan.vocab_size = vocab_size.unwrap_or(plan.vocab_size).min(plan.vocab_size);
+            plan.check()?;
             let corpus = self.corpus.lock().unwrap_or_else(PoisonError::into_inner).take();
             let groups = std::mem::take(&mut *self.groups.lock().unwrap_or_else(PoisonError::into_inner));
             let balance = balance.map(|(measured, after, window)| Balance { groups, measured, after, window });
-            corpus.ok_or_else(used_up)?.train(&self.plan, balance, &progress.0)
+            corpus.ok_or_else(used_up)?.train(&plan, balance, &progress.0)
         };
         py.detach(train).map(PyLearned).map_err(to_py)
     }

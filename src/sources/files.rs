@@ -32,7 +32,7 @@ pub fn is_binary(text: &[u8]) -> bool {
 /// Reads whole files into one buffer.
 ///
 /// `named` files were asked for one by one, so a binary one is a problem; others were found in a folder, so a
-/// binary one is left out and counted.
+/// binary one is left out and counted. With `raw`, a file is its bytes, whatever they are.
 ///
 /// The buffer is sized once for the whole group (zero pages from the system cost nothing until touched), and
 /// each file is read straight to its place: no copy, no allocation per file. A file that grew since it was
@@ -40,7 +40,12 @@ pub fn is_binary(text: &[u8]) -> bool {
 ///
 /// A file that is gone or may not be read is a problem of that file. Any other failure (a disk or server that does not
 /// answer, no memory) says nothing about the file: it is the result, with the number of the file, and nothing is read.
-pub fn read_texts<P: AsRef<Path>>(paths: &[P], sizes: &[u64], named: bool) -> Result<Texts, (usize, io::Error)> {
+pub fn read_texts<P: AsRef<Path>>(
+    paths: &[P],
+    sizes: &[u64],
+    named: bool,
+    raw: bool,
+) -> Result<Texts, (usize, io::Error)> {
     let total: u64 = sizes.iter().sum();
     let mut texts = Texts::default();
     let largest = || sizes.iter().enumerate().max_by_key(|(_, size)| **size).map_or(0, |(number, _)| number);
@@ -56,7 +61,7 @@ pub fn read_texts<P: AsRef<Path>>(paths: &[P], sizes: &[u64], named: bool) -> Re
     for (number, path) in paths.iter().enumerate() {
         let data = &mut texts.taken.data;
         let number = number as u64;
-        let mut end = match append(path.as_ref(), data, used) {
+        let mut end = match append(path.as_ref(), data, used, raw) {
             Ok(end) => end,
             Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
                 return Err((number as usize, error));
@@ -68,19 +73,22 @@ pub fn read_texts<P: AsRef<Path>>(paths: &[P], sizes: &[u64], named: bool) -> Re
         };
         // Bytes are named as they are counted in the file, mark included.
         let mut marked = 0;
-        if data[used..end].starts_with(BOM) {
+        if !raw && data[used..end].starts_with(BOM) {
             data.copy_within(used + BOM.len()..end, used);
             end -= BOM.len();
             marked = BOM.len() as u64;
         }
         let text = &data[used..end];
-        if is_binary(text) {
+        if !raw && is_binary(text) {
             if named {
-                texts.taken.problems.push(number, || "binary file (a NUL byte near its start), expected text".into());
+                texts
+                    .taken
+                    .problems
+                    .push(number, || "binary file (a NUL byte near its start), expected text (or --bytes)".into());
             } else {
                 texts.binary += 1;
             }
-        } else if let Some(at) = utf8::first_invalid(text) {
+        } else if let Some(at) = utf8::first_invalid(text).filter(|_| !raw) {
             texts.taken.problems.push(number, || utf8::describe(text, at, marked));
         } else if text.is_empty() {
             texts.taken.empty += 1;
@@ -95,8 +103,8 @@ pub fn read_texts<P: AsRef<Path>>(paths: &[P], sizes: &[u64], named: bool) -> Re
 }
 
 /// Reads the file at `path` to `data[start..]`, which grows where needed; gives where the file ends in `data`. Of a
-/// binary file, only as much is read as shows that it is one.
-fn append(path: &Path, data: &mut Vec<u8>, start: usize) -> io::Result<usize> {
+/// binary file, only as much is read as shows that it is one, unless all are `raw`.
+fn append(path: &Path, data: &mut Vec<u8>, start: usize, raw: bool) -> io::Result<usize> {
     let mut file = File::open(path)?;
     let mut end = start;
     loop {
@@ -105,7 +113,7 @@ fn append(path: &Path, data: &mut Vec<u8>, start: usize) -> io::Result<usize> {
             data.try_reserve(more).map_err(|_| io::Error::from_raw_os_error(libc::ENOMEM))?;
             data.resize(end + more, 0);
         }
-        let window = end < start + BINARY_WINDOW;
+        let window = !raw && end < start + BINARY_WINDOW;
         let until = if window { data.len().min(start + BINARY_WINDOW) } else { data.len() };
         match file.read(&mut data[end..until]) {
             Ok(0) => return Ok(end),
@@ -136,13 +144,16 @@ mod tests {
         }
         paths.push(folder.join("gone"));
         // Sizes of zero: every file "grew" since it was found.
-        let texts = read_texts(&paths, &[0; 6], false).expect("nothing but problems of files");
+        let texts = read_texts(&paths, &[0; 6], false, false).expect("nothing but problems of files");
         assert_eq!(texts.taken.data, b"onethree");
         assert_eq!(texts.taken.ends, [3, 8]);
         assert_eq!(texts.taken.origins, [0, 4]);
         assert_eq!((texts.binary, texts.taken.empty, texts.taken.problems.count), (1, 1, 2));
         assert_eq!(texts.taken.problems.listed[0].reason, "invalid UTF-8 at byte 1 (found 0xff)");
         assert_eq!(texts.taken.problems.listed[1].index, 5);
+        let texts = read_texts(&paths[..5], &[0; 5], true, true).expect("nothing but problems of files");
+        assert_eq!(texts.taken.data, files.concat());
+        assert_eq!((texts.taken.origins.len(), texts.taken.empty), (4, 1));
         std::fs::remove_dir_all(&folder).expect("the folder goes");
     }
 
@@ -150,9 +161,10 @@ mod tests {
     fn what_says_nothing_about_a_file_is_no_problem_of_the_file() {
         // A folder opens and cannot be read (EISDIR); and no machine has this much memory.
         let folder = std::env::temp_dir();
-        let (number, error) = read_texts(&[Path::new("gone"), &folder], &[0, 0], false).expect_err("not readable");
+        let (number, error) =
+            read_texts(&[Path::new("gone"), &folder], &[0, 0], false, false).expect_err("not readable");
         assert_eq!((number, error.kind()), (1, ErrorKind::IsADirectory));
-        let (number, error) = read_texts(&["a", "b"], &[1, 1 << 62], false).expect_err("too large");
+        let (number, error) = read_texts(&["a", "b"], &[1, 1 << 62], false, false).expect_err("too large");
         assert_eq!((number, error.raw_os_error()), (1, Some(libc::ENOMEM)));
     }
 }

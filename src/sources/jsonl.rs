@@ -6,11 +6,21 @@
 //!
 //! Text is unescaped straight into the output buffer: a line without escapes is one copy, and no line allocates.
 
-use super::{Taken, number_text, utf8};
+use super::{Taken, integers, number_text, utf8};
 use serde_core::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::collections::HashMap;
 use std::fmt;
 use xxhash_rust::xxh3::xxh3_128;
+
+/// What counts as text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Strings,
+    /// Also numbers and booleans, as JSON writes them.
+    Scalars,
+    /// Also arrays of integers: the digits of each, with a space after them.
+    Integers,
+}
 
 /// What stood where the text was expected.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,8 +50,9 @@ const MOST_NAMES: usize = 1024;
 
 /// Takes `field` out of every line. A dot goes into nested objects: `meta.text` is `{"meta": {"text": ...}}`,
 /// and also a key that is spelled with the dot. `group` is a second field, text or a number, of which a hash is kept:
-/// it says which documents belong together.
-pub fn extract(lines: &[u8], field: &str, group: Option<&str>) -> Lines {
+/// it says which documents belong together. With `integers` the field may also be an array of them.
+pub fn extract(lines: &[u8], field: &str, group: Option<&str>, integers: bool) -> Lines {
+    let wanted = if integers { Wanted::Integers } else { Wanted::Strings };
     let mut out = Lines::default();
     out.taken.data.reserve(lines.len());
     // One check for the whole buffer runs at memory speed; only a bad buffer is checked line by line.
@@ -59,7 +70,7 @@ pub fn extract(lines: &[u8], field: &str, group: Option<&str>) -> Lines {
             };
             match line {
                 Some(line) => {
-                    extract_line(line, field, start, out.newlines, &mut out.taken);
+                    extract_line(line, field, wanted, start, out.newlines, &mut out.taken);
                     if let Some(group) = group.filter(|_| out.taken.ends.len() > out.keys.len()) {
                         keep_key(line, group, &mut out);
                     }
@@ -77,9 +88,9 @@ pub fn extract(lines: &[u8], field: &str, group: Option<&str>) -> Lines {
 }
 
 /// Appends the field of one line to `taken`, or says why there is none.
-fn extract_line(line: &str, field: &str, start: usize, number: u64, taken: &mut Taken) {
+fn extract_line(line: &str, field: &str, wanted: Wanted, start: usize, number: u64, taken: &mut Taken) {
     let mark = taken.data.len();
-    let (parsed, found) = take_field(line, field, false, &mut taken.data);
+    let (parsed, found) = take_field(line, field, wanted, &mut taken.data);
     if parsed.is_ok() && found == Found::Text {
         taken.close(start as i64);
         return;
@@ -92,23 +103,26 @@ fn extract_line(line: &str, field: &str, start: usize, number: u64, taken: &mut 
             format!("broken JSON at column {}: {what}", error.column())
         }
         (Ok(()), Found::Outside(kind)) => format!("found {kind}, expected a JSON object with the field {field:?}"),
-        (Ok(()), Found::Other(kind)) => format!("the field {field:?} is {kind}, expected a string"),
+        (Ok(()), Found::Other(kind)) => {
+            let expected = if wanted == Wanted::Integers { "an array of integers" } else { "a string" };
+            format!("the field {field:?} is {kind}, expected {expected}")
+        }
         (Ok(()), _) => format!("no field {field:?} (--field names the one that holds the text)"),
     });
 }
 
-/// Appends what stands in the field to `text`; with `scalars` also numbers and booleans, as JSON writes them.
-fn take_field(line: &str, path: &str, scalars: bool, text: &mut Vec<u8>) -> (serde_json::Result<()>, Found) {
+/// Appends what stands in the field to `text`.
+fn take_field(line: &str, path: &str, wanted: Wanted, text: &mut Vec<u8>) -> (serde_json::Result<()>, Found) {
     let mut found = Found::Nothing;
     let mut json = serde_json::Deserializer::from_str(line);
-    let object = Object { path, outermost: true, scalars, mark: text.len(), text, found: &mut found };
+    let object = Object { path, outermost: true, wanted, mark: text.len(), text, found: &mut found };
     (object.deserialize(&mut json).and_then(|()| json.end()), found)
 }
 
 /// Hashes the group of the document that was taken last; without a group the document is no use and goes.
 fn keep_key(line: &str, group: &str, out: &mut Lines) {
     let mut key = Vec::new();
-    let (_, found) = take_field(line, group, true, &mut key);
+    let (_, found) = take_field(line, group, Wanted::Scalars, &mut key);
     if found == Found::Text {
         let hash = xxh3_128(&key) as u64;
         out.keys.push(hash);
@@ -131,7 +145,7 @@ fn keep_key(line: &str, group: &str, out: &mut Lines) {
 struct Object<'a> {
     path: &'a str,
     outermost: bool,
-    scalars: bool,
+    wanted: Wanted,
     /// Where this line's text starts in `text`; what an earlier key of the same name left there goes.
     mark: usize,
     text: &'a mut Vec<u8>,
@@ -198,10 +212,6 @@ macro_rules! other_values {
         fn visit_unit<E>(self) -> Result<(), E> {
             Ok(self.$report("null", None))
         }
-        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-            while seq.next_element::<IgnoredAny>()?.is_some() {}
-            Ok(self.$report("an array", None))
-        }
     };
 }
 
@@ -219,14 +229,18 @@ impl<'de> Visitor<'de> for Object<'_> {
     fn visit_str<E>(self, _: &str) -> Result<(), E> {
         Ok(self.outside("a string", None))
     }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(self.outside("an array", None))
+    }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Object { path, scalars, mark, text, found, .. } = self;
+        let Object { path, wanted, mark, text, found, .. } = self;
         // How much of the path was left inside the object that gave what was found, if one did.
         let mut inside = None;
         while let Some(key) = map.next_key_seed(KeySeed(path))? {
             match key {
                 Key::Field => {
-                    map.next_value_seed(Field { scalars, mark, text: &mut *text, found: &mut *found })?;
+                    map.next_value_seed(Field { wanted, mark, text: &mut *text, found: &mut *found })?;
                     inside = None;
                 }
                 Key::Into(path) => {
@@ -238,7 +252,7 @@ impl<'de> Visitor<'de> for Object<'_> {
                     map.next_value_seed(Object {
                         path,
                         outermost: false,
-                        scalars,
+                        wanted,
                         mark,
                         text: &mut *text,
                         found: &mut *found,
@@ -257,7 +271,7 @@ impl<'de> Visitor<'de> for Object<'_> {
 
 /// The value that should be the text.
 struct Field<'a> {
-    scalars: bool,
+    wanted: Wanted,
     mark: usize,
     text: &'a mut Vec<u8>,
     found: &'a mut Found,
@@ -265,7 +279,7 @@ struct Field<'a> {
 
 impl Field<'_> {
     fn other(self, kind: &'static str, scalar: Option<String>) {
-        *self.found = match scalar.filter(|_| self.scalars) {
+        *self.found = match scalar.filter(|_| self.wanted == Wanted::Scalars) {
             Some(text) => {
                 self.text.truncate(self.mark);
                 self.text.extend_from_slice(text.as_bytes());
@@ -292,6 +306,17 @@ impl<'de> Visitor<'de> for Field<'_> {
         self.text.extend_from_slice(value.as_bytes());
         Ok(*self.found = Found::Text)
     }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        if self.wanted != Wanted::Integers {
+            while seq.next_element::<IgnoredAny>()?.is_some() {}
+            return Ok(self.other("an array", None));
+        }
+        self.text.truncate(self.mark);
+        while let Some(value) = seq.next_element()? {
+            integers::push(value, self.text);
+        }
+        Ok(*self.found = Found::Text)
+    }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
         Ok(self.other("an object", None))
@@ -303,7 +328,7 @@ mod tests {
     use super::*;
 
     fn texts(lines: &[u8], field: &str) -> (Vec<String>, Vec<(u64, String)>) {
-        let taken = extract(lines, field, None).taken;
+        let taken = extract(lines, field, None, false).taken;
         let mut start = 0;
         let mut documents = Vec::new();
         for &end in &taken.ends {
@@ -316,7 +341,7 @@ mod tests {
     #[test]
     fn lines_give_their_field_and_blank_lines_nothing() {
         let lines = b"{\"text\":\"a\\n\\ud83d\\ude00\"}\r\n\n  \r\n{\"x\":[1,{}],\"text\":\"b\"}";
-        let out = extract(lines, "text", None);
+        let out = extract(lines, "text", None, false);
         assert_eq!(out.taken.data, "a\n😀b".as_bytes());
         assert_eq!(out.taken.origins, [0, 33]);
         assert_eq!(out.newlines, 3);
@@ -363,10 +388,22 @@ mod tests {
     }
 
     #[test]
+    fn arrays_of_integers_are_their_digits_where_they_are_wanted() {
+        let lines =
+            b"{\"t\":[1,-2]}\n{\"t\":[]}\n{\"t\":\"3\"}\n{\"t\":[1.5]}\n{\"t\":7}\n{\"t\":[9223372036854775808]}";
+        let taken = extract(lines, "t", None, true).taken;
+        assert_eq!((taken.data.as_slice(), taken.ends, taken.empty), (b"1 -2 3".as_slice(), vec![5, 6], 1));
+        assert_eq!(
+            (taken.problems.count, taken.problems.listed[1].reason.as_str()),
+            (3, "the field \"t\" is a number, expected an array of integers")
+        );
+    }
+
+    #[test]
     fn numbers_of_one_value_are_one_group_however_they_are_written() {
         let keys = |numbers: &[&str]| {
             let lines: Vec<String> = numbers.iter().map(|n| format!("{{\"text\":\"a\",\"g\":{n}}}")).collect();
-            let mut keys = extract(lines.join("\n").as_bytes(), "text", Some("g")).keys;
+            let mut keys = extract(lines.join("\n").as_bytes(), "text", Some("g"), false).keys;
             keys.dedup();
             keys
         };
@@ -380,7 +417,7 @@ mod tests {
     #[test]
     fn a_group_is_hashed_and_a_document_without_one_is_a_problem() {
         let lines = b"{\"text\":\"a\",\"repo\":7}\n{\"text\":\"\",\"repo\":1}\n{\"text\":\"b\"}\n{\"repo\":\"7\",\"text\":\"c\"}";
-        let out = extract(lines, "text", Some("repo"));
+        let out = extract(lines, "text", Some("repo"), false);
         assert_eq!(out.taken.data, b"ac");
         assert_eq!(out.keys, [xxh3_128(b"7") as u64; 2]);
         assert_eq!((out.taken.empty, out.taken.problems.count), (1, 1));

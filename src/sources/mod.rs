@@ -3,14 +3,19 @@
 //! ```text
 //! walk: a folder ─▶ files in a stable order          files: small text files ─▶ bytes + ends
 //! jsonl: whole lines ─▶ one field, bytes + ends       split: text ─▶ pieces between separators
+//! sequences: FASTA, FASTQ ─▶ letters of each record   alphabet: which bytes documents have
+//! integers: integers ─▶ their digits, and back
 //! ```
 //!
 //! In: paths, or buffers that Python read (and unpacked). Out: one flat buffer, where each document ends, where
 //! each came from, and the [`Problem`]s. Nothing here decides whether a problem stops the run: that is the
 //! caller's policy.
 
+pub mod alphabet;
 pub mod files;
+pub mod integers;
 pub mod jsonl;
+pub mod sequences;
 pub mod split;
 pub mod utf8;
 pub mod walk;

@@ -10,14 +10,14 @@ use memchr::memmem;
 ///
 /// Unless this is the `last` of the file, what follows the last separator may go on: it is not taken. Gives the
 /// pieces, and how many bytes are done with. The leftmost separator of a prefix is the leftmost of the whole,
-/// so the pieces do not depend on how the file was cut into buffers.
-pub fn split(text: &[u8], separator: &[u8], base: u64, last: bool) -> (Taken, usize) {
+/// so the pieces do not depend on how the file was cut into buffers. With `raw`, pieces may be any bytes.
+pub fn split(text: &[u8], separator: &[u8], base: u64, last: bool, raw: bool) -> (Taken, usize) {
     let mut taken = Taken { data: Vec::with_capacity(text.len()), ..Taken::default() };
     let mut start = 0;
     let cuts = memmem::find_iter(text, separator);
     for (number, cut) in cuts.chain(last.then_some(text.len())).enumerate() {
         let piece = &text[start..cut];
-        match utf8::first_invalid(piece) {
+        match utf8::first_invalid(piece).filter(|_| !raw) {
             Some(at) => taken.problems.push(number as u64, || utf8::describe(piece, at, start as u64 + base)),
             None => {
                 taken.data.extend_from_slice(piece);
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn pieces_keep_everything_but_the_separator() {
-        let (taken, done) = split(b"a\n--b----c \xff--d", b"--", 100, true);
+        let (taken, done) = split(b"a\n--b----c \xff--d", b"--", 100, true, false);
         assert_eq!((taken.data.as_slice(), done), (b"a\nbd".as_slice(), 15));
         assert_eq!((taken.ends, taken.origins), (vec![2, 3, 4], vec![100, 104, 114]));
         assert_eq!((taken.empty, taken.problems.count), (1, 1));
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn the_last_piece_waits_for_the_end_of_the_file() {
-        let (taken, done) = split(b"aaa--bb-", b"--", 0, false);
+        let (taken, done) = split(b"aaa--bb-", b"--", 0, false, false);
         assert_eq!((taken.data.as_slice(), done), (b"aaa".as_slice(), 5));
     }
 }

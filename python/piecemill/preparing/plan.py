@@ -17,8 +17,6 @@ LEAST_MEMORY = 512 * 2**20
 HOW = ("threads", "memory", *NOT_STORED)
 "Options that the output does not depend on."
 _SIZES = ("min_bytes", "max_bytes", "max_file_bytes", "block_bytes", "piece_bytes")
-
-
 PIECE_DOCUMENTS = 1 << 20
 "A piece also ends after this many documents: records of tiny documents take more memory than their text."
 

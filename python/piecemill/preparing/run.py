@@ -34,7 +34,7 @@ from piecemill.shards.format import VERSION, token_dtype
 from piecemill.shards.manifest import delete_entry, delete_leftovers, newest_entries, whole_entries
 from piecemill.sources import Source, Task
 from piecemill.sources.matching import directory_keys, parse_weights, weight_groups
-from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve_eos
+from piecemill.tokenizers import Tokenizer, documents_of, load_tokenizer, resolve_bos, resolve_eos
 
 OnProgress = Callable[[PrepareProgress], None]
 
@@ -69,6 +69,9 @@ def prepare(
     hidden: bool = FROM_PLAN,
     max_file_bytes: int | str = FROM_PLAN,
     on_bad_document: Literal["stop", "skip"] = FROM_PLAN,
+    bytes: bool = FROM_PLAN,
+    integers: bool = FROM_PLAN,
+    upper: bool = FROM_PLAN,
     storage_option: Sequence[str] = FROM_PLAN,
     splits: str | None = FROM_PLAN,
     split_by: str | None = FROM_PLAN,
@@ -143,7 +146,8 @@ class _Driver:
     ) -> Summary:
         plan = self.plan
         sizes = {"block_bytes": plan.size("block_bytes"), "group_bytes": plan.size("piece_bytes")}
-        opened = plan.open_source(source, group=plan.group_field, out=self.where, **sizes)
+        takes = documents_of(self.tokenizer, bytes=plan.bytes, integers=plan.integers, special=plan.special_in_text)
+        opened = plan.open_source(source, group=plan.group_field, out=self.where, **takes, **sizes)
         if not opened.files and (part is not None or not _is_local(executor)):
             raise PlanError("a source in memory can only be prepared by executor='local', without part: pass files.")
         if not opened.files and (plan.weight or plan.directory_levels):
@@ -177,7 +181,7 @@ class _Driver:
                 f"{self.place.url}: {len(left):,} of {len(opened.tasks):,} tasks are not done; the first is number "
                 f"{left[0].index:,}. Run all parts to their end, then join."
             )
-        self.tokenizer.encode("loads the engine")  # so that its memory can be measured
+        self.tokenizer.encode("")  # loads the engine, so that its memory can be measured
         workers, cores = self._share_memory(opened, len(left)) if _is_local(executor) else (1, 1)
         runner = open_executor(executor, workers=workers, ray_address=ray_address, part=part)
         job = self._job(opened, cores)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Never
 
 from piecemill._core import __version__
-from piecemill.errors import Diverged, PlanError, PretrainError
+from piecemill.errors import Diverged, PlanError, PretrainError, TokenizerError
 from piecemill.files import replace_file
 from piecemill.plans import FROM_PLAN, with_keywords
 from piecemill.pretraining.curve import draw, require_matplotlib
@@ -250,9 +250,12 @@ def _same_ids(theirs: "Tokenizer", rows: Shards) -> bool:
     mine = rows.tokenizer()
     chosen = sorted({round(n * (len(rows) - 1) / _COMPARED) for n in range(_COMPARED + 1)})
     texts = [mine.decode(rows[n][:_COMPARED_TOKENS]) for n in chosen]
-    return mine.special_tokens == theirs.special_tokens and all(
-        mine.encode(text).tolist() == theirs.encode(text).tolist() for text in texts
-    )
+    try:
+        return mine.special_tokens == theirs.special_tokens and all(
+            mine.encode(text).tolist() == theirs.encode(text).tolist() for text in texts
+        )
+    except TokenizerError:  # one has an alphabet, or integers, in which not every text is
+        return False
 
 
 def _require_libraries(plan: PretrainPlan) -> None:

@@ -31,7 +31,7 @@ def check(path: str | PathLike[str], *, sample: int = SAMPLE) -> Findings:
         elif kind == "tokenizer":
             from piecemill.tokenizers import load_tokenizer
 
-            load_tokenizer(where).encode("loads the engine")
+            load_tokenizer(where).encode("")  # loads the engine
         else:
             describe(where)
             _check_checkpoints(Path(where), found)

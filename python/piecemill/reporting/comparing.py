@@ -19,7 +19,7 @@ from typing import Any, Literal, Never
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill._core import WordCounter, count_ids, gather_documents
+from piecemill._core import WordCounter, count_ids, gather_documents, invalid_documents
 from piecemill.errors import PlanError, SourceError
 from piecemill.plans import FROM_PLAN, with_keywords
 from piecemill.reporting.plan import ComparePlan
@@ -101,6 +101,9 @@ def compare(
     hidden: bool = FROM_PLAN,
     max_file_bytes: int | str = FROM_PLAN,
     on_bad_document: Literal["stop", "skip"] = FROM_PLAN,
+    bytes: bool = FROM_PLAN,
+    integers: bool = FROM_PLAN,
+    upper: bool = FROM_PLAN,
     storage_option: Sequence[str] = FROM_PLAN,
     language: str | None = FROM_PLAN,
     sample: int | str = FROM_PLAN,
@@ -155,7 +158,11 @@ def names_of(given: Sequence[object], loaded: Sequence[Tokenizer]) -> list[str]:
     short = []
     for name in whole:
         path = Path(name)
-        named = path.parent.name if path.name in ("tokenizer.json", "tokenizer.model", "vocab.json") else path.name
+        named = (
+            path.parent.name
+            if path.name in ("tokenizer.json", "integers.json", "tokenizer.model", "vocab.json")
+            else path.name
+        )
         for ending in (".gz", ".json", ".model", ".tiktoken", ".tokenizer"):
             named = named.removesuffix(ending)
         short.append(named or name)
@@ -267,6 +274,8 @@ class Counting:
             self.seconds[at] += time.perf_counter() - started
             count_ids(ids, self.counts[at])
             rows.append(np.diff(id_ends, prepend=0))
+        if other := [row for row, _ in invalid_documents(data, ends)]:  # of any bytes: without words
+            data, ends = gather_documents(data, ends, np.delete(np.arange(len(ends)), other))
         self._words.add(data, ends)
         table = np.stack(rows)
         self.total += table.sum(axis=1)

@@ -55,7 +55,7 @@ def kind_of(path: str | PathLike[str]) -> Kind | None:
         return "action_shards"
     if prepared.PLAN in names:
         return "run" if _is_run(Path(path) / prepared.PLAN) else "shards"
-    if names & {"tokenizer.json", "tokenizer.model", "vocab.json"} or any(
+    if names & {"tokenizer.json", "integers.json", "tokenizer.model", "vocab.json"} or any(
         name.removesuffix(".gz").endswith((".model", ".tiktoken")) for name in names
     ):
         return "tokenizer"

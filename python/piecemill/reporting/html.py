@@ -271,8 +271,8 @@ def typing_data(tokenizer: Tokenizer | None, merges: Merges | None) -> tuple[dic
     if tokenizer is None:
         return None, ""
     named, split = {one["name"]: one["patterns"] for one in splits()}, split_of(tokenizer)
-    if merges is None or split not in named:
-        return None, "only byte-level BPE with a named split can be encoded by this page"
+    if merges is None or split not in named or len(merges.byte_ids) < 256:
+        return None, "only byte-level BPE with a named split and all 256 bytes can be encoded by this page"
     width = 2 if tokenizer.vocab_size <= 1 << 16 else 3
     # Ids mostly rise by one: where they do not, a run begins.
     starts = np.flatnonzero(np.diff(merges.made, prepend=-2) != 1)

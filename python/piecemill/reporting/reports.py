@@ -224,7 +224,8 @@ def _tokenizer_sections(
         sections.append(
             section("samples", "Text as tokens", "Type text to see how it is cut.", samples=[], typing=True)
         )
-    sections.append(numbers_section(main))
+    if main.alphabet is None and main.integers is None:  # else it need not have digits
+        sections.append(numbers_section(main))
     sections += [corpus_section(one) for one in corpora]
     return sections
 

@@ -16,7 +16,7 @@ def describe_tokenizer(
     path: str | PathLike[str], *, engine: str | None = None, split: str | None = None
 ) -> dict[str, Any]:
     """The facts of the tokenizer at `path`, as `load_tokenizer` reads it."""
-    if Path(path).name == "tokenizer.json" and Path(path).is_file():
+    if Path(path).name in ("tokenizer.json", "integers.json") and Path(path).is_file():
         path = Path(path).parent  # the same file, and training.json beside it
     return facts(load_tokenizer(path, engine=engine, split=split))
 

@@ -77,7 +77,7 @@ class Merges:
     """A byte-level vocabulary as merges: which two tokens each token is made of, best first."""
 
     byte_ids: list[int]
-    "The id of each byte."
+    "The id of each byte; of a smaller alphabet, of the bytes in it."
     pairs: NDArray[np.int64]
     "Pairs of ids, a row for each merge."
     made: NDArray[np.int64]
@@ -93,14 +93,15 @@ def merges_of(tokenizer: Tokenizer) -> Merges | None:
         vocabulary = tokenizer.vocabulary
         tokens, ids = vocabulary.tokens, vocabulary.ids
         pairs = vocabulary.merges.astype(np.int64)
-        if len(pairs) == len(vocabulary.ranked) - 256:
-            made = np.array(vocabulary.ranked[256:], np.int64)
+        base = len(vocabulary.alphabet)
+        if len(pairs) == len(vocabulary.ranked) - base:
+            made = np.array(vocabulary.ranked[base:], np.int64)
         else:
             made = np.array([ids.get(tokens[left] + tokens[right], -1) for left, right in pairs.tolist()], np.int64)
             first = np.zeros(len(made), bool)
             first[np.unique(made, return_index=True)[1]] = True
             pairs, made = pairs[first & (made >= 0)], made[first & (made >= 0)]
-        return Merges([ids[bytes([byte])] for byte in range(256)], pairs, made, {})
+        return Merges([ids[bytes([byte])] for byte in sorted(vocabulary.alphabet)], pairs, made, {})
     if isinstance(model, Ranks):
         return _merges_of_ranks(model.ranks)
     return None

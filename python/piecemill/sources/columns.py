@@ -1,7 +1,8 @@
 """Arrow record batches -> documents: one column of text.
 
 The column may be string, large_string, string_view, their binary kinds, or a dictionary of those; its bytes
-must be UTF-8, which is checked: Parquet and Arrow require it for strings, but not all writers comply.
+must be UTF-8 (unless `Reading.raw`), which is checked: Parquet and Arrow require it for strings, but not all writers
+comply.
 Nulls are bad documents, empty strings are left out and counted. Rows are numbered from 0.
 
 Text is not copied: blocks are views of the Arrow buffers. Only dictionaries and string views are converted to plain
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from piecemill._core import hash_documents, invalid_documents, number_keys
+from piecemill._core import hash_documents, invalid_documents, number_keys, write_integers
 from piecemill.sources.documents import LISTED_SKIPS
 from piecemill.sources.packing import Packer
 from piecemill.sources.patience import about_the_file, stopped_by
@@ -62,8 +63,9 @@ class Column:
         self._was_large = large
         if reading.group is not None and batch.schema.names == [""]:
             raise NoColumn(f"no column {reading.group!r} to group by: it is a lone column, pass a table")
-        check_column(batch.schema, reading.field)
+        check_column(batch.schema, reading.field, integers=reading.integers)
         text = self._column(batch, reading.field)
+        text = _digits(text) if is_list(text.type) else text
         keys, lost = (
             _keys(self._column(batch, reading.group), reading.group, self._packer.names)
             if reading.group is not None
@@ -81,7 +83,7 @@ class Column:
         if not self._trusted:
             column.validate()
         column = pc.struct_field(column, way) if way else column
-        if not self._trusted:
+        if not self._trusted and not is_list(column.type):
             _as_bytes(column).validate(full=True)
         return column
 
@@ -102,7 +104,8 @@ class Column:
             problems += [(row, "null, expected text") for row in np.flatnonzero(missing)[:LISTED_SKIPS].tolist()]
             lost = lost | missing
         starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
-        invalid = [(row, at) for row, at in invalid_documents(data, ends) if not lost[row]]
+        found_invalid = [] if packer.reading.raw else invalid_documents(data, ends)
+        invalid = [(row, at) for row, at in found_invalid if not lost[row]]
         for row, at in invalid[:LISTED_SKIPS]:
             found = data[starts[row] + at]
             problems.append((row, f"invalid UTF-8 at byte {at} of the text (found 0x{found:02x})"))
@@ -127,8 +130,26 @@ def release_memory() -> None:
     pa.default_memory_pool().release_unused()
 
 
-def check_column(schema: pa.Schema, field: str) -> None:
-    """Raises `NoColumn` if the field is not a column of text."""
+def is_list(kind: Any) -> bool:
+    """Whether rows of this type are lists."""
+    return any(getattr(pa.types, f"is_{test}")(kind) for test in ("list", "large_list", "fixed_size_list"))
+
+
+def _digits(lists: Any) -> Any:
+    """Lists of integers as text: each list is a document."""
+    values = lists.flatten()  # without what is behind nulls
+    if values.null_count:
+        raise NoColumn("a list of the column has a null, expected integers")
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0), np.int64)
+    data, ends = write_integers(np.ascontiguousarray(values.cast(pa.int64()), np.int64), np.cumsum(lengths))
+    starts = np.concatenate([np.zeros(1, np.int64), ends])
+    valid = None if not lists.null_count else pc.is_valid(lists).buffers()[1]
+    buffers = [valid, pa.py_buffer(starts.data), pa.py_buffer(data.data)]
+    return pa.Array.from_buffers(pa.large_binary(), len(lists), buffers, lists.null_count)
+
+
+def check_column(schema: pa.Schema, field: str, *, integers: bool = False) -> None:
+    """Raises `NoColumn` if the field is not a column of text, nor of lists of `integers`."""
     index, way = find_column(schema, field)
     kind: Any = schema.field(index).type
     for step in way:
@@ -136,9 +157,12 @@ def check_column(schema: pa.Schema, field: str) -> None:
             raise NoColumn(f"no column {field!r}: {schema.field(index).name!r} is {kind} without {step!r}")
         kind = kind.field(step).type
     values = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if integers and is_list(kind) and pa.types.is_integer(kind.value_type):
+        return
     tests = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
     if not any(getattr(pa.types, f"is_{test}")(values) for test in tests):
-        raise NoColumn(f"the column {field!r} is {kind}, expected strings")
+        expected = "lists of integers, or their digits" if integers else "strings"
+        raise NoColumn(f"the column {field!r} is {kind}, expected {expected}")
 
 
 def first_line(error: Exception) -> str:

@@ -83,9 +83,14 @@ def show_left_out(left_out: Mapping[str, int]) -> str:
     return f"{shown} (a larger --max-file-bytes reads the oversized)" if left_out.get("oversized") else shown
 
 
+def place_name(path: str, kind: Place, place: int) -> str:
+    """Where a document is: "path", "path@byte" or "path[row]"."""
+    return path if kind == "file" else f"{path}@{place}" if kind == "byte" else f"{path}[{place}]"
+
+
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """One block of documents: `data[ends[i - 1]:ends[i]]` is document i, in UTF-8 and not empty.
+    """One block of documents: `data[ends[i - 1]:ends[i]]` is document i, in UTF-8 (unless raw) and not empty.
 
     `data` may be a view of memory that belongs to someone else; do not write to it. A block has no documents
     only where its tally has something to say.
@@ -123,15 +128,12 @@ class Documents:
         return self.data[start : self.ends[index]].tobytes()
 
     def text(self, index: int) -> str:
-        """Document `index` as a string."""
-        return self.encoded(index).decode()
+        """Document `index` as a string; bytes that are not UTF-8, of raw documents, become U+FFFD."""
+        return self.encoded(index).decode("utf-8", "replace")
 
     def name(self, index: int) -> str:
         """Where document `index` came from: "path", "path@byte" or "path[row]"."""
-        path = self.paths[int(self.files[index]) - self.first_file]
-        if self.place == "file":
-            return path
-        return f"{path}@{self.places[index]}" if self.place == "byte" else f"{path}[{self.places[index]}]"
+        return place_name(self.paths[int(self.files[index]) - self.first_file], self.place, int(self.places[index]))
 
     def to_arrow(self) -> "pa.RecordBatch":
         """Columns `text` (without a copy), `name`, and `origin`: the file's number and the place in it."""

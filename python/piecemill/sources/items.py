@@ -12,6 +12,7 @@ import numpy as np
 
 from piecemill._core import invalid_documents
 from piecemill.errors import SourceError
+from piecemill.integers import as_integers, text_of
 from piecemill.sources.documents import Documents
 from piecemill.sources.packing import Packer
 
@@ -49,6 +50,8 @@ def _add(held: list[bytes], places: list[int], packer: Packer) -> None:
 
 
 def _encoded(item: object, name: str, packer: Packer) -> bytes | None:
+    if packer.reading.integers and (values := as_integers(item)) is not None:
+        return text_of(values)
     if isinstance(item, str):
         try:
             return item.encode()
@@ -57,6 +60,8 @@ def _encoded(item: object, name: str, packer: Packer) -> bytes | None:
             packer.bad(name, f"lone surrogate U+{lone:04X} at character {error.start}, which UTF-8 cannot hold")
             return None
     if isinstance(item, bytes):
+        if packer.reading.raw:
+            return item
         text = np.frombuffer(item, np.uint8)
         if invalid := invalid_documents(text, np.array([len(text)], np.int64)):
             at = invalid[0][1]
@@ -64,4 +69,5 @@ def _encoded(item: object, name: str, packer: Packer) -> bytes | None:
             return None
         return item
     hint = " For rows, pass (row['text'] for row in rows)." if isinstance(item, dict) else ""
-    raise SourceError(f"{name}: found {type(item).__name__}, expected str or bytes.{hint}")
+    expected = "a list or array of integers" if packer.reading.integers else "str or bytes"
+    raise SourceError(f"{name}: found {type(item).__name__}, expected {expected}.{hint}")

@@ -112,7 +112,7 @@ class _Lines:
         packer, whole, self._held = self._packer, np.frombuffer(self._held, np.uint8), bytearray()
         reading = packer.reading
         (data, ends, starts, empty, (listed, count)), newlines, keys, names = extract_lines(
-            whole, reading.field, reading.group
+            whole, reading.field, reading.group, reading.integers
         )
         packer.bad_many([(self.name(line), reason) for line, reason in listed], count)
         packer.left_out("empty", empty)

@@ -46,6 +46,18 @@ class SourceOptions:
     on_bad_document: Literal["stop", "skip"] = "stop"
     "What to do with a document that cannot be read: stop with its place, or skip, count and list it."
 
+    bytes: bool = False
+    "Documents are any bytes, not UTF-8 text: binary files, binary columns. Words are not split (--split none)."
+
+    integers: bool = False
+    (
+        "Documents are integers: lists in a column, rows of .npy files, or digits with white space or commas between "
+        "them. Tokens are sequences of integers."
+    )
+
+    upper: bool = False
+    "Letters of FASTA and FASTQ files in upper case: soft-masked genomes have small ones."
+
     storage_option: tuple[str, ...] = dataclass_field(default=(), repr=False)
     "For sources that are URLs: key=value for fsspec, such as anon=true; repeat the flag for more. Stored nowhere."
 
@@ -55,6 +67,8 @@ class SourceOptions:
                 shown = f"{name}={value!r}" if name not in NOT_STORED else name
                 raise PlanError(f"{shown}: expected a list of strings.")
         parse_size(self.max_file_bytes, "max_file_bytes")
+        if self.bytes and self.integers:
+            raise PlanError("bytes and integers: documents are one or the other. Give one of them.")
         self.storage  # noqa: B018 - checks it
 
     @property
@@ -86,6 +100,9 @@ class SourceOptions:
             hidden=self.hidden,
             max_file_bytes=parse_size(self.max_file_bytes, "max_file_bytes"),
             on_bad_document=self.on_bad_document,
+            raw=self.bytes,
+            integers=self.integers,
+            upper=self.upper,
             storage_options=self.storage,
             **more,
         )

@@ -18,8 +18,9 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from piecemill._core import documents_outside, gather_documents, read_integers, write_integers
 from piecemill.errors import PlanError, SourceError
-from piecemill.sources.documents import LISTED_SKIPS, BlockId, Documents, Place, Skipped, Tally
+from piecemill.sources.documents import LISTED_SKIPS, BlockId, Documents, Place, Skipped, Tally, place_name
 
 BadDocument = Literal["stop", "skip"]
 
@@ -47,6 +48,16 @@ class Reading:
     "What to do with a document that cannot be used."
     group: str | None = None
     "Field or column that says which documents belong together; a hash of it comes with each document."
+    raw: bool = False
+    "Documents are any bytes, not UTF-8: binary files are read too, and byte order marks stay."
+    upper: bool = False
+    "Letters of FASTA and FASTQ records in upper case."
+    alphabet: bytes | None = None
+    "The bytes that documents may have; None for any."
+    integers: bool = False
+    "Documents are integers: arrays and lists, or their digits."
+    known: NDArray[np.int64] | None = None
+    "The integers that documents may have, in ascending order; None for any."
     storage: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     "Options for the file systems of URLs, as fsspec takes them. Not printed, because they may contain credentials."
 
@@ -140,6 +151,13 @@ class Packer:
         """Add documents, none of them empty. `data` is not copied where its documents fill a block by themselves."""
         if isinstance(files, int):
             files = np.full(len(ends), files, np.int32)
+        if self.reading.integers:
+            data, ends, rows = self._integers(data, ends, files, places)
+            files, places, keys = files[rows], places[rows], None if keys is None else keys[rows]
+        if (allowed := self.reading.alphabet) is not None and (outside := documents_outside(data, ends, allowed)):
+            rows = self._refuse(outside, data, ends, files, places)
+            files, places, keys = files[rows], places[rows], None if keys is None else keys[rows]
+            data, ends = gather_documents(data, ends, rows)
         most, start = self.reading.block_bytes, 0
         while start < len(ends):
             base = int(ends[start - 1]) if start else 0
@@ -163,6 +181,64 @@ class Packer:
         if self._held and len(data) > most:
             # Documents that wait for the block to fill must not keep a large buffer alive.
             self._held[-1] = dataclasses.replace(self._held[-1], data=self._held[-1].data.copy())
+
+    def _integers(
+        self,
+        data: NDArray[np.uint8],
+        ends: NDArray[np.int64],
+        files: NDArray[np.int32],
+        places: NDArray[np.int64],
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+        """Documents of integers, all written in the same way; those of something else are bad ones."""
+        values, value_ends, problems = read_integers(data, ends)
+        lost = {}
+        for row, at in problems:
+            start = (int(ends[row - 1]) if row else 0) + at
+            found = data[start : min(start + 20, int(ends[row]))].tobytes().decode("utf-8", "replace").split()[0]
+            lost[row] = (
+                f"{found!r} at byte {at:,}, expected integers of 64 bits with white space or commas between them"
+            )
+        if (known := self.reading.known) is not None:
+            strange = np.flatnonzero(~np.isin(values, known))
+            for row, at in zip(
+                np.searchsorted(value_ends, strange, side="right").tolist(), strange.tolist(), strict=True
+            ):
+                lost.setdefault(row, f"{values[at]} is not one of the {len(known):,} integers of the vocabulary")
+        counts = np.diff(value_ends, prepend=0)
+        rows = np.delete(np.arange(len(ends)), list(lost))
+        self.left_out("empty", int((counts[rows] == 0).sum()))
+        self.bad_many([(self._name(row, files, places), lost[row]) for row in sorted(lost)[:LISTED_SKIPS]], len(lost))
+        rows = rows[counts[rows] > 0]
+        text, text_ends = write_integers(values, value_ends)
+        return *gather_documents(text, text_ends, rows), rows
+
+    def _name(self, row: int, files: NDArray[np.int32], places: NDArray[np.int64]) -> str:
+        return place_name(self._paths[int(files[row]) - self._first_file], self._place, int(places[row]))
+
+    def _refuse(
+        self,
+        outside: list[tuple[int, int]],
+        data: NDArray[np.uint8],
+        ends: NDArray[np.int64],
+        files: NDArray[np.int32],
+        places: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        """Documents with bytes outside the alphabet are bad ones; the numbers of the others."""
+        listed = []
+        for row, at in outside[:LISTED_SKIPS]:
+            place = (int(ends[row - 1]) if row else 0) + at
+            found = data[place : min(place + 4, int(ends[row]))].tobytes()
+            shown = (found[:1] if found[0] < 128 else found).decode("utf-8", "ignore")[:1]
+            what = f"{shown!r} (byte 0x{found[0]:02x})" if shown else f"byte 0x{found[0]:02x}"
+            named = self._name(row, files, places)
+            listed.append((named, f"{what} at byte {at:,} of the document is not in the alphabet {self._alphabet}"))
+        self.bad_many(listed, len(outside))
+        return np.delete(np.arange(len(ends)), [row for row, _ in outside])
+
+    @property
+    def _alphabet(self) -> str:
+        allowed = self.reading.alphabet or b""
+        return allowed.decode("utf-8") if allowed.isascii() and len(allowed) <= 64 else f"of {len(allowed)} bytes"
 
     def full(self) -> Iterator[Documents]:
         """Yield the complete blocks; no reference to a yielded block is kept."""

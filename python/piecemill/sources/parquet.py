@@ -51,7 +51,7 @@ def cut(file: Task, reading: Reading, size: int) -> list[Task]:
     """Neighbouring row groups whose text comes to about `size` bytes."""
     try:
         with _open(file, reading.storage) as table:
-            check_column(table.schema_arrow, reading.field)
+            check_column(table.schema_arrow, reading.field, integers=reading.integers)
             meta = table.metadata
             chunks = text_chunks(file, meta, reading)
     except NoColumn as error:
@@ -128,7 +128,10 @@ def text_chunks(task: Task, meta: pq.FileMetaData, reading: Reading) -> tuple[Ch
     Not from `meta.row_group(n).column(m)`: pyarrow 26 lets an exception of C++ out of it where the statistics of a
     column are broken, which ends the process.
     """
-    number = next(number for number in range(meta.num_columns) if meta.schema.column(number).path == reading.field)
+    paths = [meta.schema.column(number).path for number in range(meta.num_columns)]
+    number = next(
+        n for n, path in enumerate(paths) if path == reading.field or path.startswith(f"{reading.field}.list.")
+    )
     path = task.paths[0]
     with open_bytes(path, reading.storage) as file:
         end = file.seek(-8, 2)

@@ -32,7 +32,7 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
         with open_bytes(task.paths[0], packer.reading.storage, task.sizes[0]) as file:
             stream = ByteStream(file, task.packing)
             for number, chunk in enumerate(stream):
-                if number == 0 and is_binary(chunk):
+                if number == 0 and not packer.reading.raw and is_binary(chunk):
                     return refuse_binary(task.paths[0], task, packer)
                 packer.progress(stream.consumed)
                 pieces.feed(chunk)
@@ -57,7 +57,7 @@ class _Pieces:
     def feed(self, chunk: bytes) -> None:
         """Add the pieces that end in this chunk."""
         start, self._read = self._read, self._read + len(chunk)
-        if start == 0 and chunk.startswith(BOM):
+        if start == 0 and chunk.startswith(BOM) and not self._packer.reading.raw:
             chunk, self.position = chunk[len(BOM) :], len(BOM)
         # A separator may begin at the end of the buffer.
         edge = max(0, len(self._held) - len(self._separator) + 1)
@@ -68,7 +68,7 @@ class _Pieces:
     def take(self, *, last: bool) -> None:
         """Add the complete pieces in the buffer; with `last`, the whole buffer."""
         text, self._held = bytes(self._held), bytearray()
-        found = cut_text(text, self._separator, self.position, last)
+        found = cut_text(text, self._separator, self.position, last, self._packer.reading.raw)
         (data, ends, starts, empty, (listed, count)), done = found
         self._packer.bad_many([(self._task.paths[0], reason) for _, reason in listed], count)
         self._packer.left_out("empty", empty)

@@ -9,6 +9,9 @@ from os import PathLike, fspath
 from pathlib import PurePath
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from piecemill.errors import SourceError
 from piecemill.sources.discover import Wanted, discover, exists
 from piecemill.sources.documents import Documents, Skipped, Tally
@@ -35,6 +38,11 @@ def open_source(
     block_bytes: int = BLOCK_BYTES,
     on_bad_document: BadDocument = "stop",
     group: str | None = None,
+    raw: bool = False,
+    upper: bool = False,
+    alphabet: bytes | None = None,
+    integers: bool = False,
+    known: NDArray[np.int64] | None = None,
     storage_options: Storage | None = None,
     group_bytes: int | None = None,
     out: str | PathLike[str] | None = None,
@@ -44,9 +52,11 @@ def open_source(
     `source` is a path, a URL that fsspec knows, a glob of either, a list of those, a table (anything with the Arrow
     PyCapsule interface, or a Hugging Face dataset), or an iterable of strings. A string or path alone is never
     taken for text. A list of strings is taken for paths if one of them exists, and for texts if none looks like a
-    path; in doubt it is an error. `storage_options` go to fsspec. Small files share a task up to `group_bytes`, and
-    never more than 64 MiB. `out` is where the output goes: it is never read, nor are folders that this library wrote,
-    unless one is `source` itself. `docs/sources.md` has the rules.
+    path; in doubt it is an error. With `raw`, documents may be any bytes. `upper` writes FASTA and FASTQ in capitals.
+    A document with a byte that is not in `alphabet` is a bad one. With `integers`, documents are sequences of integers
+    (those in `known`, if given). `storage_options` go to fsspec. Small files share a
+    task up to `group_bytes`, and never more than 64 MiB. `out` is where the output goes: it is never read, nor are
+    folders that this library wrote, unless one is `source` itself. `docs/sources.md` has the rules.
 
     >>> [block.text(0) for block in open_source(["one two", "three"], block_bytes=1).blocks()]
     ['one two', 'three']
@@ -67,6 +77,11 @@ def open_source(
         block_bytes=block_bytes,
         on_bad_document=on_bad_document,
         group=group,
+        raw=raw,
+        upper=upper,
+        alphabet=alphabet,
+        integers=integers,
+        known=known,
         storage=storage,
     )
     if isinstance(include, str) or isinstance(exclude, str):
@@ -76,7 +91,8 @@ def open_source(
     wanted = Wanted(include=tuple(include), exclude=tuple(exclude), gitignore=gitignore, hidden=hidden)
     wanted = wanted if out is None else replace(wanted, out=fspath(out))
     files, tally, notes = discover(sources, wanted, reading)
-    if group is not None and (plain := next((f.path for f in files if kind_of(f.path)[0] == "text"), None)):
+    no_fields = ("text", "sequences", "npy")
+    if group is not None and (plain := next((f.path for f in files if kind_of(f.path)[0] in no_fields), None)):
         raise SourceError(
             f"{plain}: a text file has no field {group!r} to group by. Exclude it, or group by directory."
         )

@@ -21,16 +21,21 @@ from piecemill.sources.packing import Packer, Reading, bad_document
 from piecemill.sources.remote import file_name, is_url, url_parts
 from piecemill.sources.streams import PACKINGS
 
+_SEQUENCES = dict.fromkeys((".fa", ".fasta", ".fna", ".ffn", ".faa", ".frn", ".fq", ".fastq"), "sequences")
+
 ENDINGS = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
+    **_SEQUENCES,
     ".parquet": "parquet",
     ".arrow": "arrow",
     ".feather": "arrow",
+    ".npy": "npy",
 }
-"""The module that reads a file, by the ending of its name; `text` (or `pieces`, with a separator) reads all others."""
+"""The module that reads a file, by the ending of its name; `text` (or `pieces`, with a separator) reads all others, and
+.npy files where integers are not asked for."""
 
-PACKED_ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
+PACKED_ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", **_SEQUENCES}
 """The same for names that go on with `.gz` or `.zst`. `.json` alone is a text: in a code tree it is a settings file."""
 
 RANGE_BYTES = 64 * 1024 * 1024
@@ -59,8 +64,8 @@ class File(NamedTuple):
 class Task:
     """Something to read by itself: whole files, or a part of one.
 
-    `start` and `stop` are bytes of a JSON lines file (a line belongs to the range in which it starts) or row
-    groups of a Parquet file; `stop` is None for the rest of the file.
+    `start` and `stop` are bytes of a JSON lines, FASTA or FASTQ file (a line or record belongs to the range in which it
+    starts) or row groups of a Parquet file; `stop` is None for the rest of the file.
     """
 
     index: int
@@ -128,7 +133,7 @@ def plan(files: Sequence[File], reading: Reading, group_bytes: int | None) -> tu
     tasks: list[Task] = []
     skipped: list[Skipped] = []
     # Neighbours that can share a task stay together: of one kind and one file system, all named or all found.
-    for (kind, packing, named, _), run in groupby(enumerate(files), key=lambda item: _alike(item[1])):
+    for (kind, packing, named, _), run in groupby(enumerate(files), key=lambda item: _alike(item[1], reading)):
         alike = list(run)
         if kind == "text" and packing is None and reading.separator is None:
             for chosen in grouped([file.size for _, file in alike], most, GROUP_FILES):
@@ -177,6 +182,8 @@ def grouped(sizes: Sequence[int], most_bytes: int, most_files: int) -> Iterator[
         yield range(start, len(sizes))
 
 
-def _alike(file: File) -> tuple[str, str | None, bool, tuple[str, str] | None]:
+def _alike(file: File, reading: Reading) -> tuple[str, str | None, bool, tuple[str, str] | None]:
     remote = url_parts(file.path) if is_url(file.path) else None
-    return *kind_of(file.path), file.named, (remote.head, remote.tail) if remote else None
+    kind, packing = kind_of(file.path)
+    kind = "text" if kind == "npy" and not reading.integers else kind
+    return kind, packing, file.named, (remote.head, remote.tail) if remote else None

@@ -1,8 +1,8 @@
 """Text files -> documents: a document per file.
 
-Text is UTF-8. A byte order mark at the start of a file is dropped. A file found in a folder is left out if it
-is binary (a NUL byte in the first 8 KiB, as git has it); a file that was named is a bad document then.
-Empty files are left out and counted.
+Text is UTF-8, unless `Reading.raw` takes any bytes as they are. A byte order mark at the start of a file is dropped. A
+file found in a folder is left out if it is binary (a NUL byte in the first 8 KiB, as git has it); a file that was named
+is a bad document then. Empty files are left out and counted.
 
 Memory: files up to a block, or one larger file. A file that is larger than a block is held once.
 
@@ -58,7 +58,7 @@ def _add_files(task: Task, numbers: range, packer: Packer) -> None:
         return
     sizes = task.sizes[numbers.start : numbers.stop]
     try:
-        found = patiently(lambda: read_texts(paths, sizes, task.named))
+        found = patiently(lambda: read_texts(paths, sizes, task.named, packer.reading.raw))
     except OSError as error:
         raise stopped_by(error.filename or paths[0], error) from None
     (data, ends, origins, empty, (listed, count)), binary = found
@@ -75,7 +75,7 @@ def _add_packed(task: Task, packer: Packer) -> None:
     try:
         with open_bytes(path, packer.reading.storage, task.sizes[0]) as file:
             for chunk in ByteStream(file, task.packing):
-                if not whole and is_binary(chunk):
+                if not whole and not packer.reading.raw and is_binary(chunk):
                     return refuse_binary(path, task, packer)
                 whole += chunk
                 # The size on disk passed the rule; the unpacked text must pass it too.
@@ -88,14 +88,15 @@ def _add_packed(task: Task, packer: Packer) -> None:
 
 def _add_text(task: Task, number: int, whole: bytes | bytearray, packer: Packer) -> None:
     """Add one file of the task: what `read_texts` does for files on disk."""
-    path, marked = task.paths[number], len(BOM) if whole.startswith(BOM) else 0
+    path, raw = task.paths[number], packer.reading.raw
+    marked = len(BOM) if whole.startswith(BOM) and not raw else 0
     text = np.frombuffer(whole, np.uint8)[marked:]
     ends = np.array([len(text)], np.int64)
-    if is_binary(whole[marked : marked + _BINARY_WINDOW]):
+    if not raw and is_binary(whole[marked : marked + _BINARY_WINDOW]):
         refuse_binary(path, task, packer)
     elif not len(text):
         packer.left_out("empty")
-    elif invalid := invalid_documents(text, ends):
+    elif not raw and (invalid := invalid_documents(text, ends)):
         at = invalid[0][1]
         packer.bad(path, f"invalid UTF-8 at byte {at + marked} (found 0x{text[at]:02x})")
     else:
@@ -110,7 +111,7 @@ def is_binary(start: bytes | bytearray) -> bool:
 def refuse_binary(path: str, task: Task, packer: Packer) -> None:
     """A binary file is a bad document if it was named, and left out if it was found."""
     if task.named:
-        packer.bad(path, "binary file (a NUL byte near its start), expected text")
+        packer.bad(path, "binary file (a NUL byte near its start), expected text (or --bytes)")
     else:
         packer.left_out("binary")
 

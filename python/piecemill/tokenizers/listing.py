@@ -15,6 +15,7 @@ from piecemill.errors import PlanError
 from piecemill.plans import option
 from piecemill.tokenizers.models import Model
 from piecemill.tokenizers.models.byte_bpe import ByteBPE, merge_pairs
+from piecemill.tokenizers.models.integers import IntegerBPE
 from piecemill.tokenizers.models.ranks import Ranks
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
 from piecemill.tokenizers.tokenizer import Tokenizer
@@ -70,6 +71,9 @@ def _merges(model: Model) -> Iterator[tuple[int, int, int]]:
         yield from (
             (left, right, ids[tokens[left] + tokens[right]]) for left, right in model.vocabulary.merges.tolist()
         )
+    elif isinstance(model, IntegerBPE):
+        first = len(model.first) + len(model.values)
+        yield from ((left, right, first + row) for row, (left, right) in enumerate(model.merges.tolist()))
     elif isinstance(model, Ranks):
         ranks = model.ranks
         yield from ((ranks[left], ranks[right], ranks[left + right]) for left, right in model.merges())

@@ -22,6 +22,8 @@ from piecemill.tokenizers.models import Model
 from piecemill.tokenizers.models.byte_bpe import NotPlain, byte_bpe
 from piecemill.tokenizers.models.byte_level import CHARACTERS
 from piecemill.tokenizers.models.config import files_beside, read_json
+from piecemill.tokenizers.models.integers import FILE as INTEGERS
+from piecemill.tokenizers.models.integers import read_integers_json
 from piecemill.tokenizers.models.ranks import PUBLISHED, Ranks, published_file
 from piecemill.tokenizers.models.sentencepiece import SentencePiece
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson, added_ids
@@ -75,6 +77,9 @@ def _model_of(
             f"{file}: it has its own split and special tokens; split= and special_tokens= are for .tiktoken files and "
             "for vocab.json with merges.txt."
         )
+    if file.name == INTEGERS:
+        training = read_json(file.parent / "training.json") if (file.parent / "training.json").exists() else {}
+        return read_integers_json(read_json(file), file, training, files_beside(file))
     return _sentencepiece(file) if ending == ".model" else _tokenizer_json(file, folder=file != Path(spec))
 
 
@@ -120,7 +125,7 @@ def _similar_here(given: Path) -> Path | None:
 
 
 def _vocabulary_in(folder: Path) -> Path:
-    for pattern in ("tokenizer.json", "tokenizer.model", "*.model", "*.tiktoken", _VOCAB):
+    for pattern in ("tokenizer.json", INTEGERS, "tokenizer.model", "*.model", "*.tiktoken", _VOCAB):
         found = sorted(folder.glob(pattern)) or sorted(folder.glob(f"{pattern}.gz"))
         if len(found) > 1:
             names = ", ".join(file.name for file in found)

@@ -15,7 +15,7 @@ from piecemill.tokenizers.models.config import TEMPLATES, is_carried
 if TYPE_CHECKING:
     from piecemill.tokenizers.tokenizer import Tokenizer
 
-VOCABULARIES = ("tokenizer.json", "tokenizer.model", "ranks.tiktoken")
+VOCABULARIES = ("tokenizer.json", "tokenizer.model", "ranks.tiktoken", "integers.json")
 "One of these makes a folder a tokenizer."
 
 FILES = (*VOCABULARIES, "tokenizer_config.json", "special_tokens_map.json", "training.json", "encoding.json")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import TokenizerError
+from piecemill.integers import as_integers, text_of
 
 Flat = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
@@ -27,6 +28,19 @@ def flatten(texts: Any) -> Flat:
     if hasattr(texts, "__arrow_c_stream__") or hasattr(texts, "__arrow_c_array__"):
         return _from_arrow(texts)
     return _from_list(texts if isinstance(texts, Sequence) else list(_iterable(texts)))
+
+
+def digits(documents: Iterable[Any]) -> list[bytes]:
+    """Documents of integers as text: lists or arrays of integers, or text already."""
+    found = []
+    for i, one in enumerate(documents):
+        values = as_integers(one)
+        if values is None and not isinstance(one, str | bytes):
+            raise TokenizerError(
+                f"texts[{i}] is {type(one).__name__}; expected integers of 64 bits: a list, an array, or their digits."
+            )
+        found.append(text_of(values) if values is not None else one.encode() if isinstance(one, str) else one)
+    return found
 
 
 def flat_arrays(data: Any, ends: Any) -> Flat:

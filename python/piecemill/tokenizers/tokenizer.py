@@ -13,18 +13,21 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from piecemill._core import Encoder
 from piecemill.errors import TokenizerError
+from piecemill.integers import values_of
 from piecemill.sizes import parse_size
 from piecemill.tokenizers.decoding import Decoding
-from piecemill.tokenizers.engines import Encoded, Engine, Parse, choose, load_engine
+from piecemill.tokenizers.engines import Encoded, Engine, Parse, alphabet_of, choose, load_engine
 from piecemill.tokenizers.malformed import malformed, panics_named
 from piecemill.tokenizers.models import Model
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
 from piecemill.tokenizers.models.config import DEFAULT_CONFIG, TOKENIZER_CONFIG, edited, parse_roles, roles_of
+from piecemill.tokenizers.models.integers import IntegerBPE
+from piecemill.tokenizers.models.ranks import Ranks
 from piecemill.tokenizers.models.sentencepiece import SentencePiece
 from piecemill.tokenizers.models.vocabulary import Vocabulary
 from piecemill.tokenizers.special import refuse_special
 from piecemill.tokenizers.splits import Pattern, name_of, pattern_of
-from piecemill.tokenizers.texts import Flat, check_flat, check_text, flat_arrays, flatten
+from piecemill.tokenizers.texts import Flat, check_flat, check_text, digits, flat_arrays, flatten
 
 if TYPE_CHECKING:
     from piecemill.tokenizers.listing import Token
@@ -58,9 +61,12 @@ class Tokenizer:
         split: str,
         pattern: Pattern | None = None,
         special_tokens: Sequence[str] = (),
+        alphabet: bytes | None = None,
         training: Mapping[str, Any] | None = None,
     ) -> "Tokenizer":
         """A tokenizer from `merges`, pairs of final ids: special tokens, 256 bytes, then what each merge makes.
+
+        With `alphabet`, there are ids for those bytes only, and a text with another one is an error.
 
         `pattern` is the regex of `split` where it is not the one this library knows by that name; `training` is
         any JSON record, kept and written as training.json.
@@ -69,7 +75,7 @@ class Tokenizer:
         >>> tok.vocab_size, tok.bytes_of(256), tok.decode(tok.encode("abba"))
         (257, b'ab', 'abba')
         """
-        vocabulary = Vocabulary.from_merges(merges, special_tokens)
+        vocabulary = Vocabulary.from_merges(merges, special_tokens, alphabet)
         pattern = pattern_of(split, pattern)
         return cls(ByteBPE(vocabulary, name_of(pattern), pattern, dict(training or {})))
 
@@ -104,15 +110,24 @@ class Tokenizer:
         beside = edited(beside, named, model.special_tokens, new, chat_template)
         return Tokenizer(replace(model, beside=beside), engine=self._asked)
 
-    def encode(self, text: str | bytes, *, special: Special = "plain") -> NDArray[np.uint32]:
-        """The token ids of one text; `bytes` are read as UTF-8."""
+    def encode(self, text: str | bytes | ArrayLike, *, special: Special = "plain") -> NDArray[np.uint32]:
+        """The token ids of one text; `bytes` are read as UTF-8, or as they are if the tokenizer `takes_bytes`.
+
+        A tokenizer of integers takes a list or array of them, or their digits.
+        """
         if special == "plain" and type(text) is str:
             try:
                 return self._encode(text, "plain")
             except UnicodeEncodeError:
                 pass  # a lone surrogate: reported below
-        given = check_text(text, "text")
         parse = self._parse(special)
+        if isinstance(self._model, IntegerBPE):
+            text = digits([text])[0]
+            return self._encode(text.decode("utf-8", "replace"), parse)
+        if isinstance(text, bytes) and parse == "plain" and self.takes_bytes:
+            ids, _ = self._encode_flat(flatten([text]), None, None, None, special, 1)
+            return ids.astype(np.uint32, copy=False)
+        given = check_text(text, "text")
         if special == "stop":
             refuse_special(*flatten([given]), self.special_tokens, "text")
         return self._encode(given, parse)
@@ -138,6 +153,8 @@ class Tokenizer:
         >>> ids.tolist(), ends.tolist()
         ([256, 64, 256], [1, 1, 3])
         """
+        if isinstance(self._model, IntegerBPE):
+            texts = digits(texts)
         return self._encode_flat(flatten(texts), bos, eos, dtype, special, threads)
 
     def encode_flat(
@@ -165,6 +182,14 @@ class Tokenizer:
     def decode_bytes(self, ids: ArrayLike) -> bytes:
         """The bytes of `ids`; a TokenizerError if only the home library can decode them, to text."""
         return self._decoding.whole(ids)
+
+    def decode_integers(self, ids: ArrayLike) -> NDArray[np.int64]:
+        """The integers of `ids`, of a tokenizer of integers; special tokens have none."""
+        if not isinstance(self._model, IntegerBPE):
+            raise TokenizerError(f"decode_integers: a {self.kind} has no integers; use decode or decode_bytes.")
+        given = np.asarray(ids)
+        values = values_of(self.decode_bytes(given[~np.isin(given, list(self.special_tokens.values()))]))
+        return np.empty(0, np.int64) if values is None else values
 
     def decode_batch(self, ids: ArrayLike, ends: ArrayLike) -> list[str]:
         """The text of each document, as `encode_batch` gives them: ids one after another, and where each ends."""
@@ -275,6 +300,21 @@ class Tokenizer:
         from piecemill.tokenizers.listing import tokens_of
 
         return tokens_of(self)
+
+    @property
+    def alphabet(self) -> bytes | None:
+        """The only bytes that texts may have, in the order of their ids; None for a tokenizer without such a limit."""
+        return alphabet_of(self._model)
+
+    @property
+    def takes_bytes(self) -> bool:
+        """Whether it encodes any bytes, not only UTF-8: byte-level BPE without a split."""
+        return isinstance(self._model, ByteBPE | Ranks) and self._model.pattern is None
+
+    @property
+    def integers(self) -> NDArray[np.int64] | None:
+        """The integers that documents may have, in ascending order; None for a tokenizer of text."""
+        return self._model.values if isinstance(self._model, IntegerBPE) else None
 
     # What only byte-level BPE has
 

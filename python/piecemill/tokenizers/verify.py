@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from piecemill.errors import TokenizerError
 from piecemill.sizes import plural
-from piecemill.tokenizers.engines import Engine, encode_all, home_missing, load_engine
-from piecemill.tokenizers.nasty import NASTY
+from piecemill.tokenizers.engines import Engine, encode_all, home_missing, load_engine, nasty
 from piecemill.tokenizers.texts import first_difference, flatten, texts_of
 from piecemill.tokenizers.tokenizer import Tokenizer
 
@@ -67,7 +66,8 @@ def verify(tokenizer: Tokenizer, documents: Any = (), *, most: int | None = None
     if engine.name == home.name:
         return Verified(**record, strings=0, documents=0, bytes=0)
     special = "".join(f" {text} x{text}y" for text in list(tokenizer.special_tokens)[:50])
-    strings = [*NASTY, special]
+    strings = nasty(tokenizer.model)
+    strings = [*strings, special] if tokenizer.alphabet is None else strings
     _compare(engine, home, *flatten(strings), lambda i: f"nasty string {i}")
     compared = size = 0
     for data, ends, name in _batches(documents):

@@ -34,8 +34,10 @@ from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.engines.tokenizers import cuts_otherwise
 from piecemill.tokenizers.models.byte_level import bytes_of
 from piecemill.tokenizers.models.config import read_template
+from piecemill.tokenizers.models.integers import IntegerBPE
 from piecemill.tokenizers.models.vocabulary import check_special_tokens
 from piecemill.tokenizers.splits import superword_split
+from piecemill.training.alphabet import Alphabet, Narrowed
 from piecemill.training.counting import CountJob, count_block, count_on
 from piecemill.training.counts import (
     NOTHING,
@@ -49,7 +51,8 @@ from piecemill.training.counts import (
 )
 from piecemill.training.feed import Feed
 from piecemill.training.groups import Grouping, Tags, check_parallel, group_records, in_parts
-from piecemill.training.growing import Start, padded
+from piecemill.training.growing import Start, padded, start_of
+from piecemill.training.integers import IntegerCorpus
 from piecemill.training.plan import SPLIT, TrainPlan
 from piecemill.training.progress import Stage, TrainProgress
 from piecemill.training.remaining import Remaining, moment
@@ -81,11 +84,15 @@ def train_bpe(
     hidden: bool = FROM_PLAN,
     max_file_bytes: int | str = FROM_PLAN,
     on_bad_document: Literal["stop", "skip"] = FROM_PLAN,
+    bytes: bool = FROM_PLAN,
+    integers: bool = FROM_PLAN,
+    upper: bool = FROM_PLAN,
     storage_option: Sequence[str] = FROM_PLAN,
     vocab_size: int = FROM_PLAN,
     start: Tokenizer | str | PathLike[str] | None = FROM_PLAN,
     pad_to: int = FROM_PLAN,
     split: str | None = FROM_PLAN,
+    alphabet: str | None = FROM_PLAN,
     superwords: int | None = FROM_PLAN,
     superword_split: str | None = FROM_PLAN,
     max_words: int = FROM_PLAN,
@@ -168,9 +175,15 @@ class Run:
         self.save_counts = None if plan.save_counts is None else Path(plan.save_counts)
         check_files(self.save_counts, plan.from_counts, force=force)
         self.plan = plan
-        self.start = None if plan.start is None else _start(plan)
-        split = self.start.split if self.start else plan.split
+        self.start = None if plan.start is None else start_of(plan)
+        self.alphabet = None if plan.alphabet is None else Alphabet(plan.alphabet)
+        split = self.start.split if self.start else "none" if plan.bytes or plan.integers else plan.split
         self.split = split or (counted_split(plan.from_counts[0]) if plan.from_counts else SPLIT)
+        if plan.bytes and self.split != "none":
+            raise PlanError(
+                f"{option('bytes')}: the split of {option('start')} or of the counts is {self.split!r}, which needs "
+                "text. Bytes are trained with the split 'none'."
+            )
         self.second_counter: _core.WordCounter | None = None
         if plan.two_stages:
             self.second_split = plan.superword_split or superword_split(self.split)
@@ -200,13 +213,30 @@ class Run:
         self.split_note = cuts_otherwise(self.second_split if self.second_counter else self.split)
         here = self.executor.name == "local" and not (plan.balance or plan.weight)
         whole = self.split == "none" and not plan.from_counts and plan.save_counts is None and here
+        if plan.integers:
+            return self._train_integers(source)
         if self.second_counter is not None:
             return self._train_superwords(source, self.second_counter)
+        learned: _core.Learned | Narrowed
         if self.start is None:
-            learned = self._learn(source, plan.vocab_size, whole=whole)
+            learned = all_bytes = self._learn(source, plan.vocab_size, whole=whole)
+            if self.alphabet:
+                learned = self.alphabet.narrowed(all_bytes, len(plan.special_tokens))
         else:
             learned = self._continue(self.start, source, plan.vocab_size, whole=whole)
         return self._finished(self.start, self.split, learned.merges, learned, self._record(learned))
+
+    def _train_integers(self, source: object) -> Tokenizer:
+        if self.executor.name != "local":
+            raise PlanError(f"integers and executor={self.executor.name!r}: nothing is counted elsewhere. Use 'local'.")
+        corpus = IntegerCorpus()
+        with self.stages.stage("read"):
+            self._read(source, corpus.add, lambda: 0, "read")
+            values, flat = corpus.ready(self.plan)
+        special, size = self.plan.special_tokens, self.plan.vocab_size
+        learned = self._merge(lambda: flat.train(self.progress), len(special) + len(values), size)
+        model = IntegerBPE(values, learned.merges, special, training=self._record(learned))
+        return self._with_roles(padded(Tokenizer(model), self._reserved(learned)))
 
     def _train_superwords(self, source: object, counter: _core.WordCounter) -> Tokenizer:
         """Merge inside words up to `superwords`, then inside those of the second split, which `counter` counts."""
@@ -227,20 +257,33 @@ class Run:
         return self._finished(end, self.second_split, np.concatenate([first.merges, second.merges]), second, record)
 
     def _learn(self, source: object, size: int, *, whole: bool = False) -> _core.Learned:
-        """The merges of a vocabulary of that size, from nothing."""
-        plan = self.plan
+        """The merges of a vocabulary of that size, from nothing; with an alphabet, all 256 bytes are in it."""
+        plan, alphabet = self.plan, self.alphabet
         # As the vocabulary compares them: a special token that no bytes are written as is never learned.
         specials = [bytes_of(token) or b"" for token in plan.special_tokens]
-        limits = (size, self.least, plan.max_token_bytes, specials)
+        others = (self.least, plan.max_token_bytes, specials)
         begin = 256 + len(specials)
         if whole:
-            flat = _core.FlatCorpus(*limits, threads=plan.workers)
+            # The alphabet may not be known before the corpus was read.
+            flat = _core.FlatCorpus(size + (255 if alphabet else 0), *others, threads=plan.workers)
+
+            def add(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+                if alphabet:
+                    alphabet.see(data)
+                flat.add(data, ends)
+
             with self.stages.stage("read"):
-                self._read(source, flat.add, lambda: 0, "read")
-            return self._merge(lambda: flat.train(self.progress), begin, size)
+                self._read(source, add, lambda: 0, "read")
+            size = alphabet.size_of_all(size, len(specials)) if alphabet else size
+            return self._merge(lambda: flat.train(self.progress, vocab_size=size), begin, size)
+        groups = self.count(source)
+        if alphabet:
+            for words in groups:
+                alphabet.check_words(words.arrays(ties=False)[0])
+            size = alphabet.size_of_all(size, len(specials))
         if plan.balance:
-            groups = self._measured(self.count(source))
-            corpus = _core.FlatCorpus(*limits, threads=self._merging_threads(groups))
+            groups = self._measured(groups)
+            corpus = _core.FlatCorpus(size, *others, threads=self._merging_threads(groups))
 
             def work() -> _core.Learned:
                 for number, words in enumerate(groups):
@@ -248,8 +291,8 @@ class Run:
                 return corpus.train(self.progress, self._balance)
 
             return self._merge(work, begin, size)
-        (counts,) = self.count(source)
-        return self._merge(lambda: _core.train_words(counts, *limits, self.progress, plan.workers), begin, size)
+        (counts,) = groups
+        return self._merge(lambda: _core.train_words(counts, size, *others, self.progress, plan.workers), begin, size)
 
     def _continue(self, start: Start, source: object, size: int, *, whole: bool = False) -> _core.Learned:
         """The merges that follow those of `start`."""
@@ -321,7 +364,7 @@ class Run:
         start: Start | None,
         split: str,
         merges: NDArray[np.uint32],
-        learned: _core.Learned | None,
+        learned: _core.Learned | Narrowed | None,
         training: dict[str, Any],
     ) -> Tokenizer:
         """The tokenizer with `merges`; with `learned`, the last one, that has its reserved tokens and roles too."""
@@ -330,11 +373,14 @@ class Run:
             tokenizer = start.grown(merges, reserved, training)
         else:
             special = self.plan.special_tokens
-            tokenizer = Tokenizer.from_merges(merges, split=split, special_tokens=special, training=training)
+            alphabet = self.alphabet.bytes if self.alphabet else None
+            tokenizer = Tokenizer.from_merges(
+                merges, split=split, special_tokens=special, alphabet=alphabet, training=training
+            )
             tokenizer = padded(tokenizer, reserved)
         return self._with_roles(tokenizer) if learned else tokenizer
 
-    def _reserved(self, learned: _core.Learned) -> int:
+    def _reserved(self, learned: _core.Learned | Narrowed) -> int:
         """How many tokens make the size a multiple of `pad_to`."""
         return -learned.vocab_size % self.plan.pad_to
 
@@ -414,7 +460,9 @@ class Run:
             raise PlanError("no source was given: pass a path, a glob, a table or an iterable of strings.")
         # Finding the files of a large tree takes a while too.
         plan = self.plan
-        find = partial(plan.open_source, source, group=parse_grouping(plan.balance, "balance")[1])
+        allowed = self.alphabet.allowed if self.alphabet else self.start.tokenizer.alphabet if self.start else None
+        group = parse_grouping(plan.balance, "balance")[1]
+        find = partial(plan.open_source, source, group=group, alphabet=allowed)
         opened: Source = self.stages.watch(find, self.progress, partial(self._tell_reading, stage, lambda: 0, None))
         self.notes = opened.notes
         self.grouping = Grouping.of(opened, plan.balance, self.weights)
@@ -487,9 +535,10 @@ class Run:
             **not_read(self.tally),
         }
 
-    def _record(self, learned: _core.Learned) -> dict[str, Any]:
+    def _record(self, learned: _core.Learned | Narrowed) -> dict[str, Any]:
         """What goes into `training.json`."""
-        plan = {name: value for name, value in asdict(replace(self.plan, start=None)).items() if name not in NOT_STORED}
+        kept = replace(self.plan, start="") if self.start else self.plan  # a tokenizer is no part of a record
+        plan = {name: value for name, value in asdict(kept).items() if name not in NOT_STORED}
         plan["split"] = self.split
         plan["superword_split"] = self.second_split if self.second_counter else None
         plan["start"] = self.start and {"identity": self.start.tokenizer.identity, "vocab_size": self.start.vocab_size}
@@ -519,29 +568,6 @@ def _add(counter: _core.WordCounter, second: _core.WordCounter | None, data: Any
     counter.add(data, ends, *tags)
     if second is not None:
         second.add(data, ends)
-
-
-def _start(plan: TrainPlan) -> Start:
-    """What to go on from, with what cannot be asked of it refused before the work."""
-    start = Start(plan.start, plan.split)
-    if plan.vocab_size < start.vocab_size:
-        raise PlanError(
-            f"{option('vocab_size', plan.vocab_size)}: {option('start')} has {start.vocab_size:,} tokens already, and "
-            "none is taken away. Ask for more than that."
-        )
-    if plan.superwords is not None and plan.superwords < start.vocab_size:
-        raise PlanError(
-            f"{option('superwords', plan.superwords)}: {option('start')} has {start.vocab_size:,} tokens already. The "
-            "second stage begins there or later."
-        )
-    default = TrainPlan().special_tokens
-    new = [token for token in plan.special_tokens if token not in (*start.tokenizer.special_tokens, *default)]
-    if new:
-        raise PlanError(
-            f"special token {new[0]!r}: {option('start')} has none of that name, and its special tokens are kept as "
-            "they are. Add it first (piecemill edit --add-special), then continue from that tokenizer."
-        )
-    return start
 
 
 def _never_cut(source: Source, tally: Tally) -> bool:

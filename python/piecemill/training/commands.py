@@ -37,8 +37,8 @@ def train(
     Parameters
     ----------
     sources
-        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather; or - for a text on
-        standard input, which --separator cuts into documents.
+        Folders, files or globs: text and code, .jsonl(.gz|.zst), .parquet, .arrow, .feather, FASTA and FASTQ; or - for
+        a text on standard input, which --separator cuts into documents.
     out
         Folder for the tokenizer. Without it, and with --save-counts, words are only counted.
     no_special_tokens

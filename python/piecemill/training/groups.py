@@ -21,6 +21,7 @@ from piecemill.errors import PlanError
 from piecemill.plans import option
 from piecemill.sources import Documents, Source
 from piecemill.sources.matching import Weight, directory_groups, parse_grouping, weight_groups
+from piecemill.training.alphabet import Narrowed
 
 MOST_GROUPS = 1000
 _MOST_TAGS = 2**16
@@ -153,7 +154,7 @@ def _shown(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
 
 
-def group_records(tags: Tags, learned: Learned, one: int) -> list[Mapping[str, Any]]:
+def group_records(tags: Tags, learned: Learned | Narrowed, one: int) -> list[Mapping[str, Any]]:
     """What training.json says of each group, worst compressed first; `one` is what a weight of 1 was counted as."""
     names = tags.names
     measured = learned.groups[len(names) :]

@@ -21,12 +21,14 @@ from piecemill.tokenizers import Tokenizer, load_tokenizer
 from piecemill.tokenizers.models.byte_bpe import ByteBPE, NotPlain, merge_pairs, split_of
 from piecemill.tokenizers.models.byte_level import CHARACTERS, bytes_of, characters_of
 from piecemill.tokenizers.models.config import BESIDE, CHAT_TEMPLATE, MAPPING, TEMPLATES, TOKENIZER_CONFIG
+from piecemill.tokenizers.models.integers import IntegerBPE
 from piecemill.tokenizers.models.ranks import Ranks
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
 from piecemill.tokenizers.models.vocabulary import Vocabulary, checked_merges
 from piecemill.tokenizers.models.writing import pre_tokenizer
 from piecemill.tokenizers.splits import name_of, pattern_of
 from piecemill.tokenizers.texts import flat_tokens
+from piecemill.training.plan import TrainPlan
 
 Growable = ByteBPE | TokenizerJson
 
@@ -170,10 +172,33 @@ class Start:
         return padded(Tokenizer(replace(model, beside=beside, training=training)), reserved)
 
 
+def start_of(plan: TrainPlan) -> Start:
+    """What to go on from, with what cannot be asked of it refused before the work."""
+    start = Start(plan.start, plan.split)
+    if plan.vocab_size < start.vocab_size:
+        raise PlanError(
+            f"{option('vocab_size', plan.vocab_size)}: {option('start')} has {start.vocab_size:,} tokens already, and "
+            "none is taken away. Ask for more than that."
+        )
+    if plan.superwords is not None and plan.superwords < start.vocab_size:
+        raise PlanError(
+            f"{option('superwords', plan.superwords)}: {option('start')} has {start.vocab_size:,} tokens already. The "
+            "second stage begins there or later."
+        )
+    default = TrainPlan().special_tokens
+    new = [token for token in plan.special_tokens if token not in (*start.tokenizer.special_tokens, *default)]
+    if new:
+        raise PlanError(
+            f"special token {new[0]!r}: {option('start')} has none of that name, and its special tokens are kept as "
+            "they are. Add it first (piecemill edit --add-special), then continue from that tokenizer."
+        )
+    return start
+
+
 def padded(tokenizer: Tokenizer, reserved: int) -> Tokenizer:
     """`tokenizer` with so many special tokens more, that no text contains and no one uses yet."""
     model = tokenizer.model
-    if not reserved or not isinstance(model, ByteBPE | TokenizerJson):
+    if not reserved or not isinstance(model, ByteBPE | IntegerBPE | TokenizerJson):
         return tokenizer
     names = (f"<|reserved_{i}|>" for i in count(tokenizer.vocab_size))
     return Tokenizer(model.with_special(list(islice((name for name in names if model.id_of(name) is None), reserved))))

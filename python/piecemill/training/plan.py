@@ -17,6 +17,13 @@ from piecemill.tokenizers.models.config import parse_roles
 LEAST_MEMORY = 64 * 2**20
 SPLIT = "cl100k"
 "The split where none is asked for and none is known."
+AUTO = "auto"
+"Of `alphabet`: the bytes that occur."
+
+
+def alphabet_bytes(characters: str) -> bytes:
+    """The bytes of these characters in UTF-8, each once, in ascending order."""
+    return bytes(sorted(set(characters.encode())))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +31,7 @@ class TrainPlan(SourceOptions):
     """How documents become a vocabulary."""
 
     vocab_size: int = 32_768
-    "Entries in the vocabulary: special tokens, the 256 bytes, and one for each merge."
+    "Entries in the vocabulary: special tokens, the 256 bytes (or the alphabet), and one for each merge."
 
     start: str | None = None
     (
@@ -40,6 +47,12 @@ class TrainPlan(SourceOptions):
         "Where words end: gpt2, cl100k, o200k, qwen2, qwen3.5, tekken, deepseek-v3, digits-then-gpt2, "
         "none (a document is one word), or a regex in fancy-regex syntax; default: that of --start or --from-counts, "
         "else cl100k."
+    )
+
+    alphabet: str | None = None
+    (
+        "Tokens for these characters only, such as ACGT, instead of all 256 bytes; auto: for those that occur. A "
+        "document with another one is a bad document."
     )
 
     superwords: int | None = None
@@ -120,7 +133,24 @@ class TrainPlan(SourceOptions):
                 raise PlanError(f"{name}={value!r}: expected a list{f', such as [{str(value)!r}]' if value else ''}.")
         named = dict.fromkeys(text for text in parse_roles(self.roles).values() if text not in self.special_tokens)
         object.__setattr__(self, "special_tokens", (*self.special_tokens, *named))
-        least = 256 + len(self.special_tokens)
+        if self.alphabet is not None and (not isinstance(self.alphabet, str) or not self.alphabet):
+            raise PlanError(f"alphabet={self.alphabet!r}: expected characters, such as 'ACGT', or 'auto'.")
+        if self.alphabet is not None and self.start is not None:
+            raise PlanError(
+                "alphabet and start: the alphabet of the start tokenizer is kept as it is. Give one of them."
+            )
+        if self.integers:
+            self._check_integers()
+        base = (
+            1
+            if self.integers
+            else 256
+            if self.alphabet is None
+            else 1
+            if self.alphabet == AUTO
+            else len(alphabet_bytes(self.alphabet))
+        )
+        least = base + len(self.special_tokens)
         for name, lowest, highest in (
             ("vocab_size", 0, 2**30),
             ("min_frequency", 0, 2**63),
@@ -137,16 +167,18 @@ class TrainPlan(SourceOptions):
                 continue
             if not isinstance(value, int) or not lowest <= value <= highest:
                 raise PlanError(f"{name}={value!r}: expected a whole number from {lowest} to {highest:,}.")
-        if self.vocab_size < least:
+        if self.vocab_size < least and self.start is None:
             raise PlanError(
-                f"vocab_size={self.vocab_size}: the 256 bytes and {len(self.special_tokens)} special tokens alone need "
-                f"{least}. Ask for more, or for fewer special tokens."
+                f"vocab_size={self.vocab_size}: the {base} bytes and {len(self.special_tokens)} special tokens alone "
+                f"need {least}. Ask for more, or for fewer special tokens."
             )
         for field in ("split", "superword_split"):
             if not isinstance(split := getattr(self, field), str | None):
                 raise PlanError(f"{field}={split!r}: expected the name of a split, or a regex.")
             if split is not None and (name := resolve_split(split)[0]) != "regex":
                 object.__setattr__(self, field, name)  # an alias, or the pattern of a named split
+        if self.bytes and self.split not in (None, "none"):
+            raise PlanError(f"bytes and split={self.split!r}: a split needs text. Bytes are trained with split='none'.")
         self._check_stages()
         self._check_groups()
         if not LEAST_MEMORY <= self.memory_bytes < 2**63:
@@ -159,6 +191,9 @@ class TrainPlan(SourceOptions):
                     f"{option('superword_split')} is for the second stage: {option('superwords')} begins it."
                 )
             return
+        if self.bytes or self.alphabet is not None:
+            name = "bytes" if self.bytes else "alphabet"
+            raise PlanError(f"{option('superwords')} with {option(name)}: words and lines are of text in any alphabet.")
         if self.from_counts or self.save_counts is not None:
             raise PlanError(
                 f"{option('superwords')} reads documents: counts of words do not tell what stands beside a word. Train "
@@ -190,6 +225,22 @@ class TrainPlan(SourceOptions):
     def two_stages(self) -> bool:
         """Whether tokens of a second stage are wanted."""
         return self.superwords is not None and self.superwords < self.vocab_size
+
+    def _check_integers(self) -> None:
+        """Refuse what is about text."""
+        unset = {
+            "split": (None, "none"),
+            "alphabet": (None,),
+            "start": (None,),
+            "save_counts": (None,),
+            "from_counts": ((),),
+            "superwords": (None,),
+            "balance": (None,),
+            "weight": ((),),
+        }
+        for name, values in unset.items():
+            if (value := getattr(self, name)) not in values:
+                raise PlanError(f"integers and {name}={value!r}: {name} is for text. Leave it out.")
 
     @property
     def memory_bytes(self) -> int:

@@ -89,6 +89,8 @@ class WordPiecePlan(SourceOptions):
     "Train from counts saved by this command earlier, on this machine or others, instead of documents."
 
     def __post_init__(self) -> None:
+        if self.bytes or self.integers:
+            raise PlanError(f"{option('bytes' if self.bytes else 'integers')}: WordPiece is learned from text only.")
         SourceOptions.__post_init__(self)
         _ = self.counting
         for name, lowest in (("vocab_size", 1), ("limit_alphabet", 1)):
@@ -129,6 +131,9 @@ def train_wordpiece(
     hidden: bool = FROM_PLAN,
     max_file_bytes: int | str = FROM_PLAN,
     on_bad_document: Literal["stop", "skip"] = FROM_PLAN,
+    bytes: bool = FROM_PLAN,
+    integers: bool = FROM_PLAN,
+    upper: bool = FROM_PLAN,
     storage_option: Sequence[str] = FROM_PLAN,
     vocab_size: int = FROM_PLAN,
     lowercase: bool = FROM_PLAN,

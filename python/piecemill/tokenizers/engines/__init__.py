@@ -162,7 +162,24 @@ def _probes(model: Model) -> tuple[Parse, list[str]]:
     """
     added = [one["content"] for one in getattr(model, "added_tokens", ())] or list(model.special_tokens)
     placed = [f"{text} {text}\n{text}s x{text}y  {text}  .{text}." for text in added[:_ADDED] if text]
+    if alphabet_of(model):
+        return "plain", nasty(model)
     return "plain" if model.parse_refused() else "parse", [*NASTY, *placed]
+
+
+def alphabet_of(model: Model) -> bytes | None:
+    """The only bytes that can be encoded; None if there is no such limit."""
+    alphabet: bytes = getattr(getattr(model, "vocabulary", None), "alphabet", b"")
+    return alphabet if 0 < len(alphabet) < 256 else None
+
+
+def nasty(model: Model) -> list[str]:
+    """The nasty strings; of a vocabulary with an alphabet, what of them is in it, and pairs of its characters."""
+    if (alphabet := alphabet_of(model)) is None:
+        return list(NASTY)
+    within = [bytes(byte for byte in text.encode() if byte in alphabet).decode("utf-8", "ignore") for text in NASTY]
+    characters = alphabet.decode("utf-8", "ignore")[:64]
+    return [*filter(None, within), *(f"{one}{two}{one}{one}" for one in characters for two in characters)]
 
 
 def _why(model: Model, engine: Engine, reasons: dict[str, str]) -> str:

@@ -14,8 +14,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from piecemill._core import Encoder, __version__
+from piecemill.tokenizers.engines.integers import IntegerEngine
 from piecemill.tokenizers.engines.json_settings import Left, encoder_of_json, has_named_split
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
+from piecemill.tokenizers.models.integers import IntegerBPE
 from piecemill.tokenizers.models.ranks import Ranks
 from piecemill.tokenizers.models.sentencepiece import SPACE, Piece, PieceType, SentencePiece
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
@@ -23,7 +25,7 @@ from piecemill.tokenizers.splits import NAMED, name_of, specs_of
 from piecemill.tokenizers.texts import flat_tokens
 
 name = "piecemill"
-reads = (ByteBPE, Ranks, TokenizerJson, SentencePiece)
+reads = (ByteBPE, IntegerBPE, Ranks, TokenizerJson, SentencePiece)
 
 AnyModel = ByteBPE | Ranks | TokenizerJson | SentencePiece
 Build = partial[Encoder]
@@ -35,22 +37,26 @@ _found: "WeakKeyDictionary[AnyModel, Build | str]" = WeakKeyDictionary()
 "What reading each model came to, from `can_encode` to `load`."
 
 
-def can_encode(model: AnyModel) -> str | None:
+def can_encode(model: AnyModel | IntegerBPE) -> str | None:
     """Why the model is left to its home library; None if it is not."""
+    if isinstance(model, IntegerBPE):
+        return None
     found = _read(model)
     return found if isinstance(found, str) else None
 
 
-def exact(model: AnyModel) -> bool:
+def exact(model: AnyModel | IntegerBPE) -> bool:
     """Whether tests prove its ids equal to the home library's: byte-level BPE with a named split (`none` is one)."""
+    if isinstance(model, IntegerBPE):
+        return True
     if isinstance(model, ByteBPE | Ranks):
         return name_of(model.pattern) in NAMED
     return isinstance(model, TokenizerJson) and has_named_split(model)
 
 
-def load(model: AnyModel) -> "PiecemillEngine":
+def load(model: AnyModel | IntegerBPE) -> "PiecemillEngine | IntegerEngine":
     """The engine, its tables built."""
-    return PiecemillEngine(build_of(model)())
+    return IntegerEngine(model) if isinstance(model, IntegerBPE) else PiecemillEngine(build_of(model)())
 
 
 def build_of(model: AnyModel) -> Build:

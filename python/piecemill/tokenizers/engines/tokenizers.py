@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill._core import resolve_split, split_text
+from piecemill._core import documents_outside, resolve_split, split_text
 from piecemill.errors import PiecemillError, SplitError, TokenizerError
-from piecemill.tokenizers.engines import Encoded, Parse
+from piecemill.tokenizers.engines import Encoded, Parse, alphabet_of
 from piecemill.tokenizers.malformed import malformed, panics_named
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
 from piecemill.tokenizers.models.ranks import Ranks
@@ -25,7 +25,7 @@ from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
 from piecemill.tokenizers.models.writing import DIGITS
 from piecemill.tokenizers.nasty import NASTY
 from piecemill.tokenizers.splits import NAMED
-from piecemill.tokenizers.texts import check_flat, finish, texts_of
+from piecemill.tokenizers.texts import check_flat, finish, flatten, texts_of
 
 name = "tokenizers"
 reads = (ByteBPE, Ranks, TokenizerJson)
@@ -65,8 +65,16 @@ class HFEngine:
         return version_of("tokenizers")
 
     def encode(self, text: str, special: Parse) -> NDArray[np.uint32]:
+        self._check_alphabet(*flatten([text]))
         (row,) = self._rows([text], special, 1)
         return np.array(row, np.uint32)
+
+    def _check_alphabet(self, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+        """Refuse bytes without a token, which the library would leave out of the ids."""
+        alphabet = alphabet_of(self._model)
+        if alphabet and (outside := documents_outside(data, ends, alphabet)):
+            (number, at), shown = outside[0], alphabet.decode("utf-8", "replace")
+            raise TokenizerError(f"texts[{number}]: byte {at:,} is not in the alphabet of this vocabulary ({shown}).")
 
     def encode_flat(
         self,
@@ -80,6 +88,7 @@ class HFEngine:
         threads: int,
     ) -> Encoded:
         texts = texts_of(*check_flat(data, ends))
+        self._check_alphabet(data, ends)
         return finish(self._rows(texts, special, threads), bos=bos, eos=eos, narrow=narrow)
 
     def decode(self, ids: NDArray[Any]) -> str:

@@ -1,7 +1,8 @@
 """Models: what a tokenizer is, as data.
 
 One class per kind of file: `ByteBPE` (what Piecemill trains, and every tokenizer.json that says no more than that),
-`TokenizerJson` (any other tokenizer.json), `Ranks` (.tiktoken) and `SentencePiece` (.model). A model holds plain
+`TokenizerJson` (any other tokenizer.json), `Ranks` (.tiktoken), `SentencePiece` (.model) and `IntegerBPE`
+(integers.json). A model holds plain
 data, can be pickled, and knows its files, its special tokens and what each id decodes to. It does not encode: engines
 do, and they read what they need from the model.
 
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from piecemill.tokenizers.models.byte_bpe import ByteBPE
+    from piecemill.tokenizers.models.integers import IntegerBPE
     from piecemill.tokenizers.models.sentencepiece import SentencePiece
     from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
 
@@ -74,7 +76,7 @@ class Model(Protocol):
     def files(self) -> dict[str, bytes]:
         """The files of the saved tokenizer, by name."""
 
-    def with_special(self, texts: Sequence[str]) -> "ByteBPE | SentencePiece | TokenizerJson":
+    def with_special(self, texts: Sequence[str]) -> "ByteBPE | IntegerBPE | SentencePiece | TokenizerJson":
         """The same with special tokens for `texts`, none of which is one: after the last id, or that of such a token.
 
         It also has a place for files beside it, which say what special tokens are for.

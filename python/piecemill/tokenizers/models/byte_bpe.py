@@ -19,8 +19,16 @@ import numpy as np
 from piecemill._core import __version__
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
-from piecemill.tokenizers.models.byte_level import BYTE_ORDER, CHARACTERS, bytes_of_all
-from piecemill.tokenizers.models.config import DEFAULT_CONFIG, END_OF_TEXT, TOKENIZER_CONFIG, declared, with_roles
+from piecemill.tokenizers.models.byte_level import BYTE_ORDER, CHARACTERS, bytes_of_all, characters_of
+from piecemill.tokenizers.models.config import (
+    ALPHABET,
+    DEFAULT_CONFIG,
+    END_OF_TEXT,
+    TOKENIZER_CONFIG,
+    declared,
+    has_alphabet,
+    with_roles,
+)
 from piecemill.tokenizers.models.vocabulary import Vocabulary, check_special_tokens, checked_merges
 from piecemill.tokenizers.models.writing import DIGITS, body, complete
 from piecemill.tokenizers.splits import PATTERNS, Pattern, name_of
@@ -107,7 +115,9 @@ class ByteBPE:
     def config(self) -> bytes:
         """tokenizer_config.json, as it came or as we write it."""
         roles = {"eos": END_OF_TEXT} if END_OF_TEXT in self.special_tokens else {}
-        return self.beside.get(TOKENIZER_CONFIG) or with_roles(DEFAULT_CONFIG, roles, self.special_tokens)
+        base = self.vocabulary.alphabet
+        config = DEFAULT_CONFIG if len(base) == 256 else {**DEFAULT_CONFIG, ALPHABET: characters_of(base)}
+        return self.beside.get(TOKENIZER_CONFIG) or with_roles(config, roles, self.special_tokens)
 
     def with_special(self, texts: Sequence[str]) -> "ByteBPE":
         vocabulary = self.vocabulary.with_special(texts)
@@ -138,7 +148,14 @@ def byte_bpe(data: dict[str, Any], file: Path, *, training: Mapping[str, Any], b
     """The byte-level BPE that a tokenizer.json, `data` read from `file`, describes; else NotPlain."""
     split, pattern = split_of(data.get("pre_tokenizer"))
     _check_settings(data)
-    return ByteBPE(_vocabulary(data, file), split, pattern, training, beside, data.get("post_processor"))
+    return ByteBPE(
+        _vocabulary(data, file, partly=has_alphabet(beside)),
+        split,
+        pattern,
+        training,
+        beside,
+        data.get("post_processor"),
+    )
 
 
 def merge_pairs(model: Mapping[str, Any]) -> list[list[str]]:
@@ -188,7 +205,7 @@ def _check_settings(data: dict[str, Any]) -> None:
         raise NotPlain("added tokens of which only some are normalized, so that HF looks for the others first")
 
 
-def _vocabulary(data: dict[str, Any], file: Path) -> Vocabulary:
+def _vocabulary(data: dict[str, Any], file: Path, *, partly: bool) -> Vocabulary:
     vocab: dict[str, int] = data["model"].get("vocab") or {}
     special = {added["content"]: added["id"] for added in data.get("added_tokens") or []}
     try:
@@ -198,8 +215,9 @@ def _vocabulary(data: dict[str, Any], file: Path) -> Vocabulary:
     ids = {**vocab, **special}
     if sorted(ids.values()) != list(range(len(ids))):
         raise NotPlain(f"{len(ids):,} tokens whose ids are not 0 to {len(ids) - 1:,}, each once")
+    alphabet = [CHARACTERS[byte] for byte in BYTE_ORDER if CHARACTERS[byte] in ids]
     missing = next((CHARACTERS[byte] for byte in BYTE_ORDER if CHARACTERS[byte] not in ids), None)
-    if missing is not None:
+    if missing is not None and not partly:
         raise NotPlain(f"no token for byte character {missing!r}")
     pairs = merge_pairs(data["model"])
     try:
@@ -211,7 +229,7 @@ def _vocabulary(data: dict[str, Any], file: Path) -> Vocabulary:
     if len(set(zip(left, right, strict=True))) < len(pairs):
         raise NotPlain("the same merge twice")
     # As a dict for its order: an id made a second time keeps its first place.
-    ranked = list(dict.fromkeys([ids[CHARACTERS[byte]] for byte in BYTE_ORDER] + made))
+    ranked = list(dict.fromkeys([ids[character] for character in alphabet] + made))
     reachable = frozenset(ranked)
     unmade = [text for text, i in vocab.items() if i not in reachable and text not in special]
     if unmade:

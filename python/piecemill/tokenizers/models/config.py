@@ -19,6 +19,10 @@ ROLES = ("eos", "bos", "pad", "unk", "sep", "cls", "mask")
 TOKENIZER_CONFIG = "tokenizer_config.json"
 BESIDE = (TOKENIZER_CONFIG, "special_tokens_map.json")
 
+ALPHABET = "piecemill_alphabet"
+"""Key of tokenizer_config.json for a vocabulary with tokens for these bytes only: any other byte is an error. (HF
+`tokenizers` leaves such bytes out of a text without a word, and we do as it does for vocabularies of others.)"""
+
 DEFAULT_CONFIG = {
     "tokenizer_class": "PreTrainedTokenizerFast",
     "clean_up_tokenization_spaces": False,
@@ -84,6 +88,11 @@ def roles_of(beside: Mapping[str, bytes]) -> dict[str, str]:
     config = _config(beside)
     found = {role: _token(config.get(f"{role}_token")) for role in ROLES}
     return {role: text for role, text in found.items() if text is not None}
+
+
+def has_alphabet(beside: Mapping[str, bytes]) -> bool:
+    """Whether the vocabulary has tokens for some bytes only, on purpose."""
+    return ALPHABET in _config(beside)
 
 
 def _config(beside: Mapping[str, bytes]) -> dict[str, Any]:

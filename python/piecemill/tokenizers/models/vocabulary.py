@@ -1,8 +1,8 @@
 """The vocabulary of a byte-level BPE tokenizer: which bytes each id stands for, and which merge makes it.
 
-Ids of a trained vocabulary, as HF's BpeTrainer numbers them: special tokens in order, then the 256 bytes in
-`BYTE_ORDER`, then what each merge makes. A string that already has an id keeps it: if a merge makes the very
-string of a special token, both share the special token's id and the vocabulary does not grow.
+Ids of a trained vocabulary, as HF's BpeTrainer numbers them: special tokens in order, then the bytes in `BYTE_ORDER`
+(all 256, or those of a smaller alphabet), then what each merge makes. A string that already has an id keeps it: if a
+merge makes the very string of a special token, both share the special token's id and the vocabulary does not grow.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,10 @@ class Vocabulary:
     "Every id that ordinary text can reach, in the order made: bytes first, then merges."
 
     @classmethod
-    def from_merges(cls, merges: NDArray[np.uint32], special_tokens: Sequence[str]) -> "Vocabulary":
-        """Number the tokens that `merges` (pairs of final ids) make."""
+    def from_merges(
+        cls, merges: NDArray[np.uint32], special_tokens: Sequence[str], alphabet: bytes | None = None
+    ) -> "Vocabulary":
+        """Number the tokens that `merges` (pairs of final ids) make; `alphabet` are the bytes with ids, if not all."""
         pairs = checked_merges(merges)
         check_special_tokens(special_tokens)
         # A special token has no bytes of its own (None) until ordinary bytes turn out to share its id.
@@ -50,7 +52,8 @@ class Vocabulary:
             ranked.append(made)
 
         for byte in BYTE_ORDER:
-            add(bytes([byte]))
+            if alphabet is None or byte in alphabet:
+                add(bytes([byte]))
         try:
             for left, right in zip(*pairs.T.tolist(), strict=True):  # two columns: no list per pair to collect
                 add(tokens[left] + tokens[right])
@@ -74,6 +77,11 @@ class Vocabulary:
         return {self.tokens[i]: i for i in self.ranked}
 
     @cached_property
+    def alphabet(self) -> bytes:
+        """The bytes that have a token: the first ones of `ranked`."""
+        return b"".join(one for one in (self.tokens[i] for i in self.ranked[:256]) if len(one) == 1)
+
+    @cached_property
     def reachable(self) -> frozenset[int]:
         """The ids that ordinary text can reach."""
         return frozenset(self.ranked)
@@ -83,10 +91,11 @@ class Vocabulary:
         spelled = [""] * len(self.tokens)
         for text, i in self.special_tokens.items():
             spelled[i] = text
-        for i in self.ranked[:256]:
+        base = len(self.alphabet)
+        for i in self.ranked[:base]:
             spelled[i] = CHARACTERS[self.tokens[i][0]]
         # Joining what is already spelled takes 11 ms for 50,257 tokens; spelling every token byte by byte takes 26.
-        made = self.ranked[256:]
+        made = self.ranked[base:]
         if len(self.merges) == len(made):
             for left, right, i in zip(*self.merges.T.tolist(), made, strict=True):
                 spelled[i] = spelled[left] + spelled[right]

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill._core import Encoder, __version__
+from piecemill.tokenizers.engines import alphabet_of
 from piecemill.tokenizers.engines.cuda.pipeline import Invalid, encode
 from piecemill.tokenizers.engines.cuda.tables import tables_of, why_not
 from piecemill.tokenizers.engines.json_settings import Left
@@ -34,6 +35,8 @@ _SHORT = 1 << 16
 
 def can_encode(model: AnyModel) -> str | None:
     """Why this tokenizer or this machine cannot: None if it can."""
+    if alphabet_of(model):
+        return "the GPU does not look for bytes outside an alphabet, and this tokenizer has one"
     if find_spec("cupy") is None:
         return "CuPy is not installed (pip install 'piecemill[cuda]')"
     from piecemill.tokenizers.engines.cuda.device import missing

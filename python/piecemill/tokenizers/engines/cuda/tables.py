@@ -21,6 +21,7 @@ MOST_SYMBOLS = 1 << 20
 _FREE = np.uint64(0xFFFFFFFFFFFFFFFF)
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _SPECIAL = 1
+_IN_UTF8 = np.array([byte for byte in range(0xF5) if byte not in (0xC0, 0xC1)], np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +64,10 @@ def why_not(build: partial[Encoder]) -> str | None:
         return "the GPU normalizes no texts, and this tokenizer does"
     if build.keywords.get("prefix", "never") != "never":
         return "this tokenizer puts a space before texts, which the GPU does not"
-    ids = build.args[2]
+    data, ends, ids = build.args[:3]
+    alone = data[ends[np.diff(ends, prepend=0) == 1] - 1]
+    if not np.isin(_IN_UTF8, alone).all():
+        return "the GPU takes any text, and this vocabulary has no token for some bytes"
     if max(len(ids), int(ids.max(initial=0)) + 1) > MOST_SYMBOLS:
         return f"the GPU takes ids below {MOST_SYMBOLS:,}"
     return None

@@ -1,0 +1,77 @@
+"""Integers in .npy files -> documents: a row of a two-dimensional array is one, and a one-dimensional array is one.
+
+Such files are only read where integers are asked for (`Reading.integers`).
+
+Memory: rows up to a block, or one larger row.
+
+Start with `read`.
+"""
+
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from piecemill._core import write_integers
+from piecemill.sources.documents import Documents, Place
+from piecemill.sources.packing import Packer, Reading
+from piecemill.sources.remote import open_bytes
+from piecemill.sources.tasks import Task
+from piecemill.sources.text import failure
+
+PLACE: Place = "row"
+
+
+def cut(file: Task, reading: Reading, size: int) -> list[Task]:
+    """The file is one task."""
+    return [file]
+
+
+def read(task: Task, packer: Packer) -> Iterator[Documents]:
+    """The documents of an .npy file."""
+    path, row = task.paths[0], 0
+    try:
+        with open_bytes(path, packer.reading.storage, task.sizes[0]) as file:
+            dtype, rows, width = _header(file)
+            header = file.tell()
+            few = max(1, packer.reading.block_bytes // max(width * dtype.itemsize, 1))
+            while row < rows:
+                count = min(few, rows - row)
+                _add(file.read(count * width * dtype.itemsize), dtype, width, row, count, task.first_file, packer)
+                row += count
+                packer.progress(header + row * width * dtype.itemsize)
+                yield from packer.full()
+    except OSError as error:
+        packer.bad(path, failure(error, path))
+    except ValueError as error:
+        packer.bad(f"{path}[{row}]", str(error))
+
+
+def _header(file: BinaryIO) -> tuple["np.dtype[Any]", int, int]:
+    """Type, number of rows, and integers in each."""
+    try:
+        version = np.lib.format.read_magic(file)
+        read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        shape, fortran, dtype = read_header[version](file)
+    except (ValueError, KeyError, EOFError):
+        raise ValueError("not an .npy file that numpy can read without pickle") from None
+    if dtype.kind not in "iu" or len(shape) not in (1, 2) or (fortran and len(shape) == 2):
+        order = " in Fortran order" if fortran else ""
+        raise ValueError(
+            f"holds {dtype} in the shape {shape}{order}; expected integers in one row, or rows of them in C order"
+        )
+    rows, width = (1, *shape)[-2:]
+    return dtype, rows, width
+
+
+def _add(data: bytes, dtype: "np.dtype[Any]", width: int, row: int, count: int, file: int, packer: Packer) -> None:
+    if len(data) < count * width * dtype.itemsize:
+        raise ValueError("the file ends before its last row")
+    values = np.frombuffer(data, dtype)
+    if values.dtype.kind == "u" and values.dtype.itemsize == 8 and values.size and values.max() >> np.uint64(63):
+        raise ValueError(f"{values.max()} is too large; expected integers of 64 bits with a sign")
+    ends = np.arange(1, count + 1, dtype=np.int64) * width
+    text, text_ends = write_integers(np.ascontiguousarray(values, np.int64), ends)
+    keep = np.diff(text_ends, prepend=0) > 0
+    packer.left_out("empty", count - int(keep.sum()))
+    packer.add(text, text_ends[keep], file, np.flatnonzero(keep) + row)

@@ -1,0 +1,33 @@
+//! Which bytes documents have, and which documents have others than they may.
+
+/// Which of the 256 bytes `data` has.
+pub fn bytes_seen(data: &[u8]) -> [bool; 256] {
+    let mut seen = [false; 256];
+    data.iter().for_each(|&byte| seen[usize::from(byte)] = true);
+    seen
+}
+
+/// Every document of `data` with a byte that is not `allowed`: its number, and where the first one is in it.
+pub fn documents_outside(data: &[u8], ends: &[i64], allowed: &[u8]) -> Vec<(u64, u64)> {
+    let known = bytes_seen(allowed);
+    let mut found = Vec::new();
+    let mut start = 0;
+    for (number, &end) in ends.iter().enumerate() {
+        if let Some(at) = data[start..end as usize].iter().position(|&byte| !known[usize::from(byte)]) {
+            found.push((number as u64, at as u64));
+        }
+        start = end as usize;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_document_with_another_byte_is_named_with_the_first() {
+        assert_eq!(documents_outside(b"ACGTNACGAANNC", &[4, 5, 8, 13], b"ACGT"), [(1, 0), (3, 2)]);
+        assert_eq!((0..=255u8).filter(|&byte| bytes_seen(b"TACA")[usize::from(byte)]).collect::<Vec<_>>(), b"ACT");
+    }
+}
