@@ -96,7 +96,7 @@ fuzz:
 docs: tools
 	$(BIN)/zensical build --strict
 
-# Without a release build, one that compiles on all cores: `prepare` and `train` were within 3% of the release build.
+# Without a release build, one that compiles on all cores: `prepare` and `train` were within 4% of the release build.
 demo: $(if $(wildcard .venv/.installed),build,.venv/.demo)
 	$(BIN)/piecemill demo
 
