@@ -13,6 +13,7 @@ from piecemill.errors import ShardError
 from piecemill.files import LocalPlace
 from piecemill.shards import RECORD, ShardWriter
 from piecemill.shards.counts import NAME, piece_counts_name, read_counts, write_counts
+from piecemill.shards.sections import write_sections
 
 FORMAT_1 = Path(__file__).with_name("format1")
 TEXTS = [f"document {n % 37} of the corpus, " + "words and words " * (n % 11) for n in range(200)]
@@ -112,6 +113,20 @@ def test_an_id_outside_the_vocabulary_is_not_counted():
         count_ids(np.array([3], np.uint32), counts)
 
 
+@pytest.mark.parametrize("vocab", [1, 300, 65_536, 100_000])
+def test_many_ids_are_counted_as_few_are(vocab):
+    # From as many ids as the vocabulary has tokens on, they are counted in a table of its own.
+    ids = (
+        np.random.default_rng(0).integers(0, vocab, 3 * vocab + 1).astype(np.uint16 if vocab <= 1 << 16 else np.uint32)
+    )
+    counts = np.ones(vocab, np.uint64)
+    count_ids(ids, counts)
+    assert np.array_equal(counts, 1 + np.bincount(ids, minlength=vocab).astype(np.uint64))
+    for outside in (vocab, (1 << 31) + vocab):  # the second one is beyond the table, too
+        with pytest.raises(ValueError, match=f"id {outside} of a vocabulary of {vocab} tokens"):
+            count_ids(np.append(ids, outside).astype(np.uint32), counts)
+
+
 def test_a_piece_whose_counts_were_changed_is_counted_again(tmp_path):
     place = LocalPlace(tmp_path)
     with ShardWriter(place, "all", "000000-0000", dtype=np.dtype("<u2"), vocab=3) as writer:
@@ -121,6 +136,10 @@ def test_a_piece_whose_counts_were_changed_is_counted_again(tmp_path):
     assert read_counts(place, "all", 3).tolist() == [2, 0, 4]
     path = tmp_path / piece_counts_name("000000-0000", "all")
     path.write_bytes(path.read_bytes()[:-1] + b"\x09")
+    write_counts(place, "all", ["000000-0000"], 3)
+    assert read_counts(place, "all", 3).tolist() == [1, 0, 2]
+    items = np.array([(0, 7)], [("id", "<u4"), ("count", "<u8")]).view(np.uint8)  # as an earlier version wrote them
+    write_sections(place, piece_counts_name("000000-0000", "all"), items, np.array([len(items)], np.int64))
     write_counts(place, "all", ["000000-0000"], 3)
     assert read_counts(place, "all", 3).tolist() == [1, 0, 2]
     path.unlink()

@@ -25,6 +25,7 @@ from models import AS_IT_IS, TEXTS
 from piecemill.errors import PlanError, TokenizerError
 from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve_eos, verify
 from piecemill.tokenizers.engines import engines
+from piecemill.tokenizers.models.ranks import PUBLISHED
 from piecemill.tokenizers.models.sentencepiece import read
 from piecemill.tokenizers.splits import PATTERNS
 from vocabularies import END, rows, tokenizer
@@ -520,6 +521,27 @@ except TokenizerError as error:
     assert said.startswith("some-org/absent: no such file or folder here, and as a Hugging Face hub id it could not be")
     assert "not in the cache" in said
     assert "hf download some-org/absent tokenizer.json" in said
+
+
+def test_openais_files_by_name_come_from_the_cache_of_tiktoken(made, tmp_path, monkeypatch):
+    ranks = (made / "small.tiktoken").read_bytes()
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    cached = tmp_path / "fb374d419588a4632f3f557e76b4b70aebbca790"
+    cached.write_bytes(ranks)
+    with pytest.raises(
+        TokenizerError, match=r"o200k: no such file.*o200k_base is not in the cache.*o200k_base.tiktoken"
+    ):
+        load_tokenizer("o200k")  # the file there has another hash
+    published = next(one for one in PUBLISHED.values() if one.name == "o200k_base")
+    monkeypatch.setitem(PUBLISHED, hashlib.sha256(ranks).hexdigest(), published._replace(special_tokens={END: 9999}))
+    monkeypatch.delitem(PUBLISHED, next(key for key, one in PUBLISHED.items() if one is published))
+    for name in ("o200k", "o200k_base"):
+        tok = load_tokenizer(name)
+        assert (tok.special_tokens, tok.model.split) == ({END: 9999}, "o200k")
+        assert (
+            tok.encode("some words").tolist()
+            == load(made, "small.tiktoken", split="o200k").encode("some words").tolist()
+        )
 
 
 def test_importing_the_room_imports_no_library():

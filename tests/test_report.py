@@ -212,6 +212,25 @@ def test_a_corpus_with_languages_and_a_folder_without_counts(made, tmp_path):
     )
 
 
+def test_languages_come_from_the_files_that_were_prepared(made, tmp_path):
+    rows = [{"body": f"row {n} with words", "lang": ["en", "de"][n % 2]} for n in range(50)]
+    (tmp_path / "in").mkdir()
+    file = tmp_path / "in" / "a.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pm.prepare(tmp_path / "in", made / "tok", out=tmp_path / "shards", field="body")
+    given = {"out": tmp_path / "r.html", "against": [made / "other"], "language": "lang"}
+    facts = {section["id"]: section for section in pm.report(tmp_path / "shards", **given).facts["sections"]}
+    (table,) = (one for one in facts["compression"]["tables"] if one["title"] == "By language, on the sample")
+    size = sum(len(row["body"]) for row in rows if row["lang"] == "de")
+    assert {row["group"]: (row["documents"], row["bytes"]) for row in table["rows"]}["de"] == (25, size)
+    assert facts["comparison"]["tables"][0]["rows"][0]["gini_by_language"] is not None
+    with pytest.raises(PlanError, match="language: there are no documents"):
+        pm.report(made / "tok", out=tmp_path / "r.html", language="lang")
+    file.write_text("")
+    with pytest.raises(PlanError, match=r"language='lang'.*a.jsonl is not there as it was prepared"):
+        pm.report(tmp_path / "shards", **given)
+
+
 def test_a_run_and_a_vocabulary_of_actions_have_sections(made, tmp_path):
     items = {str(item): [item % 3, item % 5] for item in range(30)}
     histories = {str(user): [str((user * step) % 30) for step in range(1, 9)] for user in range(40)}

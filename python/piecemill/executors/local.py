@@ -50,7 +50,7 @@ class FuturesExecutor:
         self, function: Callable[[T], R], tasks: Sequence[T], on_tick: OnTick | None = None
     ) -> Generator[tuple[T, R], None, None]:
         """(task, result) as they finish; the first error cancels the other tasks and is raised when they ended."""
-        run, state = next(_numbers), _Run()
+        run, state = next(_numbers), _MapState()
         _runs[run] = state
         done: SimpleQueue[futures.Future[R]] = SimpleQueue()
         pending: dict[futures.Future[R], int] = {}
@@ -85,7 +85,7 @@ class FuturesExecutor:
             del _runs[run]
 
 
-class _Run:
+class _MapState:
     """State shared by the driver and the threads of one `map` call."""
 
     def __init__(self) -> None:
@@ -93,13 +93,13 @@ class _Run:
         self.progress: dict[int, Any] = {}
 
 
-_runs: dict[int, _Run] = {}
+_runs: dict[int, _MapState] = {}
 """Runs of this process by number. In another process the lookup finds nothing, and the task runs without a driver."""
 _numbers = count()
 
 
 def _call(run: int, number: int, function: Callable[[T], R], task: T) -> R:
-    state = _runs.get(run) or _Run()
+    state = _runs.get(run) or _MapState()
 
     def checkpoint(progress: Any) -> None:
         if state.cancelled.is_set():

@@ -110,7 +110,7 @@ def prepare(
     open_executor(executor, ray_address=ray_address, part=part)  # reports invalid arguments before anything is written
     callers_own = max(0, memory_now() - _INTERPRETER)
     tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer)
-    run = _Run(plan, tokenizer, open_place(out), on_progress or (lambda _: None), callers_own)
+    run = _Driver(plan, tokenizer, open_place(out), on_progress or (lambda _: None), callers_own)
     try:
         with locked(run.place, shared=part is not None):
             return run.prepare(source, executor, ray_address=ray_address, part=part, join=join, force=force)
@@ -128,8 +128,8 @@ def _is_local(executor: object) -> bool:
     return getattr(executor, "name", executor) == "local"
 
 
-class _Run:
-    """One run of the driver."""
+class _Driver:
+    """The driver of one call of `prepare`."""
 
     def __init__(
         self, plan: PreparePlan, tokenizer: Tokenizer, place: Place, on_progress: OnProgress, callers_own: int

@@ -57,7 +57,7 @@ def report(
     on
         Folders, files or globs to compare on; default: documents of the prepared shards.
     language
-        Field or column of the documents of --on with their language.
+        Field or column with the language of a document, in the source files of the prepared shards, or in --on.
     histories
         Histories of users that say how a vocabulary of actions is used.
     sample

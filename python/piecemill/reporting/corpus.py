@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from piecemill.errors import PlanError
 from piecemill.files import read_json
-from piecemill.reporting.comparing import Grouping, Ints, group_paths
+from piecemill.reporting.comparing import Comparison, Grouping, Ints, compare, group_paths
 from piecemill.reporting.vocabulary import Counts, section, table
 from piecemill.shards import Shards, open_shards
 from piecemill.shards import folder as prepared
@@ -53,15 +54,33 @@ class Corpus:
         return sum(known[1:], known[0]) if known and len(known) == len(found) else None
 
     @cached_property
+    def files(self) -> list[dict[str, Any]]:
+        """The source files: path, and bytes where they are known."""
+        with open(self.folder / prepared.FILES, "rb") as file:
+            return [json.loads(line) for line in file]
+
+    @cached_property
     def paths(self) -> list[str]:
         """The source files, from the folder that they all lie in."""
-        with open(self.folder / prepared.FILES, "rb") as file:
-            names = [json.loads(line)["path"] for line in file]
+        names = [file["path"] for file in self.files]
         folders = [name.split("/")[:-1] for name in names]
         common = 0
         while all(len(folder) > common and folder[common] == folders[0][common] for folder in folders):
             common += 1
         return ["/".join(name.split("/")[common:]) for name in names]
+
+    def by_language(self, tokenizers: Sequence[Tokenizer], language: str, **options: Any) -> Comparison:
+        """Compare on the source files, which have the field; shards do not. PlanError if they are not as they were."""
+        for file in self.files:
+            path = Path(file["path"])
+            if "://" not in file["path"] and (not path.is_file() or path.stat().st_size != file["bytes"]):
+                raise PlanError(
+                    f"language={language!r}: read from the source files of {self.folder}, and {path} is not there as "
+                    "it was prepared. Restore it, or pass a corpus with this field (on)."
+                )
+        own = {key: self.facts["plan"]["options"][key] for key in ("field", "separator", "on_bad_document")}
+        paths = [file["path"] for file in self.files]
+        return compare(tokenizers, on=paths, language=language, **own, **options)
 
     @property
     def marks(self) -> int:

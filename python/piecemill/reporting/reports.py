@@ -76,9 +76,10 @@ def report(
     """Write a page about what is at `paths` to `out`, and its facts beside it as JSON.
 
     `paths` are tokenizers, prepared folders, vocabularies of actions and pretraining runs. Tokenizers, and those of
-    `against`, are compared on documents of the prepared folder, or of the corpus `on` (with `language`, its groups by
-    that field); `sample` limits the text. `histories` say how a vocabulary of actions is used. `speed` adds the
-    measured speed of encoding, which is not the same twice. The rules are in `docs/report.md`.
+    `against`, are compared on documents of the prepared folder, or of the corpus `on`; `sample` limits the text. With
+    `language`, groups by that field of `on`, or of the files that the folder was prepared from. `histories` say how a
+    vocabulary of actions is used. `speed` adds the measured speed of encoding, which is not the same twice. The rules
+    are in `docs/report.md`.
     """
     given = [paths] if isinstance(paths, str | PathLike) else list(paths)
     if not given:
@@ -93,8 +94,11 @@ def report(
             raise PlanError(
                 f"{target}: lies in {one.path}, which would no longer be as it was made. Choose another --out."
             )
-    if against and on is None and not corpora:
-        raise PlanError("against: there are no documents to compare on; name a prepared folder too, or a corpus (on).")
+    for option, value in (("against", against), ("language", language)):
+        if value and on is None and not corpora:
+            raise PlanError(
+                f"{option}: there are no documents to compare on; name a prepared folder, or a corpus (on)."
+            )
     tokenizers = _tokenizers(described, corpora)
     main = next(iter(tokenizers.values()), None)
     merges = None if main is None else merges_of(main)
@@ -250,7 +254,13 @@ def _compared(
         if not counting.total[0]:
             return None
         whole = int(counting.total[0]) == corpus.facts["documents"]
-        return counting.result(names, groups, whole=whole)
+        found = counting.result(names, groups, whole=whole)
+    if language is None:
+        return found
+    more = corpus.by_language(loaded, language, sample=str(sample), threads=threads)
+    for one, other in zip(found.tokenizers, more.tokenizers, strict=True):
+        one["gini"]["language"] = other["gini"]["language"]
+    return Comparison(found.corpus, found.tokenizers, {**found.groups, "language": more.groups["language"]})
 
 
 def _compression(
@@ -263,7 +273,7 @@ def _compression(
     }
     tables = [] if corpus is None else compression_tables(corpus, words if same else {})
     for kind, groups in (compared.groups if compared is not None else {}).items():
-        if not same:
+        if not same or kind == "language":
             rows = [
                 group_row(
                     group["name"],

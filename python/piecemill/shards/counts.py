@@ -1,7 +1,7 @@
 """How often each token occurs in a split: exact counts, taken while the shards are written.
 
-    entries/000012-0003.train.counts   of one piece: the ids that occur (u4) and how often each does (u8); deleted when
-                                       the folder is complete
+    entries/000012-0003.train.counts   of one piece: a .npy of uint32 (uint64 if a count needs it), one number per id,
+                                       as a file of sections; deleted when the folder is complete
     train/counts.npy                   of the whole split: uint64, one number per id; stats.json has its checksum
 
 Folders of format 1, and those that an earlier version wrote, have no counts.
@@ -24,7 +24,6 @@ from piecemill.shards.sections import changed, read_sections, write_sections
 NAME = "counts.npy"
 Counts = NDArray[np.uint64]
 
-_ITEM = np.dtype([("id", "<u4"), ("count", "<u8")])
 _AT_ONCE = 32
 "Concurrent reads: an object store takes tens of milliseconds to answer each."
 _CHUNK = 1 << 22
@@ -37,15 +36,15 @@ def piece_counts_name(stem: str, split: str) -> str:
 
 def save_piece_counts(place: Place, stem: str, split: str, counts: Counts) -> None:
     """Write the counts of one piece. Call it before its entry is written."""
-    data = _items(counts).view(np.uint8)
+    small = counts.astype(np.uint32) if counts.max(initial=0) < 1 << 32 else counts
+    data = np.frombuffer(_npy(small), np.uint8)
     write_sections(place, piece_counts_name(stem, split), data, np.array([len(data)], np.int64))
 
 
-def _items(counts: Counts) -> NDArray[Any]:
-    items = np.empty(np.count_nonzero(counts), _ITEM)
-    items["id"] = np.flatnonzero(counts)
-    items["count"] = counts[items["id"]]
-    return items
+def _npy(array: NDArray[Any]) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
 
 
 def _recounted(place: Place, name: str, vocab_size: int) -> Counts:
@@ -66,18 +65,18 @@ def write_counts(place: Place, split: str, stems: Sequence[str], vocab_size: int
 
     def read(stem: str) -> NDArray[Any]:
         try:
-            return read_sections(place, piece_counts_name(stem, split), 0, 1).view(_ITEM)
-        except (FileNotFoundError, ShardError):
+            content = read_sections(place, piece_counts_name(stem, split), 0, 1)
+            found: NDArray[Any] = np.load(io.BytesIO(content.data), allow_pickle=False)
+            return found
+        except (FileNotFoundError, ShardError, ValueError):
             # Damaged, of a run of an earlier version, or of a complete folder that lost its stats.json: count again.
-            return _items(_recounted(place, f"{split}/{file_name(stem, 'tokens')}", vocab_size))
+            return _recounted(place, f"{split}/{file_name(stem, 'tokens')}", vocab_size)
 
     with threads(_AT_ONCE) as pool_map:
-        for start in range(0, len(stems), _AT_ONCE):  # some at a time: each takes up to 12 bytes per id
-            for items in pool_map(read, stems[start : start + _AT_ONCE]):
-                counts[items["id"]] += items["count"]
-    buffer = io.BytesIO()
-    np.save(buffer, counts)
-    place.write(f"{split}/{NAME}", buffer.getvalue())
+        for start in range(0, len(stems), _AT_ONCE):  # some at a time: each takes 4 bytes per id
+            for more in pool_map(read, stems[start : start + _AT_ONCE]):
+                counts += more
+    place.write(f"{split}/{NAME}", _npy(counts))
 
 
 def read_counts(place: Place, split: str, vocab_size: int) -> Counts | None:

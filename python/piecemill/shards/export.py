@@ -91,7 +91,7 @@ class ExportRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ExportPart:
     """One output file: which shard it is made from, and what will be in it."""
 
     name: str
@@ -133,7 +133,7 @@ def export(
     *,
     out: str | PathLike[str],
     plan: ExportPlan | None = None,
-    on_part: Callable[[Part, int, int], None] | None = None,
+    on_part: Callable[[ExportPart, int, int], None] | None = None,
     to: Literal["parquet", "jsonl", "megatron"] = FROM_PLAN,
     window: int = FROM_PLAN,
     overlap: int = FROM_PLAN,
@@ -196,7 +196,7 @@ def export(
     )
 
 
-def _claim(source: Path, out: Path, plan: ExportPlan, parts: list[Part]) -> None:
+def _claim(source: Path, out: Path, plan: ExportPlan, parts: list[ExportPart]) -> None:
     """Claim `out` for this export; an error if it has another export or other files."""
     seal = (prepared.read_stats(source) or {}).get("xxh3")
     record = {"source": seal, "plan": asdict(plan), "parts": {part.name: part.windows for part in parts}}
@@ -233,7 +233,7 @@ class SplitRows:
         if plan.pad_id is not None and plan.pad_id >= shards.vocab_size:
             raise PlanError(f"pad_id={plan.pad_id}: the vocabulary has {shards.vocab_size:,} ids.")
         if plan.to == "megatron":
-            whole = Part(f"{shards.split}.idx", shards.split, -1, len(shards), shards.tokens)
+            whole = ExportPart(f"{shards.split}.idx", shards.split, -1, len(shards), shards.tokens)
             self.parts = [whole] if len(shards) else []
             return
         lengths = [np.diff(shards.checked_ends(number), prepend=0) for number in range(len(shards.entries))]
@@ -252,12 +252,14 @@ class SplitRows:
         short_of = np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(missing)])[ended], prepend=0).tolist()
         suffix = {"parquet": "parquet", "jsonl": "jsonl.zst" if plan.zst else "jsonl"}[plan.to]
         self.parts = [
-            Part(f"{shards.split}/{number:05}.{suffix}", shards.split, number, count, count * (plan.window + 1) - less)
+            ExportPart(
+                f"{shards.split}/{number:05}.{suffix}", shards.split, number, count, count * (plan.window + 1) - less
+            )
             for number, (count, less) in enumerate(zip(counts, short_of, strict=True))
             if count
         ]
 
-    def write(self, out: Path, part: Part) -> None:
+    def write(self, out: Path, part: ExportPart) -> None:
         """Write a part under a temporary name, compare it with the prediction, sync it and rename it."""
         target, plan = out / part.name, self.plan
         if plan.to == "megatron":

@@ -24,7 +24,7 @@ from piecemill.tokenizers.models.byte_level import CHARACTERS
 from piecemill.tokenizers.models.config import files_beside, read_json
 from piecemill.tokenizers.models.integers import FILE as INTEGERS
 from piecemill.tokenizers.models.integers import read_integers_json
-from piecemill.tokenizers.models.ranks import PUBLISHED, Ranks
+from piecemill.tokenizers.models.ranks import PUBLISHED, Ranks, published_file
 from piecemill.tokenizers.models.sentencepiece import SentencePiece
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson, added_ids
 from piecemill.tokenizers.models.writing import added_token, pre_tokenizer
@@ -33,7 +33,7 @@ from piecemill.tokenizers.tokenizer import Tokenizer
 
 _EXPECTED = (
     "expected a folder saved with Tokenizer.save, a tokenizer.json, a .model, a .tiktoken file, vocab.json with "
-    "merges.txt, or a hub id."
+    "merges.txt, a hub id, r50k, cl100k or o200k."
 )
 _ENDINGS = (".json", ".model", ".tiktoken", ".txt")
 _VOCAB, _MERGES = "vocab.json", "merges.txt"
@@ -50,11 +50,11 @@ def load_tokenizer(
     """The tokenizer at `spec`: a folder, a tokenizer file, or a Hugging Face hub id.
 
     Files are a tokenizer.json, a .model, a .tiktoken file, or vocab.json with merges.txt beside it; each may be
-    gzipped (.gz). In a folder with several, the first of these is used. `engine` forces "piecemill", "tokenizers",
-    "sentencepiece" or "tiktoken"; by default it is the fastest that gives the home library's ids. "cuda" encodes on an
-    NVIDIA GPU if it can, else warns and takes the default. `split` and
-    `special_tokens` (text and id) are for files that have neither: .tiktoken (OpenAI's are known by their hash) and
-    vocab.json with merges.txt (gpt2, and the entries that no merge makes, unless given).
+    gzipped (.gz). In a folder with several, the first of these is used. "r50k", "cl100k" and "o200k" are OpenAI's files
+    in the cache of tiktoken. `engine` forces "piecemill", "tokenizers", "sentencepiece" or "tiktoken"; by default it is
+    the fastest that gives the home library's ids. "cuda" encodes on an NVIDIA GPU if it can, else warns and takes the
+    default. `split` and `special_tokens` (text and id) are for files that have neither: .tiktoken (OpenAI's are known
+    by their hash) and vocab.json with merges.txt (gpt2, and the entries that no merge makes, unless given).
     """
     file = _file_of(spec)
     with malformed(file):
@@ -68,7 +68,7 @@ def _model_of(
     file: Path, spec: str | PathLike[str], split: str | None, special_tokens: Mapping[str, int] | None
 ) -> Model:
     ending = Path(file.name.removesuffix(".gz")).suffix
-    if ending == ".tiktoken":
+    if ending == ".tiktoken" or file.name in {known.cached for known in PUBLISHED.values()}:
         return _ranks(file, split, special_tokens)
     if file.name in (_VOCAB, _MERGES):
         return _vocab_and_merges(file.parent, split, special_tokens)
@@ -93,6 +93,8 @@ def _file_of(spec: str | PathLike[str]) -> Path:
     if given.is_dir():
         return _vocabulary_in(given)
     if not given.exists() and isinstance(spec, str) and hub.looks_like_hub_id(spec):
+        if (published := published_file(spec)) is not None:
+            return published
         if (near := _similar_here(given)) is not None and not hub.is_cached(spec):
             raise TokenizerError(
                 f"{given}: no such file or folder; did you mean {near}? If it is a Hugging Face hub id, rename "

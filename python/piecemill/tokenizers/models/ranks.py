@@ -5,6 +5,8 @@ For the files OpenAI publishes both are known by the file's hash.
 
 import hashlib
 import json
+import os
+import tempfile
 from binascii import Error as Base64Error
 from binascii import a2b_base64
 from collections.abc import Collection, Mapping, Sequence
@@ -31,21 +33,53 @@ _END_OF_PROMPT = "<|endofprompt|>"
 class Published(NamedTuple):
     """What one of OpenAI's files does not say itself."""
 
+    name: str
+    cached: str
+    "Its file in the cache of tiktoken: the SHA-1 of the address that tiktoken downloads it from."
     split: str
     special_tokens: dict[str, int]
 
 
 PUBLISHED = {
-    "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930": Published("gpt2", {END_OF_TEXT: 50256}),
+    "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930": Published(
+        "r50k_base", "0ea1e91bbb3a60f729a8dc8f777fd2fc07cd8df4", "gpt2", {END_OF_TEXT: 50256}
+    ),
     "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7": Published(
+        "cl100k_base",
+        "9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
         "cl100k",
         {END_OF_TEXT: 100257, **{name: 100258 + i for i, name in enumerate(_FIM)}, _END_OF_PROMPT: 100276},
     ),
     "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d": Published(
-        "o200k", {END_OF_TEXT: 199999, _END_OF_PROMPT: 200018}
+        "o200k_base",
+        "fb374d419588a4632f3f557e76b4b70aebbca790",
+        "o200k",
+        {END_OF_TEXT: 199999, _END_OF_PROMPT: 200018},
     ),
 }
-"By the SHA-256 of the file, the one tiktoken checks: r50k_base, cl100k_base, o200k_base."
+"By the SHA-256 of the file, the one tiktoken checks."
+
+
+def published_file(name: str) -> Path | None:
+    """OpenAI's file of this name ("o200k" or "o200k_base") in the cache of tiktoken; None for other names.
+
+    TokenizerError if it is not there: nothing is downloaded.
+    """
+    folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
+    cache = Path(tempfile.gettempdir(), "data-gym-cache") if folder is None else Path(folder)
+    for sha256, known in PUBLISHED.items():
+        if name not in (known.name, known.name.removesuffix("_base")):
+            continue
+        file = cache / known.cached
+        if file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() == sha256:
+            return file
+        raise TokenizerError(
+            f"{name}: no such file or folder here, and OpenAI's {known.name} is not in the cache of tiktoken, {cache}. "
+            f"Give the path of {known.name}.tiktoken or of a tokenizer.json; or have tiktoken fetch it once, with "
+            f"network: python -c \"import tiktoken; tiktoken.get_encoding('{known.name}')\" (TIKTOKEN_CACHE_DIR says "
+            "where to)."
+        )
+    return None
 
 
 @dataclass(frozen=True, eq=False)

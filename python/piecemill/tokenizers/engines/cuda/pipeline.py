@@ -122,7 +122,7 @@ def encode(device: Device, host: Host, text: Text, ends: Ends, sink: Sink, *, bo
     first = 0
     for giant in [*np.flatnonzero(sizes > device.most_bytes).tolist(), len(ends)]:
         if giant > first:
-            run = _Run(device, host, text, sink, bos, eos)
+            run = _Pipeline(device, host, text, sink, bos, eos)
             start = int(ends[first - 1]) if first else 0
             token_ends[first:giant] = run.documents(start, ends[first:giant])
         if giant < len(ends):
@@ -143,7 +143,7 @@ def _giant(
             raise _NotInParts
         if bos is not None:
             sink.put(np.array([bos]))
-        _Run(device, host, text, sink, None, None, parts=True).documents(start, cuts)
+        _Pipeline(device, host, text, sink, None, None, parts=True).documents(start, cuts)
         if eos is not None:
             sink.put(np.array([eos]))
     except _NotInParts:
@@ -191,7 +191,7 @@ class _Batch:
     "Its first phase has begun, its second has not."
 
 
-class _Run:
+class _Pipeline:
     """Documents in batches: the first phase of batch k, the second of k - 1 and the download of k - 2 overlap."""
 
     def __init__(
