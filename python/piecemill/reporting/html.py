@@ -249,6 +249,7 @@ def to_javascript(pattern: str) -> str:
     out = re.sub(
         r"\(\?i:([^)]*)\)", lambda found: "(?:" + "".join(_INSENSITIVE.get(c, c) for c in found[1]) + ")", pattern
     )
+    out = out.replace(r"[\s\S]", "[^]")  # any character
     # Inside a class the characters stand as they are; outside they need one.
     made, inside, at = [], False, 0
     while at < len(out):
