@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,10 @@ import pytest
 from corpora import small_tokenizer, texts
 from piecemill import open_shards
 from piecemill.errors import LoadError, PiecemillError, PlanError
-from piecemill.files import LocalPlace
 from piecemill.loading import batches
 from piecemill.preparing.selection import Splits
 from piecemill.shards.check import check_shards
-from piecemill.shards.manifest import ENTRIES, Entry, whole_entries
+from piecemill.shards.manifest import ENTRIES, Entry
 from prepared import TALLY, prepare_folder
 
 FUZZ = r"""
@@ -183,17 +181,21 @@ def test_counts_beyond_64_bits_are_no_traceback(whole, tmp_path):
 
 def test_reading_the_entries_of_a_run_to_resume_it_holds_a_few_of_them(tmp_path):
     # Each lists some kilobytes of skipped documents: held whole, they would be more than 20 MB.
-    place = LocalPlace(tmp_path)
     (tmp_path / ENTRIES).mkdir()
     tally = {**TALLY, "skipped": [[f"corpus/{n}.txt", "invalid UTF-8"] for n in range(50)]}
     for task in range(3_000):
         entry = Entry(task, 0, True, "0" * 16, "byte", tally, {}, {})
         (tmp_path / entry.name).write_bytes(entry.to_json())
-    tracemalloc.start()
-    try:
-        count = sum(1 for _ in whole_entries(place, []))
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    # In a process of its own: threads of other tests would count too.
+    code = f"""
+import tracemalloc
+from pathlib import Path
+from piecemill.files import LocalPlace
+from piecemill.shards.manifest import whole_entries
+tracemalloc.start()
+print(sum(1 for _ in whole_entries(LocalPlace(Path({str(tmp_path)!r})), [])), tracemalloc.get_traced_memory()[1])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    count, peak = map(int, done.stdout.split())
     assert count == 3_000
     assert peak < 8_000_000
