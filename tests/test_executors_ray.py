@@ -103,7 +103,7 @@ def test_an_error_of_the_function_is_raised_as_it_is_and_not_retried(tmp_path):
 
 def test_an_interrupted_driver_cancels_what_runs(tmp_path):
     def interrupt(_):
-        if len(list(tmp_path.glob("runs-*"))) == 2:
+        if list(tmp_path.glob("runs-*")):
             raise KeyboardInterrupt
 
     with (
@@ -113,7 +113,7 @@ def test_an_interrupted_driver_cancels_what_runs(tmp_path):
         list(results)
     # The two CPUs are free again, and no other task was begun.
     assert sorted(open_executor("ray").map(doubled, range(2))) == [(0, 0), (1, 2)]
-    assert len(list(tmp_path.glob("runs-*"))) == 2
+    assert len(list(tmp_path.glob("runs-*"))) <= 2
 
 
 def test_the_progress_of_running_tasks_comes_to_the_driver(tmp_path):
