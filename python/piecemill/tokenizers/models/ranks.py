@@ -6,7 +6,6 @@ For the files OpenAI publishes both are known by the file's hash.
 import hashlib
 import json
 import os
-import tempfile
 from binascii import Error as Base64Error
 from binascii import a2b_base64
 from collections.abc import Collection, Mapping, Sequence
@@ -66,6 +65,8 @@ def published_file(name: str) -> Path | None:
     TokenizerError if it is not there: nothing is downloaded.
     """
     folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
+    import tempfile  # here: every command imports this module
+
     cache = Path(tempfile.gettempdir(), "data-gym-cache") if folder is None else Path(folder)
     for sha256, known in PUBLISHED.items():
         if name not in (known.name, known.name.removesuffix("_base")):
