@@ -6,6 +6,7 @@
     multilingual  GPT-2 split over text in some hundred languages
     superwords    two stages, 40,000 tokens in words, then across them to 50,257; 127 MB and 1 GB. No peer in the
                   package index trains in two stages: HF's trainer takes no merges to go on from
+    extend        gpt2 and 10,000 tokens more (60,257), and the same size from nothing, which is called anew; 127 MB
 
 Each tool is a process of its own that reads the corpus, trains and saves (`peers/train_peers.py`). Merges are compared
 before any time is shown: where HF's order of merges is promised, a difference of ours ends the benchmark. Every run is
@@ -26,13 +27,16 @@ from functools import partial
 import protocol
 import tables
 from corpus import RECORDED
+from encode_vocabularies import SHARED
 from protocol import CACHE, PIECEMILL, Entry, Session, call, choose, worker
 from tables import OURS, Bar, bar, median, of
 
 SCRATCH = CACHE / "runs"
 VENVS = CACHE / "venvs-train"
 HF = "tokenizers"
-KINDS = ["words", "none", "functions", "multilingual", "superwords"]
+KINDS = ["words", "none", "functions", "multilingual", "superwords", "extend"]
+OURS_ALONE = ("superwords", "extend", "anew")
+"Questions that no peer can be asked."
 FIRST_STAGE = 40_000
 
 
@@ -123,6 +127,10 @@ def questions(only: Sequence[str], sizes: Sequence[int]) -> list[Question]:
     if "superwords" in only:
         corpora = [f"python-{size}mb" for size in sizes] + ["mixed-1000mb"] * (127 in sizes)
         asked += [Question("superwords", corpus, "cl100k", 50_257, 2) for corpus in corpora]
+    if "extend" in only:
+        asked += [
+            Question(kind, f"python-{size}mb", "gpt2", 60_257, 2) for kind in ("extend", "anew") for size in sizes
+        ]
     return asked
 
 
@@ -136,7 +144,8 @@ def run_once(question: Question, cap: float, entry: Entry) -> None:
         # The peers read every file and know no special token.
         command = [PIECEMILL, "train", str(corpus), "--out", str(out), "--split", question.split, "--quiet"]
         command += ["--vocab-size", str(question.vocab), "--threads", str(question.threads)]
-        command += ["--hidden", "--no-gitignore", "--no-special-tokens"]
+        command += ["--hidden", "--no-gitignore"]
+        command += ["--start", str(SHARED / "gpt2")] if question.question == "extend" else ["--no-special-tokens"]
         if question.question == "superwords":
             command += ["--superwords", str(min(FIRST_STAGE, question.vocab))]
     else:
@@ -246,6 +255,7 @@ def bars(groups: dict[tuple, list[dict]]) -> list[Bar]:
     ours, theirs, at_most = of(words, OURS), of(words, HF), partial(tables.at_most, digits=3)
     fastest, other = (tables.fastest(line for line in group if line["tool"] != OURS) for group in (words, functions))
     lines, longer = (of(groups.get(("superwords", name, 2), []), OURS) for name in ("python-127mb", "mixed-1000mb"))
+    extended, anew = (of(groups.get((kind, "python-127mb", 2), []), OURS) for kind in ("extend", "anew"))
     merges = [ours and median(ours) and ours["merges"], theirs and median(theirs) and theirs["merges"]]
     return [
         at_most("words 127 MB: at most 0.5x the time of the fastest peer", ours, fastest, 0.5),
@@ -264,6 +274,9 @@ def bars(groups: dict[tuple, list[dict]]) -> list[Bar]:
         _under("superwords 127 MB: peak memory at most 1.5 GB", lines, "peak_bytes", 1.5e9, 1e6, "MB"),
         _under("superwords 1 GB: at most 90 s", longer, "seconds", 90, 1, "s"),
         _under("superwords 1 GB: peak memory at most 10 GB", longer, "peak_bytes", 10e9, 1e6, "MB"),
+        bar("gpt2 extended by 10,000 tokens, 127 MB: at most 2 s more than from nothing",
+            [median(extended), median(anew)],
+            lambda taken, plain: (f"{taken:.2f} s, from nothing {plain:.2f} s", taken <= plain + 2)),
     ]  # fmt: skip
 
 
@@ -285,12 +298,12 @@ def main() -> None:
     else:
         asked = questions([kind for kind in only if kind != "none"], sizes or [127])
         asked += questions([kind for kind in only if kind == "none"], sizes or [5, 20, 127])
-    failed = {name: install(name) for name in chosen} if any(one.question != "superwords" for one in asked) else {}
+    failed = {name: install(name) for name in chosen} if any(one.question not in OURS_ALONE for one in asked) else {}
     protocol.make_corpora(question.corpus for question in asked)
     SCRATCH.mkdir(parents=True, exist_ok=True)
     session, last = Session("train", args), {}
     for question in asked:
-        peers = [] if question.question == "superwords" else chosen
+        peers = [] if question.question in OURS_ALONE else chosen
         entries = [Entry(name, reason=failed.get(name, "")) for name in [OURS, *peers]]
         for entry in entries:
             able = question.split in TOOLS[entry.tool].splits

@@ -167,3 +167,19 @@ def test_the_cost_is_counted(folder, tokenizer):
         assert running.samples == 6
         assert running.epoch == 0
     assert np.isfinite(running.stats.cpu)
+
+
+def test_documents_without_two_tokens_are_an_error_and_not_an_endless_loop():
+    plain = pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), split="gpt2")  # without a token after documents
+    with pytest.raises(LoadError, match="no window"):
+        next(text_batches(["a"], plain, window=4, threads=0, eos="none"))
+
+
+def test_the_tokens_around_documents_are_those_that_prepare_puts_there(folder, tokenizer, tmp_path):
+    size = {"window": 16, "batch_size": 2, "epochs": 1, "threads": 0}
+    mine = text_batches(folder, tokenizer, order="sequential", eos="none", bos="<|endoftext|>", **size)
+    texts = list(mine.stream.texts(0))
+    pm.prepare(texts, tokenizer, out=tmp_path / "out", eos="none", bos="<|endoftext|>")
+    theirs = batches(pm.open_shards(tmp_path / "out"), order="sequential", **size)
+    for one, other in zip(list(mine), list(theirs), strict=True):
+        same(one, other)

@@ -12,9 +12,10 @@ with `Batches`; `piecemill.loading.text` and `piecemill.actions.batches` have th
 
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any, Generic, Protocol, SupportsIndex, TypeVar
+from typing import Any, Generic, Protocol, Self, SupportsIndex, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +77,7 @@ class BatchPlan:
         return self.batch_size * self.world_size
 
 
-class Maker:
+class Maker(ABC):
     """Makes the rows of samples. Knows nothing of batches, ranks and threads; called in feeder threads."""
 
     source: Any
@@ -88,11 +89,11 @@ class Maker:
     identity: Mapping[str, Any]
     "What must be the same to go on from a state: `data`, options, and `tokenizer` where it is known."
 
+    @abstractmethod
     def make(self, samples: Ints, room: Room) -> "tuple[Columns, Ints | None]":
         """The columns of the rows of these samples, and their `cuts` if any; -1 stands for padding in a row's place."""
-        raise NotImplementedError
 
-    def look_ahead(self, sample: int, last: int | None) -> None:
+    def look_ahead(self, sample: int, last: int | None) -> None:  # noqa: B027 - not every maker needs it
         """Called before the samples from `sample` on are made, which end at `last`."""
 
 
@@ -192,26 +193,55 @@ def sequences(cuts: Ints, start: int, end: int, window: int) -> tuple[NDArray[np
     return bounds.astype(np.int32), int(np.diff(bounds).max(initial=0))
 
 
-class Batches(Generic[Sent]):
-    """An iterator over batches, finite or endless, prefetched by threads. Made by `batches` and `action_batches`.
+class Prefetched(Generic[Sent]):
+    """What iterators over batches share: counters, and the threads that make batches ahead.
 
     The loop may be left early; `close()`, the end of a `with`, or garbage collection ends the threads.
     """
 
+    def __init__(self) -> None:
+        self._stats, self._spent = Stats(), 0.0
+        self._feeder: Feeder[Sent] | None = None
+
+    def __iter__(self) -> Self:
+        return self
+
+    @property
+    def stats(self) -> Stats:
+        """Counters of the batches returned so far, and their cost."""
+        self._stats.cpu = self._spent + (self._feeder.cpu_seconds if self._feeder is not None else 0.0)
+        return self._stats
+
+    def _drop(self) -> None:
+        """Discard what was made ahead and end the threads."""
+        if self._feeder is not None:
+            self._feeder.close()
+            self._spent += self._feeder.cpu_seconds
+            self._feeder = None
+
+    def close(self) -> None:
+        """End the threads. `state_dict` and `stats` still work."""
+        self._drop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Batches(Prefetched[Sent]):
+    """An iterator over batches, finite or endless, prefetched by threads. Made by `batches` and `action_batches`."""
+
     def __init__(self, maker: Maker, plan: BatchPlan, place: Destination[Sent]) -> None:
+        super().__init__()
         self.maker, self.plan, self._place = maker, plan, place
         self._job = _Job(maker, plan, place)
         # The next batch to give, and how far it is to the one after.
         self._given, self._step = 0, 1
-        self._stats = Stats()
         self._failed: BaseException | None = None
-        self._feeder: Feeder[Sent] | None = None
         self._chunk: Iterator[dict[str, Any]] = iter(())
-        self._spent = 0.0
         self._closed = False
-
-    def __iter__(self) -> "Batches[Sent]":
-        return self
 
     def __len__(self) -> int:
         """Batches from the beginning to the end, on each rank."""
@@ -248,12 +278,6 @@ class Batches(Generic[Sent]):
             self.close()
             raise
         self._stats.waited += waited
-
-    @property
-    def stats(self) -> Stats:
-        """Counters of the batches returned so far, and their cost."""
-        self._stats.cpu = self._spent + (self._feeder.cpu_seconds if self._feeder is not None else 0.0)
-        return self._stats
 
     @property
     def samples(self) -> int:
@@ -342,24 +366,20 @@ class Batches(Generic[Sent]):
         self._given, self._step = self._given + skip, step
 
     def _drop(self) -> None:
-        """Discard prefetched chunks and end the threads."""
         self._chunk = iter(())
-        if self._feeder is not None:
-            self._feeder.close()
-            self._spent += self._feeder.cpu_seconds
-            self._feeder = None
+        super()._drop()
 
     def close(self) -> None:
         """End the threads and release all buffers. `state_dict` and `stats` still work."""
-        self._drop()
+        super().close()
         self._place.close()
         self._closed = True
 
-    def __enter__(self) -> "Batches[Sent]":
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+def share(count: int, rank: int, world_size: int) -> tuple[int, int]:
+    """The part of one rank, as first and count, if `count` things are divided so that parts differ by one at most."""
+    each, more = divmod(count, world_size)
+    return rank * each + min(rank, more), each + (rank < more)
 
 
 class _Job(Generic[Sent]):
@@ -388,8 +408,8 @@ class _Job(Generic[Sent]):
         """
         plan, first = self._plan, self.offset + batch * self._plan.global_batch
         left = plan.global_batch if self.samples is None else min(plan.global_batch, self.samples - first)
-        each, more = divmod(left, plan.world_size)
-        return first + plan.rank * each + min(plan.rank, more), each + (plan.rank < more)
+        start, count = share(left, plan.rank, plan.world_size)
+        return first + start, count
 
     def feeder(self, first: int, step: int) -> Feeder[Sent]:
         """Makes every `step`-th batch from `first` on, ahead."""

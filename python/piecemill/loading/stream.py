@@ -13,7 +13,7 @@ The position is a few numbers: the epoch, a block, and a place in it. Start with
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,18 +21,16 @@ import torch
 from piecemill._core import gather_documents
 from piecemill.errors import LoadError, PlanError
 from piecemill.files import hash_bytes
-from piecemill.loading.batching import Stats
+from piecemill.loading.batching import BatchPlan, Prefetched, share
 from piecemill.loading.device import Cuda, Lane, Processor
 from piecemill.loading.feeding import Feeder
-from piecemill.loading.order import Permutation
-from piecemill.shards.windows import IGNORED, Ints
+from piecemill.loading.order import OrderPlan, Permutation
+from piecemill.shards.windows import IGNORED, Ints, WindowSpec
 from piecemill.sources import Documents, Source, open_source
 from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve_eos
 
 FORMAT = 1
 "Version of the format of states."
-
-Order = Literal["shuffled", "sequential"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +70,10 @@ class _Stretch:
 class TextStream:
     """Documents of a source in the order of an epoch, in blocks."""
 
-    def __init__(self, source: object, seed: int, order: Order, **options: Any) -> None:
+    def __init__(self, source: object, seed: int, order: OrderPlan, **options: Any) -> None:
         self.source: Source = open_source(source, **options)
         self._seed, self._order = seed, order
+        self.name = self.source.tasks[0].paths[0] if self.source.tasks else "source"
         tasks = [(task.paths, task.start, task.stop, task.nbytes) for task in self.source.tasks]
         self.identity = hash_bytes(repr((tasks, self.source.reading.field, self.source.reading.block_bytes)).encode())
 
@@ -99,74 +98,47 @@ class TextStream:
             yield from (block.text(int(row)) for row in (range(len(block)) if order is None else order))
 
 
-class TextBatches:
+class TextBatches(Prefetched[Any]):
     """An iterator over batches of text that is encoded on the way. Made by `piecemill.loading.torch.text_batches`."""
 
     def __init__(
         self,
         source: object,
         tokenizer: Tokenizer | str,
+        plan: BatchPlan,
+        cut: WindowSpec,
         *,
         device: torch.device,
-        window: int,
-        batch_size: int,
-        seed: int,
-        epochs: int | None,
-        rank: int,
-        world_size: int,
-        order: Order,
-        boundaries: bool,
-        labels: str,
-        pad_id: int | None,
-        drop_last: bool,
         dtype: str,
-        threads: int,
+        edges: tuple[str, str],
         **reading: Any,
     ) -> None:
-        for name, value, least in (
-            *(("window", window, 1), ("batch_size", batch_size, 1), ("world_size", world_size, 1)),
-            *(("threads", threads, 0), ("epochs", 1 if epochs is None else epochs, 1)),
-        ):
-            if not isinstance(value, int) or value < least:
-                raise PlanError(f"{name}={value!r}: expected a whole number of {least} or more.")
-        if not 0 <= rank < world_size:
-            raise PlanError(f"rank={rank}: expected 0 to {world_size - 1}, below world_size.")
-        for name, chosen, known in (
-            ("order", order, ("shuffled", "sequential")),
-            ("labels", labels, ("shifted", "unshifted")),
-            ("dtype", dtype, ("int64", "int32")),
-        ):
-            if chosen not in known:
-                raise PlanError(f"{name}={chosen!r}: expected {' or '.join(known)}.")
+        super().__init__()
+        if plan.order not in ("shuffled", "sequential"):
+            raise PlanError(f"order={plan.order!r}: expected shuffled or sequential.")
+        if dtype not in ("int64", "int32"):
+            raise PlanError(f"dtype={dtype!r}: expected int64 or int32.")
         if isinstance(tokenizer, str):
             tokenizer = load_tokenizer(tokenizer, engine="cuda" if device.type == "cuda" else None)
-        self.tokenizer, self.device = tokenizer, device
-        self.stream = TextStream(source, seed, order, **reading)
-        self.window, self.batch_size, self.epochs = window, batch_size, epochs
-        self.rank, self.world_size, self.drop_last = rank, world_size, drop_last
-        self.global_batch = batch_size * world_size
-        self._boundaries, self._labels, self._dtype = boundaries, labels, getattr(torch, dtype)
-        self._bos, self._eos = resolve_bos(tokenizer, "auto"), resolve_eos(tokenizer, "auto")
-        self._pad = pad_id if pad_id is not None else self._eos if self._eos is not None else 0
+        self.tokenizer, self.plan, self.cut, self.device = tokenizer, plan, cut, device
+        self.stream = TextStream(source, plan.seed, plan.order, **reading)
+        self._dtype = getattr(torch, dtype)
+        self._bos, self._eos = resolve_bos(tokenizer, edges[0]), resolve_eos(tokenizer, edges[1])
+        self._pad = self._eos or 0 if cut.pad_id is None else cut.pad_id
         self._lane: Lane = Cuda(device) if device.type == "cuda" else Processor()
-        self._threads = min(threads, 1)  # one after another: the next batch begins where this one ends
         self._kept = {  # what must be the same to resume from a state
-            "seed": seed,
-            "order": order,
+            "seed": plan.seed,
+            "order": plan.order,
             "tokenizer": tokenizer.identity,
             "source": self.stream.identity,
-            "window": window,
-            "global_batch": self.global_batch,
-            "boundaries": boundaries,
-            "labels": labels,
+            "window": cut.window,
+            "global_batch": plan.global_batch,
+            "boundaries": cut.boundaries,
+            "labels": cut.labels,
+            "bos": self._bos,
+            "eos": self._eos,
         }
-        self._position = Position()
-        self._stats = Stats()
-        self._feeder: Feeder[Any] | None = None
-        self._done, self._spent = False, 0.0
-
-    def __iter__(self) -> "TextBatches":
-        return self
+        self._position, self._done = Position(), False
 
     def __next__(self) -> dict[str, Any]:
         if self._done:
@@ -178,7 +150,8 @@ class TextBatches:
                 with self._lane.beside():
                     return next(made, None)
 
-            self._feeder = Feeder(make, 0, None, self._threads)
+            # One thread at most: each batch begins where the one before it ends.
+            self._feeder = Feeder(make, 0, None, min(self.plan.threads, 1))
         try:
             taken, waited = self._feeder.take()
         except BaseException:
@@ -196,12 +169,6 @@ class TextBatches:
         self._stats.tokens += batch["input_ids"].numel()
         self._stats.waited += waited
         return batch
-
-    @property
-    def stats(self) -> Stats:
-        """Counters of the batches returned so far, and their cost."""
-        self._stats.cpu = self._spent + (self._feeder.cpu_seconds if self._feeder is not None else 0.0)
-        return self._stats
 
     @property
     def samples(self) -> int:
@@ -234,72 +201,55 @@ class TextBatches:
         self._drop()
         self._position, self._done = Position(**numbers), False  # type: ignore[arg-type]
 
-    def _drop(self) -> None:
-        if self._feeder is not None:
-            self._feeder.close()
-            self._spent += self._feeder.cpu_seconds
-            self._feeder = None
-
     def close(self) -> None:
         """End the thread. `state_dict` and `stats` still work."""
-        self._drop()
+        super().close()
         self._done = True
-
-    def __enter__(self) -> "TextBatches":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # In the feeder thread
 
     def _batches(self, start: Position) -> Iterator[tuple[dict[str, Any], int | None, Any, Position]]:
         """Every batch of this rank with the position after it."""
+        plan, window = self.plan, self.cut.window
         waiting: deque[tuple[_Stretch, int]] = deque()
-        samples, last = start.samples, start
-        for stretch, after in self._stretches(start):
-            waiting += ((stretch, window) for window in range(stretch.windows))
-            last = after
-            while len(waiting) > self.global_batch:  # one more: its position is that of the next batch
-                rows = [waiting.popleft() for _ in range(self.global_batch)]
-                samples += self.global_batch
-                follows, window = waiting[0]
-                mine = rows[self.rank * self.batch_size : (self.rank + 1) * self.batch_size]
-                yield *self._rows(mine), follows.position(window, self.window, samples)
-        if waiting and not (self.drop_last and len(waiting) < self.global_batch):
-            each, more = divmod(len(waiting), self.world_size)
-            first = self.rank * each + min(self.rank, more)
-            mine = list(waiting)[first : first + each + (self.rank < more)]
-            end = Position(samples + len(waiting), last.epoch)
-            yield *self._rows(mine, like=waiting[0][0]), end
+        samples, epoch = start.samples, start.epoch
+        for stretch in self._stretches(start):
+            waiting += ((stretch, number) for number in range(stretch.windows))
+            epoch = stretch.positions[-1][1].epoch
+            while len(waiting) > plan.global_batch:  # one more: its position is that of the next batch
+                rows = [waiting.popleft() for _ in range(plan.global_batch)]
+                samples += plan.global_batch
+                follows, number = waiting[0]
+                mine = rows[plan.rank * plan.batch_size : (plan.rank + 1) * plan.batch_size]
+                yield *self._rows(mine), follows.position(number, window, samples)
+        if waiting and not (plan.drop_last and len(waiting) < plan.global_batch):
+            first, count = share(len(waiting), plan.rank, plan.world_size)
+            mine = list(waiting)[first : first + count]
+            yield *self._rows(mine, like=waiting[0][0]), Position(samples + len(waiting), epoch + 1)
 
-    def _stretches(self, start: Position) -> Iterator[tuple[_Stretch, Position]]:
-        """Encoded blocks, each after what is left of those before it; and where the epoch after it begins."""
-        epoch, place = start.epoch, start
-        while self.epochs is None or epoch < self.epochs:
+    def _stretches(self, start: Position) -> Iterator[_Stretch]:
+        """Encoded blocks, each after what is left of those before it."""
+        place, window = start, self.cut.window
+        while self.plan.epochs is None or place.epoch < self.plan.epochs:
             left: _Stretch | None = None
-            documents, found = place.document, False
-            for task, number, block, order in self.stream.blocks(epoch, place.task, place.block):
-                found = True
+            documents, given = place.document, place != Position(epoch=place.epoch)
+            for task, number, block, order in self.stream.blocks(place.epoch, place.task, place.block):
                 skip = place.token if (task, number) == (place.task, place.block) else 0
                 ids, ends = self._encoded(block, order)
-                here = Position(0, epoch, task, number, skip, documents)
+                here = Position(0, place.epoch, task, number, skip, documents)
                 left = self._joined(left, ids[skip:], ends, skip, here)
                 documents += len(block)
-                left.windows = max(0, (len(left.tokens) - 1) // self.window)
+                left.windows = max(0, (len(left.tokens) - 1) // window)
                 if left.windows:
-                    yield left, Position(epoch=epoch + 1)
+                    given = True
+                    yield left
                     left = self._rest(left)
-            if not found and place == Position(epoch=epoch):
-                raise LoadError(
-                    f"{self.stream.source.tasks[0].paths[0] if self.stream.source.tasks else 'source'}: "
-                    "no documents to make batches of."
-                )
             if left is not None and len(left.tokens) > 1:
-                left.windows = 1  # padded
-                yield left, Position(epoch=epoch + 1)
-            epoch += 1
-            place = Position(epoch=epoch)
+                left.windows, given = 1, True  # padded
+                yield left
+            if not given:
+                raise LoadError(f"{self.stream.name}: not two tokens in all documents, so there is no window.")
+            place = Position(epoch=place.epoch + 1)
 
     def _encoded(self, block: Documents, order: Ints | None) -> tuple[torch.Tensor, Ints]:
         data, ends = (block.data, block.ends) if order is None else gather_documents(block.data, block.ends, order)
@@ -332,10 +282,10 @@ class TextBatches:
 
     def _rest(self, stretch: _Stretch) -> _Stretch:
         """What no window of a stretch begins with."""
-        at = stretch.windows * self.window
+        at = stretch.windows * self.cut.window
         skipped = int(np.searchsorted(stretch.host_ends, at, side="right"))
         ends = stretch.host_ends[skipped:] - at
-        position = stretch.position(stretch.windows, self.window, 0)
+        position = stretch.position(stretch.windows, self.cut.window, 0)
         positions = [(0, position), *((begin - at, block) for begin, block in stretch.positions if begin > at)]
         first = stretch.first_document + skipped
         return _Stretch(stretch.tokens[at:], self._placed(ends), ends, first, 0, positions)
@@ -356,13 +306,13 @@ class TextBatches:
                 end += 1
             numbers = np.array([window for _, window in rows[start:end]], np.int64)
             made.append(self._windows(stretch, numbers))
-            cuts.append(self._cuts(stretch, numbers) + start * self.window)
+            cuts.append(self._cuts(stretch, numbers) + start * self.cut.window)
             start = end
         if not made and like is not None:
             made, cuts = [self._windows(like, np.array([-1]))], [np.zeros(1, np.int64)]
         batch = {name: torch.cat([one[name] for one in made]) if len(made) > 1 else made[0][name] for name in made[0]}
         longest = None
-        if self._boundaries:
+        if self.cut.boundaries:
             bounds = np.append(np.concatenate(cuts), batch["input_ids"].numel())
             batch["cu_seqlens"] = torch.from_numpy(bounds.astype(np.int32)).to(self.device)
             longest = int(np.diff(bounds).max(initial=0))
@@ -370,7 +320,7 @@ class TextBatches:
 
     def _windows(self, stretch: _Stretch, numbers: Ints) -> dict[str, torch.Tensor]:
         """Windows of a stretch, by number; -1 is a row of padding."""
-        window, count = self.window, len(stretch.tokens)
+        window, count = self.cut.window, len(stretch.tokens)
         first = np.where(numbers < 0, count, numbers * window)
         begin = torch.from_numpy(first).to(self.device)
         places = begin[:, None] + torch.arange(window + 1, device=self.device)
@@ -379,7 +329,7 @@ class TextBatches:
         inputs = torch.where(there[:, :-1], tokens[:, :-1], self._pad)
         labels = torch.where(there[:, 1:], tokens[:, 1:], IGNORED)
         made: dict[str, torch.Tensor] = {}
-        if self._boundaries:
+        if self.cut.boundaries:
             inside = there[:, :-1]
             document = torch.searchsorted(stretch.ends, places, right=True)
             opens = torch.where(document > 0, stretch.ends[(document - 1).clamp(min=0)], 0)[:, :-1]
@@ -387,18 +337,18 @@ class TextBatches:
             labels = torch.where(document[:, 1:] == document[:, :-1], labels, IGNORED)
             made["position_ids"] = (places[:, :-1] - opens).to(torch.int64)
             made["document_ids"] = torch.where(inside, document[:, :-1] + stretch.first_document, -1)
-        if self._labels == "unshifted":
+        if self.cut.labels == "unshifted":
             labels = torch.cat([torch.full_like(labels[:, :1], IGNORED), labels[:, :-1]], dim=1)
         return {"input_ids": inputs, "labels": labels, **made}
 
     def _cuts(self, stretch: _Stretch, numbers: Ints) -> Ints:
         """Where documents begin in these windows laid end to end, also where a row or its padding does."""
-        if not self._boundaries:
+        if not self.cut.boundaries:
             return np.zeros(0, np.int64)
-        ends, found = stretch.host_ends, []
+        ends, found, window = stretch.host_ends, [], self.cut.window
         for row, number in enumerate(numbers.tolist()):
-            at, last = number * self.window, min((number + 1) * self.window, len(stretch.tokens))
+            at, last = number * window, min((number + 1) * window, len(stretch.tokens))
             inner = ends[np.searchsorted(ends, at, "right") : np.searchsorted(ends, last, "left")] - at
-            padding = [last - at] if last - at < self.window else []
-            found.append(np.unique([0, *inner, *padding]) + row * self.window)
+            padding = [last - at] if last - at < window else []
+            found.append(np.unique([0, *inner, *padding]) + row * window)
         return np.concatenate(found)

@@ -11,12 +11,12 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from piecemill.errors import PlanError
-from piecemill.loading.batching import Batches, Chunk, Numpy, split
+from piecemill.loading.batching import Batches, BatchPlan, Chunk, Numpy, split
 from piecemill.loading.mixing import Mixture, Weights
 from piecemill.loading.order import OrderPlan
 from piecemill.loading.text import windows_to
 from piecemill.plans import check_names, did_you_mean
-from piecemill.shards.windows import Rows
+from piecemill.shards.windows import Rows, WindowSpec
 
 if TYPE_CHECKING:
     from piecemill.loading.stream import TextBatches
@@ -97,6 +97,8 @@ def text_batches(
     drop_last: bool = False,
     dtype: Literal["int64", "int32"] = "int64",
     threads: int = 1,
+    eos: str = "auto",
+    bos: str = "auto",
     **reading: Any,
 ) -> "TextBatches":
     """Batches straight from text, which is encoded on the way: no preparation step.
@@ -112,14 +114,19 @@ def text_batches(
         documents of each block (`block_bytes`, 8 MiB) among themselves. "sequential" takes them as they are.
     window, batch_size, epochs, rank, world_size, boundaries, labels, pad_id, drop_last, dtype: as in `batches`.
     threads: 0 makes each batch when it is asked for; 1 makes it ahead.
+    eos, bos: tokens after and before each document, as in `prepare`: a text, "auto" or "none".
     """
     from piecemill.loading.stream import TextBatches
     from piecemill.sources import open_source
 
-    options = {name: value for name, value in locals().items() if name in signature(text_batches).parameters}
-    check_names(reading, [*options, *signature(open_source).parameters])
-    given = {name: value for name, value in options.items() if name not in ("source", "tokenizer", "reading")}
-    return TextBatches(source, tokenizer, **{**given, "device": torch.device(device)}, **reading)
+    known = signature(text_batches).parameters
+    given = {name: value for name, value in locals().items() if name in known}
+    check_names(reading, [*known, *signature(open_source).parameters])
+    plan = BatchPlan(**{name: given[name] for name in BatchPlan.__slots__})
+    cut = WindowSpec(**{name: given[name] for name in WindowSpec.__slots__ if name in known})
+    return TextBatches(
+        source, tokenizer, plan, cut, device=torch.device(device), dtype=dtype, edges=(bos, eos), **reading
+    )
 
 
 class BatchDataset(IterableDataset):  # type: ignore[misc] # torch is not there when types are checked
