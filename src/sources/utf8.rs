@@ -24,15 +24,14 @@ pub fn invalid_documents(data: &[u8], ends: &[i64]) -> Vec<(u64, u64)> {
     if simdutf8::basic::from_utf8(data).is_ok() && !ends.iter().any(|&end| inside(end)) {
         return Vec::new();
     }
-    let mut bad = Vec::new();
-    let mut start = 0;
-    for (index, &end) in ends.iter().enumerate() {
-        if let Some(at) = first_invalid(&data[start..end as usize]) {
-            bad.push((index as u64, at as u64));
-        }
-        start = end as usize;
-    }
-    bad
+    documents_with(data, ends, first_invalid)
+}
+
+/// Every document of `data` in which `find` finds something: its number, and where it is in it.
+pub fn documents_with(data: &[u8], ends: &[i64], find: impl Fn(&[u8]) -> Option<usize>) -> Vec<(u64, u64)> {
+    let starts = std::iter::once(0).chain(ends.iter().copied());
+    let documents = starts.zip(ends).map(|(start, &end)| &data[start as usize..end as usize]).enumerate();
+    documents.filter_map(|(number, document)| Some((number as u64, find(document)? as u64))).collect()
 }
 
 #[cfg(test)]
