@@ -420,7 +420,8 @@ def render(records: Sequence[dict]) -> str:
     size = sum(one["bytes"] for one in record["exact"].values()) / 1e9
     parts.append(
         f"\n{about['device']} and {about['processor']}, {about['cores']} cores; {record['session'][:10]}.\n"
-        f"GB/s of text, medians of {REPEATS}. Compared first, twice: {size:.2f} GB, {len(record['exact'])} vocabularies.\n\n"
+        f"GB/s of text, medians of {REPEATS}. "
+        f"Compared first, twice: {size:.2f} GB, {len(record['exact'])} vocabularies.\n\n"
     )
     header = ["vocabulary", "corpus", "MB", "first", "warm", "ids stay on the GPU", "our encoder, all cores"]
     header += ["gigatoken, first", "gigatoken, warm"]

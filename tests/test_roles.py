@@ -97,7 +97,7 @@ def test_a_checkpoint_of_pretrain_opens_with_the_roles_and_the_chat_template(tmp
     piecemill.prepare(documents, tok, out=tmp_path / "shards", splits="train=80,val=20")
     with one_thread():
         piecemill.pretrain(tmp_path / "shards", out=tmp_path / "run", steps=2, **SMALL)
-    (checkpoint,) = (tmp_path / "run/checkpoints").iterdir()
+    checkpoint = max((tmp_path / "run/checkpoints").iterdir())
     loaded = auto.from_pretrained(checkpoint)
     assert (loaded.eos_token, loaded.pad_token, loaded.chat_template) == ("<|endoftext|>", "<p>", TEMPLATE)
     assert loaded("the mat")["input_ids"] == tok.encode("the mat").tolist()
