@@ -12,7 +12,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// A document or file could not be read (`SourceError`).
     Source(String),
-    /// A split pattern could not be compiled or applied (`SplitError`).
+    /// A split pattern could not be compiled or applied (`PretokenizerError`).
     Split(String),
     /// An option has a value that cannot work (`PlanError`).
     Plan(String),

@@ -1,12 +1,16 @@
 """Real text for the tests: the interpreter's own standard library, and `../shared` where it is present."""
 
 import os
+import signal
 import sysconfig
 from pathlib import Path
 
 import pytest
 
 import command
+
+# Shells start background jobs with SIGINT ignored, and children inherit that; tests interrupt children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -101,7 +101,14 @@ def test_an_error_of_the_function_is_raised_as_it_is_and_not_retried(tmp_path):
     assert (tmp_path / "3").read_text() == "called\n"
 
 
+def ignore_interrupts(number):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return number
+
+
 def test_an_interrupted_driver_cancels_what_runs(tmp_path):
+    list(open_executor("ray").map(ignore_interrupts, range(20)))  # as in a cluster that a script started with `&`
+
     def interrupt(_):
         if list(tmp_path.glob("runs-*")):
             raise KeyboardInterrupt

@@ -76,21 +76,22 @@ def limited(corpus: Path, tokenizer: Path, out: Path, file_bytes: int) -> subpro
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({file_bytes}, resource.RLIM_INFINITY))\n"
         "sys.argv = ['piecemill', *sys.argv[1:]]; main()"
     )
-    args = ["prepare", corpus, "--tokenizer", tokenizer, "--out", out, "--block-bytes", "4KiB", "--quiet"]
+    args = ["prepare", corpus, "--tokenizer", tokenizer, "--out", out, "--quiet", "--threads", "1"]
+    args += ["--block-bytes", SMALL["block_bytes"], "--piece-bytes", SMALL["piece_bytes"]]
     command = [sys.executable, "-c", code, *map(str, args)]
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 def test_a_full_disk_is_an_error_and_with_room_the_run_goes_on(tok, corpus, tmp_path):
     tok.save(tmp_path / "tok")
-    write_jsonl(corpus / "z.jsonl", texts(1000))  # its ids, the last ones, take more than 60 kB; those of others do not
+    write_jsonl(corpus / "z.jsonl", ["\n".join(texts(1000))])  # its ids take more than 60 kB; those of others do not
     full = limited(corpus, tmp_path / "tok", tmp_path / "out", 60_000)
     assert full.returncode == 1
     assert "run the same command again to go on" in full.stderr
     assert len(entries(tmp_path / "out")) > 0
     room = limited(corpus, tmp_path / "tok", tmp_path / "out", resource.RLIM_INFINITY)
     assert room.returncode == 0, room.stderr
-    prepare([corpus], tok, out=tmp_path / "whole", block_bytes="4KiB")
+    prepare([corpus], tok, out=tmp_path / "whole", **SMALL)
     assert content(tmp_path / "out") == content(tmp_path / "whole")
 
 

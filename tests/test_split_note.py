@@ -9,7 +9,7 @@ import piecemill as pm
 from command import piecemill
 from hf import needs_own_regex
 from piecemill._core import split_text
-from piecemill.errors import SplitError
+from piecemill.errors import PretokenizerError
 from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.engines.tokenizers import cuts_otherwise
 from vocabularies import CUSTOM, SPLITS
@@ -54,10 +54,10 @@ def test_a_regex_on_which_oniguruma_gives_up_is_told():
 
 def test_a_regex_that_training_gives_up_on_is_left_to_training():
     # Whether a document is like the nasty string on which fancy-regex gives up is not known before.
-    with pytest.raises(SplitError):
+    with pytest.raises(PretokenizerError):
         split_text("ab" * 400, r"(a|b|ab)*\1c|a+")
     assert cuts_otherwise(r"(a|b|ab)*\1c|a+") is None
-    with pytest.raises(SplitError, match="does not compile"):
+    with pytest.raises(PretokenizerError, match="does not compile"):
         cuts_otherwise("(unclosed")
 
 
@@ -80,5 +80,5 @@ def test_what_cannot_be_compiled_can_still_be_trained_and_the_ranks_saved(tmp_pa
     tok.save(tmp_path / "tok")
     assert (tmp_path / "tok" / "ranks.tiktoken").stat().st_size > 0
     assert tok.decode(tok.encode(TEXT)) == TEXT
-    with pytest.raises(SplitError, match="HF tokenizers cannot compile it"):
+    with pytest.raises(PretokenizerError, match="HF tokenizers cannot compile it"):
         Tokenizer(tok.model, engine="tokenizers").encode("text")

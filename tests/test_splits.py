@@ -28,7 +28,7 @@ from tokenizers import Regex, pre_tokenizers
 
 import piecemill as pm
 from piecemill._core import resolve_split, split_text, split_text_reference, splits
-from piecemill.errors import SplitError
+from piecemill.errors import PretokenizerError
 from piecemill.tokenizers.models.byte_bpe import NotPlain, split_of
 from piecemill.tokenizers.models.writing import pre_tokenizer
 from piecemill.tokenizers.splits import NAMED as TABLE
@@ -417,36 +417,36 @@ def test_help_names_every_split():
 
 
 def test_a_bad_regex_says_what_is_wrong_and_what_would_do():
-    with pytest.raises(SplitError, match=r"`\(a`.*parenthesis.*Choose gpt2, cl100k, o200k, qwen2"):
+    with pytest.raises(PretokenizerError, match=r"`\(a`.*parenthesis.*Choose gpt2, cl100k, o200k, qwen2"):
         split_text("a", "(a")
-    with pytest.raises(SplitError):
+    with pytest.raises(PretokenizerError):
         resolve_split("[")
 
 
 @pytest.mark.parametrize("name", ["qwen9", "Qwen2", "gpt-2", "cl100k_base", "o200k_harmony", "llama-3"])
 def test_a_name_that_no_split_has_is_an_error_with_the_nearest(name, tmp_path):
     match = f"split `{name}`: no split has this name. Choose gpt2, .*Did you mean `"
-    with pytest.raises(SplitError, match=match):
+    with pytest.raises(PretokenizerError, match=match):
         split_text("a", name)
-    with pytest.raises(SplitError, match=match):
+    with pytest.raises(PretokenizerError, match=match):
         pm.Tokenizer.from_merges(np.empty((0, 2)), split=name)
     ranks = tmp_path / "a.tiktoken"
     ranks.write_bytes(b"".join(b"%b %d\n" % (b64encode(bytes([i])), i) for i in range(256)))
-    with pytest.raises(SplitError, match=match):
+    with pytest.raises(PretokenizerError, match=match):
         pm.load_tokenizer(ranks, split=name)
     assert pm.load_tokenizer(ranks, split="llama4").model.split == "o200k"
 
 
 @pytest.mark.parametrize("word", ["hello", "a.b", "x", "a b", "#", "é"])
 def test_a_regex_without_metacharacters_is_written_as_such(word):
-    with pytest.raises(SplitError, match=f"If it is a regex, write `regex:{word}`"):
+    with pytest.raises(PretokenizerError, match=f"If it is a regex, write `regex:{word}`"):
         resolve_split(word)
     assert resolve_split(f"regex:{word}") == ("regex", (word,))
     assert name_of(word) == f"regex:{word}"
 
 
 def test_a_regex_that_gives_up_names_itself_and_the_place():
-    with pytest.raises(SplitError, match=r"\(a\|b\|ab\)\*\\1c.*after byte 4"):
+    with pytest.raises(PretokenizerError, match=r"\(a\|b\|ab\)\*\\1c.*after byte 4"):
         split_text("abbc" + "ab" * 60, r"(a|b|ab)*\1c")
 
 

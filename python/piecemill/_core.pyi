@@ -41,7 +41,7 @@ def resolve_split(split: str | Sequence[str]) -> tuple[str, tuple[str, ...]]:
 
     A split is a name or alias in `splits()`, a regex in fancy-regex syntax, or `regex:` and a regex; or a list of
     these, to be applied one after another. What has one of `\\^$|?*+()[]{}` in it is a regex; else it is a name, and a
-    SplitError if no split has it. A regex that is letter for letter that of a named split is that split.
+    PretokenizerError if no split has it. A regex that is letter for letter that of a named split is that split.
     """
 
 def code_points() -> NDArray[np.uint8]:
@@ -51,8 +51,8 @@ def split_text(text: str, split: str | Sequence[str]) -> NDArray[np.int64]:
     """Where each pretoken of `text` ends, in bytes of its UTF-8; the last end is the length of the text.
 
     `split` is as in `resolve_split`. What a regex matches are pretokens, and so is the text between two matches; an
-    empty match only cuts. A regex that does not compile, or that gives up on this text, is a SplitError. Lets go of
-    the interpreter.
+    empty match only cuts. A regex that does not compile, or that gives up on this text, is a PretokenizerError. Lets go
+    of the interpreter.
     """
 
 def split_text_reference(text: str, split: str | Sequence[str]) -> NDArray[np.int64]:

@@ -31,7 +31,7 @@ from piecemill.command import (
     print_result,
     read_sources,
 )
-from piecemill.errors import PiecemillError, PlanError, SplitError
+from piecemill.errors import PiecemillError, PlanError, PretokenizerError
 from piecemill.executors import PartOptions
 from piecemill.plans import speaking_flags
 from piecemill.preparing.plan import PreparePlan
@@ -289,7 +289,7 @@ def run() -> None:
     try:
         with speaking_flags():
             (app if plain else app.meta)(words)
-    except (PlanError, SplitError) as error:
+    except (PlanError, PretokenizerError) as error:
         _fail(error, 2)
     except PiecemillError as error:
         _fail(error, 1)

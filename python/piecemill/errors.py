@@ -9,7 +9,7 @@ class SourceError(PiecemillError):
     """A file, line, row or document that could not be read."""
 
 
-class SplitError(PiecemillError):
+class PretokenizerError(PiecemillError):
     """A split pattern that cannot be compiled or applied."""
 
 

@@ -17,8 +17,10 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of text that go to a thread at once. Larger documents go alone.
+/// Bytes of text that go to a thread at once, at most. Larger documents go alone.
 const CHUNK: usize = 256 << 10;
+/// As few as that where there is little text, so that all threads finish at about the same time.
+const LEAST_CHUNK: usize = 64 << 10;
 
 /// Ids that a batch may reserve beyond those it writes, so that the last ones do not make the buffer grow.
 const SLACK: usize = 8 * batch::ROOM;
@@ -49,7 +51,8 @@ pub enum Ids {
 
 impl Encoder {
     /// The ids of all documents, and where each ends. `ends` rise, and the last is the length of `data`; the documents
-    /// are checked to be valid UTF-8, unless the encoder takes bytes. `buffer` gives a vector with room for so many ids, new or used before.
+    /// are checked to be valid UTF-8, unless the encoder takes bytes. `wide` and `narrow` give a vector with room for so
+    /// many ids, new or used before.
     pub fn documents(
         &self,
         data: &[u8],
@@ -58,7 +61,8 @@ impl Encoder {
         wide: impl FnMut(usize) -> Vec<u32>,
         narrow: impl FnMut(usize) -> Vec<u16>,
     ) -> Result<(Ids, Vec<i64>)> {
-        self.documents_in_chunks(data, ends, options, CHUNK, wide, narrow)
+        let chunk = (data.len() / (4 * options.threads)).clamp(LEAST_CHUNK, CHUNK);
+        self.documents_in_chunks(data, ends, options, chunk, wide, narrow)
     }
 
     /// As [`Encoder::documents`], with so many bytes of text to a thread at once: with few of them, small inputs are
@@ -287,8 +291,8 @@ struct Turn {
     /// their ids.
     waiting: HashMap<usize, (usize, Vec<u32>)>,
     most_waiting: usize,
-    /// Buffers of written chunks, for reuse. They are allocated with the capacity of a whole chunk: growing would unmap
-    /// memory, which stalls all other threads.
+    /// Buffers of written chunks, for reuse. They are allocated with the capacity of the largest chunk: growing would
+    /// unmap memory, which stalls all other threads.
     spare: Vec<Vec<u32>>,
     /// The first document that failed, and why.
     failed: Option<(usize, Error)>,
@@ -382,7 +386,7 @@ impl<T: Id> Run<'_, T> {
         self.encoder.check(self.finder, self.data, self.ends, from, to)?;
         let mut chunk = Chunk { from, to, offset: None, drained: 0 };
         worker.out.clear();
-        worker.out.reserve(self.chunk_bytes + SLACK);
+        worker.out.reserve(CHUNK + SLACK);
         for document in from..to {
             worker.out.extend(self.options.bos);
             let stretch =
@@ -404,7 +408,7 @@ impl<T: Id> Run<'_, T> {
         while turn.document != chunk.from {
             self.check_turn(&turn, chunk)?;
             if turn.waiting.len() < turn.most_waiting {
-                let spare = turn.spare.pop().unwrap_or_else(|| Vec::with_capacity(self.chunk_bytes + SLACK));
+                let spare = turn.spare.pop().unwrap_or_else(|| Vec::with_capacity(CHUNK + SLACK));
                 turn.waiting.insert(chunk.from, (chunk.to, std::mem::replace(ids, spare)));
                 return Ok(());
             }

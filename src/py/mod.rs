@@ -20,7 +20,7 @@ use pyo3::types::PyType;
 fn to_py(error: Error) -> PyErr {
     let name = match &error {
         Error::Source(_) => "SourceError",
-        Error::Split(_) => "SplitError",
+        Error::Split(_) => "PretokenizerError",
         Error::Plan(_) => "PlanError",
         Error::Training(_) => "TrainingError",
         Error::Tokenizer(_) => "TokenizerError",

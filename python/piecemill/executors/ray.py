@@ -6,6 +6,7 @@ retries a task whose worker or node was lost; an error that the function itself 
 """
 
 import os
+import signal
 import socket
 import time
 import uuid
@@ -116,6 +117,8 @@ def _run(run: str, shared: list[Any], task: Any, number: int) -> Any:
     if run not in _functions:
         _functions.clear()  # functions of earlier runs
         function, folder = ray.get(shared[0])
+        # Ray cancels by SIGINT, which is ignored where a script started the cluster in the background.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         with suppress(OSError):  # relative paths start at the driver's folder; a node without it needs absolute paths
             os.chdir(folder)
         _functions[run] = function

@@ -8,7 +8,7 @@ as if they were whole texts), or None for the split `none`. Names, patterns and 
 from typing import TypeAlias
 
 from piecemill._core import resolve_split, splits
-from piecemill.errors import PlanError, SplitError, TokenizerError
+from piecemill.errors import PlanError, PretokenizerError, TokenizerError
 from piecemill.plans import option
 
 Pattern: TypeAlias = str | tuple[str, ...]
@@ -36,7 +36,7 @@ WHOLE_DOCUMENT = r"[\s\S]+"
 def pattern_of(split: str, pattern: Pattern | None = None) -> Pattern | None:
     """The pattern of `split`: the one given, else that of the name or regex; None for `none`.
 
-    Anything that is neither a name nor a regex is a SplitError that suggests the nearest name.
+    Anything that is neither a name nor a regex is a PretokenizerError that suggests the nearest name.
 
     >>> pattern_of("regex:x"), len(pattern_of("deepseek-v3"))
     ('x', 3)
@@ -63,7 +63,7 @@ def name_of(pattern: Pattern | None) -> str:
         return name
     try:
         return pattern if resolve_split(pattern)[1] == (pattern,) else f"regex:{pattern}"
-    except SplitError:
+    except PretokenizerError:
         return f"regex:{pattern}"
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from piecemill import _core
 from piecemill.cancelling import check
-from piecemill.errors import PlanError, SplitError
+from piecemill.errors import PlanError, PretokenizerError
 from piecemill.executors import Executor
 from piecemill.sources import Documents, Reading, Source, Tally, Task, read_task
 from piecemill.training.counts import NOTHING, Corpus, add_counts, write_counts
@@ -50,8 +50,8 @@ def count_block(block: Documents, add: Callable[..., None], split: str, tags: Ta
     """Add the documents of a block to a counter; an error of the pretokenizer names the document."""
     try:
         add(block.data, block.ends, *([] if tags is None else [tags.of(block)]))
-    except SplitError as error:
-        raise SplitError(f"{_failing(block, split)}: {error}") from None
+    except PretokenizerError as error:
+        raise PretokenizerError(f"{_failing(block, split)}: {error}") from None
     hashes = _core.hash_documents(block.data, block.ends).sum(axis=0, dtype=np.uint64)
     return Corpus(len(block), block.nbytes, (int(hashes[0]), int(hashes[1])))
 
@@ -109,6 +109,6 @@ def _failing(block: Documents, split: str) -> str:
     for i in range(len(block)):
         try:
             _core.split_text(block.text(i), split)
-        except SplitError:
+        except PretokenizerError:
             return block.name(i)
     return block.name(0)

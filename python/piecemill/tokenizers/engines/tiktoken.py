@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill.errors import SplitError
+from piecemill.errors import PretokenizerError
 from piecemill.tokenizers.engines import Encoded, Parse
 from piecemill.tokenizers.models.ranks import Ranks
 from piecemill.tokenizers.splits import WHOLE_DOCUMENT
@@ -91,7 +91,7 @@ class TiktokenEngine:
                 special_tokens=dict(self._model.special_tokens),
             )
         except ValueError as error:
-            raise SplitError(
+            raise PretokenizerError(
                 f"split {pattern!r}: tiktoken cannot compile it ({error}). Write it in fancy-regex's syntax."
             ) from error
 

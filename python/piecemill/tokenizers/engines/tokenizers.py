@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill._core import documents_outside, resolve_split, split_text
-from piecemill.errors import PiecemillError, SplitError, TokenizerError
+from piecemill.errors import PiecemillError, PretokenizerError, TokenizerError
 from piecemill.tokenizers.engines import Encoded, Parse, alphabet_of
 from piecemill.tokenizers.malformed import malformed, panics_named
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
@@ -104,7 +104,9 @@ class HFEngine:
             with panics_named(self._where):
                 return list(_rows(tokenizer, texts, threads))
         except ValueError as error:  # 1.0 says only now that it cannot carry out a split
-            raise SplitError(f"HF tokenizers {self.version} cannot encode with this tokenizer: {error}.") from error
+            raise PretokenizerError(
+                f"HF tokenizers {self.version} cannot encode with this tokenizer: {error}."
+            ) from error
         except PiecemillError:
             raise
         except Exception as error:
@@ -158,7 +160,7 @@ def check_pattern(pattern: str) -> None:
     try:
         _cutter(pattern, ())("a")
     except Exception as error:
-        raise SplitError(
+        raise PretokenizerError(
             f"split {pattern!r}: HF tokenizers cannot compile it ({error}), so no tokenizer.json can carry it. "
             "Write it in Oniguruma's syntax; for 'dot matches newline' use [\\s\\S]."
         ) from error
@@ -183,7 +185,7 @@ def cuts_otherwise(split: str) -> str | None:
     for text in NASTY:
         try:
             ends = split_text(text, split).tolist()
-        except SplitError:
+        except PretokenizerError:
             continue  # if a document is like that, training reports it
         encoded = text.encode()
         cut[text] = [encoded[start:end].decode() for start, end in pairwise([0, *ends])]
