@@ -8,13 +8,54 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
-    "HASH_ITEM_BYTES", "HASH_PREFIX_BITS", "ActionSegmenter", "Decoder", "Encoder", "FlatCorpus", "Learned",
-    "LearnedActions", "Progress", "WordCounter", "WordCounts", "Xxh3", "_Ids", "__version__", "bytes_seen",
-    "code_points", "count_ids", "cut_text", "documents_outside", "extract_lines", "first_match", "first_sequence",
-    "gather_documents", "gather_tokens", "gather_windows", "hash_documents", "invalid_documents", "later_copies",
-    "map_file", "normalize", "number_keys", "python_set_order", "read_integers", "read_texts", "resolve_split",
-    "sort_hashes", "split_text", "split_text_reference", "splits", "take_sequences", "train_actions", "train_words",
-    "walk_folder", "walk_listing", "write_integers",
+    "HASH_ITEM_BYTES",
+    "HASH_PREFIX_BITS",
+    "ActionSegmenter",
+    "Decoder",
+    "Encoder",
+    "FlatCorpus",
+    "Learned",
+    "LearnedActions",
+    "Progress",
+    "WordCounter",
+    "WordCounts",
+    "Xxh3",
+    "_Ids",
+    "__version__",
+    "bpe_body",
+    "bpe_parts",
+    "bpe_vocabulary",
+    "bytes_seen",
+    "code_points",
+    "count_ids",
+    "cut_text",
+    "documents_outside",
+    "extract_lines",
+    "first_match",
+    "first_sequence",
+    "gather_documents",
+    "gather_tokens",
+    "gather_windows",
+    "hash_documents",
+    "invalid_documents",
+    "later_copies",
+    "map_file",
+    "normalize",
+    "number_keys",
+    "python_set_order",
+    "read_integers",
+    "read_texts",
+    "resolve_split",
+    "sort_hashes",
+    "split_text",
+    "split_text_reference",
+    "splits",
+    "take_sequences",
+    "train_actions",
+    "train_words",
+    "walk_folder",
+    "walk_listing",
+    "write_integers",
 ]  # fmt: skip
 
 __version__: str
@@ -587,3 +628,18 @@ class Xxh3:
         """Take in more bytes."""
     def hexdigest(self) -> str:
         """The hash of everything taken in so far, as 16 hexadecimal digits."""
+
+def bpe_parts(content: bytes) -> tuple[str, bytes, bytes] | None:
+    """A tokenizer.json without its vocabulary and merges, and these two; None if it is no JSON object with a model."""
+
+def bpe_vocabulary(
+    vocab: bytes, merges: bytes, special: dict[str, int], partly: bool
+) -> tuple[list[bytes], NDArray[np.uint32], list[int]] | None:
+    """The vocabulary of two of these parts: bytes of each id, merges, and reachable ids in the order made.
+
+    None if it is not that of plain byte-level BPE. A merge of tokens that are not there is a TokenizerError. `partly`
+    allows bytes without a token.
+    """
+
+def bpe_body(tokens: list[bytes], special: dict[int, str], merges: NDArray[np.uint32]) -> str:
+    """Vocabulary and merges as the text of a tokenizer.json; `special` has the texts of special tokens by id."""

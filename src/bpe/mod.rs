@@ -12,6 +12,7 @@
 pub mod balance;
 mod balance_round;
 pub mod corpus;
+pub mod file;
 pub mod merge;
 pub(crate) mod pair;
 mod part;

@@ -124,7 +124,7 @@ fn tokens<'a>((data, ends, ids): &'a Tokens<'_>) -> PyResult<(Vec<&'a [u8]>, &'a
     Ok((slices(data, ends), ids))
 }
 
-fn merges<'a>(given: Option<&'a PyReadonlyArray2<'_, u32>>) -> PyResult<Option<&'a [[u32; 2]]>> {
+pub fn merges<'a>(given: Option<&'a PyReadonlyArray2<'_, u32>>) -> PyResult<Option<&'a [[u32; 2]]>> {
     let Some(given) = given else { return Ok(None) };
     let (pairs, []) = given.as_slice()?.as_chunks::<2>() else {
         return Err(PyValueError::new_err("merges: expected pairs"));

@@ -9,6 +9,7 @@ mod preparing;
 mod pretoken;
 mod progress;
 mod sources;
+mod tokenizer_json;
 mod training;
 
 use crate::error::Error;
@@ -48,6 +49,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     pretoken::register(module)?;
     progress::register(module)?;
     sources::register(module)?;
+    tokenizer_json::register(module)?;
     training::register(module)?;
     Ok(())
 }

@@ -10,8 +10,6 @@ from piecemill.shards.manifest import Entry, write_manifests
 from piecemill.sources import Skipped, Source, Tally
 from piecemill.sources.matching import Weight
 from piecemill.sources.unchanged import numbered_files
-from piecemill.tokenizers import Tokenizer
-from piecemill.tokenizers.verify import engine_record
 
 EXAMPLES = 20
 "Dropped duplicates that are listed by name; all are counted."
@@ -53,10 +51,12 @@ def _add(sums: dict[str, list[int]], key: str, counts: list[int]) -> None:
     sums[key] = [a + b for a, b in zip(sums.get(key, [0] * len(counts)), counts, strict=True)]
 
 
-def finish(place: Place, source: Source, splits: Splits, groups: Sequence[Weight], tokenizer: Tokenizer) -> Stats:
+def finish(
+    place: Place, source: Source, splits: Splits, groups: Sequence[Weight], vocab: int, verified: Stats
+) -> Stats:
     """Write the manifest and counts of each split and stats.json, which marks the folder as complete; returns it."""
     totals = Totals()
-    for entry in write_manifests(place, splits.names, tokenizer.vocab_size):
+    for entry in write_manifests(place, splits.names, vocab):
         totals.add(entry)
     tally = source.found + totals.tally
     source.refuse_empty(tally)
@@ -84,7 +84,7 @@ def finish(place: Place, source: Source, splits: Splits, groups: Sequence[Weight
         "notes": list(source.notes),
         "dropped": {rule: {"documents": n, "bytes": size} for rule, (n, size) in sorted(totals.dropped.items())},
         "duplicate_examples": [shown[kind].format(files[file].path, place) for file, place, kind in totals.examples],
-        "verified": engine_record(tokenizer),
+        "verified": verified,
         "left_out": {rule: count for rule, count in sorted(tally.left_out.items()) if count},
         "skipped": tally.skipped_count,
         "skipped_documents": [list(one) for one in tally.skipped],

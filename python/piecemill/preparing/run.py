@@ -35,6 +35,7 @@ from piecemill.shards.manifest import delete_entry, delete_leftovers, newest_ent
 from piecemill.sources import Source, Task
 from piecemill.sources.matching import directory_keys, parse_weights, weight_groups
 from piecemill.tokenizers import Tokenizer, documents_of, load_tokenizer, resolve_bos, resolve_eos
+from piecemill.tokenizers.verify import engine_record
 
 OnProgress = Callable[[PrepareProgress], None]
 
@@ -140,6 +141,9 @@ class _Driver:
         self.splits, self.groups = Splits.parse(plan.splits), parse_weights(plan.weight)
         self.bos, self.eos = resolve_bos(tokenizer, plan.bos), resolve_eos(tokenizer, plan.eos)
         self.dtype = token_dtype(tokenizer.vocab_size)
+        background = concurrent.futures.ThreadPoolExecutor(1)  # loads the engine while the folder is begun
+        self.engine, self.record = background.submit(tokenizer.encode, ""), background.submit(engine_record, tokenizer)
+        background.shutdown(wait=False)
 
     def prepare(
         self, source: object, executor: Any, *, ray_address: str | None, part: str | None, join: bool, force: bool
@@ -181,7 +185,7 @@ class _Driver:
                 f"{self.place.url}: {len(left):,} of {len(opened.tasks):,} tasks are not done; the first is number "
                 f"{left[0].index:,}. Run all parts to their end, then join."
             )
-        self.tokenizer.encode("")  # loads the engine, so that its memory can be measured
+        self.engine.result()  # loaded, so that its memory can be measured
         workers, cores = self._share_memory(opened, len(left)) if _is_local(executor) else (1, 1)
         runner = open_executor(executor, workers=workers, ray_address=ray_address, part=part)
         job = self._job(opened, cores)
@@ -198,7 +202,7 @@ class _Driver:
             drop_later_copies(self.place, entries, names, runner, memory, vocab=job.vocab_size)
         timing = self._timing(made, workers, runner, resumed)
         self.place.write(TIMING, (json.dumps(timing, indent=2) + "\n").encode())
-        stats = finish(self.place, opened, self.splits, self.groups, self.tokenizer)
+        stats = finish(self.place, opened, self.splits, self.groups, job.vocab_size, self.record.result())
         delete_leftovers(self.place)
         return Summary.from_stats(self.where, stats, timing=timing, resumed=resumed)
 

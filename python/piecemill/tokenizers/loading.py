@@ -141,14 +141,15 @@ def _tokenizer_json(file: Path, *, folder: bool) -> Model:
     content = _content(file)
     record = file.parent / "training.json"
     training = read_json(record) if folder and record.exists() else {}
-    return _json_model(read_json(file, content), content, file, training)
+    return _json_model(content, file, training)
 
 
-def _json_model(data: dict[str, Any], content: bytes, file: Path, training: Mapping[str, Any]) -> Model:
+def _json_model(content: bytes, file: Path, training: Mapping[str, Any]) -> Model:
     beside = files_beside(file)
     try:
-        return byte_bpe(data, file, training=training, beside=beside)
+        return byte_bpe(content, file, training=training, beside=beside)
     except (NotPlain, *BROKEN):  # whether it is broken is for HF to say
+        read_json(file, content)
         return TokenizerJson(content, file, beside, training)
 
 
@@ -190,7 +191,7 @@ def _vocab_and_merges(folder: Path, split: str | None, special_tokens: Mapping[s
         "decoder": pre_tokenizer(PATTERNS["gpt2"]),
         "model": {"type": "BPE", "vocab": vocab, "merges": merges},
     }
-    return _json_model(data, json.dumps(data, ensure_ascii=False).encode(), folder / _VOCAB, {})
+    return _json_model(json.dumps(data, ensure_ascii=False).encode(), folder / _VOCAB, {})
 
 
 def _sentencepiece(file: Path) -> Model:

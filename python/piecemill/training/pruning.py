@@ -298,7 +298,7 @@ def _plain(model: Model) -> Model:
     if isinstance(model, ByteBPE):
         return model
     try:
-        return byte_bpe(model.data, model.file, training=model.training, beside=model.beside)
+        return byte_bpe(model.content, model.file, training=model.training, beside=model.beside)
     except NotPlain:
         return model
 

@@ -10,16 +10,13 @@ from binascii import b2a_base64
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from operator import add
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from piecemill._core import __version__
+from piecemill._core import __version__, bpe_parts, bpe_vocabulary
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
-from piecemill.tokenizers.models.byte_level import BYTE_ORDER, CHARACTERS, bytes_of_all, characters_of
+from piecemill.tokenizers.models.byte_level import characters_of
 from piecemill.tokenizers.models.config import (
     ALPHABET,
     DEFAULT_CONFIG,
@@ -144,18 +141,28 @@ class ByteBPE:
         return {name: value for name, value in self.__dict__.items() if name != "_body"}
 
 
-def byte_bpe(data: dict[str, Any], file: Path, *, training: Mapping[str, Any], beside: Mapping[str, bytes]) -> ByteBPE:
-    """The byte-level BPE that a tokenizer.json, `data` read from `file`, describes; else NotPlain."""
+def byte_bpe(content: bytes, file: Path, *, training: Mapping[str, Any], beside: Mapping[str, bytes]) -> ByteBPE:
+    """The byte-level BPE that a tokenizer.json, `content` of `file`, describes; else NotPlain."""
+    if (parts := bpe_parts(content)) is None:
+        raise NotPlain("no JSON object with a model")
+    settings, vocab, merges = parts
+    data = json.loads(settings)
     split, pattern = split_of(data.get("pre_tokenizer"))
     _check_settings(data)
-    return ByteBPE(
-        _vocabulary(data, file, partly=has_alphabet(beside)),
-        split,
-        pattern,
-        training,
-        beside,
-        data.get("post_processor"),
-    )
+    special = {added["content"]: added["id"] for added in data.get("added_tokens") or []}
+    try:
+        check_special_tokens(list(special))
+    except TokenizerError as error:  # HF carries them out; we would not train such a vocabulary
+        raise NotPlain(str(error)) from None
+    try:
+        found = bpe_vocabulary(vocab, merges, special, has_alphabet(beside))
+    except TokenizerError as error:
+        raise TokenizerError(f"{file}: {error}") from None
+    if found is None:
+        raise NotPlain("ids, merges or tokens of its vocabulary")
+    tokens, pairs, ranked = found
+    vocabulary = Vocabulary(tokens, checked_merges(pairs), special, ranked)
+    return ByteBPE(vocabulary, split, pattern, training, beside, data.get("post_processor"))
 
 
 def merge_pairs(model: Mapping[str, Any]) -> list[list[str]]:
@@ -203,41 +210,6 @@ def _check_settings(data: dict[str, Any]) -> None:
             raise NotPlain(f"added token {added.get('content')!r}")
     if len({bool(added.get("normalized")) for added in added_tokens}) > 1:
         raise NotPlain("added tokens of which only some are normalized, so that HF looks for the others first")
-
-
-def _vocabulary(data: dict[str, Any], file: Path, *, partly: bool) -> Vocabulary:
-    vocab: dict[str, int] = data["model"].get("vocab") or {}
-    special = {added["content"]: added["id"] for added in data.get("added_tokens") or []}
-    try:
-        check_special_tokens(list(special))
-    except TokenizerError as error:  # HF carries them out; we would not train such a vocabulary
-        raise NotPlain(str(error)) from None
-    ids = {**vocab, **special}
-    if sorted(ids.values()) != list(range(len(ids))):
-        raise NotPlain(f"{len(ids):,} tokens whose ids are not 0 to {len(ids) - 1:,}, each once")
-    alphabet = [CHARACTERS[byte] for byte in BYTE_ORDER if CHARACTERS[byte] in ids]
-    missing = next((CHARACTERS[byte] for byte in BYTE_ORDER if CHARACTERS[byte] not in ids), None)
-    if missing is not None and not partly:
-        raise NotPlain(f"no token for byte character {missing!r}")
-    pairs = merge_pairs(data["model"])
-    try:
-        lefts, rights = zip(*pairs, strict=True) if pairs else ((), ())
-        # A list for each, and no tuple per merge: a third of the time.
-        left, right, made = (list(map(vocab.__getitem__, texts)) for texts in (lefts, rights, map(add, lefts, rights)))
-    except (KeyError, ValueError) as error:
-        raise TokenizerError(f"{file}: a merge names or makes {error}, which is not in the vocabulary.") from None
-    if len(set(zip(left, right, strict=True))) < len(pairs):
-        raise NotPlain("the same merge twice")
-    # As a dict for its order: an id made a second time keeps its first place.
-    ranked = list(dict.fromkeys([ids[character] for character in alphabet] + made))
-    reachable = frozenset(ranked)
-    unmade = [text for text, i in vocab.items() if i not in reachable and text not in special]
-    if unmade:
-        raise NotPlain(f"{len(unmade):,} tokens that no merge makes, such as {unmade[0]!r}")
-    spelled = sorted(ids, key=ids.__getitem__)
-    meant = dict(zip(ranked, bytes_of_all([spelled[i] for i in ranked]), strict=True))
-    tokens = [meant.get(i) or text.encode() for i, text in enumerate(spelled)]
-    return Vocabulary(tokens, checked_merges(np.array([left, right], np.uint32).T), special, ranked)
 
 
 def _ranks(vocabulary: Vocabulary) -> bytes:

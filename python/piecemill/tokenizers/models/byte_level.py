@@ -5,9 +5,7 @@ itself where it is printable in Latin-1, else the next one from U+0100 on. None 
 control character.
 """
 
-from itertools import accumulate, count, pairwise
-
-import numpy as np
+from itertools import count
 
 
 def _characters() -> tuple[str, ...]:
@@ -25,9 +23,6 @@ BYTE_ORDER = tuple(sorted(range(256), key=CHARACTERS.__getitem__))
 # Every character that stands for a byte becomes the Latin-1 character of that byte; any other one, none of Latin-1.
 _LATIN = dict.fromkeys(range(256), "\uffff") | {ord(one): byte for byte, one in enumerate(CHARACTERS)}
 
-_BYTES = np.full(0x200, 256, np.uint16)  # by character, of which those of bytes come first; 256 for any other
-_BYTES[[ord(one) for one in CHARACTERS]] = range(256)
-
 
 def characters_of(token: bytes) -> str:
     """`token` with each byte as its character."""
@@ -40,13 +35,3 @@ def bytes_of(characters: str) -> bytes | None:
         return characters.translate(_LATIN).encode("latin-1")
     except UnicodeEncodeError:
         return None
-
-
-def bytes_of_all(texts: list[str]) -> list[bytes | None]:
-    """`bytes_of` for each text, in a tenth of the time: a byte has one character, so all can be looked up together."""
-    places = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
-    found = _BYTES[np.minimum(places, len(_BYTES) - 1)]
-    if found.size and found.max() > 255:
-        return [bytes_of(text) for text in texts]
-    data = found.astype(np.uint8).tobytes()
-    return [data[start:end] for start, end in pairwise(accumulate(map(len, texts), initial=0))]

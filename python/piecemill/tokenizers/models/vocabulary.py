@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import TokenizerError
-from piecemill.tokenizers.models.byte_level import BYTE_ORDER, CHARACTERS, bytes_of, characters_of
+from piecemill.tokenizers.models.byte_level import BYTE_ORDER, bytes_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,24 +85,6 @@ class Vocabulary:
     def reachable(self) -> frozenset[int]:
         """The ids that ordinary text can reach."""
         return frozenset(self.ranked)
-
-    def characters(self) -> list[str]:
-        """Each id as tokenizer.json spells it: the text of a special token, else GPT-2's characters."""
-        spelled = [""] * len(self.tokens)
-        for text, i in self.special_tokens.items():
-            spelled[i] = text
-        base = len(self.alphabet)
-        for i in self.ranked[:base]:
-            spelled[i] = CHARACTERS[self.tokens[i][0]]
-        # Joining what is already spelled takes 11 ms for 50,257 tokens; spelling every token byte by byte takes 26.
-        made = self.ranked[base:]
-        if len(self.merges) == len(made):
-            for left, right, i in zip(*self.merges.T.tolist(), made, strict=True):
-                spelled[i] = spelled[left] + spelled[right]
-        for i in made:
-            if len(spelled[i]) != len(self.tokens[i]):  # a file may list a merge before those that make its parts
-                spelled[i] = characters_of(self.tokens[i])
-        return spelled
 
 
 def checked_merges(merges: NDArray[np.uint32]) -> NDArray[np.uint32]:

@@ -6,9 +6,9 @@ vocabularies, for which `json.dumps` would need its slow, indenting encoder.
 
 import json
 from collections.abc import Mapping
-from json.encoder import encode_basestring as quoted
 from typing import Any
 
+from piecemill._core import bpe_body
 from piecemill.tokenizers.models.vocabulary import Vocabulary
 from piecemill.tokenizers.splits import PATTERNS, Pattern
 
@@ -23,12 +23,8 @@ def tokenizer_json(vocabulary: Vocabulary, pattern: Pattern | None) -> str:
 
 def body(vocabulary: Vocabulary) -> str:
     """Vocabulary and merges: the large part of the file, which does not depend on the rest."""
-    names = list(map(quoted, vocabulary.characters()))
-    vocab = ",\n".join([f"{name}:{i}" for i, name in enumerate(names)])
-    merges = ",\n".join(
-        [f"[{names[left]},{names[right]}]" for left, right in zip(*vocabulary.merges.T.tolist(), strict=True)]
-    )
-    return f'"vocab": {{\n{vocab}\n}},\n"merges": [\n{merges}\n]'
+    special = {i: text for text, i in vocabulary.special_tokens.items()}
+    return bpe_body(vocabulary.tokens, special, vocabulary.merges)
 
 
 def complete(body: str, added_tokens: Mapping[str, int], pattern: Pattern | None, post_processor: Any = None) -> str:

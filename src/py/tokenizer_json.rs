@@ -1,0 +1,56 @@
+//! The vocabulary of a tokenizer.json, read and written.
+
+use super::encode::merges as pairs;
+use super::to_py;
+use crate::bpe::file;
+use numpy::{IntoPyArray, PyArray2, PyArrayMethods, PyReadonlyArray2};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyBytes;
+use std::collections::HashMap;
+
+/// A tokenizer.json without its vocabulary and merges, and these two; None if it is not a JSON object with a model.
+#[pyfunction]
+fn bpe_parts(content: &[u8]) -> Option<(String, &[u8], &[u8])> {
+    let parts = file::parts(str::from_utf8(content).ok()?)?;
+    Some((parts.settings, parts.vocab.as_bytes(), parts.merges.as_bytes()))
+}
+
+/// Bytes of each id, merges and reachable ids.
+type Vocabulary<'py> = (Vec<Bound<'py, PyBytes>>, Bound<'py, PyArray2<u32>>, Vec<u32>);
+
+/// The vocabulary of two of these parts; None if it is not that of plain byte-level BPE.
+#[pyfunction]
+fn bpe_vocabulary<'py>(
+    py: Python<'py>,
+    vocab: &[u8],
+    merges: &[u8],
+    special: HashMap<String, u32>,
+    partly: bool,
+) -> PyResult<Option<Vocabulary<'py>>> {
+    let (Ok(vocab), Ok(merges)) = (str::from_utf8(vocab), str::from_utf8(merges)) else { return Ok(None) };
+    let found = py.detach(|| file::vocabulary(vocab, merges, &special, partly)).map_err(to_py)?;
+    let Some(file::Vocabulary { tokens, merges, ranked }) = found else { return Ok(None) };
+    let numbers = merges.len();
+    let merges = merges.into_flattened().into_pyarray(py).reshape([numbers, 2])?;
+    Ok(Some((tokens.iter().map(|token| PyBytes::new(py, token)).collect(), merges, ranked)))
+}
+
+/// Vocabulary and merges as the text of a tokenizer.json; `special` has the texts of special tokens by id.
+#[pyfunction]
+fn bpe_body(
+    py: Python<'_>,
+    tokens: Vec<PyBackedBytes>,
+    special: HashMap<u32, String>,
+    merges: PyReadonlyArray2<'_, u32>,
+) -> PyResult<String> {
+    let tokens: Vec<&[u8]> = tokens.iter().map(|token| &**token).collect();
+    let merges = pairs(Some(&merges))?.unwrap_or(&[]);
+    Ok(py.detach(|| file::body(&tokens, &special, merges)))
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(bpe_parts, module)?)?;
+    module.add_function(wrap_pyfunction!(bpe_vocabulary, module)?)?;
+    module.add_function(wrap_pyfunction!(bpe_body, module)?)
+}
