@@ -12,7 +12,8 @@ __all__ = [
     "LearnedActions", "Progress", "WordCounter", "WordCounts", "Xxh3", "_Ids", "__version__", "bpe_body",
     "bpe_parts", "bpe_vocabulary", "bytes_seen", "code_points", "count_ids", "cut_text", "documents_outside",
     "extract_lines", "first_match", "first_sequence", "gather_documents", "gather_tokens", "gather_windows",
-    "hash_documents", "invalid_documents", "later_copies", "map_file", "normalize", "number_keys", "python_set_order", "read_integers", "read_texts", "resolve_split",
+    "hash_documents", "invalid_documents", "later_copies", "map_file", "normalize", "number_keys", "python_set_order",
+    "read_integers", "read_texts", "resolve_split",
     "sort_hashes", "split_text", "split_text_reference", "splits", "take_sequences", "train_actions", "train_words",
     "walk_folder", "walk_listing", "write_integers",
 ]  # fmt: skip
