@@ -8,6 +8,7 @@
 //!
 //! [`corpus`] lays words out in slots, a [`part`] for each thread, [`round`] lists the pairs worth listing, [`merge`]
 //! works through them, and [`queue`] says which is next. [`balance`] chooses each merge for one of several groups.
+//! [`file`] reads and writes a vocabulary as tokenizer.json has it.
 
 pub mod balance;
 mod balance_round;
