@@ -2,6 +2,7 @@
 
 import json
 import random
+from binascii import a2b_base64, b2a_base64
 from collections import Counter
 
 import numpy as np
@@ -17,10 +18,13 @@ from piecemill.errors import PlanError, TrainingError
 from piecemill.tokenizers import Tokenizer, load_tokenizer
 from piecemill.tokenizers.models.byte_level import BYTE_ORDER, characters_of
 from piecemill.tokenizers.models.writing import added_token
+from piecemill.tokenizers.splits import pattern_of
 from piecemill.training import train_bpe
 from vocabularies import END, NASTY, SCRIPTS, library_texts
 
 TEXTS = st.lists(st.text("ab c\u00e9\n", max_size=12), min_size=1, max_size=8).filter(any)
+BYTES = [bytes([i]) for i in range(256)]
+RUSSIAN = " температурах, температуру самостоятельность повреждения"
 SPLITS = ("gpt2", "none", r"[^\n]+\n?")
 
 
@@ -160,6 +164,23 @@ def check_in_transformers(out, grown, texts):
     return loaded
 
 
+def check_ranks(out, grown, split, texts, ids=None):
+    """The saved ranks give the ids of `grown`, in tiktoken and here; `ids` has the id of each rank, if not itself."""
+    tiktoken = pytest.importorskip("tiktoken")
+    lines = (out / "ranks.tiktoken").read_bytes().splitlines()
+    ranks = {a2b_base64(token): int(rank) for token, rank in map(bytes.split, lines)}
+    theirs = tiktoken.Encoding("grown", pat_str=pattern_of(split), mergeable_ranks=ranks, special_tokens={})
+    ours = load_tokenizer(out / "ranks.tiktoken", split=split)
+    rng = random.Random(3)
+    joined = "".join(texts)
+    made = ["".join(rng.choices(joined, k=rng.randrange(60))) for _ in range(200)]
+    made += [joined[at : at + 500] for at in rng.choices(range(len(joined)), k=100)]
+    for text in (*texts, *made):
+        want = grown.encode(text).tolist()
+        for found in (theirs.encode_ordinary(text), ours.encode(text).tolist()):
+            assert (found if ids is None else [ids[rank] for rank in found]) == want, text
+
+
 @pytest.mark.parametrize("words", [(), ("--split", "o200k")])
 def test_the_saved_folder_opens_everywhere_and_says_what_new_tokens_consist_of(tmp_path, words):
     start = train_bpe(list(library_texts(6)), vocab_size=600, split="gpt2")
@@ -174,6 +195,7 @@ def test_the_saved_folder_opens_everywhere_and_says_what_new_tokens_consist_of(t
         assert len(mapping[str(i)]) > 1
     assert [mapping[str(i)] for i in range(650, 768)] == [[]] * 118
     loaded = check_in_transformers(out, grown, [SCRIPTS, *NASTY, *library_texts(2)])
+    check_ranks(out, grown, grown.split, [SCRIPTS, *NASTY, *library_texts(2)], ids=grown.vocabulary.ranked)
     assert len(loaded) == 768
     assert loaded.eos_token == END
     record = json.loads((out / "training.json").read_text())
@@ -237,7 +259,7 @@ def test_a_string_that_the_vocabulary_has_but_never_makes_is_not_made(tmp_path):
     assert grown.encode("xzyzzyva").tolist() == [vocab["xzyzzyva"]]
 
 
-def test_ranks_are_continued_as_a_tokenizer_json(tmp_path):
+def test_ranks_are_continued_as_a_tokenizer_json_and_as_ranks(tmp_path):
     plain = train_bpe(list(library_texts(6)), vocab_size=600, split="cl100k", special_tokens=[])
     plain.save(tmp_path / "plain")
     special = {END: 610, "<|fim|>": 612}  # with ids that no token has before and between them
@@ -254,6 +276,40 @@ def test_ranks_are_continued_as_a_tokenizer_json(tmp_path):
     assert [grown.bytes_of(i) for i in range(613, 660)] == [same.bytes_of(i) for i in range(600, 647)]
     grown.save(tmp_path / "grown")
     check_in_transformers(tmp_path / "grown", grown, [SCRIPTS, *NASTY])
+    check_ranks(tmp_path / "grown", grown, start.model.split, [SCRIPTS, *NASTY, *library_texts(2)])
+    unchanged.save(tmp_path / "unchanged")
+    assert (tmp_path / "unchanged/ranks.tiktoken").read_bytes() == (tmp_path / "plain/ranks.tiktoken").read_bytes()
+    padded = train_bpe([SCRIPTS] * 5, start=start, vocab_size=660, pad_to=128)
+    assert padded.model.files()["ranks.tiktoken"] == (tmp_path / "grown/ranks.tiktoken").read_bytes()
+
+
+def ranks_file(path, *tokens):
+    lines = [b"%b %d" % (b2a_base64(token, newline=False), i) for i, token in enumerate((*BYTES, *tokens))]
+    path.write_bytes(b"\n".join(lines))
+    return path
+
+
+def test_ranks_are_written_only_where_they_say_the_same_as_the_merges(tmp_path):
+    # Ranks would join any two tokens that spell "zyzzyva", once new merges leave two; "<a>" is special and learned.
+    file = ranks_file(tmp_path / "a.tiktoken", b"zyzzyva")
+    start = load_tokenizer(file, split="none", special_tokens={"<a>": 257})
+    for texts, said in ((["abc", "abd"], True), (["zyzz", "yva"], False), (["<a>", "<ab"], False)):
+        grown = train_bpe(texts * 5, start=start, vocab_size=275)
+        assert ("ranks.tiktoken" in grown.model.files()) is said, texts
+
+
+@pytest.mark.parametrize("text", ["xabcdx", "abcd", "abcdabcab", "bcdabcd"])
+def test_a_token_may_be_made_of_one_with_a_larger_rank(tmp_path, text):
+    # "abcd" is made of "ab" and "cd", which has a larger rank: 107 tokens of Llama 3 are like that.
+    file = ranks_file(tmp_path / "a.tiktoken", b"ab", b"abcd", b"cd")
+    start = load_tokenizer(file, split="none")
+    wanted = start.encode(text).tolist()
+    ranks = pytest.importorskip("tiktoken").Encoding(
+        "a", pat_str=r"[\s\S]+", mergeable_ranks=start.model.ranks, special_tokens={}
+    )
+    assert ranks.encode_ordinary(text) == wanted
+    assert start.edit(add_special=["<new>"]).encode(text).tolist() == wanted
+    assert train_bpe(["a"], start=start, vocab_size=259).encode(text).tolist() == wanted
 
 
 @pytest.mark.parametrize(
@@ -271,6 +327,8 @@ def test_published_vocabularies_are_continued(tmp_path, shared, name):
         assert len(grown.encode(text)) <= len(start.encode(text))
     grown.save(tmp_path / "grown")
     check_in_transformers(tmp_path / "grown", grown, [SCRIPTS, *NASTY])
+    if "tiktoken" in name:
+        check_ranks(tmp_path / "grown", grown, start.model.split, [SCRIPTS, RUSSIAN, *NASTY, *library_texts(2)])
 
 
 def test_added_tokens_that_are_not_special_are_kept_and_noted(tmp_path):
@@ -316,7 +374,7 @@ def test_what_cannot_be_asked_of_a_start_is_refused_before_the_work(tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps(data | {"normalizer": {"type": "NFC"}}))
     with pytest.raises(PlanError, match="it normalizes texts"):
         train_bpe(["some text"], start=tmp_path, vocab_size=300)
-    corpus = FlatCorpus(300, 0, None, [], 1, start=([bytes([i]) for i in range(256)], [], []))
+    corpus = FlatCorpus(300, 0, None, [], 1, start=(BYTES, [], []))
     one = np.array([1], np.int64)
     with pytest.raises(TrainingError, match="256 does not exist; expected 0 to 255"):
         corpus.add_ids(np.array([256], np.uint32), one)

@@ -113,6 +113,7 @@ class Start:
     def __init__(self, given: Any, split: str | None) -> None:
         self.tokenizer = given if isinstance(given, Tokenizer) else load_tokenizer(given)
         model = _growable(self.tokenizer)
+        self._ranks = self.tokenizer.model if isinstance(self.tokenizer.model, Ranks) else None
         if split is None:
             split = _split(model)
         elif split != _split(model, known=False):
@@ -164,12 +165,23 @@ class Start:
         for (left, right), i in zip(pairs, made, strict=True):
             parts[i] = parts[left] + parts[right] if i >= old else parts[i]
         mapping = {i: parts.get(i, []) for i in range(old, len(tokens) + reserved)}
+        ranks = self._grown_ranks(tokens, pairs, made)
         if not mapping and not pairs:
-            return Tokenizer(replace(self._model, training=training))
+            return Tokenizer(replace(self._model, beside={**self._model.beside, **ranks}, training=training))
         model = _append(self._model, tokens, pairs, made)
-        beside = {name: content for name, content in model.beside.items() if is_kept(name)}
+        beside = {name: content for name, content in model.beside.items() if is_kept(name)} | ranks
         beside[MAPPING] = mapping_json(mapping)
         return padded(Tokenizer(replace(model, beside=beside, training=training)), reserved)
+
+    def _grown_ranks(
+        self, tokens: Sequence[bytes], pairs: Sequence[tuple[int, int]], made: list[int]
+    ) -> dict[str, bytes]:
+        """The file of ranks, if the start was one and the result can be said by ranks too."""
+        if self._ranks is None:
+            return {}
+        halves = {i: (tokens[left], tokens[right]) for i, (left, right) in zip(made, pairs, strict=True)}
+        content = self._ranks.grown(halves, (tokens[i] for i in self._known.unreachable()))
+        return {} if content is None else {"ranks.tiktoken": content}
 
 
 def start_of(plan: TrainPlan) -> Start:

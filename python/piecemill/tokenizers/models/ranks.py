@@ -7,8 +7,8 @@ import hashlib
 import json
 import os
 from binascii import Error as Base64Error
-from binascii import a2b_base64
-from collections.abc import Collection, Mapping, Sequence
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from piecemill.errors import TokenizerError
-from piecemill.tokenizers.malformed import check_ids
+from piecemill.tokenizers.malformed import MOST_IDS, check_ids
 from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
 from piecemill.tokenizers.models.byte_level import bytes_of, characters_of
 from piecemill.tokenizers.models.config import END_OF_TEXT
@@ -189,8 +189,22 @@ class Ranks:
     def merges(self) -> list[tuple[bytes, bytes]]:
         """The tokens that are joined, best first, as far as merges make the tokens."""
         ranked = sorted((rank, token) for token, rank in self.ranks.items() if len(token) > 1)
-        halves = (_halves(token, rank, self.ranks) for rank, token in ranked)
+        halves = (_halves(token, self.ranks) for _, token in ranked)
         return [(left, right) for left, right in halves if left]
+
+    def grown(self, made: Mapping[int, tuple[bytes, bytes]], unmade: Iterable[bytes]) -> bytes | None:
+        """The file with the tokens of new merges; None if ranks would give other ids than the merges do.
+
+        A rank joins any two tokens that spell its token, a merge only its own two. They do the same if ranks leave just
+        these two of the token's bytes, and never two of a token that no merge makes.
+        """
+        ids = [max(self.ranks.values()), *made]
+        ranks = self.ranks | {left + right: i for i, (left, right) in made.items()}
+        same = all(_halves(left + right, ranks) == (left, right) for left, right in made.values())
+        if ids != sorted(set(ids)) or not same or any(_halves(token, ranks)[0] for token in unmade):
+            return None
+        lines = [b"%b %d" % (b2a_base64(left + right, newline=False), i) for i, (left, right) in made.items()]
+        return b"\n".join([self.content.rstrip(b"\n"), *lines, b""])
 
     def tokenizer_json(self, parse: Collection[str]) -> str:
         """The same tokenizer as a tokenizer.json that finds the special tokens in `parse` in texts."""
@@ -218,12 +232,16 @@ class Ranks:
         return {name: self.__dict__[name] for name in ("content", "file", "split", "special_tokens")}
 
 
-def _halves(token: bytes, rank: int, ranks: Mapping[bytes, int]) -> tuple[bytes, bytes]:
-    """The two tokens whose merge makes `token`: what merging by all smaller ranks leaves of it; empty if not two."""
+def _halves(token: bytes, ranks: Mapping[bytes, int]) -> tuple[bytes, bytes]:
+    """The two tokens whose merge makes `token`: what merging by ranks leaves of its bytes; empty if never two.
+
+    Inside a longer text it is the same two, because until `token` is made, no merge goes beyond its ends. One of them
+    may have a larger rank than `token`: 107 tokens of Llama 3 are made so.
+    """
     parts = [token[i : i + 1] for i in range(len(token))]
     while len(parts) > 2:
-        best, at = min((ranks.get(parts[i] + parts[i + 1], rank), i) for i in range(len(parts) - 1))
-        if best >= rank:
+        best, at = min((ranks.get(parts[i] + parts[i + 1], MOST_IDS), i) for i in range(len(parts) - 1))
+        if best == MOST_IDS:
             return b"", b""
         parts[at : at + 2] = [parts[at] + parts[at + 1]]
     return parts[0], parts[1]
