@@ -348,6 +348,48 @@ def test_a_word_in_a_file_of_weight_two_counts_twice(folder):
     assert train_bpe(folder / "folders", weight=["**=7"], **options).merges.tolist() == even.merges.tolist()
 
 
+def test_a_word_counts_as_often_as_the_weight_of_its_group_says(folder):
+    options = {"vocab_size": 500, "split": "gpt2", "min_frequency": 20}
+    files = sorted((folder / "folders").glob("*/*.txt"))
+    texts = [(path.parent.name, path.read_text(encoding="utf-8")) for path in files]
+    table = pq.read_table(folder / "all.parquet")
+    for weights in ({"one": 2}, {"one": 0, "two": 3}, {"one": 1.5, "three": 0.5}):
+        flags = [f"{name}={weight}" for name, weight in weights.items()]
+        double = [text for name, text in texts for _ in range(int(2 * weights.get(name, 1)))]
+        wanted = train_bpe(iter(double), **{**options, "min_frequency": 40}).merges.tolist()
+        for source, by in ((folder / "all.jsonl", "lang"), (table, "lang"), (folder / "folders", "directory")):
+            assert train_bpe(source, weight=flags, weight_by=by, **options).merges.tolist() == wanted, (weights, by)
+        with ThreadPoolExecutor(2) as executor:
+            several = open_source(folder / "all.parquet", group="lang", group_bytes=1)
+            found = train_bpe(several, weight=flags, weight_by="lang", executor=executor, **options)
+            assert found.merges.tolist() == wanted
+    assert found.training["groups"] == []
+    balanced_too = {"weight": ["one=2", "two=2", "three=2"], "weight_by": "lang", "balance": "lang"}
+    found = train_bpe(folder / "all.jsonl", vocab_size=400, **balanced_too)
+    assert found.merges.tolist() == train_bpe(folder / "all.jsonl", vocab_size=400, balance="lang").merges.tolist()
+
+
+def test_a_group_may_be_a_number_and_one_of_thousands():
+    # More values than names are kept of.
+    numbers = pa.table({"text": ["ab ab ab"] * 3000 + ["xy"], "id": [i / 2 for i in range(3001)]})
+    found = train_bpe(numbers, vocab_size=258, weight=["1500=100000"], weight_by="id")
+    assert found.bytes_of(257) == b"xy"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weight": ["four=2"], "weight_by": "lang"}, "weight='four': no document has this value of weight_by"),
+        ({"weight": ["four=2"], "weight_by": "directory"}, "weight='four': no file is in this group of weight_by"),
+        ({"weight_by": "lang"}, "weight_by without weight: say what the groups weigh"),
+        ({"weight": ["a=1"], "weight_by": "lang", "balance": "text"}, "two fields"),
+    ],
+)
+def test_weights_of_groups_that_are_not_there_are_refused(folder, options, message):
+    with pytest.raises(PlanError, match=re.escape(message)):
+        train_bpe(folder / "all.jsonl", **options)
+
+
 def test_weights_and_groups_are_independent(folder):
     # Within a folder some files count twice: the same as those files once more, in the same folder.
     weighted = train_bpe(folder / "folders", vocab_size=450, balance="directory", weight=["**/1*.txt=2"])

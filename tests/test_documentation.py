@@ -1,8 +1,9 @@
 """Examples run: the Python and shell blocks of README and docs, and the examples in docstrings (`--doctest-modules`).
 
 The blocks of a page run in order, in one folder and, if Python, in one namespace. A page that does not make `corpus`,
-`tok`, `gpt2`, `shards` or `proteins.txt` itself finds them there. A block that cannot run here starts with a comment,
-`# not run here: ` and the reason, and is counted in `NOT_RUN`. Output and drawings are `text`.
+`tok`, `gpt2`, `shards`, `proteins.txt`, or `web` and `flores.jsonl`, which have a language for each document, finds
+them there. A block that cannot run here starts with a comment, `# not run here: ` and the reason, and is counted in
+`NOT_RUN`. Output and drawings are `text`.
 """
 
 import os
@@ -14,10 +15,13 @@ import sysconfig
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import piecemill as pm
 from command import environment
+from corpora import write_jsonl
 from pretraining import ONE_THREAD, one_thread
 
 HOUSE = Path(__file__).resolve().parents[1]
@@ -26,7 +30,6 @@ NOT_RUN = {
     "docs/benchmarks.md": 3,
     "docs/executors.md": 2,
     "docs/gpu.md": 2,
-    "docs/training.md": 1,
     "docs/howto/cluster.md": 1,
     "docs/howto/new_data.md": 1,
     "docs/pretraining.md": 1,
@@ -66,6 +69,11 @@ def small_data(tmp_path_factory):
     pm.train_bpe(folder / "corpus", vocab_size=1024, split="gpt2").save(folder / "gpt2")
     pm.prepare(folder / "corpus", folder / "tok", out=folder / "shards", splits="train=85,val=10,test=5")
     (folder / "proteins.txt").write_text("MKTAYIAKQRQISFVKSHFSRQLEERLGLIEVQ\nMADEEKLPPGWEKRMSRSSGRVYYFNHITNASQ\n" * 20)
+    texts = {"de": "Das Haus steht am Rand der Stadt.", "en": "The house is at the edge of the town."}
+    write_jsonl(folder / "flores.jsonl", texts.values(), language=list(texts))
+    (folder / "web").mkdir()
+    pages = [{"text": text, "language": name} for name, text in texts.items() for _ in range(20)]
+    pq.write_table(pa.Table.from_pylist(pages), folder / "web/1.parquet")
     return folder
 
 

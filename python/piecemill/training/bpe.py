@@ -106,6 +106,7 @@ def train_bpe(
     balance_after: int = FROM_PLAN,
     balance_window: int = FROM_PLAN,
     weight: Sequence[str] = FROM_PLAN,
+    weight_by: str | None = FROM_PLAN,
     threads: int | None = FROM_PLAN,
     memory: int | str = FROM_PLAN,
     save_counts: str | PathLike[str] | None = FROM_PLAN,
@@ -461,11 +462,11 @@ class Run:
         # Finding the files of a large tree takes a while too.
         plan = self.plan
         allowed = self.alphabet.allowed if self.alphabet else self.start.tokenizer.alphabet if self.start else None
-        group = parse_grouping(plan.balance, "balance")[1]
+        group = parse_grouping(plan.balance, "balance")[1] or parse_grouping(plan.weight_by, "weight_by")[1]
         find = partial(plan.open_source, source, group=group, alphabet=allowed)
         opened: Source = self.stages.watch(find, self.progress, partial(self._tell_reading, stage, lambda: 0, None))
         self.notes = opened.notes
-        self.grouping = Grouping.of(opened, plan.balance, self.weights)
+        self.grouping = Grouping.of(opened, plan.balance, self.weights, plan.weight_by)
         self.tags = Tags(self.grouping) if self.grouping else None
         if self.save_counts is not None:
             check_not_a_source(self.save_counts, opened)

@@ -8,7 +8,8 @@ Start with `Grouping`.
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill._core import Learned, WordCounts
+from piecemill._core import Learned, WordCounts, hash_documents, number_keys
 from piecemill.errors import PlanError
 from piecemill.plans import option
 from piecemill.sources import Documents, Source
@@ -39,19 +40,33 @@ class Grouping:
     "The group of each source file, where groups are directories."
     weights: NDArray[np.int32] | None
     "The number of the weight of each source file."
+    values: Mapping[str, int] | None = None
+    "The number of the weight of each value of the field, where weights are by a field."
 
     @classmethod
-    def of(cls, source: Source, by: str | None, weights: Sequence[Weight]) -> "Grouping | None":
+    def of(
+        cls, source: Source, by: str | None, weights: Sequence[Weight], weight_by: str | None = None
+    ) -> "Grouping | None":
         """None if neither groups nor weights are asked for."""
         levels, field = parse_grouping(by, "balance")
+        weight_levels, weight_field = parse_grouping(weight_by, "weight_by")
         if levels is None and field is None and len(weights) < 2:
             return None
-        if not source.files and (levels is not None or len(weights) > 1):
+        if not source.files and (levels is not None or (len(weights) > 1 and weight_field is None)):
             raise PlanError("weight and balance directory go by the paths of files, and this source has none.")
-        if field is not None and source.reading.group != field:
-            raise PlanError(f"{option('balance', field)}: this source was opened without group={field!r}.")
+        for name, wanted in (("balance", field), ("weight_by", weight_field)):
+            if wanted is not None and source.reading.group != wanted:
+                raise PlanError(f"{option(name, wanted)}: this source was opened without group={wanted!r}.")
         directories = None if levels is None else tuple(directory_groups(source.files, levels))
-        return cls(by, directories, weight_groups(weights, source.files))
+        if weight_by is None:
+            return cls(by, directories, weight_groups(weights, source.files))
+        # Of a value that is given twice, the first weight counts.
+        values = {str(weight.pattern): number for number, weight in reversed([*enumerate(weights)][1:])}
+        if weight_levels is None:
+            return cls(by, directories, None, values)
+        folders = directory_groups(source.files, weight_levels)
+        _check_values(values, set(folders), f"no file is in this group of {option('weight_by', weight_by)}")
+        return cls(by, directories, np.array([values.get(name, 0) for name in folders], np.int32))
 
 
 class Tags:
@@ -62,6 +77,7 @@ class Tags:
         self._directories = sorted(set(grouping.directories or ()))
         number = {name: at for at, name in enumerate(self._directories)}
         self._files = np.array([number[name] for name in grouping.directories or ()], np.int64)
+        self._values = {key: at for value, at in (grouping.values or {}).items() for key in _keys_of(value)}
         self._lock = threading.Lock()
         self.documents: dict[tuple[str, int], int] = {}
         "Documents of each group and weight, in the order of the tags."
@@ -69,11 +85,10 @@ class Tags:
     def of(self, block: Documents) -> NDArray[np.uint16]:
         """The tag of each document."""
         names, groups = self._groups(block)
-        weights = self._grouping.weights
-        numbers = 0 if weights is None else weights[block.files].astype(np.int64)
-        stride = 1 if weights is None else int(weights.max()) + 1
-        found, which, counts = np.unique(groups * stride + numbers, return_inverse=True, return_counts=True)
-        pairs = [(names[int(one) // stride], int(one) % stride) for one in found]
+        found, which, counts = np.unique(
+            groups * _MOST_PARTS + self._weights(block), return_inverse=True, return_counts=True
+        )
+        pairs = [(names[int(one) // _MOST_PARTS], int(one) % _MOST_PARTS) for one in found]
         return self.take(dict(zip(pairs, counts.tolist(), strict=True)))[which]
 
     def take(self, documents: Mapping[tuple[str, int], int]) -> NDArray[np.uint16]:
@@ -90,11 +105,20 @@ class Tags:
             tags = {pair: tag for tag, pair in enumerate(self.documents)}
             return np.array([tags[pair] for pair in documents], np.uint16)
 
+    def _weights(self, block: Documents) -> NDArray[np.int64] | int:
+        """The number of the weight of each document."""
+        if self._grouping.weights is not None:
+            return self._grouping.weights[block.files].astype(np.int64)
+        if not self._values or block.keys is None:
+            return 0
+        keys, which = np.unique(block.keys, return_inverse=True)
+        return np.array([self._values.get(key, 0) for key in keys.tolist()], np.int64)[which]
+
     def _groups(self, block: Documents) -> tuple[Sequence[str], NDArray[np.int64]]:
         """Names of groups, and which of them each document is of."""
         if self._grouping.directories is not None:
             return self._directories, self._files[block.files]
-        if block.keys is None or not len(block):
+        if self._grouping.by is None or block.keys is None or not len(block):
             return [""], np.zeros(len(block), np.int64)
         keys, which = np.unique(block.keys, return_inverse=True)
         return [block.names.get(int(key), f"#{int(key):016x}") for key in keys], which.astype(np.int64)
@@ -110,11 +134,29 @@ class Tags:
 
     def by_group(self, counts: WordCounts, parts: Sequence[int]) -> list[WordCounts]:
         """The words of each group, in the order of `names`; `parts` has the multiplier of each weight."""
+        found = {weight for _, weight in self.documents}
+        values = self._grouping.values or {}
+        seen = {value for value, weight in values.items() if weight in found}
+        _check_values(values, seen, f"no document has this value of {option('weight_by')}")
         number = {name: at for at, name in enumerate(self.names)}
         groups = counts.by_group([(number[name], parts[weight]) for name, weight in self.documents], len(number))
         if not any(map(len, groups)):
             raise PlanError(f"{option('weight')}: every document has weight 0, so there is no word to train on.")
         return groups
+
+
+def _keys_of(value: str) -> list[int]:
+    """What a field with this value is hashed to, as text or as a number."""
+    data = np.frombuffer(value.encode("utf-8", "surrogateescape"), np.uint8)
+    keys = [int(hash_documents(data, np.array([len(data)], np.int64))[0, 0])]
+    with suppress(ValueError):
+        keys += number_keys(np.array([float(value)])).tolist()
+    return keys
+
+
+def _check_values(asked: Iterable[str], found: Collection[str], problem: str) -> None:
+    if missing := next((value for value in asked if value not in found), None):
+        raise PlanError(f"{option('weight', missing)}: {problem}. Expected a value that occurs, such as 'de=2'.")
 
 
 def in_parts(weights: Sequence[Weight]) -> tuple[list[int], int]:

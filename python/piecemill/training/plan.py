@@ -112,6 +112,12 @@ class TrainPlan(SourceOptions):
     weight: tuple[str, ...] = ()
     "What a word counts in the files that match, such as 'src/**=2'; repeat the flag. The first match counts; else 1."
 
+    weight_by: str | None = None
+    (
+        "Weigh groups instead of files: --weight de=2 is for the documents with the value de of this field; or for the "
+        "folder de with directory, or directory:2."
+    )
+
     threads: int | None = None
     "Threads that read, count and merge; default: one per core. The result does not depend on it."
 
@@ -203,7 +209,14 @@ class TrainPlan(SourceOptions):
 
     def _check_groups(self) -> None:
         parse_weights(self.weight)
-        parse_grouping(self.balance, "balance")
+        fields = {parse_grouping(self.balance, "balance")[1], parse_grouping(self.weight_by, "weight_by")[1]}
+        if len(fields - {None}) > 1:
+            raise PlanError(
+                f"{option('balance', self.balance)} and {option('weight_by', self.weight_by)}: two fields. Documents "
+                "are read with one field for groups: use the same for both, or folders for one."
+            )
+        if self.weight_by is not None and not self.weight:
+            raise PlanError(f"{option('weight_by')} without {option('weight')}: say what the groups weigh.")
         if isinstance(self.balance_on, PathLike):
             object.__setattr__(self, "balance_on", fspath(self.balance_on))
         for name in ("balance_on", "balance_after", "balance_window"):
