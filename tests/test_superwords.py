@@ -183,6 +183,23 @@ def test_the_command_saves_what_every_library_reads(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    "options",
+    [*({"split": split.removesuffix("-superwords")} for split in JOINED), {"superword_split": r"[^\n]{1,40}\n?|\n"}],
+    ids=lambda options: "-".join(options.values()),
+)
+def test_the_ids_of_every_second_stage_are_those_of_tokenizers(options):
+    tokenizers = pytest.importorskip("tokenizers")
+    texts = [*library_texts(4), SCRIPTS]
+    tok = train_bpe(texts, vocab_size=900, superwords=600, **options)
+    assert sum(reference.bpe.count_words(tok.bytes_of(i)) > 1 for i in range(600, 900)) > 30
+    theirs = tokenizers.Tokenizer.from_str(tok.model.tokenizer_json(tok.special_tokens))
+    rng = random.Random(4)
+    texts += ["".join(rng.choices(" \n\r\tab.'/A1\u0301\u4e2d\u30fb\u3000é", k=300)) for _ in range(100)]
+    for text in (*texts, *NASTY):
+        assert theirs.encode(text).ids == tok.encode(text, special="parse").tolist(), text[:80]
+
+
 def test_a_given_tokenizer_gets_superwords(tmp_path):
     texts = list(library_texts(8))
     start = train_bpe(texts[:4], vocab_size=700, split="gpt2")

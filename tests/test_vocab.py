@@ -74,6 +74,13 @@ def test_the_command_prints_a_table_csv_and_json(folder, tok):
     assert rows[-1]["left"] + rows[-1]["right"] == rows[-1]["token"]
 
 
+def test_a_tokenizer_inside_prepared_shards_comes_with_their_counts(folder):
+    wanted = run("vocab", folder / "tok", "--counts", folder / "shards", "--sort", "count", "--csv").stdout
+    for place in (folder / "shards/tokenizer", folder / "shards/tokenizer/tokenizer.json"):
+        done = run("vocab", place, "--sort", "count", "--csv")
+        assert (done.returncode, done.stdout) == (0, wanted), done.stderr
+
+
 @pytest.mark.parametrize("kind", ["word_piece", "unigram", "sentencepiece"])
 def test_vocabularies_of_other_kinds_are_listed_too(tmp_path, kind):
     if kind == "sentencepiece":

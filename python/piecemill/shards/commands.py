@@ -1,6 +1,7 @@
 """The commands of this room: parse, call one verb, print one result."""
 
 import sys
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -31,7 +32,7 @@ def vocab(
     merges
         Only tokens that a merge makes, in the order of the merges.
     counts
-        Shards prepared with this tokenizer, whose tokens are counted.
+        Shards prepared with this tokenizer, whose tokens are counted; default: those that TOKENIZER is a part of.
     first
         List at most this many, 0 for all; default: 50, and all as CSV or JSON.
     csv
@@ -39,10 +40,15 @@ def vocab(
     json
         Print the tokens as JSON.
     """
+    from piecemill.shards import folder
     from piecemill.shards.reader import count_tokens
     from piecemill.tokenizers import listing, load_tokenizer
 
     loaded = load_tokenizer(tokenizer)
+    own = Path(tokenizer).resolve()
+    own = own.parent if own.is_file() else own
+    if counts is None and own.name == folder.TOKENIZER and (own.parent / folder.STATS).is_file():
+        counts = str(own.parent)
     counted = None if counts is None else count_tokens(counts, loaded)
     tokens = loaded.tokens
     chosen = listing.select(tokens, search=search.encode(), merges=merges, sort=sort, counts=counted)
