@@ -3,6 +3,7 @@
 import html
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -231,29 +232,52 @@ def test_languages_come_from_the_files_that_were_prepared(made, tmp_path):
         pm.report(tmp_path / "shards", **given)
 
 
-def test_a_run_and_a_vocabulary_of_actions_have_sections(made, tmp_path):
+PACE = {"tokens_per_second": 81234.5, "utilisation": 0.4321, "waited_share": 0.0123, "process_cores": 1.875}
+
+
+@pytest.fixture(scope="module")
+def ran(made):
+    """A report with a run and a vocabulary of actions."""
     items = {str(item): [item % 3, item % 5] for item in range(30)}
-    histories = {str(user): [str((user * step) % 30) for step in range(1, 9)] for user in range(40)}
-    pm.train_actions(list(histories.values()), items, vocab_size=40).save(tmp_path / "voc")
-    run = tmp_path / "run"
+    histories = [[str((user * step) % 30) for step in range(1, 9)] for user in range(40)]
+    pm.train_actions(histories, items, vocab_size=40).save(made / "voc")
+    (made / "histories.txt").write_text("".join(f"{user} {' '.join(row)}\n" for user, row in enumerate(histories)))
+    run = made / "run"
     run.mkdir()
     identity = pm.open_shards(made / "shards", "train").identity
-    plan = {"format": 1, "options": {}, "data": {"identity": identity}, "chance": 7.6, "unigram_entropy": 6.0}
+    plan = {"format": 1, "options": {"val_split": "val"}, "data": {"identity": identity}}
+    plan |= {"chance": 7.6, "unigram_entropy": 6.0}
     (run / "plan.json").write_text(json.dumps(plan))
+    (run / "result.json").write_text(json.dumps({"complete": True, "device": "cpu", **PACE}))
     metrics = [{"kind": "train", "step": n, "loss": 7.0 - n / 200} for n in range(1, 301)]
     metrics += [{"kind": "val", "step": 300, "loss": 5.5}]
     (run / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in metrics))
-    done = pm.report([tmp_path / "voc", run, made / "shards"], out=tmp_path / "r.html")
-    facts = {section["id"]: section for section in done.facts["sections"]}
+    paths = [made / "voc", run, made / "shards"]
+    return pm.report(paths, out=made / "run.html", histories=made / "histories.txt")
+
+
+def test_a_run_and_a_vocabulary_of_actions_have_sections(made, ran):
+    facts = {section["id"]: section for section in ran.facts["sections"]}
     found = facts["run"]["figures"]
     assert (found["steps"], found["validation_loss_in_nats_per_token"]) == (300, 5.5)
     assert found["better_than_knowing_how_frequent_tokens_are"]
-    shards = pm.open_shards(made / "shards", "train")
-    want = 5.5 / np.log(2) * shards.tokens / shards.text_bytes
-    assert found["validation_loss_in_bits_per_byte"] == pytest.approx(want)
+    names = ("tokens_per_second", "peak_flops_share", "waiting_for_batches_share", "processor_cores")
+    assert [found[name] for name in names] == list(PACE.values())
     assert len(facts["run"]["curves"][0]["series"][0]["points"]) <= 120
     assert facts["actions"]["figures"]["vocab_size"] == 40
     assert {row["column"] for row in facts["actions"]["tables"][0]["rows"]}
+    assert facts["actions"]["tables"][-1]["title"] == "Use"
+
+
+def test_bits_per_byte_are_by_the_text_of_the_split(made, ran):
+    """Splits differ in bytes per token: a loss is divided by that of the split it was measured on."""
+    found = next(section for section in ran.facts["sections"] if section["id"] == "run")["figures"]
+    train, val = (pm.open_shards(made / "shards", split) for split in ("train", "val"))
+    assert train.text_bytes / train.tokens != pytest.approx(val.text_bytes / val.tokens)
+    assert found["training_loss_in_nats_per_token"] == pytest.approx(7.0 - 275.5 / 200)  # of the last 50 steps
+    for name, loss, shards in (("training", 7.0 - 275.5 / 200, train), ("validation", 5.5, val)):
+        want = loss / np.log(2) * shards.tokens / shards.text_bytes
+        assert found[f"{name}_loss_in_bits_per_byte"] == pytest.approx(want)
 
 
 def test_the_command_writes_the_page_and_says_where(made, tmp_path):
@@ -320,15 +344,18 @@ def typed(browser, text):
     return [int(i) for i in browser.run("document.getElementById('typed-ids').value").split()]
 
 
-def test_the_page_has_no_complaints_and_shows_every_figure(browser, made, written):
-    browser.open(made / "report.html")
+@pytest.mark.parametrize("name", ["written", "ran"])
+def test_the_page_has_no_complaints_and_shows_every_figure(browser, name, request):
+    written = request.getfixturevalue(name)
+    browser.open(Path(written.out))
     assert browser.complaints == []
     assert browser.run("performance.getEntriesByType('resource').filter(e => !e.name.startsWith('data:')).length") == 0
-    text = browser.run("document.querySelector('main').textContent")
-    shown = list(figures(written.facts))
-    assert len(shown) > 300
-    missing = [(key, value) for key, value in shown if html.unescape(escape(show(key, value))) not in text]
-    assert missing == []
+    for number, section in enumerate(written.facts["sections"]):
+        text = browser.run(f"document.getElementById('{section['id']}-{number}').textContent")
+        shown = list(figures({"sections": [section]}))
+        missing = [(key, value) for key, value in shown if html.unescape(escape(show(key, value))) not in text]
+        assert missing == [], section["id"]
+    assert len(list(figures(written.facts))) > 300
     spans = browser.run("document.querySelectorAll('.tokens span[title^=\"id \"]').length")
     samples = next(one for one in written.facts["sections"] if one["id"] == "samples")["samples"]
     assert spans >= sum(len(sample["tokens"]) for sample in samples) > 100
