@@ -232,6 +232,21 @@ def test_languages_come_from_the_files_that_were_prepared(made, tmp_path):
         pm.report(tmp_path / "shards", **given)
 
 
+def test_a_run_that_the_guard_ended_says_why(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "plan.json").write_text(json.dumps({"format": 1, "options": {}, "data": {}}))
+    reason = "step 31: loss nan. The run has diverged: lower --lr or raise --warmup, and start in another --out."
+    (tmp_path / "run" / "result.json").write_text(json.dumps({"complete": False, "guard": reason}))
+    found = pm.describe(tmp_path / "run")
+    assert (found.facts["complete"], found.facts["guard"]) == (False, reason)
+    first, *rest = str(found).splitlines()
+    assert first.endswith("; ended by the guard")
+    assert f"guard        {reason}" in rest
+    sections = pm.report(tmp_path / "run", out=tmp_path / "r.html").facts["sections"]
+    assert sections[-1]["figures"]["guard"] == reason
+    assert reason in (tmp_path / "r.html").read_text()
+
+
 PACE = {"tokens_per_second": 81234.5, "utilisation": 0.4321, "waited_share": 0.0123, "process_cores": 1.875}
 
 
@@ -263,6 +278,7 @@ def test_a_run_and_a_vocabulary_of_actions_have_sections(made, ran):
     assert found["better_than_knowing_how_frequent_tokens_are"]
     names = ("tokens_per_second", "peak_flops_share", "waiting_for_batches_share", "processor_cores")
     assert [found[name] for name in names] == list(PACE.values())
+    assert found["guard"] == "did not end the run"
     assert len(facts["run"]["curves"][0]["series"][0]["points"]) <= 120
     assert facts["actions"]["figures"]["vocab_size"] == 40
     assert {row["column"] for row in facts["actions"]["tables"][0]["rows"]}

@@ -29,6 +29,7 @@ def run_section(path: Path, facts: Mapping[str, Any], corpora: Sequence[Corpus])
     figures = {
         "steps": facts["steps"],
         "complete": facts["complete"],
+        "guard": facts["guard"] or (None if facts["result"] is None else "did not end the run"),
         "parameters": plan.get("model", {}).get("parameters"),
         "training_loss_in_nats_per_token": train,
         "training_loss_in_bits_per_byte": _bits_per_byte(train, sizes.get("train")),
