@@ -2,6 +2,7 @@
 
 import html
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 import models
 import piecemill as pm
-from browser import Browser, executable
+from browser import Browser, required
 from command import piecemill
 from corpora import small_tokenizer
 from piecemill._core import splits
@@ -300,6 +301,8 @@ def test_the_command_writes_the_page_and_says_where(made, tmp_path):
     done = piecemill("report", made / "shards", "--against", made / "other", "--out", tmp_path / "r.html")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"{tmp_path / 'r.html'}: ")
+    assert (tmp_path / "r.facts.json").exists()
+    assert "ending .facts.json" in " ".join(piecemill("report", "--help").stdout.replace("│", "").split())
     assert (tmp_path / "r.html").read_bytes() == (tmp_path / "r.html").read_bytes()
     assert json.loads(piecemill("report", made / "tok", "--out", tmp_path / "t.html", "--json").stdout)["bytes"]
 
@@ -342,10 +345,16 @@ def test_markup_and_control_characters_are_escaped(made, written):
 # In a browser
 
 
+@pytest.mark.parametrize(("value", "ends"), [("", pytest.skip.Exception), ("true", pytest.fail.Exception)])
+def test_without_chromium_tests_are_skipped_but_not_in_ci(value, ends, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setenv("CI", value)
+    with pytest.raises(ends, match="needs Chromium"):
+        required()
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    if executable() is None:
-        pytest.skip("needs Chromium: apt-get install chromium (`make test` does so as root)")
     opened = Browser(tmp_path_factory.mktemp("profile"))
     yield opened
     opened.close()
@@ -443,6 +452,34 @@ def test_the_page_can_be_printed(browser, made, written):
     assert browser.run("getComputedStyle(document.querySelector('nav')).display") == "none"
     assert browser.run("getComputedStyle(document.querySelector('textarea')).display") == "none"
     assert len(browser.call("Page.printToPDF")["data"]) > 10_000
+
+
+def test_folded_tables_are_printed(browser, made, written):
+    browser.open(made / "report.html")
+    seen = "[...document.querySelectorAll('details:not([open]) table')].map(one => one.checkVisibility())"
+    browser.look(width=1000, dark=False)
+    assert set(browser.run(seen)) == {False}
+    browser.look(width=1000, dark=False, media="print")
+    assert set(browser.run(seen)) == {True}
+
+
+def test_a_tap_on_a_token_shows_what_it_is(browser, made, written):
+    browser.open(made / "report.html")
+    browser.look(width=390, dark=False, height=700)
+    for place in ("p.tokens:not([id]) span:nth-child(5)", "#typed-tokens span:nth-child(2)"):
+        x, y, title = browser.run(
+            f"window.one = document.querySelector('{place}'); one.scrollIntoView({{block: 'center'}});"
+            "window.tapped = new Promise((done) => { one.onfocus = done; setTimeout(done, 5000); });"
+            "(({ x, y, width, height }) => [x + width / 2, y + height / 2, one.title])(one.getClientRects()[0])"
+        )
+        assert re.match(r"id \d+ · [0-9a-f ]+( · [\d,]+ times in the corpus)?$", title)
+        browser.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+        browser.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+        content, position, bottom = browser.run(
+            "tapped.then(() => getComputedStyle(one, '::after')).then((s) => [s.content, s.position, s.bottom])"
+        )
+        assert (content, position, bottom) == (f'"{title}"', "fixed", "0px")
+    assert browser.run("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_patterns_for_javascript_have_white_space_of_unicode():
