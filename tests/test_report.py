@@ -79,7 +79,17 @@ def test_sections_are_those_of_the_paths(made, written, tmp_path):
     (row,) = written.facts["sections"][0]["tables"][0]["rows"]
     assert (row["what"], row["made_from"].partition(",")[0]) == ("prepared shards", f"{len(TEXTS) + 1} files")
     assert row["tokenizer_identity"] == pm.load_tokenizer(made / "tok").identity
+    splits = {split: pm.open_shards(made / "shards", split).identity for split in ("train", "val")}
+    assert row["shards_identity"] == f"train {splits['train']}, val {splits['val']}"
     alone = pm.report(made / "tok", out=tmp_path / "tok.html")
+    for report, path, option in (
+        (written, "shards", ("splits", "train=80,val=20")),
+        (alone, "tok", ("split", "cl100k")),
+    ):
+        tables = {one["title"]: one for one in report.facts["sections"][0]["tables"]}
+        assert dict(zip(("option", "value"), option, strict=True)) in tables[f"Plan of {made / path}"]["rows"]
+        names = [row["source"] for row in tables[f"Sources of {made / path}"]["rows"]]
+        assert names == sorted(str(file) for file in (made / "in").rglob("*.*"))
     assert [section["id"] for section in alone.facts["sections"]] == ["head", "vocabulary", "samples", "numbers"]
     both = pm.report([made / "tok", made / "shards"], out=tmp_path / "both.html")
     assert "comparison" not in [section["id"] for section in both.facts["sections"]]  # one tokenizer, given twice
@@ -87,6 +97,17 @@ def test_sections_are_those_of_the_paths(made, written, tmp_path):
         pm.report(made / "tok", out=tmp_path / "x.html", against=[made / "other"])
     with pytest.raises(PlanError, match="no path was given"):
         pm.report([], out=tmp_path / "x.html")
+
+
+def test_the_names_of_many_sources_are_not_all_listed(tmp_path):
+    (tmp_path / "in").mkdir()
+    for n in range(30):
+        (tmp_path / "in" / f"{n:02}.txt").write_text(f"text {n}")
+    pm.train_bpe(tmp_path / "in", vocab_size=270).save(tmp_path / "tok")
+    pm.prepare(tmp_path / "in", tmp_path / "tok", out=tmp_path / "shards")
+    head = pm.report([tmp_path / "tok", tmp_path / "shards"], out=tmp_path / "r.html").facts["sections"][0]
+    tables = [one for one in head["tables"] if one["title"].startswith("Sources of")]
+    assert [(len(one["rows"]), one["note"]) for one in tables] == [(20, "and 10 more files")] * 2
 
 
 def test_figures_are_those_of_the_shards(made, written):

@@ -94,6 +94,7 @@ def _finished(place: Place) -> dict[str, int]:
 def _describe_split(shards: Shards, documents: int, tokens: int, tokenizer: Callable[[], Tokenizer]) -> dict[str, Any]:
     return {
         "shards": len(shards.entries),
+        "identity": shards.identity,
         "documents": len(shards),
         "tokens": shards.tokens,
         "text_bytes": shards.text_bytes,
