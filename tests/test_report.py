@@ -15,6 +15,7 @@ from browser import Browser, required
 from command import piecemill
 from corpora import small_tokenizer
 from piecemill._core import splits
+from piecemill.actions.shards import write_action_shards
 from piecemill.errors import PlanError
 from piecemill.reporting.html import escape, show, to_javascript
 from piecemill.reporting.vocabulary import compression_by_size, merges_of, uses_of_merges, vocabulary_section
@@ -265,7 +266,8 @@ def test_a_run_that_the_guard_ended_says_why(tmp_path):
     assert first.endswith("; ended by the guard")
     assert f"guard        {reason}" in rest
     sections = pm.report(tmp_path / "run", out=tmp_path / "r.html").facts["sections"]
-    assert sections[-1]["figures"]["guard"] == reason
+    assert sections[-1]["figures"]["ended_by_the_guard"] is True
+    assert sections[-1]["tables"][0]["rows"] == [{"reason": reason}]
     assert reason in (tmp_path / "r.html").read_text()
 
 
@@ -300,7 +302,7 @@ def test_a_run_and_a_vocabulary_of_actions_have_sections(made, ran):
     assert found["better_than_knowing_how_frequent_tokens_are"]
     names = ("tokens_per_second", "peak_flops_share", "waiting_for_batches_share", "processor_cores")
     assert [found[name] for name in names] == list(PACE.values())
-    assert found["guard"] == "did not end the run"
+    assert found["ended_by_the_guard"] is False
     assert len(facts["run"]["curves"][0]["series"][0]["points"]) <= 120
     assert facts["actions"]["figures"]["vocab_size"] == 40
     assert {row["column"] for row in facts["actions"]["tables"][0]["rows"]}
@@ -316,6 +318,14 @@ def test_bits_per_byte_are_by_the_text_of_the_split(made, ran):
     for name, loss, shards in (("training", 7.0 - 275.5 / 200, train), ("validation", 5.5, val)):
         want = loss / np.log(2) * shards.tokens / shards.text_bytes
         assert found[f"{name}_loss_in_bits_per_byte"] == pytest.approx(want)
+
+
+def test_shards_of_actions_have_a_report(ran, made, tmp_path):
+    """Their tokens are items: numbers and code cannot be encoded with them."""
+    write_action_shards(made / "histories.txt", pm.ActionTokenizer.load(made / "voc"), tmp_path / "shards")
+    facts = {one["id"]: one for one in pm.report(tmp_path / "shards", out=tmp_path / "r.html").facts["sections"]}
+    assert facts["corpus"]["figures"]["documents"] == 40
+    assert facts["numbers"]["rule"].startswith("They have no tokens: ")
 
 
 def test_the_command_writes_the_page_and_says_where(made, tmp_path):

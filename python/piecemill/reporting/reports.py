@@ -238,7 +238,10 @@ def _tokenizer_sections(
             section("samples", "Text as tokens", "Type text to see how it is cut.", samples=[], typing=True)
         )
     if main.alphabet is None and main.integers is None:  # else it need not have digits
-        sections.append(numbers_section(main))
+        try:
+            sections.append(numbers_section(main))
+        except TokenizerError as error:  # of items, or of words
+            sections.append(section("numbers", "Numbers, white space and code", f"They have no tokens: {error}"))
     sections += [corpus_section(one) for one in corpora]
     return sections
 

@@ -29,7 +29,7 @@ def run_section(path: Path, facts: Mapping[str, Any], corpora: Sequence[Corpus])
     figures = {
         "steps": facts["steps"],
         "complete": facts["complete"],
-        "guard": facts["guard"] or (None if facts["result"] is None else "did not end the run"),
+        "ended_by_the_guard": None if facts["result"] is None else facts["guard"] is not None,
         "parameters": plan.get("model", {}).get("parameters"),
         "training_loss_in_nats_per_token": train,
         "training_loss_in_bits_per_byte": _bits_per_byte(train, sizes.get("train")),
@@ -56,6 +56,7 @@ def run_section(path: Path, facts: Mapping[str, Any], corpora: Sequence[Corpus])
         "A run proves shards and tokenizer if its validation loss falls below that of a model that only knows how "
         "frequent each token is.",
         figures={name: value for name, value in figures.items() if value is not None},
+        tables=[] if facts["guard"] is None else [table("Guard", [{"reason": facts["guard"]}])],
         curves=[curve] if series else [],
     )
 
