@@ -102,22 +102,22 @@ def test_tokens_that_are_not_there_are_refused(small):
 
 def test_lines_and_arrays_hold_the_tokens_of_each_history(small, tmp_path):
     random = EncodePlan(seed=4, epoch=1)
-    done = encode_histories(HISTORIES, small, tmp_path / "a.jsonl", random)
+    done = encode_histories(HISTORIES, small, out=tmp_path / "a.jsonl", plan=random)
     rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
     flat = small.items.index([item for history in HISTORIES for item in history])
     ids, ends = small.encode_batch(flat, np.array([3, 5, 6]), seed=4, epoch=1)
     assert [row["ids"] for row in rows] == [part.tolist() for part in np.split(ids, ends[:-1])]
     assert [row["user"] for row in rows] == [0, 1, 2]
-    assert (done["tokens"], done["actions"]) == (len(ids), 6)
-    encode_histories(HISTORIES, small, tmp_path / "b", EncodePlan(to="npy", seed=4, epoch=1))
+    assert (done.tokens, done.actions) == (len(ids), 6)
+    encode_histories(HISTORIES, small, out=tmp_path / "b", plan=EncodePlan(to="npy", seed=4, epoch=1))
     assert np.load(tmp_path / "b" / "ids.npy").dtype == np.uint16
     assert np.load(tmp_path / "b" / "ids.npy").tolist() == ids.tolist()
     assert np.load(tmp_path / "b" / "ends.npy").tolist() == ends.tolist()
-    encode_histories(HISTORIES, small, tmp_path / "c.jsonl", EncodePlan(marks=True))
+    encode_histories(HISTORIES, small, out=tmp_path / "c.jsonl", plan=EncodePlan(marks=True))
     first = json.loads((tmp_path / "c.jsonl").read_text().splitlines()[0])["ids"]
     assert first == [small.bos, *small.encode(HISTORIES[0]).tolist(), small.eos]
     with pytest.raises(PlanError, match="something is there already"):
-        encode_histories(HISTORIES, small, tmp_path / "b", EncodePlan(to="npy"))
+        encode_histories(HISTORIES, small, out=tmp_path / "b", plan=EncodePlan(to="npy"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "b", "c.jsonl"]
 
 

@@ -392,7 +392,7 @@ def test_actions_can_be_shown_and_checked(tmp_path, capsys):
     histories = [[str((start * step) % 30) for step in range(1, 9)] for start in range(40)]
     tokenizer = piecemill.train_actions(histories, items, vocab_size=40)
     tokenizer.save(tmp_path / "voc")
-    write_action_shards(histories, tokenizer, tmp_path / "shards")
+    write_action_shards(histories, tokenizer, out=tmp_path / "shards")
     assert shown("show", tmp_path / "voc", capsys=capsys)[0] == 0
     assert json.loads(shown("show", tmp_path / "voc", "--json", capsys=capsys)[1])["kind"] == "action_vocabulary"
     sound = f"{tmp_path / 'voc'} is sound: a vocabulary of actions\n"
