@@ -27,8 +27,20 @@ from corpora import (
     texts,
     write_jsonl,
 )
-from piecemill import compare, prepare, train_bpe, train_wordpiece
+from piecemill import (
+    ExportPlan,
+    PretrainPlan,
+    compare,
+    count_words,
+    export,
+    prepare,
+    pretrain,
+    train_actions,
+    train_bpe,
+    train_wordpiece,
+)
 from piecemill._core import gather_tokens
+from piecemill.actions import ActionsPlan, FeaturesPlan, make_items
 from piecemill.errors import PlanError, ShardError, SourceError, Stopped
 from piecemill.machine import memory_now
 from piecemill.plans import FROM_PLAN
@@ -421,6 +433,8 @@ def test_no_document_is_longer_than_0_bytes(tok, tmp_path):
 
 
 VERBS = [(prepare, PreparePlan), (train_bpe, TrainPlan), (train_wordpiece, WordPiecePlan), (compare, ComparePlan)]
+VERBS += [(count_words, TrainPlan), (train_actions, ActionsPlan), (make_items, FeaturesPlan), (export, ExportPlan)]
+VERBS += [(pretrain, PretrainPlan)]
 
 
 @pytest.mark.parametrize(("verb", "plan"), VERBS)
@@ -431,6 +445,7 @@ def test_a_verb_spells_out_every_option_of_its_plan_with_a_type(verb, plan):
     wider |= {Path | None: str | PathLike[str] | None, tuple[Path, ...]: Sequence[str | PathLike[str]]}
     own = {"roles": Mapping[str, str] | Sequence[str], "start": Tokenizer | str | PathLike[str] | None}
     own |= {"balance_on": str | PathLike[str] | None}
+    own |= dict.fromkeys(("missing", "unknown_value"), str | int | Sequence[str])
     for field in fields(plan):
         wanted = (field.type, own.get(field.name, wider.get(field.type)))
         assert keywords[field.name].annotation in wanted, field.name

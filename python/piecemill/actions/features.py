@@ -7,10 +7,10 @@ Start with `make_items`.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 import pyarrow as pa
@@ -43,25 +43,46 @@ from piecemill.actions.items import (
 )
 from piecemill.actions.tables import Origin, as_table, find_column, read_table
 from piecemill.errors import PlanError, SourceError
-from piecemill.plans import option
+from piecemill.plans import FROM_PLAN, option, with_keywords
 
 Part = tuple[list[str], NDArray[np.int64], list[list[Any] | None], list[dict[str, Any]]]
 "Names of columns, codes, labels, and the coding that makes the same of other items."
 
 
-def make_items(source: Any, *, plan: FeaturesPlan | None = None, train: Any = None, **options: Any) -> Items:
-    """Items with features made by `plan`, or by its options as keywords; `items.made` says how, with counts.
+def make_items(
+    source: Any,
+    *,
+    plan: FeaturesPlan | None = None,
+    train: Any = None,
+    key: str | None = FROM_PLAN,
+    columns: Sequence[str] = FROM_PLAN,
+    bins: Sequence[str] = FROM_PLAN,
+    many: Sequence[str] = FROM_PLAN,
+    missing: str | int | Sequence[str] = FROM_PLAN,
+    semantic_ids: str | None = FROM_PLAN,
+    embeddings: str | None = FROM_PLAN,
+    train_on: str | None = FROM_PLAN,
+    pca: int | None = FROM_PLAN,
+    codebooks: int = FROM_PLAN,
+    bits: int = FROM_PLAN,
+    hash_buckets: str = FROM_PLAN,
+    seed: int = FROM_PLAN,
+    like: str | None = FROM_PLAN,
+    unknown_value: str | int | Sequence[str] = FROM_PLAN,
+    **unknown: Never,
+) -> Items:
+    """Items with features; `items.made` says how they were made, with counts.
 
     `source` is what `Items.of` takes: a table or file with a row per item, or a mapping. A table of interactions will
     do too, where all rows of an item say the same of it. `train` are histories whose items teach the codebooks.
+    Keywords from `key` on are the fields of `FeaturesPlan`, which describes each and its default; they override those
+    of `plan`.
 
     >>> items = make_items({"a": ["red"], "b": ["red"], "c": ["blue"]}, hash_buckets="2")
     >>> items.columns, items.made["hash"]["largest_collision"], len({tuple(row) for row in items.codes.tolist()})
     (('f0', 'hash'), 2, 3)
     """
-    if plan is not None and options:
-        raise PlanError(f"plan and {', '.join(options)}: give one or the other.")
-    plan = plan or FeaturesPlan(**options)
+    plan = with_keywords(plan or FeaturesPlan(), locals(), unknown)
     if plan.like is not None:
         return _like(source, plan)
     origin = Origin.of(source, None, "items")
