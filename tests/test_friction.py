@@ -494,10 +494,10 @@ def test_the_record_of_a_training_names_its_sources(corpus):
 
 
 def test_the_note_of_a_small_vocabulary_names_the_limits_that_were_set():
-    from piecemill.training.result import as_text
+    from piecemill.training.result import Trained
 
     def note(**limits):
-        text = as_text(piecemill.train_bpe(["low lower lowest"] * 9, vocab_size=400, **limits), Path("tok"))
+        text = str(Trained(piecemill.train_bpe(["low lower lowest"] * 9, vocab_size=400, **limits), Path("tok")))
         return next(line for line in text.splitlines() if line.startswith("note:"))
 
     assert note().endswith("; give more text")

@@ -85,11 +85,11 @@ def show(
     json
         Print everything as JSON.
     """
-    from piecemill.actions.show import as_text, describe
+    from piecemill.actions.show import describe
 
     loaded = _load(tokenizer, vocab_size, items)
     found = describe(loaded, histories, tokens=tokens or None, first=first, epochs=epochs, seed=seed)
-    print_result(found if json else as_text(found))
+    print_result(found.to_dict() if json else str(found))
 
 
 def _load(tokenizer: Path, vocab_size: int | None, items: Path | None, unknown_value: tuple[str, ...] = ()) -> Any:

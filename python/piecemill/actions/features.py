@@ -8,7 +8,7 @@ Start with `make_items`.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Never
 
@@ -137,48 +137,67 @@ def make_items(
     return _finished(Items(keys.to_pylist(), codes, tuple(names), tuple(labels), {}, coding), plan, made)
 
 
-def as_text(items: Items, out: Path | str) -> str:
-    """The result of `piecemill actions features` for people."""
-    values = ", ".join(
-        f"{name} {len(np.unique(items.codes[:, number])):,}" for number, name in enumerate(items.columns)
-    )
-    lines = [f"{len(items):,} items with {len(items.columns)} features in {out}; values: {values}"]
-    made = items.made
-    if "like" in made:
-        if made["dropped"]:
-            lines.append(f"note: {made['dropped']:,} items with unknown values were left out")
-        if made["shared_hashes"]:
-            lines.append(f"note: {made['shared_hashes']:,} items share their hash with an item that is equal to them")
-        lines += [f"note: {count:,} unknown values of {name}" for name, count in made["unknown_values"].items()]
-        return "\n".join(lines)
-    if made.get("repeated_rows"):
-        lines.append(f"note: {made['repeated_rows']:,} rows say again what was said of an item")
-    lines += [
-        f"note: {count:,} values of {name} are left out: their items have more than there are features"
-        for name, count in made.get("values_left_out", {}).items()
-        if count
-    ]
-    if told := made.get("embeddings"):
-        kept = (
-            f"{told['components']} components with {told['variance']:.1%} of the variance" if told["pca"] else "no PCA"
+@dataclass(frozen=True, slots=True)
+class MadeItems:
+    """The result of `piecemill actions features`: the items, and where they were saved."""
+
+    items: Items
+    out: Path | str
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        items = self.items
+        return {"out": str(self.out), "items": len(items), "columns": list(items.columns), **items.made}
+
+    def __str__(self) -> str:
+        """One line, and more for how the features were made."""
+        items = self.items
+        values = ", ".join(
+            f"{name} {len(np.unique(items.codes[:, number])):,}" for number, name in enumerate(items.columns)
         )
+        lines = [f"{len(items):,} items with {len(items.columns)} features in {self.out}; values: {values}"]
+        made = items.made
+        if "like" in made:
+            if made["dropped"]:
+                lines.append(f"note: {made['dropped']:,} items with unknown values were left out")
+            if made["shared_hashes"]:
+                lines.append(
+                    f"note: {made['shared_hashes']:,} items share their hash with an item that is equal to them"
+                )
+            lines += [f"note: {count:,} unknown values of {name}" for name, count in made["unknown_values"].items()]
+            return "\n".join(lines)
+        if made.get("repeated_rows"):
+            lines.append(f"note: {made['repeated_rows']:,} rows say again what was said of an item")
+        lines += [
+            f"note: {count:,} values of {name} are left out: their items have more than there are features"
+            for name, count in made.get("values_left_out", {}).items()
+            if count
+        ]
+        if told := made.get("embeddings"):
+            kept = (
+                f"{told['components']} components with {told['variance']:.1%} of the variance"
+                if told["pca"]
+                else "no PCA"
+            )
+            lines.append(
+                f"  embeddings: {told['dimensions']} dimensions, {kept}; {told['codebooks']} codebooks of "
+                f"{told['bits']} bits learned from {told['learned_from']:,} items"
+            )
+            if not told["train_items_only"]:
+                lines.append(
+                    "note: all items taught the codebooks; --train-on takes the items of the training part only"
+                )
+            if told["learned_from"] < 39 << told["bits"]:  # what faiss itself asks for
+                lines.append(f"note: {told['learned_from']:,} items are few for {1 << told['bits']} codes a codebook")
+        told = made["hash"]
+        taken = f"{told['buckets']:,} buckets" if told["buckets"] else "no hash feature"
         lines.append(
-            f"  embeddings: {told['dimensions']} dimensions, {kept}; {told['codebooks']} codebooks of {told['bits']} "
-            f"bits learned from {told['learned_from']:,} items"
+            f"  collisions: {told['collisions']:,} groups of {told['colliding_items']:,} items, the largest of "
+            f"{told['largest_collision']:,}; {taken}"
         )
-        if not told["train_items_only"]:
-            lines.append("note: all items taught the codebooks; --train-on takes the items of the training part only")
-        if told["learned_from"] < 39 << told["bits"]:  # what faiss itself asks for
-            lines.append(f"note: {told['learned_from']:,} items are few for {1 << told['bits']} codes a codebook")
-    told = made["hash"]
-    taken = f"{told['buckets']:,} buckets" if told["buckets"] else "no hash feature"
-    lines.append(
-        f"  collisions: {told['collisions']:,} groups of {told['colliding_items']:,} items, the largest of "
-        f"{told['largest_collision']:,}; {taken}"
-    )
-    if told["largest_collision"] > 1 and not told["buckets"]:
-        lines.append("note: equal items cannot be told apart in what a model generates")
-    return "\n".join(lines)
+        if told["largest_collision"] > 1 and not told["buckets"]:
+            lines.append("note: equal items cannot be told apart in what a model generates")
+        return "\n".join(lines)
 
 
 def _like(source: Any, plan: FeaturesPlan) -> Items:

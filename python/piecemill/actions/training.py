@@ -257,23 +257,31 @@ def _record(
     }
 
 
-def as_json(tokenizer: ActionTokenizer, out: Path) -> dict[str, Any]:
-    """What `--json` prints: where the vocabulary is, its size, and the record of its training."""
-    return {"out": str(out), "tokens": tokenizer.vocabulary.size, **(tokenizer.vocabulary.plan or {})}
+@dataclass(frozen=True, slots=True)
+class TrainedActions:
+    """The result of `piecemill actions train`: a tokenizer, and where its vocabulary was saved."""
 
+    tokenizer: ActionTokenizer
+    out: Path
 
-def as_text(tokenizer: ActionTokenizer, out: Path) -> str:
-    """One line, and one more if the vocabulary is smaller than asked for."""
-    vocabulary, record = tokenizer.vocabulary, tokenizer.vocabulary.plan or {}
-    corpus, stage = record["corpus"], record["stages"][-1]
-    lines = [
-        f"{vocabulary.size:,} tokens ({vocabulary.n_init_feats:,} padding and features, {record['merges']:,} merges) "
-        f"from {corpus['sequences']:,} sequences of {corpus['actions']:,} actions, in "
-        f"{show_seconds(stage['seconds'])} with {stage['peak_memory_bytes'] / 2**30:.2f} GiB: {out}"
-    ]
-    if record["ended"] != "vocabulary full":
-        lines.append(
-            f"note: {record['vocab_size']:,} tokens were asked for, but after {vocabulary.size:,} no pair is left to "
-            "merge; give more sequences" + (", or a lower --min-pair-weight" if record["min_pair_weight"] else "")
-        )
-    return "\n".join(lines)
+    def to_dict(self) -> dict[str, Any]:
+        """What `--json` prints: where the vocabulary is, its size, and the record of its training."""
+        vocabulary = self.tokenizer.vocabulary
+        return {"out": str(self.out), "tokens": vocabulary.size, **(vocabulary.plan or {})}
+
+    def __str__(self) -> str:
+        """One line, and one more if the vocabulary is smaller than asked for."""
+        vocabulary, record = self.tokenizer.vocabulary, self.tokenizer.vocabulary.plan or {}
+        corpus, stage = record["corpus"], record["stages"][-1]
+        lines = [
+            f"{vocabulary.size:,} tokens ({vocabulary.n_init_feats:,} padding and features, {record['merges']:,} "
+            f"merges) from {corpus['sequences']:,} sequences of {corpus['actions']:,} actions, in "
+            f"{show_seconds(stage['seconds'])} with {stage['peak_memory_bytes'] / 2**30:.2f} GiB: {self.out}"
+        ]
+        if record["ended"] != "vocabulary full":
+            lines.append(
+                f"note: {record['vocab_size']:,} tokens were asked for, but after {vocabulary.size:,} no pair is left "
+                "to merge; give more sequences"
+                + (", or a lower --min-pair-weight" if record["min_pair_weight"] else "")
+            )
+        return "\n".join(lines)

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -28,7 +28,6 @@ from piecemill.machine import memory_now
 from piecemill.plans import FROM_PLAN, option, with_keywords
 from piecemill.sources import Documents, Source, Tally
 from piecemill.sources.matching import parse_grouping, parse_weights
-from piecemill.sources.options import NOT_STORED
 from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.engines.tokenizers import cuts_otherwise
 from piecemill.tokenizers.models.byte_level import bytes_of
@@ -572,7 +571,7 @@ class Run:
     def _record(self, learned: _core.Learned | Narrowed) -> dict[str, Any]:
         """What goes into `training.json`."""
         kept = replace(self.plan, start="") if self.start else self.plan  # a tokenizer is no part of a record
-        plan = {name: value for name, value in asdict(kept).items() if name not in NOT_STORED}
+        plan = kept.stored()
         plan["split"] = self.split
         plan["superword_split"] = self.second_split if self.second_counter else None
         plan["start"] = self.start and {"identity": self.start.tokenizer.identity, "vocab_size": self.start.vocab_size}
