@@ -19,7 +19,7 @@ class PretrainSummary:
     seconds: float
     "Of training, by all calls together, without validations and checkpoints."
     train_loss: float | None
-    "Mean of the last 50 steps."
+    "Mean of the last 50 steps with a finite one."
     validation: tuple[tuple[int, float], ...]
     "Step and loss of each validation."
     chance: float
@@ -43,6 +43,8 @@ class PretrainSummary:
     "Of these, the feeder."
     resumed: bool
     complete_before: bool = False
+    guard: str | None = None
+    "Why the guard ended the run; None if it did not. In result.json: the call raises `Diverged`."
     sample: tuple[str, str] | None = None
     "A prompt and what the model made of it."
 

@@ -123,6 +123,7 @@ def describe_run(path: Path) -> dict[str, Any]:
     return {
         "steps": max((int(record["step"]) for record in read_metrics(path) if "step" in record), default=0),
         "complete": bool(result and result.get("complete")),
+        "guard": (result or {}).get("guard"),
         "checkpoints": [folder.name for folder in checkpoints(path)],
         "plan": json.loads((path / PLAN).read_bytes()),
         "result": result,
@@ -131,11 +132,13 @@ def describe_run(path: Path) -> dict[str, Any]:
 
 def _run_lines(path: str, facts: Mapping[str, Any]) -> list[str]:
     state = "complete" if facts["complete"] else "not complete: run the same pretrain again to go on"
+    state = state if facts["guard"] is None else "ended by the guard"
     losses = (facts["result"] or {}).get("validation")
     validation = f"; validation loss {losses[-1][1]:.4f}" if losses else ""
     return [
         f"{path}: a pretraining run after {facts['steps']:,} steps{validation}; {state}",
         f"checkpoints  {', '.join(facts['checkpoints']) or 'none'}",
+        *([] if facts["guard"] is None else [f"guard        {facts['guard']}"]),
     ]
 
 
