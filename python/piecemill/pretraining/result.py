@@ -55,7 +55,8 @@ class PretrainSummary:
 
     def to_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
-        return {**asdict(self), "out": str(self.out), "complete": self.complete}
+        listed = {"validation": [list(one) for one in self.validation], "sample": self.sample and list(self.sample)}
+        return {**asdict(self), **listed, "out": str(self.out), "complete": self.complete}
 
     def __str__(self) -> str:
         """The result in a line, and one more for each thing there is to say about it."""

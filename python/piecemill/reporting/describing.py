@@ -93,7 +93,7 @@ def describe(path: str | PathLike[str], *, engine: str | None = None, split: str
             from piecemill.actions.show import describe as describe_vocabulary
             from piecemill.actions.tokenizer import ActionTokenizer
 
-            facts = describe_vocabulary(ActionTokenizer.load(Path(where)))
+            facts = describe_vocabulary(ActionTokenizer.load(Path(where))).to_dict()
             del facts["kind"]
             return Description("action_vocabulary", where, facts)
         case "action_shards":
@@ -143,9 +143,9 @@ def _run_lines(path: str, facts: Mapping[str, Any]) -> list[str]:
 
 
 def _vocabulary_lines(path: str, facts: Mapping[str, Any]) -> list[str]:
-    from piecemill.actions.show import as_text
+    from piecemill.actions.show import VocabularyDescription
 
-    return [f"{path}: {as_text(dict(facts))}"]
+    return [f"{path}: {VocabularyDescription(facts)}"]
 
 
 def _action_shard_lines(path: str, facts: Mapping[str, Any]) -> list[str]:

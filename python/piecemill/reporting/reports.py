@@ -362,4 +362,4 @@ def _with_histories(path: Path, histories: str | PathLike[str]) -> dict[str, Any
     from piecemill.actions.show import describe as describe_vocabulary
     from piecemill.actions.tokenizer import ActionTokenizer
 
-    return describe_vocabulary(ActionTokenizer.load(path), Path(histories))
+    return describe_vocabulary(ActionTokenizer.load(path), Path(histories)).to_dict()
