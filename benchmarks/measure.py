@@ -107,6 +107,7 @@ def _measure_here(command: list[str], threads: int, log: str, time_limit: float,
     message = "" if outcome == "ok" else Path(log).read_text(errors="replace")[-500:]
     if outcome == "failed":
         message = f"exit status {process.returncode}: {message}"
+    message = message.replace(f"{Path(__file__).parents[1]}{os.sep}", "")  # records name no path of a machine
     if tree:
         _end_orphans(process.pid)
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -30,7 +30,7 @@ def made(folder, lengths=LENGTHS, seed=0):
     codes = vocabulary.initial[random_items(rng, vocabulary, ITEMS) - 1, 1]
     items = Items.of({f"i{n}": row for n, row in enumerate(codes.tolist())})
     histories = [[f"i{n}" for n in rng.integers(0, ITEMS, length)] for length in lengths]
-    return write_action_shards(histories, ActionTokenizer(vocabulary, items), folder), histories
+    return write_action_shards(histories, ActionTokenizer(vocabulary, items), out=folder), histories
 
 
 @pytest.fixture
@@ -312,16 +312,16 @@ def test_a_folder_of_the_format_before_opens_and_is_checked(tmp_path):
 def test_what_is_there_is_never_overwritten_and_failing_leaves_nothing(tmp_path):
     shards, _ = made(tmp_path / "shards")
     with pytest.raises(ShardError, match="something is there already"):
-        write_action_shards([["i0"]], shards.tokenizer, tmp_path / "shards")
+        write_action_shards([["i0"]], shards.tokenizer, out=tmp_path / "shards")
     with pytest.raises(SourceError, match="nobody"):
-        write_action_shards([["i0", "nobody"]], shards.tokenizer, tmp_path / "new")
+        write_action_shards([["i0", "nobody"]], shards.tokenizer, out=tmp_path / "new")
     with pytest.raises(TokenizerError, match="no items"):
-        write_action_shards([["i0"]], ActionTokenizer(shards.tokenizer.vocabulary), tmp_path / "new")
+        write_action_shards([["i0"]], ActionTokenizer(shards.tokenizer.vocabulary), out=tmp_path / "new")
     assert [path.name for path in tmp_path.iterdir()] == ["shards"]
-    empty = write_action_shards([["nobody"]], shards.tokenizer, tmp_path / "empty", unknown="drop")
+    empty = write_action_shards([["nobody"]], shards.tokenizer, out=tmp_path / "empty", unknown="drop")
     assert (len(empty), empty.items.tolist(), empty.check()) == (0, [], [])
     shutil.rmtree(tmp_path / "empty")
-    dropped = write_action_shards([["i0", "nobody", "i1"]], shards.tokenizer, tmp_path / "new", unknown="drop")
+    dropped = write_action_shards([["i0", "nobody", "i1"]], shards.tokenizer, out=tmp_path / "new", unknown="drop")
     assert dropped.items.tolist() == [0, 1]
     assert dropped.manifest["report"]["items"]["actions_dropped"] == 1
 
@@ -330,6 +330,6 @@ def test_histories_may_come_as_a_split_has_them(tmp_path):
     items = Items.of({"a": [0, 0], "b": [1, 0]})
     vocabulary = ActionVocabulary(2, np.array([[0, 0], [0, 1], [1, 0]]), np.array([[1, 3]]), [0] * 4 + [1.0])
     histories = Histories.of([["b", "a"], ["a"]])
-    shards = write_action_shards(histories, ActionTokenizer(vocabulary, items), tmp_path / "s")
+    shards = write_action_shards(histories, ActionTokenizer(vocabulary, items), out=tmp_path / "s")
     assert shards.items.tolist() == [1, 0, 0]
     assert next(action_batches(shards, batch_size=1))["labels"].tolist() == [[4, 6, -100]]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from piecemill.actions import embeddings
-from piecemill.actions.features import FeaturesPlan, as_text, collisions, hash_feature, make_items
+from piecemill.actions.features import FeaturesPlan, MadeItems, collisions, hash_feature, make_items
 from piecemill.actions.items import Items
 from piecemill.errors import PlanError, SourceError
 
@@ -121,8 +121,8 @@ def test_embeddings_come_from_a_file_or_a_column_and_learn_from_training_items(t
     learned = make_items(table, train=[keys[:99], keys[50:100]], **options)
     assert (learned.made["embeddings"]["learned_from"], learned.made["embeddings"]["train_items_only"]) == (100, True)
     assert learned.codes[:, :2].tolist() != items.codes[:, :2].tolist()
-    assert "note: all items taught" in as_text(items, "x")
-    assert "note: all items taught" not in as_text(learned, "x")
+    assert "note: all items taught" in str(MadeItems(items, "x"))
+    assert "note: all items taught" not in str(MadeItems(learned, "x"))
     with pytest.raises(SourceError, match="no item 'gone' among the 300 items"):
         make_items(table, train=[["i1", "gone"]], **options)
 
@@ -170,12 +170,12 @@ def test_buckets_are_the_next_power_of_two_or_as_many_as_asked_if_they_suffice()
         "largest_collision": 5,
         "buckets": 8,
     }
-    assert "collisions: 1 groups of 5 items, the largest of 5; 8 buckets" in as_text(items, "x")
+    assert "collisions: 1 groups of 5 items, the largest of 5; 8 buckets" in str(MadeItems(items, "x"))
     assert make_items(rows, hash_buckets="5").codes[:5, 1].tolist() != [0] * 5
     with pytest.raises(PlanError, match=r"hash_buckets=4: 5 items are equal in all other features, the last of them 4"):
         make_items(rows, hash_buckets="4")
     none = make_items(rows, hash_buckets="none")
-    assert (none.columns, "cannot be told apart" in as_text(none, "x")) == (("f0",), True)
+    assert (none.columns, "cannot be told apart" in str(MadeItems(none, "x"))) == (("f0",), True)
     # Nothing collides: a feature with one value for all would say nothing.
     assert make_items({1: [1], 2: [2]}).columns == ("f0",)
 
@@ -223,7 +223,8 @@ def test_semantic_ids_are_taken_as_they_are(tmp_path):
         ({"seed": -1}, "seed=-1"),
         ({"embeddings": "emb"}, "embeddings='emb': neither a .npy file nor a column of items, which has 'item', 'x'"),
         ({"columns": ("x", "x")}, "'x' would be there twice"),
-        ({"columns": ("x",), "plan": FeaturesPlan()}, "plan and columns: give one or the other"),
+        ({"colums": ("x",)}, "unknown option 'colums'; did you mean 'columns'"),
+        ({"bits": 17, "plan": FeaturesPlan(bits=8)}, "bits=17"),
     ],
 )
 def test_plans_that_cannot_work_are_refused(options, error):

@@ -98,7 +98,7 @@ def flat(documents: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def drop(place: Place, executor: Any = None, memory: int = 2**30) -> int:
-    executor = executor or open_executor("local", workers=2)
+    executor = executor or open_executor("local", threads=2)
     return dedup.drop_later_copies(place, newest_entries(place), SPLITS, executor, memory, vocab=1 << 16)
 
 
@@ -264,7 +264,7 @@ def test_killed_at_any_point_and_run_again_it_writes_the_same_bytes(tmp_path):
         place = LocalPlace(tmp_path / str(steps))
         write_pieces(place, pieces)
         try:
-            drop(Dying(place, [steps]), open_executor("local", workers=1), memory=700)
+            drop(Dying(place, [steps]), open_executor("local", threads=1), memory=700)
         except Killed:
             drop(place, memory=700)
             assert without_scratch(place.path) == want

@@ -1,13 +1,25 @@
 """`describe`: one function and one result for everything that Piecemill writes or reads."""
 
 import json
+import re
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
 import models
 import piecemill as pm
 from corpora import small_tokenizer
+from piecemill import actions
+from piecemill.actions.encoding import encode_histories
+from piecemill.actions.encoding_plan import EncodePlan
+from piecemill.actions.features import MadeItems
+from piecemill.actions.show import describe as describe_vocabulary
+from piecemill.actions.training import TrainedActions
 from piecemill.errors import TokenizerError
+from piecemill.tokenizers.listing import Listing
+from piecemill.tokenizers.verify import verify
+from piecemill.training.result import Trained
 
 
 def folder_of(kind, tmp_path):
@@ -71,16 +83,56 @@ def test_a_file_that_is_no_tokenizer_says_what_was_expected(tmp_path):
         pm.describe(tmp_path / "tok")
 
 
+def is_result(value):
+    assert json.loads(json.dumps(value.to_dict())) == value.to_dict()
+    return str(value) not in ("", repr(value))
+
+
 def test_verbs_have_one_result_protocol(tmp_path):
     tok = small_tokenizer()
-    summary = pm.prepare(["one two", "three"], tok, out=tmp_path / "out")
-    results = [
-        summary,
-        pm.check(tmp_path / "out"),
-        pm.describe(tmp_path / "out"),
-        pm.export(tmp_path / "out", out=tmp_path / "rows", to="jsonl", window=4),
-    ]
-    for result in results:
-        assert json.loads(json.dumps(result.to_dict())) == result.to_dict()
-        assert str(result) not in ("", repr(result))
+    out = tmp_path / "out"
+    assert is_result(pm.prepare(["one two", "three"], tok, out=out))
+    assert is_result(pm.check(out))
+    assert is_result(pm.describe(out))
+    assert is_result(pm.export(out, out=tmp_path / "rows", to="jsonl", window=4))
     assert (tmp_path / "rows" / "all" / "00000.jsonl").exists()
+    assert is_result(pm.count_words(["one", b"\xff"], on_bad_document="skip", save_counts=tmp_path / "counts"))
+    assert is_result(pm.prune(tok, counts=out, vocab_size=tok.vocab_size - 1))
+    assert is_result(pm.compare([tok], on=["one two"]))
+    tok.save(tmp_path / "tok")
+    assert is_result(pm.report(tmp_path / "tok", out=tmp_path / "report.html", on=["one two"]))
+    assert is_result(verify(tok, ["one two"]))
+    for train in (pm.train_bpe, pm.train_wordpiece):
+        assert is_result(Trained(train(["low lower"], vocab_size=400), tmp_path))
+    assert is_result(Listing(vocab_size=tok.vocab_size, tokens=tok.tokens, chosen=tok.tokens[-3:], first=2))
+
+
+def test_actions_have_the_same_result_protocol(tmp_path):
+    items = actions.make_items({"a": ["red", 1], "b": ["red", 2], "c": ["blue", 1]})
+    histories = actions.Histories.of([["a", "b", "c", "a"], ["b", "c", "a"]])
+    tok = pm.train_actions(histories, items, vocab_size=9)
+    assert is_result(MadeItems(items, tmp_path))
+    assert is_result(actions.leave_out(histories))
+    assert is_result(TrainedActions(tok, tmp_path))
+    assert is_result(describe_vocabulary(tok, histories))
+    for to in ("jsonl", "npy", "shards"):
+        done = encode_histories(histories, tok, out=tmp_path / to, plan=EncodePlan(to=to))
+        assert is_result(done)
+        assert (done.to_dict()["out"], done.actions) == (str(tmp_path / to), 7)
+
+
+def test_a_pretraining_run_has_it_too(tmp_path):
+    names = [field.name for field in fields(pm.PretrainSummary)]
+    figures = dict.fromkeys(names, 1) | {"out": tmp_path, "validation": ((1, 2.5),), "sample": ("a", "b")}
+    assert is_result(pm.PretrainSummary(**figures))
+
+
+def test_no_other_names_for_the_protocol_are_left():
+    for path in Path(pm.__file__).parent.rglob("*.py"):
+        assert not re.search(r"def as_(json|text)\b", path.read_text()), path
+    results = [getattr(pm, name) for name in pm.__all__ if not name.endswith(("Plan", "Tokenizer", "Shards"))]
+    results = [result for result in results if isinstance(result, type)]
+    assert {result.__name__ for result in results} == {
+        "Comparison", "Description", "PretrainSummary", "Pruned", "Report", "Summary",
+    }  # fmt: skip
+    assert all("to_dict" in vars(result) and "__str__" in vars(result) for result in results)

@@ -19,10 +19,10 @@ def double(number):
     return 2 * number
 
 
-@pytest.mark.parametrize("workers", [1, 2, 8, None])
-def test_every_task_is_done_once(workers):
+@pytest.mark.parametrize("threads", [1, 2, 8, None])
+def test_every_task_is_done_once(threads):
     tasks = list(range(100))
-    assert sorted(open_executor("local", workers=workers).map(double, tasks)) == [(n, 2 * n) for n in tasks]
+    assert sorted(open_executor("local", threads=threads).map(double, tasks)) == [(n, 2 * n) for n in tasks]
 
 
 def test_no_tasks_is_no_work():
@@ -50,8 +50,8 @@ def test_what_is_no_executor_is_refused(bad):
         open_executor(bad)
 
 
-def test_fewer_than_one_worker_is_refused():
-    with pytest.raises(PlanError, match="workers=0"):
+def test_fewer_than_one_thread_is_refused():
+    with pytest.raises(PlanError, match="threads=0"):
         LocalExecutor(0)
 
 
@@ -63,7 +63,7 @@ def test_results_come_before_all_tasks_are_done():
             assert first_was_seen.wait(600)
         return number
 
-    for _, number in open_executor("local", workers=2).map(second_waits, [0, 1]):
+    for _, number in open_executor("local", threads=2).map(second_waits, [0, 1]):
         if number == 0:
             first_was_seen.set()
 
@@ -84,7 +84,7 @@ def test_the_first_error_cancels_the_others_and_is_raised_when_they_have_ended()
             ended.set()
 
     with pytest.raises(SourceError, match="line 7 is bad"):
-        list(open_executor("local", workers=2).map(one_fails, range(50)))
+        list(open_executor("local", threads=2).map(one_fails, range(50)))
     assert ended.is_set()
     assert sorted(begun) == [0, 1]
 

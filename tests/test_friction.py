@@ -392,7 +392,7 @@ def test_actions_can_be_shown_and_checked(tmp_path, capsys):
     histories = [[str((start * step) % 30) for step in range(1, 9)] for start in range(40)]
     tokenizer = piecemill.train_actions(histories, items, vocab_size=40)
     tokenizer.save(tmp_path / "voc")
-    write_action_shards(histories, tokenizer, tmp_path / "shards")
+    write_action_shards(histories, tokenizer, out=tmp_path / "shards")
     assert shown("show", tmp_path / "voc", capsys=capsys)[0] == 0
     assert json.loads(shown("show", tmp_path / "voc", "--json", capsys=capsys)[1])["kind"] == "action_vocabulary"
     sound = f"{tmp_path / 'voc'} is sound: a vocabulary of actions\n"
@@ -494,10 +494,10 @@ def test_the_record_of_a_training_names_its_sources(corpus):
 
 
 def test_the_note_of_a_small_vocabulary_names_the_limits_that_were_set():
-    from piecemill.training.result import as_text
+    from piecemill.training.result import Trained
 
     def note(**limits):
-        text = as_text(piecemill.train_bpe(["low lower lowest"] * 9, vocab_size=400, **limits), Path("tok"))
+        text = str(Trained(piecemill.train_bpe(["low lower lowest"] * 9, vocab_size=400, **limits), Path("tok")))
         return next(line for line in text.splitlines() if line.startswith("note:"))
 
     assert note().endswith("; give more text")

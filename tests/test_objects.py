@@ -228,7 +228,7 @@ def test_a_cancelled_run_does_not_wait_out_its_retries(s3, pausing, inner_thread
             if pausing.is_set():
                 raise KeyboardInterrupt
 
-        results = open_executor("local", workers=2).map(read, [0, 1], on_tick=tick)
+        results = open_executor("local", threads=2).map(read, [0, 1], on_tick=tick)
         with closing(results), pytest.raises(KeyboardInterrupt):
             next(results)
 

@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from os import PathLike
 from pathlib import Path
+from typing import Never
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import piecemill.actions
 from corpora import (
     change_keeping_time,
     content,
@@ -27,9 +29,23 @@ from corpora import (
     texts,
     write_jsonl,
 )
-from piecemill import compare, prepare, train_bpe, train_wordpiece
+from piecemill import (
+    ExportPlan,
+    PretrainPlan,
+    compare,
+    count_words,
+    export,
+    prepare,
+    pretrain,
+    train_actions,
+    train_bpe,
+    train_wordpiece,
+)
 from piecemill._core import gather_tokens
+from piecemill.actions import ActionsPlan, FeaturesPlan, make_items
+from piecemill.actions.encoding import encode_histories
 from piecemill.errors import PlanError, ShardError, SourceError, Stopped
+from piecemill.executors import open_executor
 from piecemill.machine import memory_now
 from piecemill.plans import FROM_PLAN
 from piecemill.preparing import PreparePlan
@@ -421,6 +437,8 @@ def test_no_document_is_longer_than_0_bytes(tok, tmp_path):
 
 
 VERBS = [(prepare, PreparePlan), (train_bpe, TrainPlan), (train_wordpiece, WordPiecePlan), (compare, ComparePlan)]
+VERBS += [(count_words, TrainPlan), (train_actions, ActionsPlan), (make_items, FeaturesPlan), (export, ExportPlan)]
+VERBS += [(pretrain, PretrainPlan)]
 
 
 @pytest.mark.parametrize(("verb", "plan"), VERBS)
@@ -431,9 +449,20 @@ def test_a_verb_spells_out_every_option_of_its_plan_with_a_type(verb, plan):
     wider |= {Path | None: str | PathLike[str] | None, tuple[Path, ...]: Sequence[str | PathLike[str]]}
     own = {"roles": Mapping[str, str] | Sequence[str], "start": Tokenizer | str | PathLike[str] | None}
     own |= {"balance_on": str | PathLike[str] | None}
+    own |= dict.fromkeys(("missing", "unknown_value"), str | int | Sequence[str])
     for field in fields(plan):
         wanted = (field.type, own.get(field.name, wider.get(field.type)))
         assert keywords[field.name].annotation in wanted, field.name
+
+
+def test_out_is_a_keyword_and_threads_are_called_threads():
+    public = [getattr(room, name) for room in (piecemill, piecemill.actions) for name in room.__all__]
+    verbs = [verb for verb in public if inspect.isfunction(verb)] + [encode_histories, open_executor]
+    for verb in verbs:
+        parameters = inspect.signature(verb).parameters
+        assert "out" not in parameters or parameters["out"].kind is inspect.Parameter.KEYWORD_ONLY, verb
+        assert "workers" not in parameters, verb
+        assert not any(one.kind is one.VAR_KEYWORD and one.annotation is not Never for one in parameters.values()), verb
 
 
 def test_a_keyword_counts_before_the_plan_also_where_it_is_the_default(tok, tmp_path):

@@ -14,6 +14,7 @@ import torch
 from command import start
 from piecemill.errors import Diverged, PlanError, PretrainError
 from piecemill.pretraining import pretrain
+from piecemill.pretraining.step import Step
 from piecemill.shards import open_shards
 from pretraining import ONE_THREAD, SMALL, flags, losses, one_thread, records, small_shards, validations
 
@@ -141,6 +142,22 @@ def test_a_learning_rate_of_10_is_caught_within_a_few_dozen_steps(shards, tmp_pa
     assert not (out / "checkpoints").exists()
     assert (out / "curve.png").exists()
     assert "step" in str(ended.value)
+    result = json.loads((out / "result.json").read_text())
+    assert (result["guard"], result["complete"]) == (str(ended.value), False)
+    assert result["tokens_per_second"] > 0
+    pretrain(shards, out=out, steps=1000, lr=10.0, minutes=1e-9, **SMALL)  # from the start: nothing is known of it yet
+    assert json.loads((out / "result.json").read_text())["guard"] is None
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_ends_the_run_with_a_result(shards, tmp_path, monkeypatch, value):
+    validate = Step.validate
+    monkeypatch.setattr(Step, "validate", lambda step, batches: validate(step, batches) * value)
+    with pytest.raises(Diverged, match="step 0: validation loss"):
+        pretrain(shards, out=tmp_path / "run", steps=10, **SMALL)
+    result = json.loads((tmp_path / "run" / "result.json").read_text(), parse_constant=pytest.fail)
+    assert result["guard"].startswith("step 0: validation loss")
+    assert result["validation"] == []
 
 
 # Going on
@@ -180,6 +197,8 @@ def test_killed_and_stopped_and_taken_up_it_has_the_same_losses_as_unbroken(shar
     assert says.splitlines()[-1].startswith("piecemill: stopped after step 31 of 60, with a checkpoint; ")
     assert "run the same command again" in says
     assert len(losses(out)) == 31
+    result = json.loads((out / "result.json").read_text())
+    assert (result["steps"], result["complete"], result["guard"]) == (31, False, None)
     assert (out / "checkpoints/step-00000031").exists()
 
     summary = pretrain(shards, out=out, **plan)

@@ -2,17 +2,20 @@
 
 import html
 import json
+import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import models
 import piecemill as pm
-from browser import Browser, executable
+from browser import Browser, required
 from command import piecemill
 from corpora import small_tokenizer
 from piecemill._core import splits
+from piecemill.actions.shards import write_action_shards
 from piecemill.errors import PlanError
 from piecemill.reporting.html import escape, show, to_javascript
 from piecemill.reporting.vocabulary import compression_by_size, merges_of, uses_of_merges, vocabulary_section
@@ -77,7 +80,17 @@ def test_sections_are_those_of_the_paths(made, written, tmp_path):
     (row,) = written.facts["sections"][0]["tables"][0]["rows"]
     assert (row["what"], row["made_from"].partition(",")[0]) == ("prepared shards", f"{len(TEXTS) + 1} files")
     assert row["tokenizer_identity"] == pm.load_tokenizer(made / "tok").identity
+    splits = {split: pm.open_shards(made / "shards", split).identity for split in ("train", "val")}
+    assert row["shards_identity"] == f"train {splits['train']}, val {splits['val']}"
     alone = pm.report(made / "tok", out=tmp_path / "tok.html")
+    for report, path, option in (
+        (written, "shards", ("splits", "train=80,val=20")),
+        (alone, "tok", ("split", "cl100k")),
+    ):
+        tables = {one["title"]: one for one in report.facts["sections"][0]["tables"]}
+        assert dict(zip(("option", "value"), option, strict=True)) in tables[f"Plan of {made / path}"]["rows"]
+        names = [row["source"] for row in tables[f"Sources of {made / path}"]["rows"]]
+        assert names == sorted(str(file) for file in (made / "in").rglob("*.*"))
     assert [section["id"] for section in alone.facts["sections"]] == ["head", "vocabulary", "samples", "numbers"]
     both = pm.report([made / "tok", made / "shards"], out=tmp_path / "both.html")
     assert "comparison" not in [section["id"] for section in both.facts["sections"]]  # one tokenizer, given twice
@@ -85,6 +98,17 @@ def test_sections_are_those_of_the_paths(made, written, tmp_path):
         pm.report(made / "tok", out=tmp_path / "x.html", against=[made / "other"])
     with pytest.raises(PlanError, match="no path was given"):
         pm.report([], out=tmp_path / "x.html")
+
+
+def test_the_names_of_many_sources_are_not_all_listed(tmp_path):
+    (tmp_path / "in").mkdir()
+    for n in range(30):
+        (tmp_path / "in" / f"{n:02}.txt").write_text(f"text {n}")
+    pm.train_bpe(tmp_path / "in", vocab_size=270).save(tmp_path / "tok")
+    pm.prepare(tmp_path / "in", tmp_path / "tok", out=tmp_path / "shards")
+    head = pm.report([tmp_path / "tok", tmp_path / "shards"], out=tmp_path / "r.html").facts["sections"][0]
+    tables = [one for one in head["tables"] if one["title"].startswith("Sources of")]
+    assert [(len(one["rows"]), one["note"]) for one in tables] == [(20, "and 10 more files")] * 2
 
 
 def test_figures_are_those_of_the_shards(made, written):
@@ -231,35 +255,85 @@ def test_languages_come_from_the_files_that_were_prepared(made, tmp_path):
         pm.report(tmp_path / "shards", **given)
 
 
-def test_a_run_and_a_vocabulary_of_actions_have_sections(made, tmp_path):
+def test_a_run_that_the_guard_ended_says_why(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "plan.json").write_text(json.dumps({"format": 1, "options": {}, "data": {}}))
+    reason = "step 31: loss nan. The run has diverged: lower --lr or raise --warmup, and start in another --out."
+    (tmp_path / "run" / "result.json").write_text(json.dumps({"complete": False, "guard": reason}))
+    found = pm.describe(tmp_path / "run")
+    assert (found.facts["complete"], found.facts["guard"]) == (False, reason)
+    first, *rest = str(found).splitlines()
+    assert first.endswith("; ended by the guard")
+    assert f"guard        {reason}" in rest
+    sections = pm.report(tmp_path / "run", out=tmp_path / "r.html").facts["sections"]
+    assert sections[-1]["figures"]["ended_by_the_guard"] is True
+    assert sections[-1]["tables"][0]["rows"] == [{"reason": reason}]
+    assert reason in (tmp_path / "r.html").read_text()
+
+
+PACE = {"tokens_per_second": 81234.5, "utilisation": 0.4321, "waited_share": 0.0123, "process_cores": 1.875}
+
+
+@pytest.fixture(scope="module")
+def ran(made):
+    """A report with a run and a vocabulary of actions."""
     items = {str(item): [item % 3, item % 5] for item in range(30)}
-    histories = {str(user): [str((user * step) % 30) for step in range(1, 9)] for user in range(40)}
-    pm.train_actions(list(histories.values()), items, vocab_size=40).save(tmp_path / "voc")
-    run = tmp_path / "run"
+    histories = [[str((user * step) % 30) for step in range(1, 9)] for user in range(40)]
+    pm.train_actions(histories, items, vocab_size=40).save(made / "voc")
+    (made / "histories.txt").write_text("".join(f"{user} {' '.join(row)}\n" for user, row in enumerate(histories)))
+    run = made / "run"
     run.mkdir()
     identity = pm.open_shards(made / "shards", "train").identity
-    plan = {"format": 1, "options": {}, "data": {"identity": identity}, "chance": 7.6, "unigram_entropy": 6.0}
+    plan = {"format": 1, "options": {"val_split": "val"}, "data": {"identity": identity}}
+    plan |= {"chance": 7.6, "unigram_entropy": 6.0}
     (run / "plan.json").write_text(json.dumps(plan))
+    (run / "result.json").write_text(json.dumps({"complete": True, "device": "cpu", **PACE}))
     metrics = [{"kind": "train", "step": n, "loss": 7.0 - n / 200} for n in range(1, 301)]
     metrics += [{"kind": "val", "step": 300, "loss": 5.5}]
     (run / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in metrics))
-    done = pm.report([tmp_path / "voc", run, made / "shards"], out=tmp_path / "r.html")
-    facts = {section["id"]: section for section in done.facts["sections"]}
+    paths = [made / "voc", run, made / "shards"]
+    return pm.report(paths, out=made / "run.html", histories=made / "histories.txt")
+
+
+def test_a_run_and_a_vocabulary_of_actions_have_sections(made, ran):
+    facts = {section["id"]: section for section in ran.facts["sections"]}
     found = facts["run"]["figures"]
     assert (found["steps"], found["validation_loss_in_nats_per_token"]) == (300, 5.5)
     assert found["better_than_knowing_how_frequent_tokens_are"]
-    shards = pm.open_shards(made / "shards", "train")
-    want = 5.5 / np.log(2) * shards.tokens / shards.text_bytes
-    assert found["validation_loss_in_bits_per_byte"] == pytest.approx(want)
+    names = ("tokens_per_second", "peak_flops_share", "waiting_for_batches_share", "processor_cores")
+    assert [found[name] for name in names] == list(PACE.values())
+    assert found["ended_by_the_guard"] is False
     assert len(facts["run"]["curves"][0]["series"][0]["points"]) <= 120
     assert facts["actions"]["figures"]["vocab_size"] == 40
     assert {row["column"] for row in facts["actions"]["tables"][0]["rows"]}
+    assert facts["actions"]["tables"][-1]["title"] == "Use"
+
+
+def test_bits_per_byte_are_by_the_text_of_the_split(made, ran):
+    """Splits differ in bytes per token: a loss is divided by that of the split it was measured on."""
+    found = next(section for section in ran.facts["sections"] if section["id"] == "run")["figures"]
+    train, val = (pm.open_shards(made / "shards", split) for split in ("train", "val"))
+    assert train.text_bytes / train.tokens != pytest.approx(val.text_bytes / val.tokens)
+    assert found["training_loss_in_nats_per_token"] == pytest.approx(7.0 - 275.5 / 200)  # of the last 50 steps
+    for name, loss, shards in (("training", 7.0 - 275.5 / 200, train), ("validation", 5.5, val)):
+        want = loss / np.log(2) * shards.tokens / shards.text_bytes
+        assert found[f"{name}_loss_in_bits_per_byte"] == pytest.approx(want)
+
+
+def test_shards_of_actions_have_a_report(ran, made, tmp_path):
+    """Their tokens are items: numbers and code cannot be encoded with them."""
+    write_action_shards(made / "histories.txt", pm.ActionTokenizer.load(made / "voc"), tmp_path / "shards")
+    facts = {one["id"]: one for one in pm.report(tmp_path / "shards", out=tmp_path / "r.html").facts["sections"]}
+    assert facts["corpus"]["figures"]["documents"] == 40
+    assert facts["numbers"]["rule"].startswith("They have no tokens: ")
 
 
 def test_the_command_writes_the_page_and_says_where(made, tmp_path):
     done = piecemill("report", made / "shards", "--against", made / "other", "--out", tmp_path / "r.html")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"{tmp_path / 'r.html'}: ")
+    assert (tmp_path / "r.facts.json").exists()
+    assert "ending .facts.json" in " ".join(piecemill("report", "--help").stdout.replace("│", "").split())
     assert (tmp_path / "r.html").read_bytes() == (tmp_path / "r.html").read_bytes()
     assert json.loads(piecemill("report", made / "tok", "--out", tmp_path / "t.html", "--json").stdout)["bytes"]
 
@@ -302,10 +376,16 @@ def test_markup_and_control_characters_are_escaped(made, written):
 # In a browser
 
 
+@pytest.mark.parametrize(("value", "ends"), [("", pytest.skip.Exception), ("true", pytest.fail.Exception)])
+def test_without_chromium_tests_are_skipped_but_not_in_ci(value, ends, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setenv("CI", value)
+    with pytest.raises(ends, match="needs Chromium"):
+        required()
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    if executable() is None:
-        pytest.skip("needs Chromium: apt-get install chromium (`make test` does so as root)")
     opened = Browser(tmp_path_factory.mktemp("profile"))
     yield opened
     opened.close()
@@ -320,15 +400,18 @@ def typed(browser, text):
     return [int(i) for i in browser.run("document.getElementById('typed-ids').value").split()]
 
 
-def test_the_page_has_no_complaints_and_shows_every_figure(browser, made, written):
-    browser.open(made / "report.html")
+@pytest.mark.parametrize("name", ["written", "ran"])
+def test_the_page_has_no_complaints_and_shows_every_figure(browser, name, request):
+    written = request.getfixturevalue(name)
+    browser.open(Path(written.out))
     assert browser.complaints == []
     assert browser.run("performance.getEntriesByType('resource').filter(e => !e.name.startsWith('data:')).length") == 0
-    text = browser.run("document.querySelector('main').textContent")
-    shown = list(figures(written.facts))
-    assert len(shown) > 300
-    missing = [(key, value) for key, value in shown if html.unescape(escape(show(key, value))) not in text]
-    assert missing == []
+    for number, section in enumerate(written.facts["sections"]):
+        text = browser.run(f"document.getElementById('{section['id']}-{number}').textContent")
+        shown = list(figures({"sections": [section]}))
+        missing = [(key, value) for key, value in shown if html.unescape(escape(show(key, value))) not in text]
+        assert missing == [], section["id"]
+    assert len(list(figures(written.facts))) > 300
     spans = browser.run("document.querySelectorAll('.tokens span[title^=\"id \"]').length")
     samples = next(one for one in written.facts["sections"] if one["id"] == "samples")["samples"]
     assert spans >= sum(len(sample["tokens"]) for sample in samples) > 100
@@ -400,6 +483,34 @@ def test_the_page_can_be_printed(browser, made, written):
     assert browser.run("getComputedStyle(document.querySelector('nav')).display") == "none"
     assert browser.run("getComputedStyle(document.querySelector('textarea')).display") == "none"
     assert len(browser.call("Page.printToPDF")["data"]) > 10_000
+
+
+def test_folded_tables_are_printed(browser, made, written):
+    browser.open(made / "report.html")
+    seen = "[...document.querySelectorAll('details:not([open]) table')].map(one => one.checkVisibility())"
+    browser.look(width=1000, dark=False)
+    assert set(browser.run(seen)) == {False}
+    browser.look(width=1000, dark=False, media="print")
+    assert set(browser.run(seen)) == {True}
+
+
+def test_a_tap_on_a_token_shows_what_it_is(browser, made, written):
+    browser.open(made / "report.html")
+    browser.look(width=390, dark=False, height=700)
+    for place in ("p.tokens:not([id]) span:nth-child(5)", "#typed-tokens span:nth-child(2)"):
+        x, y, title = browser.run(
+            f"window.one = document.querySelector('{place}'); one.scrollIntoView({{block: 'center'}});"
+            "window.tapped = new Promise((done) => { one.onfocus = done; setTimeout(done, 5000); });"
+            "(({ x, y, width, height }) => [x + width / 2, y + height / 2, one.title])(one.getClientRects()[0])"
+        )
+        assert re.match(r"id \d+ · [0-9a-f ]+( · [\d,]+ times in the corpus)?$", title)
+        browser.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+        browser.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+        content, position, bottom = browser.run(
+            "tapped.then(() => getComputedStyle(one, '::after')).then((s) => [s.content, s.position, s.bottom])"
+        )
+        assert (content, position, bottom) == (f'"{title}"', "fixed", "0px")
+    assert browser.run("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_patterns_for_javascript_have_white_space_of_unicode():

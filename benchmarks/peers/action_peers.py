@@ -160,7 +160,7 @@ def batches(args: SimpleNamespace) -> list[dict]:
             encode = partial(tokenizer.encode_batch, rows, ends, threads=threads, **seed)
             found.append({"what": what, "threads": threads, "count": len(rows), **timed(lambda _, run=encode: run())})
     with tempfile.TemporaryDirectory() as folder:
-        shards = write_action_shards(corpus.histories, tokenizer, Path(folder) / "shards")
+        shards = write_action_shards(corpus.histories, tokenizer, out=Path(folder) / "shards")
         for threads in (0, 1, 2):
             with action_batches(shards, batch_size=BATCH, history=HISTORY, threads=threads) as made:
                 next(made)  # threads started, labels made

@@ -535,6 +535,7 @@ class LearnedActions:
         """How it went: visited, touched, pairs, queued, peak_queue, listed, count_seconds, merge_seconds."""
 
 _Encoded: TypeAlias = tuple[NDArray[np.uint32], NDArray[np.int64]]
+_Vocabulary: TypeAlias = tuple[list[bytes], NDArray[np.uint32], list[int]]
 
 @final
 class ActionSegmenter:
@@ -592,14 +593,8 @@ class Xxh3:
 def bpe_parts(content: bytes) -> tuple[str, bytes, bytes] | None:
     """A tokenizer.json without its vocabulary and merges, and these two; None if it is no JSON object with a model."""
 
-def bpe_vocabulary(
-    vocab: bytes, merges: bytes, special: dict[str, int], partly: bool
-) -> tuple[list[bytes], NDArray[np.uint32], list[int]] | None:
-    """The vocabulary of two of these parts: bytes of each id, merges, and reachable ids in the order made.
-
-    None if it is not that of plain byte-level BPE. A merge of tokens that are not there is a TokenizerError. `partly`
-    allows bytes without a token.
-    """
+def bpe_vocabulary(vocab: bytes, merges: bytes, special: dict[str, int], partly: bool) -> _Vocabulary | None:
+    """Bytes of each id, merges, and reachable ids in the order made; None if that is not plain byte-level BPE."""
 
 def bpe_body(tokens: list[bytes], special: dict[int, str], merges: NDArray[np.uint32]) -> str:
     """Vocabulary and merges as the text of a tokenizer.json; `special` has the texts of special tokens by id."""

@@ -41,7 +41,7 @@ def train(
     force
         Replace a vocabulary that is there already.
     """
-    from piecemill.actions.training import as_json, as_text, train_actions
+    from piecemill.actions.training import TrainedActions, train_actions
     from piecemill.actions.vocabulary import file_at
     from piecemill.progress import Display
 
@@ -52,7 +52,8 @@ def train(
     with Display(quiet=quiet) as display:
         tokenizer = train_actions(sequences, items, plan=plan, on_progress=display)
         tokenizer.save(target)
-    print_result(as_json(tokenizer, target) if json else as_text(tokenizer, target))
+    trained = TrainedActions(tokenizer, target)
+    print_result(trained.to_dict() if json else str(trained))
 
 
 app.command(commands_encode.encode)

@@ -47,13 +47,8 @@ def encode(
 
     loaded = _load(tokenizer, vocab_size, items, unknown_value)
     with Display(quiet=quiet) as display:
-        done = encode_histories(histories, loaded, out, plan, force=force, on_progress=display)
-    per_action = (
-        "" if done["tokens"] is None else f", {done['tokens']:,} tokens ({done['tokens'] / done['actions']:.2f} each)"
-    )
-    print_result(
-        done if json else f"{done['histories']:,} histories, {done['actions']:,} actions{per_action} in {done['out']}"
-    )
+        done = encode_histories(histories, loaded, out=out, plan=plan, force=force, on_progress=display)
+    print_result(done.to_dict() if json else str(done))
 
 
 def show(
@@ -90,11 +85,11 @@ def show(
     json
         Print everything as JSON.
     """
-    from piecemill.actions.show import as_text, describe
+    from piecemill.actions.show import describe
 
     loaded = _load(tokenizer, vocab_size, items)
     found = describe(loaded, histories, tokens=tokens or None, first=first, epochs=epochs, seed=seed)
-    print_result(found if json else as_text(found))
+    print_result(found.to_dict() if json else str(found))
 
 
 def _load(tokenizer: Path, vocab_size: int | None, items: Path | None, unknown_value: tuple[str, ...] = ()) -> Any:

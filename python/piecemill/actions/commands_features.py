@@ -95,7 +95,7 @@ def split(
     force
         Replace the parts that are in OUT already.
     """
-    from piecemill.actions.histories import k_core, leave_out, show_report
+    from piecemill.actions.histories import k_core, leave_out
     from piecemill.actions.interactions import read_interactions
     from piecemill.actions.items import keys_alone
 
@@ -127,10 +127,10 @@ def split(
     if parts.val is not None:
         parts.val.save(out / "val.parquet")
     parts.test.save(out / "test.parquet")
-    told = {"source": str(interactions), "plan": asdict(plan), "counts": parts.report}
+    told = {"source": str(interactions), "plan": asdict(plan), "counts": parts.to_dict()}
     (out / "report.json").write_text(json_format.dumps(told, indent=1) + "\n", encoding="utf-8")
     made = "train.parquet, val.parquet, test.parquet" if parts.val is not None else "train.parquet, test.parquet"
-    print_result({"out": str(out), **told} if json else f"{show_report(parts.report)}\n{made} in {out}")
+    print_result({"out": str(out), **told} if json else f"{parts}\n{made} in {out}")
 
 
 def features(
@@ -153,13 +153,12 @@ def features(
     force
         Replace OUT.
     """
-    from piecemill.actions.features import as_text, make_items
+    from piecemill.actions.features import MadeItems, make_items
 
     _check_new(out, force)
-    items = make_items(source, plan=plan)
-    items.save(out)
-    told = {"out": str(out), "items": len(items), "columns": list(items.columns), **items.made}
-    print_result(told if json else as_text(items, out))
+    made = MadeItems(make_items(source, plan=plan), out)
+    made.items.save(out)
+    print_result(made.to_dict() if json else str(made))
 
 
 def _check_new(path: Path, force: bool) -> None:

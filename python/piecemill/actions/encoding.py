@@ -3,9 +3,9 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -45,16 +45,40 @@ class EncodeProgress:
         return (f"{self.done:,}/{self.histories:,} histories", f"{self.tokens:,} tokens", "")
 
 
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """The result of `encode_histories`."""
+
+    out: Path
+    histories: int
+    actions: int
+    tokens: int | None
+    "None for shards, which hold items."
+    report: Mapping[str, Any]
+    "What was read and dropped."
+    plan: EncodePlan
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {**asdict(self), "out": str(self.out)}
+
+    def __str__(self) -> str:
+        tokens = (
+            "" if self.tokens is None else f", {self.tokens:,} tokens ({self.tokens / max(1, self.actions):.2f} each)"
+        )
+        return f"{self.histories:,} histories, {self.actions:,} actions{tokens} in {self.out}"
+
+
 def encode_histories(
     histories: Any,
     tokenizer: ActionTokenizer,
+    *,
     out: str | os.PathLike[str],
     plan: EncodePlan | None = None,
-    *,
     force: bool = False,
     on_progress: Callable[[EncodeProgress], None] | None = None,
-) -> dict[str, Any]:
-    """Write the tokens of `histories` (as `Histories.of` takes them) at `out`, whole or not at all; says what was done.
+) -> Encoded:
+    """Write the tokens of `histories` (as `Histories.of` takes them) at `out`, whole or not at all.
 
     `force` replaces what an earlier call wrote there, and nothing else.
 
@@ -69,11 +93,11 @@ def encode_histories(
     check_writable(target)
     if target.exists():
         with replaced(target) as aside:
-            return encode_histories(histories, tokenizer, aside, plan, on_progress=on_progress) | {"out": str(target)}
+            done = encode_histories(histories, tokenizer, out=aside, plan=plan, on_progress=on_progress)
+        return replace(done, out=target)
     if plan.to == "shards":
-        shards = write_action_shards(histories, tokenizer, target, unknown=plan.unknown)
-        counts = {"histories": len(shards), "actions": len(shards.items), "tokens": None}
-        return {"out": str(target), **counts, "report": shards.manifest["report"], "plan": asdict(plan)}
+        shards = write_action_shards(histories, tokenizer, out=target, unknown=plan.unknown)
+        return Encoded(target, len(shards), len(shards.items), None, shards.manifest["report"], plan)
     over = Histories.of(histories).over(tokenizer.known_items, unknown=plan.unknown)
     tell = on_progress or (lambda moment: None)
     try:
@@ -87,8 +111,7 @@ def encode_histories(
         raise TokenizerError(
             f"{target}: could not be written ({error.strerror or error}). Free some space, or choose another place."
         ) from error
-    counts = {"histories": len(over), "actions": len(over.items), "tokens": tokens}
-    return {"out": str(target), **counts, "report": over.report, "plan": asdict(plan)}
+    return Encoded(target, len(over), len(over.items), tokens, over.report, plan)
 
 
 def _is_ours(target: Path) -> bool:

@@ -7,10 +7,10 @@ Start with `make_items`.
 """
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 import pyarrow as pa
@@ -43,25 +43,46 @@ from piecemill.actions.items import (
 )
 from piecemill.actions.tables import Origin, as_table, find_column, read_table
 from piecemill.errors import PlanError, SourceError
-from piecemill.plans import option
+from piecemill.plans import FROM_PLAN, option, with_keywords
 
 Part = tuple[list[str], NDArray[np.int64], list[list[Any] | None], list[dict[str, Any]]]
 "Names of columns, codes, labels, and the coding that makes the same of other items."
 
 
-def make_items(source: Any, *, plan: FeaturesPlan | None = None, train: Any = None, **options: Any) -> Items:
-    """Items with features made by `plan`, or by its options as keywords; `items.made` says how, with counts.
+def make_items(
+    source: Any,
+    *,
+    plan: FeaturesPlan | None = None,
+    train: Any = None,
+    key: str | None = FROM_PLAN,
+    columns: Sequence[str] = FROM_PLAN,
+    bins: Sequence[str] = FROM_PLAN,
+    many: Sequence[str] = FROM_PLAN,
+    missing: str | int | Sequence[str] = FROM_PLAN,
+    semantic_ids: str | None = FROM_PLAN,
+    embeddings: str | None = FROM_PLAN,
+    train_on: str | None = FROM_PLAN,
+    pca: int | None = FROM_PLAN,
+    codebooks: int = FROM_PLAN,
+    bits: int = FROM_PLAN,
+    hash_buckets: str = FROM_PLAN,
+    seed: int = FROM_PLAN,
+    like: str | None = FROM_PLAN,
+    unknown_value: str | int | Sequence[str] = FROM_PLAN,
+    **unknown: Never,
+) -> Items:
+    """Items with features; `items.made` says how they were made, with counts.
 
     `source` is what `Items.of` takes: a table or file with a row per item, or a mapping. A table of interactions will
     do too, where all rows of an item say the same of it. `train` are histories whose items teach the codebooks.
+    Keywords from `key` on are the fields of `FeaturesPlan`, which describes each and its default; they override those
+    of `plan`.
 
     >>> items = make_items({"a": ["red"], "b": ["red"], "c": ["blue"]}, hash_buckets="2")
     >>> items.columns, items.made["hash"]["largest_collision"], len({tuple(row) for row in items.codes.tolist()})
     (('f0', 'hash'), 2, 3)
     """
-    if plan is not None and options:
-        raise PlanError(f"plan and {', '.join(options)}: give one or the other.")
-    plan = plan or FeaturesPlan(**options)
+    plan = with_keywords(plan or FeaturesPlan(), locals(), unknown)
     if plan.like is not None:
         return _like(source, plan)
     origin = Origin.of(source, None, "items")
@@ -116,48 +137,67 @@ def make_items(source: Any, *, plan: FeaturesPlan | None = None, train: Any = No
     return _finished(Items(keys.to_pylist(), codes, tuple(names), tuple(labels), {}, coding), plan, made)
 
 
-def as_text(items: Items, out: Path | str) -> str:
-    """The result of `piecemill actions features` for people."""
-    values = ", ".join(
-        f"{name} {len(np.unique(items.codes[:, number])):,}" for number, name in enumerate(items.columns)
-    )
-    lines = [f"{len(items):,} items with {len(items.columns)} features in {out}; values: {values}"]
-    made = items.made
-    if "like" in made:
-        if made["dropped"]:
-            lines.append(f"note: {made['dropped']:,} items with unknown values were left out")
-        if made["shared_hashes"]:
-            lines.append(f"note: {made['shared_hashes']:,} items share their hash with an item that is equal to them")
-        lines += [f"note: {count:,} unknown values of {name}" for name, count in made["unknown_values"].items()]
-        return "\n".join(lines)
-    if made.get("repeated_rows"):
-        lines.append(f"note: {made['repeated_rows']:,} rows say again what was said of an item")
-    lines += [
-        f"note: {count:,} values of {name} are left out: their items have more than there are features"
-        for name, count in made.get("values_left_out", {}).items()
-        if count
-    ]
-    if told := made.get("embeddings"):
-        kept = (
-            f"{told['components']} components with {told['variance']:.1%} of the variance" if told["pca"] else "no PCA"
+@dataclass(frozen=True, slots=True)
+class MadeItems:
+    """The result of `piecemill actions features`: the items, and where they were saved."""
+
+    items: Items
+    out: Path | str
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        items = self.items
+        return {"out": str(self.out), "items": len(items), "columns": list(items.columns), **items.made}
+
+    def __str__(self) -> str:
+        """One line, and more for how the features were made."""
+        items = self.items
+        values = ", ".join(
+            f"{name} {len(np.unique(items.codes[:, number])):,}" for number, name in enumerate(items.columns)
         )
+        lines = [f"{len(items):,} items with {len(items.columns)} features in {self.out}; values: {values}"]
+        made = items.made
+        if "like" in made:
+            if made["dropped"]:
+                lines.append(f"note: {made['dropped']:,} items with unknown values were left out")
+            if made["shared_hashes"]:
+                lines.append(
+                    f"note: {made['shared_hashes']:,} items share their hash with an item that is equal to them"
+                )
+            lines += [f"note: {count:,} unknown values of {name}" for name, count in made["unknown_values"].items()]
+            return "\n".join(lines)
+        if made.get("repeated_rows"):
+            lines.append(f"note: {made['repeated_rows']:,} rows say again what was said of an item")
+        lines += [
+            f"note: {count:,} values of {name} are left out: their items have more than there are features"
+            for name, count in made.get("values_left_out", {}).items()
+            if count
+        ]
+        if told := made.get("embeddings"):
+            kept = (
+                f"{told['components']} components with {told['variance']:.1%} of the variance"
+                if told["pca"]
+                else "no PCA"
+            )
+            lines.append(
+                f"  embeddings: {told['dimensions']} dimensions, {kept}; {told['codebooks']} codebooks of "
+                f"{told['bits']} bits learned from {told['learned_from']:,} items"
+            )
+            if not told["train_items_only"]:
+                lines.append(
+                    "note: all items taught the codebooks; --train-on takes the items of the training part only"
+                )
+            if told["learned_from"] < 39 << told["bits"]:  # what faiss itself asks for
+                lines.append(f"note: {told['learned_from']:,} items are few for {1 << told['bits']} codes a codebook")
+        told = made["hash"]
+        taken = f"{told['buckets']:,} buckets" if told["buckets"] else "no hash feature"
         lines.append(
-            f"  embeddings: {told['dimensions']} dimensions, {kept}; {told['codebooks']} codebooks of {told['bits']} "
-            f"bits learned from {told['learned_from']:,} items"
+            f"  collisions: {told['collisions']:,} groups of {told['colliding_items']:,} items, the largest of "
+            f"{told['largest_collision']:,}; {taken}"
         )
-        if not told["train_items_only"]:
-            lines.append("note: all items taught the codebooks; --train-on takes the items of the training part only")
-        if told["learned_from"] < 39 << told["bits"]:  # what faiss itself asks for
-            lines.append(f"note: {told['learned_from']:,} items are few for {1 << told['bits']} codes a codebook")
-    told = made["hash"]
-    taken = f"{told['buckets']:,} buckets" if told["buckets"] else "no hash feature"
-    lines.append(
-        f"  collisions: {told['collisions']:,} groups of {told['colliding_items']:,} items, the largest of "
-        f"{told['largest_collision']:,}; {taken}"
-    )
-    if told["largest_collision"] > 1 and not told["buckets"]:
-        lines.append("note: equal items cannot be told apart in what a model generates")
-    return "\n".join(lines)
+        if told["largest_collision"] > 1 and not told["buckets"]:
+            lines.append("note: equal items cannot be told apart in what a model generates")
+        return "\n".join(lines)
 
 
 def _like(source: Any, plan: FeaturesPlan) -> Items:

@@ -191,6 +191,14 @@ class LeaveOutSplit:
     val: Histories | None
     test: Histories
     report: Report
+    "What every step counted."
+
+    def to_dict(self) -> Report:
+        """What every step counted."""
+        return {step: dict(counts) for step, counts in self.report.items()}
+
+    def __str__(self) -> str:
+        return show_report(self.report)
 
 
 def from_lists(users: Any, flat: Any, ends: NDArray[np.int64], name: str, counts: Mapping[str, int]) -> Histories:

@@ -73,8 +73,8 @@ class ActionShards:
 def write_action_shards(
     histories: Any,
     tokenizer: ActionTokenizer,
-    out: str | os.PathLike[str],
     *,
+    out: str | os.PathLike[str],
     unknown: Literal["stop", "drop"] = "stop",
 ) -> ActionShards:
     """Write `histories` (as `Histories.of` takes them) as a folder at `out`, which must not be there yet.

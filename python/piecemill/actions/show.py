@@ -5,7 +5,8 @@ must be across; for any other, a corpus tells: where its uses begin and end when
 orders. Start with `describe`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,37 @@ _PLAN = ("vocab_size", "counts", "arithmetic", "min_pair_weight", "ended")
 _FEATURES = 12
 
 
+@dataclass(frozen=True, slots=True)
+class VocabularyDescription:
+    """What a vocabulary of actions is. `str()` is the page for people, `to_dict()` everything, ready for JSON."""
+
+    facts: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `piecemill actions show --json` prints."""
+        return dict(self.facts)
+
+    def __str__(self) -> str:
+        found = self.facts
+        columns = "   ".join(f"{name} ({count:,} values)" for name, count in found["columns"].items())
+        items = "" if found["items"] is None else f", {found['items']:,} items"
+        lines = [
+            f"{found['vocab_size']:,} tokens: padding, {found['vocab_size'] - found['merges'] - 1:,} features, "
+            f"{found['merges']:,} merges{items}; bos {found['bos']}, eos {found['eos']}",
+            f"columns  {columns}",
+        ]
+        if found["plan"]:
+            lines.append(
+                "plan     " + "   ".join(f"{name}={found['plan'][name]}" for name in _PLAN if name in found["plan"])
+            )
+        if found["use"] is not None:
+            lines += ["", *_use_lines(found["use"])]
+        if found["tokens"]:
+            lines += ["", f"{'token':>8}{'weight':>14}  {'where':<9}features"]
+        lines += [_token_line(entry) for entry in found["tokens"]]
+        return "\n".join(lines)
+
+
 def describe(
     tokenizer: ActionTokenizer,
     histories: Any = None,
@@ -30,7 +62,7 @@ def describe(
     first: int = 20,
     epochs: int = 1,
     seed: int = 0,
-) -> dict[str, Any]:
+) -> VocabularyDescription:
     """What `tokenizer` is, some of its tokens (or its `first` merges), and its use on `histories`, if given."""
     vocabulary = tokenizer.vocabulary
     if first < 0 or epochs < 1:
@@ -41,7 +73,7 @@ def describe(
             raise PlanError(f"token {token}: this vocabulary has the tokens 0 to {vocabulary.size - 1}.")
     use = None if histories is None else _use(tokenizer, Histories.of(histories), epochs, seed)
     counts = None if use is None else use.pop("counts")
-    return {
+    facts = {
         "kind": "actions",
         "vocab_size": vocabulary.size,
         "merges": len(vocabulary.merges),
@@ -56,6 +88,7 @@ def describe(
         "use": use,
         "tokens": [_entry(vocabulary, token, counts) for token in listed],
     }
+    return VocabularyDescription(facts)
 
 
 def features_of(vocabulary: ActionVocabulary, token: int) -> Iterator[tuple[int, int]]:
@@ -164,27 +197,6 @@ def _crosses(ids: Ids, width: Ints, n_categories: int) -> NDArray[np.bool_]:
     # All sequences are of whole items, so borders are where they would be in a single one.
     first = features - width[ids]
     return np.asarray((first // n_categories) != ((features - 1) // n_categories))
-
-
-def as_text(found: dict[str, Any]) -> str:
-    """The page for people."""
-    columns = "   ".join(f"{name} ({count:,} values)" for name, count in found["columns"].items())
-    items = "" if found["items"] is None else f", {found['items']:,} items"
-    lines = [
-        f"{found['vocab_size']:,} tokens: padding, {found['vocab_size'] - found['merges'] - 1:,} features, "
-        f"{found['merges']:,} merges{items}; bos {found['bos']}, eos {found['eos']}",
-        f"columns  {columns}",
-    ]
-    if found["plan"]:
-        lines.append(
-            "plan     " + "   ".join(f"{name}={found['plan'][name]}" for name in _PLAN if name in found["plan"])
-        )
-    if found["use"] is not None:
-        lines += ["", *_use_lines(found["use"])]
-    if found["tokens"]:
-        lines += ["", f"{'token':>8}{'weight':>14}  {'where':<9}features"]
-    lines += [_token_line(entry) for entry in found["tokens"]]
-    return "\n".join(lines)
 
 
 def _use_lines(use: dict[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from piecemill.actions.training_plan import ActionsPlan
 from piecemill.actions.vocabulary import ActionVocabulary
 from piecemill.errors import PlanError, SourceError, TrainingError
 from piecemill.machine import memory_now
-from piecemill.plans import by_place, option, with_options
+from piecemill.plans import FROM_PLAN, by_place, option, with_keywords
 from piecemill.sizes import show_count, show_seconds
 from piecemill.training.remaining import Moment, Remaining
 from piecemill.training.stages import Stages
@@ -87,23 +87,28 @@ def train_actions(
     *,
     plan: ActionsPlan | None = None,
     on_progress: OnProgress | None = None,
-    **options: Any,
+    vocab_size: int = FROM_PLAN,
+    counts: Literal["published", "current"] = FROM_PLAN,
+    arithmetic: Literal["exact", "float64"] = FROM_PLAN,
+    min_pair_weight: float = FROM_PLAN,
+    threads: int | None = FROM_PLAN,
+    **unknown: Never,
 ) -> ActionTokenizer:
     """Learn a vocabulary of actions; the same for any order of the sequences and any number of threads.
 
     `sequences` are lists of item keys, a table or file of interactions or histories, or `Histories`; learn from the
     training part only (`piecemill.actions.leave_out`). `item_features` are a mapping item -> feature values, a table
     or file with a row per item, or `Items`; every item of the table gets its features into the vocabulary, whether a
-    sequence has it or not. Options are the fields of `ActionsPlan`: `vocab_size`, `counts`, `arithmetic`,
-    `min_pair_weight`, `threads`. If no pair is left before the vocabulary is full, it is smaller, and `plan` of the
-    vocabulary says so.
+    sequence has it or not. Keywords from `vocab_size` on are the fields of `ActionsPlan`, which describes each and its
+    default; they override those of `plan`. If no pair is left before the vocabulary is full, it is smaller, and `plan`
+    of the vocabulary says so.
 
     >>> features = {"shirt": ["cotton", "blue"], "socks": ["cotton", "red"], "hat": ["wool", "red"]}
     >>> tok = train_actions([["shirt", "socks"], ["shirt", "socks", "hat"]], features, vocab_size=8)
     >>> tok.vocabulary.merges.tolist()
     [[1, 4], [1, 3], [3, 5]]
     """
-    plan = with_options(plan or ActionsPlan(), options)
+    plan = with_keywords(plan or ActionsPlan(), locals(), unknown)
     items = Items.of(item_features)
     histories = histories_of(sequences)
     initial = ActionVocabulary(
@@ -252,23 +257,31 @@ def _record(
     }
 
 
-def as_json(tokenizer: ActionTokenizer, out: Path) -> dict[str, Any]:
-    """What `--json` prints: where the vocabulary is, its size, and the record of its training."""
-    return {"out": str(out), "tokens": tokenizer.vocabulary.size, **(tokenizer.vocabulary.plan or {})}
+@dataclass(frozen=True, slots=True)
+class TrainedActions:
+    """The result of `piecemill actions train`: a tokenizer, and where its vocabulary was saved."""
 
+    tokenizer: ActionTokenizer
+    out: Path
 
-def as_text(tokenizer: ActionTokenizer, out: Path) -> str:
-    """One line, and one more if the vocabulary is smaller than asked for."""
-    vocabulary, record = tokenizer.vocabulary, tokenizer.vocabulary.plan or {}
-    corpus, stage = record["corpus"], record["stages"][-1]
-    lines = [
-        f"{vocabulary.size:,} tokens ({vocabulary.n_init_feats:,} padding and features, {record['merges']:,} merges) "
-        f"from {corpus['sequences']:,} sequences of {corpus['actions']:,} actions, in "
-        f"{show_seconds(stage['seconds'])} with {stage['peak_memory_bytes'] / 2**30:.2f} GiB: {out}"
-    ]
-    if record["ended"] != "vocabulary full":
-        lines.append(
-            f"note: {record['vocab_size']:,} tokens were asked for, but after {vocabulary.size:,} no pair is left to "
-            "merge; give more sequences" + (", or a lower --min-pair-weight" if record["min_pair_weight"] else "")
-        )
-    return "\n".join(lines)
+    def to_dict(self) -> dict[str, Any]:
+        """What `--json` prints: where the vocabulary is, its size, and the record of its training."""
+        vocabulary = self.tokenizer.vocabulary
+        return {"out": str(self.out), "tokens": vocabulary.size, **(vocabulary.plan or {})}
+
+    def __str__(self) -> str:
+        """One line, and one more if the vocabulary is smaller than asked for."""
+        vocabulary, record = self.tokenizer.vocabulary, self.tokenizer.vocabulary.plan or {}
+        corpus, stage = record["corpus"], record["stages"][-1]
+        lines = [
+            f"{vocabulary.size:,} tokens ({vocabulary.n_init_feats:,} padding and features, {record['merges']:,} "
+            f"merges) from {corpus['sequences']:,} sequences of {corpus['actions']:,} actions, in "
+            f"{show_seconds(stage['seconds'])} with {stage['peak_memory_bytes'] / 2**30:.2f} GiB: {self.out}"
+        ]
+        if record["ended"] != "vocabulary full":
+            lines.append(
+                f"note: {record['vocab_size']:,} tokens were asked for, but after {vocabulary.size:,} no pair is left "
+                "to merge; give more sequences"
+                + (", or a lower --min-pair-weight" if record["min_pair_weight"] else "")
+            )
+        return "\n".join(lines)

@@ -45,13 +45,13 @@ class Executor(Protocol):
 def open_executor(
     executor: "str | Executor | futures.Executor" = "local",
     *,
-    workers: int | None = None,
+    threads: int | None = None,
     ray_address: str | None = None,
     part: str | None = None,
 ) -> Executor:
     """Return the executor with this name. An `Executor` is returned unchanged, a `concurrent.futures.Executor` wrapped.
 
-    `workers` is the number of threads of `local`; default: one per core. `ray_address` is the address of a running
+    `threads` is how many threads `local` has; default: one per core. `ray_address` is the address of a running
     cluster, or "auto". With `part`, such as "3/64", the executor runs only the tasks of that part.
 
     >>> sorted(open_executor("local").map(abs, [-1, 2, -3]))
@@ -60,7 +60,7 @@ def open_executor(
     if part is not None:
         from piecemill.executors.part import PartExecutor
 
-        return PartExecutor(part, open_executor(executor, workers=workers, ray_address=ray_address))
+        return PartExecutor(part, open_executor(executor, threads=threads, ray_address=ray_address))
     if ray_address is not None and executor != "ray":
         raise PlanError(f"ray_address={ray_address!r} and executor={executor!r}: an address needs executor='ray'.")
     if executor == "ray":
@@ -70,7 +70,7 @@ def open_executor(
     from piecemill.executors.local import FuturesExecutor, LocalExecutor
 
     if executor == "local":
-        return LocalExecutor(workers)
+        return LocalExecutor(threads)
     if isinstance(executor, futures.Executor):
         return FuturesExecutor(executor)
     if isinstance(executor, Executor):

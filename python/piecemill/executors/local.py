@@ -17,25 +17,25 @@ from piecemill.executors import TICK_SECONDS, OnTick, R, T
 from piecemill.machine import cores
 
 IN_FLIGHT = 256
-"""Limit of tasks submitted but not finished (or `workers`, if larger): memory does not grow with the task count."""
+"""Limit of tasks submitted but not finished: memory does not grow with the task count."""
 
 
 class LocalExecutor:
-    """Runs tasks in `workers` threads; default: one per core."""
+    """Runs tasks in `threads` threads; default: one per core."""
 
     name = "local"
 
-    def __init__(self, workers: int | None = None) -> None:
-        if workers is not None and workers < 1:
-            raise PlanError(f"workers={workers}: expected at least 1.")
-        self.workers = workers or cores()
+    def __init__(self, threads: int | None = None) -> None:
+        if threads is not None and threads < 1:
+            raise PlanError(f"threads={threads}: expected at least 1.")
+        self.threads = threads or cores()
 
     def map(
         self, function: Callable[[T], R], tasks: Sequence[T], on_tick: OnTick | None = None
     ) -> Generator[tuple[T, R], None, None]:
         """(task, result) as they finish; the first error cancels the other tasks and is raised when they ended."""
-        with futures.ThreadPoolExecutor(self.workers, "piecemill") as threads:
-            yield from FuturesExecutor(threads).map(function, tasks, on_tick)
+        with futures.ThreadPoolExecutor(self.threads, "piecemill") as pool:
+            yield from FuturesExecutor(pool).map(function, tasks, on_tick)
 
 
 class FuturesExecutor:

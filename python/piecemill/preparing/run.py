@@ -187,7 +187,7 @@ class _Driver:
             )
         self.engine.result()  # loaded, so that its memory can be measured
         workers, cores = self._share_memory(opened, len(left)) if _is_local(executor) else (1, 1)
-        runner = open_executor(executor, workers=workers, ray_address=ray_address, part=part)
+        runner = open_executor(executor, threads=workers, ray_address=ray_address, part=part)
         job = self._job(opened, cores)
         saved_tokenizer(job.out, job.identity, job.engine, self.tokenizer)  # tasks in this process need not load it
         made = self._run_tasks(opened, left, job, runner, before)

@@ -19,7 +19,7 @@ class PretrainSummary:
     seconds: float
     "Of training, by all calls together, without validations and checkpoints."
     train_loss: float | None
-    "Mean of the last 50 steps."
+    "Mean of the last 50 steps with a finite one."
     validation: tuple[tuple[int, float], ...]
     "Step and loss of each validation."
     chance: float
@@ -43,6 +43,8 @@ class PretrainSummary:
     "Of these, the feeder."
     resumed: bool
     complete_before: bool = False
+    guard: str | None = None
+    "Why the guard ended the run; None if it did not. In result.json: the call raises `Diverged`."
     sample: tuple[str, str] | None = None
     "A prompt and what the model made of it."
 
@@ -53,7 +55,8 @@ class PretrainSummary:
 
     def to_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
-        return {**asdict(self), "out": str(self.out), "complete": self.complete}
+        listed = {"validation": [list(one) for one in self.validation], "sample": self.sample and list(self.sample)}
+        return {**asdict(self), **listed, "out": str(self.out), "complete": self.complete}
 
     def __str__(self) -> str:
         """The result in a line, and one more for each thing there is to say about it."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Never
 
 from piecemill._core import __version__
-from piecemill.errors import Diverged, PlanError, PretrainError, TokenizerError
+from piecemill.errors import Diverged, PlanError, PretrainError, Stopped, TokenizerError
 from piecemill.files import replace_file
 from piecemill.plans import FROM_PLAN, with_keywords
 from piecemill.pretraining.curve import draw, require_matplotlib
@@ -57,8 +57,8 @@ def pretrain(
     weight_decay: float = FROM_PLAN,
     clip: float = FROM_PLAN,
     seed: int = FROM_PLAN,
-    split: str = FROM_PLAN,
-    val_split: str = FROM_PLAN,
+    split: str | None = FROM_PLAN,
+    val_split: str | None = FROM_PLAN,
     eval_every: int | None = FROM_PLAN,
     eval_batches: int = FROM_PLAN,
     read_every: int = FROM_PLAN,
@@ -126,8 +126,10 @@ def _run(
     before = trainer.done
     try:
         trainer.run()
-    except Diverged:
-        if resolved.plan.curve:
+    except (Diverged, Stopped) as ended:
+        guard = str(ended) if isinstance(ended, Diverged) else None
+        folder.result(_summary(trainer, None, guard=guard).to_dict())
+        if guard is not None and resolved.plan.curve:
             draw(folder.path)
         raise
     sample = _sample(trainer, validation_rows or rows) if trainer.done > before else None
@@ -150,10 +152,13 @@ def _sample(trainer: "Trainer", shards: Shards) -> tuple[str, str] | None:
     return prompt, made
 
 
-def _summary(trainer: "Trainer", sample: tuple[str, str] | None, *, complete_before: bool) -> PretrainSummary:
+def _summary(
+    trainer: "Trainer", sample: tuple[str, str] | None, *, complete_before: bool = False, guard: str | None = None
+) -> PretrainSummary:
     stored = trainer.folder.plan()
     records = list(read_metrics(trainer.folder.path))
-    losses = [record["loss"] for record in records if record["kind"] == "train"][-_LAST:]
+    finite = [record for record in records if isinstance(record.get("loss"), float)]
+    losses = [record["loss"] for record in finite if record["kind"] == "train"][-_LAST:]
     pace = trainer.pace()
     return PretrainSummary(
         out=trainer.folder.path,
@@ -162,7 +167,7 @@ def _summary(trainer: "Trainer", sample: tuple[str, str] | None, *, complete_bef
         tokens=trainer.done * trainer.resolved.step_tokens,
         seconds=sum(record["seconds"] for record in records if record["kind"] == "pace"),
         train_loss=sum(losses) / len(losses) if losses else None,
-        validation=tuple((record["step"], record["loss"]) for record in records if record["kind"] == "val"),
+        validation=tuple((record["step"], record["loss"]) for record in finite if record["kind"] == "val"),
         chance=stored["chance"],
         unigram_entropy=stored["unigram_entropy"],
         parameters=stored["model"]["parameters"],
@@ -177,6 +182,7 @@ def _summary(trainer: "Trainer", sample: tuple[str, str] | None, *, complete_bef
         feeder_cores=pace.cores("feeder"),
         resumed=trainer.resumed,
         complete_before=complete_before,
+        guard=guard,
         sample=sample,
     )
 

@@ -20,7 +20,7 @@ from transformers import LlamaForCausalLM
 from piecemill.errors import Stopped
 from piecemill.loading.torch import batches
 from piecemill.pretraining import checkpoint
-from piecemill.pretraining.folder import RunFolder, checkpoints, read_metrics
+from piecemill.pretraining.folder import RESULT, RunFolder, checkpoints, read_metrics
 from piecemill.pretraining.guard import Guard
 from piecemill.pretraining.model import flops_per_token, peak_flops
 from piecemill.pretraining.optimizer import build_optimizer
@@ -98,6 +98,7 @@ class Trainer:
         """Train until the last step, the time limit, Ctrl-C or divergence."""
         if self.done >= self.resolved.steps:
             return
+        (self.folder.path / RESULT).unlink(missing_ok=True)  # of the call before
         deadline = None if self.plan.minutes is None else time.monotonic() + self.plan.minutes * 60
         feed = batches(
             self.rows,

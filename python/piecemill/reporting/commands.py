@@ -51,7 +51,7 @@ def report(
     about
         Folders written by commands of Piecemill, or tokenizer files.
     out
-        The page; the facts go to a file with the same name and the ending .json.
+        The page; the facts go to a file with the same name and the ending .facts.json.
     against
         Another tokenizer to compare with, on the same documents; repeat the flag for more.
     on

@@ -93,7 +93,7 @@ def describe(path: str | PathLike[str], *, engine: str | None = None, split: str
             from piecemill.actions.show import describe as describe_vocabulary
             from piecemill.actions.tokenizer import ActionTokenizer
 
-            facts = describe_vocabulary(ActionTokenizer.load(Path(where)))
+            facts = describe_vocabulary(ActionTokenizer.load(Path(where))).to_dict()
             del facts["kind"]
             return Description("action_vocabulary", where, facts)
         case "action_shards":
@@ -123,6 +123,7 @@ def describe_run(path: Path) -> dict[str, Any]:
     return {
         "steps": max((int(record["step"]) for record in read_metrics(path) if "step" in record), default=0),
         "complete": bool(result and result.get("complete")),
+        "guard": (result or {}).get("guard"),
         "checkpoints": [folder.name for folder in checkpoints(path)],
         "plan": json.loads((path / PLAN).read_bytes()),
         "result": result,
@@ -131,18 +132,20 @@ def describe_run(path: Path) -> dict[str, Any]:
 
 def _run_lines(path: str, facts: Mapping[str, Any]) -> list[str]:
     state = "complete" if facts["complete"] else "not complete: run the same pretrain again to go on"
+    state = state if facts["guard"] is None else "ended by the guard"
     losses = (facts["result"] or {}).get("validation")
     validation = f"; validation loss {losses[-1][1]:.4f}" if losses else ""
     return [
         f"{path}: a pretraining run after {facts['steps']:,} steps{validation}; {state}",
         f"checkpoints  {', '.join(facts['checkpoints']) or 'none'}",
+        *([] if facts["guard"] is None else [f"guard        {facts['guard']}"]),
     ]
 
 
 def _vocabulary_lines(path: str, facts: Mapping[str, Any]) -> list[str]:
-    from piecemill.actions.show import as_text
+    from piecemill.actions.show import VocabularyDescription
 
-    return [f"{path}: {as_text(dict(facts))}"]
+    return [f"{path}: {VocabularyDescription(facts)}"]
 
 
 def _action_shard_lines(path: str, facts: Mapping[str, Any]) -> list[str]:

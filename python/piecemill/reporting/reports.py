@@ -40,6 +40,7 @@ from piecemill.tokenizers import Tokenizer, load_tokenizer
 
 LIMIT = 2_000_000
 "Bytes of a page; the vocabulary for typing text is left out where the page would be larger."
+SHOWN_SOURCES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def report(
     tokenizers = _tokenizers(described, corpora)
     main = next(iter(tokenizers.values()), None)
     merges = None if main is None else merges_of(main)
-    sections = [_head(described)]
+    sections = [_head(described, corpora)]
     if tokenizers:
         sections += _tokenizer_sections(
             tokenizers, merges, corpora, against, on, language, parse_size(sample, "sample"), speed, threads
@@ -140,33 +141,45 @@ def _tokenizers(described: Sequence[Description], corpora: Sequence[Corpus]) -> 
     return found
 
 
-def _head(described: Sequence[Description]) -> dict[str, Any]:
-    rows = []
+def _head(described: Sequence[Description], corpora: Sequence[Corpus]) -> dict[str, Any]:
+    rows, folded, folders = [], [], iter(corpora)
     for one in described:
-        facts = one.facts
+        facts, training = one.facts, one.facts.get("training", {})
         plan = facts.get("plan") or {}
         identity = facts.get("identity") or (plan.get("tokenizer") or {}).get("identity")
+        splits = facts["splits"].items() if one.kind == "shards" else ()
         rows.append(
             {
                 "path": one.path,
                 "what": KINDS[one.kind],
                 "made_from": _made_from(facts),
-                "made_by": plan.get("piecemill") or facts.get("training", {}).get("piecemill"),
+                "made_by": plan.get("piecemill") or training.get("piecemill"),
                 "tokenizer_identity": identity,
+                "shards_identity": ", ".join(f"{name} {split['identity']}" for name, split in splits) or None,
             }
         )
-    options = [
-        table(f"Plan of {one.path}", [{"option": key, "value": str(value)} for key, value in options.items()])
-        for one in described
-        if (options := (one.facts.get("plan") or {}).get("options"))
-    ]
+        options = plan.get("options") or training.get("plan") or {}
+        folded.append(
+            table(f"Plan of {one.path}", [{"option": key, "value": str(value)} for key, value in options.items()])
+        )
+        folded.append(_sources(one, next(folders).files if one.kind == "shards" else None))
     return section(
         "head",
         "What this is about",
         "The same input gives the same page; the figures are in the JSON file beside it.",
         figures={"piecemill": __version__},
-        tables=[table("Given", rows), *({**one, "folded": True} for one in options)],
+        tables=[table("Given", rows), *({**one, "folded": True} for one in folded if one["rows"])],
     )
+
+
+def _sources(described: Description, files: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
+    """The names of the first sources: `files` of shards, or what a tokenizer was trained on."""
+    corpus = described.facts.get("training", {}).get("corpus", {})
+    names, total = corpus.get("sources", []), corpus.get("files", 0)
+    if files is not None:
+        names, total = [file["path"] for file in files], len(files)
+    more = f"and {total - SHOWN_SOURCES:,} more files" if total > SHOWN_SOURCES else ""
+    return table(f"Sources of {described.path}", [{"source": str(name)} for name in names[:SHOWN_SOURCES]], note=more)
 
 
 def _made_from(facts: Mapping[str, Any]) -> str | None:
@@ -225,7 +238,10 @@ def _tokenizer_sections(
             section("samples", "Text as tokens", "Type text to see how it is cut.", samples=[], typing=True)
         )
     if main.alphabet is None and main.integers is None:  # else it need not have digits
-        sections.append(numbers_section(main))
+        try:
+            sections.append(numbers_section(main))
+        except TokenizerError as error:  # of items, or of words
+            sections.append(section("numbers", "Numbers, white space and code", f"They have no tokens: {error}"))
     sections += [corpus_section(one) for one in corpora]
     return sections
 
@@ -346,4 +362,4 @@ def _with_histories(path: Path, histories: str | PathLike[str]) -> dict[str, Any
     from piecemill.actions.show import describe as describe_vocabulary
     from piecemill.actions.tokenizer import ActionTokenizer
 
-    return describe_vocabulary(ActionTokenizer.load(path), Path(histories))
+    return describe_vocabulary(ActionTokenizer.load(path), Path(histories)).to_dict()

@@ -9,6 +9,7 @@ from piecemill.reporting.corpus import Corpus
 from piecemill.reporting.vocabulary import section, table
 
 _POINTS = 120
+_RECENT = 50  # as in the summary of a run
 
 
 def run_section(path: Path, facts: Mapping[str, Any], corpora: Sequence[Corpus]) -> dict[str, Any]:
@@ -21,15 +22,19 @@ def run_section(path: Path, facts: Mapping[str, Any], corpora: Sequence[Corpus])
             losses[record["kind"]].append([record["step"], record["loss"]])
     result, plan = facts["result"] or {}, facts["plan"]
     last = losses["val"][-1][1] if losses["val"] else None
-    per_token = _bytes_per_token(plan["data"].get("identity"), corpora)
-    bits = None if last is None or per_token is None else last / math.log(2) / per_token
+    recent = [loss for _, loss in losses["train"][-_RECENT:]]
+    train = sum(recent) / len(recent) if recent else None
+    sizes = _bytes_per_token(plan, corpora)
     unigram = plan.get("unigram_entropy")
     figures = {
         "steps": facts["steps"],
         "complete": facts["complete"],
+        "ended_by_the_guard": None if facts["result"] is None else facts["guard"] is not None,
         "parameters": plan.get("model", {}).get("parameters"),
+        "training_loss_in_nats_per_token": train,
+        "training_loss_in_bits_per_byte": _bits_per_byte(train, sizes.get("train")),
         "validation_loss_in_nats_per_token": last,
-        "validation_loss_in_bits_per_byte": bits,
+        "validation_loss_in_bits_per_byte": _bits_per_byte(last, sizes.get("val")),
         "loss_of_a_model_that_knows_nothing": plan.get("chance"),
         "loss_of_a_model_that_knows_how_frequent_tokens_are": unigram,
         "better_than_knowing_how_frequent_tokens_are": None if last is None or unigram is None else last < unigram,
@@ -51,16 +56,23 @@ def run_section(path: Path, facts: Mapping[str, Any], corpora: Sequence[Corpus])
         "A run proves shards and tokenizer if its validation loss falls below that of a model that only knows how "
         "frequent each token is.",
         figures={name: value for name, value in figures.items() if value is not None},
+        tables=[] if facts["guard"] is None else [table("Guard", [{"reason": facts["guard"]}])],
         curves=[curve] if series else [],
     )
 
 
-def _bytes_per_token(identity: str | None, corpora: Sequence[Corpus]) -> float | None:
+def _bytes_per_token(plan: Mapping[str, Any], corpora: Sequence[Corpus]) -> dict[str, float]:
+    """Of the splits that a run was trained and validated on; empty without its corpus."""
     for corpus in corpora:
         for shards in corpus.splits.values():
-            if shards.identity == identity and shards.tokens:
-                return shards.text_bytes / shards.tokens
-    return None
+            if shards.identity == plan["data"].get("identity"):
+                found = {"train": shards, "val": corpus.splits.get(plan["options"].get("val_split"))}
+                return {kind: one.text_bytes / one.tokens for kind, one in found.items() if one and one.tokens}
+    return {}
+
+
+def _bits_per_byte(loss: float | None, bytes_per_token: float | None) -> float | None:
+    return None if loss is None or bytes_per_token is None else loss / math.log(2) / bytes_per_token
 
 
 def _thinned(points: Sequence[Sequence[float]]) -> list[list[float]]:

@@ -69,19 +69,6 @@ def _describe(path: Path, place: Place, opened: Callable[..., Shards]) -> dict[s
     }
 
 
-def count_tokens(folder: str | Path, tokenizer: "Tokenizer") -> NDArray[np.int64]:
-    """How often each id occurs in all splits of a prepared folder, which was made with `tokenizer`."""
-    counts = np.zeros(tokenizer.vocab_size, np.int64)
-    for shards in (open_shards(folder, name) for name in prepared.read_plan(Path(folder))["splits"]):
-        if shards.tokenizer_identity != tokenizer.identity:
-            raise ShardError(f"{folder}: made with another tokenizer; its own is in {folder}/{prepared.TOKENIZER}.")
-        for number in range(len(shards.entries)):
-            tokens = shards.shard(number).tokens
-            for start in range(0, len(tokens), 1 << 24):
-                counts += np.bincount(tokens[start : start + (1 << 24)], minlength=len(counts))
-    return counts
-
-
 def _describe_groups(plan: dict[str, Any], splits: list[Shards]) -> list[dict[str, Any]]:
     """The weight groups of the plan, with the documents and tokens of each."""
     groups = plan.get("groups", [])
@@ -107,6 +94,7 @@ def _finished(place: Place) -> dict[str, int]:
 def _describe_split(shards: Shards, documents: int, tokens: int, tokenizer: Callable[[], Tokenizer]) -> dict[str, Any]:
     return {
         "shards": len(shards.entries),
+        "identity": shards.identity,
         "documents": len(shards),
         "tokens": shards.tokens,
         "text_bytes": shards.text_bytes,

@@ -52,10 +52,8 @@ def vocab(
     counted = None if counts is None else count_tokens(counts, loaded)
     tokens = loaded.tokens
     chosen = listing.select(tokens, search=search.encode(), merges=merges, sort=sort, counts=counted)
-    if not (csv or json):
-        return print_result(listing.as_text(chosen, tokens, counted, 50 if first is None else first))
-    rows = listing.as_rows(chosen[:first] if first else chosen, tokens, counted)
-    print_result(listing.as_csv(rows) if csv else {"vocab_size": loaded.vocab_size, "tokens": rows})
+    found = listing.Listing(vocab_size=loaded.vocab_size, tokens=tokens, chosen=chosen, counts=counted, first=first)
+    print_result(found.to_csv() if csv else found.to_dict() if json else str(found))
 
 
 def export(

@@ -5,7 +5,7 @@ does not know the command line: `piecemill.command` defines how flags are shown 
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from dataclasses import field as dataclass_field
 from typing import Any, Literal
 
@@ -70,6 +70,11 @@ class SourceOptions:
         if self.bytes and self.integers:
             raise PlanError("bytes and integers: documents are one or the other. Give one of them.")
         self.storage  # noqa: B018 - checks it
+
+    def stored(self) -> dict[str, Any]:
+        """The options as a record has them: ready for JSON, and without those that are never written."""
+        kept = {name: value for name, value in asdict(self).items() if name not in NOT_STORED}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in kept.items()}
 
     @property
     def storage(self) -> dict[str, Any]:

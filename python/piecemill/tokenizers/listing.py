@@ -1,11 +1,12 @@
 """The tokens of a vocabulary as people can read them: spelled out, with the two that each was merged from.
 
-Start with `tokens_of`; `select` is what `piecemill vocab` lists.
+Start with `tokens_of`; `select` chooses what `piecemill vocab` lists, a `Listing`.
 """
 
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -106,21 +107,70 @@ def select(
     return sorted(chosen, key=keys["merge" if merges and sort == "id" else sort])
 
 
-def as_rows(chosen: Sequence[Token], tokens: Sequence[Token], counts: NDArray[np.int64] | None) -> list[dict[str, Any]]:
-    """A row for each token, ready for JSON: bytes that are not UTF-8 as in Python's `b'\\xe2'`."""
-    spelled = {token.id: token.token for token in tokens}
-    return [
-        {
-            "id": token.id,
-            "token": _text(token.token),
-            "bytes": len(token.token),
-            "special": token.special,
-            "merge": token.merge,
-            "parts": None if token.parts is None else [_text(spelled[part]) for part in token.parts],
-            **({} if counts is None else {"count": int(counts[token.id])}),
-        }
-        for token in chosen
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """What `piecemill vocab` lists: `str()` is a table, `to_dict()` and `to_csv()` have the same rows for programs."""
+
+    vocab_size: int
+    tokens: Sequence[Token]
+    "All tokens of the vocabulary."
+    chosen: Sequence[Token]
+    "Those to list, in order."
+    counts: NDArray[np.int64] | None = None
+    "How often each id occurs, if that is known."
+    first: int | None = None
+    "List at most this many, 0 for all; None: 50 in the table, and all for programs."
+
+    def to_dict(self) -> dict[str, Any]:
+        """A row for each token: bytes that are not UTF-8 are written as in Python's `b'\\xe2'`."""
+        spelled = {token.id: token.token for token in self.tokens}
+        rows = [
+            {
+                "id": token.id,
+                "token": _text(token.token),
+                "bytes": len(token.token),
+                "special": token.special,
+                "merge": token.merge,
+                "parts": None if token.parts is None else [_text(spelled[part]) for part in token.parts],
+                **({} if self.counts is None else {"count": int(self.counts[token.id])}),
+            }
+            for token in (self.chosen[: self.first] if self.first else self.chosen)
+        ]
+        return {"vocab_size": self.vocab_size, "tokens": rows}
+
+    def to_csv(self) -> str:
+        """The rows as CSV, with a header; the parts in two columns."""
+        rows = self.to_dict()["tokens"]
+        file = io.StringIO()
+        names = ["id", "token", "bytes", "special", "merge", "left", "right", "count"]
+        writer = csv.DictWriter(file, [name for name in names if name != "count" or (rows and "count" in rows[0])])
+        writer.writeheader()
+        for row in rows:
+            left, right = row["parts"] or ("", "")
+            others = {name: value for name, value in row.items() if name != "parts"}
+            writer.writerow({**others, "left": left, "right": right})
+        return file.getvalue().rstrip("\r\n")
+
+    def __str__(self) -> str:
+        """A line about all tokens that were chosen, and a table."""
+        chosen, spelled = self.chosen, {token.id: token.token for token in self.tokens}
+        shown = chosen[: 50 if self.first is None else self.first or None]
+        lengths = np.array([len(token.token) for token in chosen] or [0])
+        lines = [
+            f"{len(chosen):,} of {len(self.tokens):,} tokens; bytes of a token: {lengths.min()} to {lengths.max()}, "
+            f"{lengths.mean():.2f} on average, {int(np.median(lengths))} in the median"
+        ]
+        for token in shown:
+            count = "" if self.counts is None else f"{int(self.counts[token.id]):>13,}"
+            parts = "special" if token.special else ""
+            if token.parts is not None:
+                parts = " + ".join(show_token(spelled[part], 30) for part in token.parts)
+            lines.append(
+                f"{token.id:>8}{count}{len(token.token):>6}  {show_token(token.token, 40):<40}  {parts}".rstrip()
+            )
+        if len(shown) < len(chosen):
+            lines.append(f"... and {len(chosen) - len(shown):,} more: {option('first', 0)} lists all")
+        return "\n".join(lines)
 
 
 def _text(token: bytes) -> str:
@@ -128,38 +178,3 @@ def _text(token: bytes) -> str:
         return token.decode()
     except UnicodeDecodeError:
         return repr(token)
-
-
-def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows as CSV, with a header; the parts in two columns."""
-    file = io.StringIO()
-    names = ["id", "token", "bytes", "special", "merge", "left", "right", "count"]
-    writer = csv.DictWriter(file, [name for name in names if name != "count" or (rows and "count" in rows[0])])
-    writer.writeheader()
-    for row in rows:
-        left, right = row["parts"] or ("", "")
-        others = {name: value for name, value in row.items() if name != "parts"}
-        writer.writerow({**others, "left": left, "right": right})
-    return file.getvalue().rstrip("\r\n")
-
-
-def as_text(
-    chosen: Sequence[Token], tokens: Sequence[Token], counts: NDArray[np.int64] | None, first: int | None
-) -> str:
-    """The rows as a table for people, after a line about all of them."""
-    spelled = {token.id: token.token for token in tokens}
-    shown = chosen[:first] if first else chosen
-    lengths = np.array([len(token.token) for token in chosen] or [0])
-    lines = [
-        f"{len(chosen):,} of {len(tokens):,} tokens; bytes of a token: {lengths.min()} to {lengths.max()}, "
-        f"{lengths.mean():.2f} on average, {int(np.median(lengths))} in the median"
-    ]
-    for token in shown:
-        count = "" if counts is None else f"{int(counts[token.id]):>13,}"
-        parts = "special" if token.special else ""
-        if token.parts is not None:
-            parts = " + ".join(show_token(spelled[part], 30) for part in token.parts)
-        lines.append(f"{token.id:>8}{count}{len(token.token):>6}  {show_token(token.token, 40):<40}  {parts}".rstrip())
-    if len(shown) < len(chosen):
-        lines.append(f"... and {len(chosen) - len(shown):,} more: {option('first', 0)} lists all")
-    return "\n".join(lines)

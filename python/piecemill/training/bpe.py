@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -25,11 +25,9 @@ from piecemill.errors import PlanError, TokenizerError
 from piecemill.executors import Executor, open_executor
 from piecemill.files import new_file
 from piecemill.machine import memory_now
-from piecemill.plans import FROM_PLAN, option, with_keywords, with_options
+from piecemill.plans import FROM_PLAN, option, with_keywords
 from piecemill.sources import Documents, Source, Tally
 from piecemill.sources.matching import parse_grouping, parse_weights
-from piecemill.sources.options import NOT_STORED
-from piecemill.sources.tasks import kind_of
 from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.engines.tokenizers import cuts_otherwise
 from piecemill.tokenizers.models.byte_level import bytes_of
@@ -38,7 +36,7 @@ from piecemill.tokenizers.models.integers import IntegerBPE
 from piecemill.tokenizers.models.vocabulary import check_special_tokens
 from piecemill.tokenizers.splits import superword_split
 from piecemill.training.alphabet import Alphabet, Narrowed
-from piecemill.training.counting import CountJob, count_block, count_on
+from piecemill.training.counting import CountJob, add_words, count_block, count_on, never_cut
 from piecemill.training.counts import (
     NOTHING,
     Corpus,
@@ -144,13 +142,48 @@ def count_words(
     force: bool = False,
     executor: str | Executor | futures.Executor = "local",
     ray_address: str | None = None,
-    **options: Any,
+    field: str = FROM_PLAN,
+    separator: str | None = FROM_PLAN,
+    include: Sequence[str] = FROM_PLAN,
+    exclude: Sequence[str] = FROM_PLAN,
+    gitignore: bool = FROM_PLAN,
+    hidden: bool = FROM_PLAN,
+    max_file_bytes: int | str = FROM_PLAN,
+    on_bad_document: Literal["stop", "skip"] = FROM_PLAN,
+    bytes: bool = FROM_PLAN,
+    integers: bool = FROM_PLAN,
+    upper: bool = FROM_PLAN,
+    storage_option: Sequence[str] = FROM_PLAN,
+    vocab_size: int = FROM_PLAN,
+    start: Tokenizer | str | PathLike[str] | None = FROM_PLAN,
+    pad_to: int = FROM_PLAN,
+    split: str | None = FROM_PLAN,
+    alphabet: str | None = FROM_PLAN,
+    superwords: int | None = FROM_PLAN,
+    superword_split: str | None = FROM_PLAN,
+    max_words: int = FROM_PLAN,
+    special_tokens: Sequence[str] = FROM_PLAN,
+    roles: Mapping[str, str] | Sequence[str] = FROM_PLAN,
+    chat_template: str | PathLike[str] | None = FROM_PLAN,
+    min_frequency: int = FROM_PLAN,
+    max_token_bytes: int | None = FROM_PLAN,
+    balance: str | None = FROM_PLAN,
+    balance_on: str | PathLike[str] | None = FROM_PLAN,
+    balance_after: int = FROM_PLAN,
+    balance_window: int = FROM_PLAN,
+    weight: Sequence[str] = FROM_PLAN,
+    threads: int | None = FROM_PLAN,
+    memory: int | str = FROM_PLAN,
+    save_counts: str | PathLike[str] | None = FROM_PLAN,
+    from_counts: Sequence[str | PathLike[str]] = FROM_PLAN,
+    **unknown: Never,
 ) -> Counted:
     """Count the words of `source` into `plan.save_counts` without learning merges; returns what was counted.
 
-    An existing file is an error, unless `force` replaces it. `executor` is as in `train_bpe`.
+    An existing file is an error, unless `force` replaces it. `executor` and keywords from `field` on are as in
+    `train_bpe`.
     """
-    plan = with_options(plan or TrainPlan(), options)
+    plan = with_keywords(plan or TrainPlan(), locals(), unknown)
     if plan.save_counts is None:
         raise PlanError("save_counts is not set: say which file the counts go to.")
     run = Run(
@@ -403,7 +436,7 @@ class Run:
                 tick = partial(self._tell_reading, "count", lambda: counter.distinct, None)
                 self.corpus, self.tally = self.stages.watch(work, self.progress, tick)
             elif self.executor.name == "local":
-                self._read(source, partial(_add, counter, self.second_counter), lambda: counter.distinct, "count")
+                self._read(source, partial(add_words, counter, self.second_counter), lambda: counter.distinct, "count")
             else:
                 self._read_elsewhere(source, counter)
             counts: _core.WordCounts = self.stages.watch(counter.finish, self.progress, lambda: None)
@@ -476,7 +509,7 @@ class Run:
 
     def _check_read(self, opened: Source) -> None:
         opened.refuse_empty(self.tally)
-        if self.plan.separator is not None and _never_cut(opened, self.tally):
+        if self.plan.separator is not None and never_cut(opened, self.tally):
             self.unused_separator = self.plan.separator
 
     def _tell_reading(self, stage: Stage, distinct: Callable[[], int], source: Source | None) -> None:
@@ -539,7 +572,7 @@ class Run:
     def _record(self, learned: _core.Learned | Narrowed) -> dict[str, Any]:
         """What goes into `training.json`."""
         kept = replace(self.plan, start="") if self.start else self.plan  # a tokenizer is no part of a record
-        plan = {name: value for name, value in asdict(kept).items() if name not in NOT_STORED}
+        plan = kept.stored()
         plan["split"] = self.split
         plan["superword_split"] = self.second_split if self.second_counter else None
         plan["start"] = self.start and {"identity": self.start.tokenizer.identity, "vocab_size": self.start.vocab_size}
@@ -562,18 +595,3 @@ class Run:
             "groups": group_records(self.tags, learned, self.one) if self.tags and self.plan.balance else [],
             "stages": self.stages.done,
         }
-
-
-def _add(counter: _core.WordCounter, second: _core.WordCounter | None, data: Any, ends: Any, *tags: Any) -> None:
-    """Count the words of documents, and those of the second split if there is one: one reading for both."""
-    counter.add(data, ends, *tags)
-    if second is not None:
-        second.add(data, ends)
-
-
-def _never_cut(source: Source, tally: Tally) -> bool:
-    """Whether there are only text files, and each was one piece: read, empty, binary or bad."""
-    if not source.files or any(kind_of(file.path)[0] != "text" for file in source.files):
-        return False
-    left_out = tally.left_out.get("empty", 0) + tally.left_out.get("binary", 0)
-    return tally.documents + left_out + tally.skipped_count - source.found.skipped_count == len(source.files)

@@ -47,7 +47,7 @@ def train(
     from piecemill.progress import Display
     from piecemill.tokenizers.engines.tokenizers import cuts_otherwise
     from piecemill.training.bpe import count_words, train_bpe
-    from piecemill.training.result import as_json, as_text
+    from piecemill.training.result import Trained
 
     source = read_sources(sources, plan.separator) or None
     if out is None and plan.save_counts is None:
@@ -74,7 +74,8 @@ def train(
     with Display(quiet=quiet) as display:
         tokenizer = train_bpe(source, plan=plan, on_progress=display, force=force, **asdict(where))
         tokenizer.save(out, force=force)
-    print_result(as_json(tokenizer, out) if json else as_text(tokenizer, out))
+    trained = Trained(tokenizer, out)
+    print_result(trained.to_dict() if json else str(trained))
 
 
 def train_wordpiece(
@@ -96,7 +97,7 @@ def train_wordpiece(
         Replace a tokenizer that is in OUT already, and a file at --save-counts.
     """
     from piecemill.progress import Display
-    from piecemill.training.result import as_json, as_text
+    from piecemill.training.result import Trained
     from piecemill.training.wordpiece import train_wordpiece as run
 
     source = read_sources(sources, plan.separator) or None
@@ -105,7 +106,8 @@ def train_wordpiece(
     with Display(quiet=quiet) as display:
         tokenizer = run(source, plan=plan, on_progress=display, force=force, **asdict(where))
         tokenizer.save(out, force=force)
-    print_result(as_json(tokenizer, out) if json else as_text(tokenizer, out))
+    trained = Trained(tokenizer, out)
+    print_result(trained.to_dict() if json else str(trained))
 
 
 def prune(

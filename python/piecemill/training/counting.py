@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from piecemill.cancelling import check
 from piecemill.errors import PlanError, PretokenizerError
 from piecemill.executors import Executor
 from piecemill.sources import Documents, Reading, Source, Tally, Task, read_task
+from piecemill.sources.tasks import kind_of
 from piecemill.training.counts import NOTHING, Corpus, add_counts, write_counts
 from piecemill.training.groups import Grouping, Tags
 
@@ -112,3 +114,18 @@ def _failing(block: Documents, split: str) -> str:
         except PretokenizerError:
             return block.name(i)
     return block.name(0)
+
+
+def add_words(counter: _core.WordCounter, second: _core.WordCounter | None, data: Any, ends: Any, *tags: Any) -> None:
+    """Count the words of documents, and those of the second split if there is one: one reading for both."""
+    counter.add(data, ends, *tags)
+    if second is not None:
+        second.add(data, ends)
+
+
+def never_cut(source: Source, tally: Tally) -> bool:
+    """Whether there are only text files, and each was one piece: read, empty, binary or bad."""
+    if not source.files or any(kind_of(file.path)[0] != "text" for file in source.files):
+        return False
+    left_out = tally.left_out.get("empty", 0) + tally.left_out.get("binary", 0)
+    return tally.documents + left_out + tally.skipped_count - source.found.skipped_count == len(source.files)

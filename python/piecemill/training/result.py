@@ -46,39 +46,45 @@ class Counted:
         return "\n".join([what, *_reading(self.to_dict(), f"the metadata of {self.counts}")])
 
 
-def as_json(tokenizer: Tokenizer, out: Path) -> dict[str, Any]:
-    """What `--json` prints: where the tokenizer is, and its training record."""
-    return {"out": str(out), **tokenizer.training}
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """The result of `piecemill train`: a tokenizer with the record of its training, and where it was saved."""
 
+    tokenizer: Tokenizer
+    out: Path
 
-def as_text(tokenizer: Tokenizer, out: Path) -> str:
-    """One line, and one more for each thing that did not go as asked."""
-    record = tokenizer.training
-    corpus = record["corpus"]
-    seconds = sum(stage["seconds"] for stage in record["stages"])
-    peak = max(stage["peak_memory_bytes"] for stage in record["stages"])
-    lines = [
-        f"{tokenizer.vocab_size:,} tokens ({record['merges']:,} merges{_second(record)}) "
-        f"from {_documents(corpus['documents'], corpus['bytes'])}, "
-        f"in {show_seconds(seconds)} with {peak / 2**30:.2f} GiB: {out}"
-    ]
-    if record["ended"] != "vocabulary full":
-        plan = record["plan"]
-        ways = ["give more text"]
-        if plan["min_frequency"] > 1:
-            ways.append(f"a lower --min-frequency than {plan['min_frequency']:,}")
-        if plan["max_token_bytes"] is not None:
-            ways.append(f"a higher --max-token-bytes than {plan['max_token_bytes']:,}")
-        if "second_stage" in record:
-            ways.append(f"a higher --max-words than {plan['max_words']:,}")
-        lines.append(
-            f"note: {plan['vocab_size']:,} tokens were asked for, but no pair is left that may be merged; "
-            + ", or ".join(ways)
-        )
-    if record["split_note"]:
-        lines.append(f"note: {record['split_note']}")
-    lines += _groups(record.get("groups", []))
-    return "\n".join([*lines, *_reading(corpus, str(out / "training.json"))])
+    def to_dict(self) -> dict[str, Any]:
+        """What `--json` prints: where the tokenizer is, and its training record."""
+        return {"out": str(self.out), **self.tokenizer.training}
+
+    def __str__(self) -> str:
+        """One line, and one more for each thing that did not go as asked."""
+        record = self.tokenizer.training
+        corpus = record["corpus"]
+        seconds = sum(stage["seconds"] for stage in record["stages"])
+        peak = max(stage["peak_memory_bytes"] for stage in record["stages"])
+        lines = [
+            f"{self.tokenizer.vocab_size:,} tokens ({record['merges']:,} merges{_second(record)}) "
+            f"from {_documents(corpus['documents'], corpus['bytes'])}, "
+            f"in {show_seconds(seconds)} with {peak / 2**30:.2f} GiB: {self.out}"
+        ]
+        if record["ended"] != "vocabulary full":
+            plan = record["plan"]
+            ways = ["give more text"]
+            if plan["min_frequency"] > 1:
+                ways.append(f"a lower --min-frequency than {plan['min_frequency']:,}")
+            if plan["max_token_bytes"] is not None:
+                ways.append(f"a higher --max-token-bytes than {plan['max_token_bytes']:,}")
+            if "second_stage" in record:
+                ways.append(f"a higher --max-words than {plan['max_words']:,}")
+            lines.append(
+                f"note: {plan['vocab_size']:,} tokens were asked for, but no pair is left that may be merged; "
+                + ", or ".join(ways)
+            )
+        if record["split_note"]:
+            lines.append(f"note: {record['split_note']}")
+        lines += _groups(record.get("groups", []))
+        return "\n".join([*lines, *_reading(corpus, str(self.out / "training.json"))])
 
 
 def _groups(groups: Sequence[Mapping[str, Any]]) -> list[str]:

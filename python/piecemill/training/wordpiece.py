@@ -21,7 +21,7 @@ import json
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import partial
 from json.encoder import encode_basestring as quoted
 from os import PathLike
@@ -35,7 +35,7 @@ from piecemill import _core
 from piecemill.errors import PlanError
 from piecemill.executors import Executor, open_executor
 from piecemill.plans import FROM_PLAN, option, with_keywords
-from piecemill.sources.options import NOT_STORED, SourceOptions
+from piecemill.sources.options import SourceOptions
 from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.models.config import DEFAULT_CONFIG, TOKENIZER_CONFIG, with_roles
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
@@ -180,8 +180,7 @@ class _WordPieceRun(Run):
             corpus = initial.corpus(words, plan, self.plan.workers)
         learned = self._merge(lambda: corpus.train(self.progress), len(initial.tokens), plan.vocab_size)
         record = self._record(learned)
-        own = {name: value for name, value in asdict(plan).items() if name not in NOT_STORED}
-        own |= {name: record["plan"][name] for name in ("save_counts", "from_counts")}
+        own = plan.stored() | {name: record["plan"][name] for name in ("save_counts", "from_counts")}
         record["plan"] = {**record["plan"], "model": "wordpiece", **own}
         return Tokenizer(_model(initial.vocabulary(learned.merges.tolist()), plan, record))
 

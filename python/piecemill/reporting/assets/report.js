@@ -81,6 +81,7 @@
     shown.replaceChildren(...ids.map((id, at) => {
       const span = document.createElement("span");
       span.className = "t" + (at % 6);
+      span.tabIndex = 0;
       span.title = "id " + id + " · " + hex(bytes.get(id));
       span.textContent = spelled(bytes.get(id));
       return span;

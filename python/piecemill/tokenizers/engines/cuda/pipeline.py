@@ -282,12 +282,15 @@ class _Pipeline:
         else:
             self._device.finish(batch.slot)
 
-    def _patch(self, batch: _Batch, words: Words) -> None:
-        order = np.argsort(-words.length.astype(np.int64), kind="stable")  # threads begin with the longest
-        at, length = words.at[order], words.length[order].astype(np.int64)
-        starts = batch.start + at.astype(np.int64)
-        spans = zip(starts.tolist(), (starts + length).tolist(), strict=True)
-        ids, ends = self._host.words(np.concatenate([self._text.read(*span) for span in spans]), np.cumsum(length))
+    def _patch(self, batch: _Batch, found: Words) -> None:
+        order = np.argsort(-found.length.astype(np.int64), kind="stable")  # threads begin with the longest
+        at, length = found.at[order], found.length[order].astype(np.int64)
+        starts = at.astype(np.int64)
+        ends = starts + length
+        first = int(starts.min())
+        text = self._text.read(batch.start + first, batch.start + int(ends.max()))  # at once: it may be on the device
+        words = [text[start:end] for start, end in zip((starts - first).tolist(), (ends - first).tolist(), strict=True)]
+        ids, ends = self._host.words(np.concatenate(words), np.cumsum(length))
         self._device.patch(batch.slot, at, ids, ends)
 
     def _last(self) -> None:
