@@ -172,6 +172,7 @@ def count_words(
     balance_after: int = FROM_PLAN,
     balance_window: int = FROM_PLAN,
     weight: Sequence[str] = FROM_PLAN,
+    weight_by: str | None = FROM_PLAN,
     threads: int | None = FROM_PLAN,
     memory: int | str = FROM_PLAN,
     save_counts: str | PathLike[str] | None = FROM_PLAN,
