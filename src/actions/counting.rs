@@ -9,7 +9,7 @@ use crate::progress::Progress;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Up to so many pairs of features a table says which number a pair has (64 MB); beyond, a hash map.
+/// Up to this number of pairs of features, a table says which number a pair has (64 MB); beyond, a hash map.
 const TABLE_CELLS: usize = 1 << 24;
 /// Numbers have 32 bits; one sequence or merge never adds as many again as are left.
 pub const MOST_PAIRS: usize = 1 << 31;

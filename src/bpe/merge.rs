@@ -48,7 +48,7 @@ pub(super) const NARROW_SLOTS: usize = 200;
 const PAIR_BYTES: usize = 2;
 const BYTES_OF_A_PAIR: usize = 160;
 const BYTES_IN_A_PART: usize = 100;
-/// However short the corpus, so many pairs may be listed.
+/// However short the corpus, this number of pairs may be listed.
 #[cfg(not(test))]
 const FEW_PAIRS: usize = 1 << 13;
 #[cfg(test)]
@@ -106,7 +106,7 @@ pub fn train<S: Slot>(parts: Vec<Corpus<S>>, plan: &Plan, progress: &Progress) -
     }
 }
 
-/// Runs `work` with so many threads for its parallel parts.
+/// Runs `work` with `threads` threads for its parallel parts.
 pub(super) fn in_threads(threads: usize, work: impl FnOnce() -> Result<Learned> + Send) -> Result<Learned> {
     if threads < 2 {
         return work();

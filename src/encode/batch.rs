@@ -144,7 +144,7 @@ impl Worker {
         }
     }
 
-    /// Makes the cache ready for a text of so many bytes: large at once is cheaper than by and by.
+    /// Makes the cache ready for a text of this length: large at once is cheaper than by and by.
     pub fn expect(&mut self, text: usize) {
         struct Expect<'a>(&'a mut Cache, usize);
         impl WithIsa for Expect<'_> {

@@ -65,7 +65,7 @@ impl Encoder {
         self.documents_in_chunks(data, ends, options, chunk, wide, narrow)
     }
 
-    /// As [`Encoder::documents`], with so many bytes of text to a thread at once: with few of them, small inputs are
+    /// As [`Encoder::documents`], with `chunk` bytes of text to a thread at once: with few of them, small inputs are
     /// enough for several threads.
     pub(crate) fn documents_in_chunks(
         &self,

@@ -50,7 +50,7 @@ impl<const LANES: usize> Lanes<LANES> {
         self.ranks[place + 1] = merged << 6 | (place as u32 + 1);
     }
 
-    /// There were so many units.
+    /// The number of units.
     #[inline(always)]
     pub fn end(&mut self, units: usize) {
         self.symbols[units + 1] = NOBODY;

@@ -27,7 +27,7 @@ const OTHERS: &str = " \n_1'A\u{2581}\u{e9}\u{301}\u{4e2d}\u{1f600}\u{3000}\0z";
 const MOST_BYTES: usize = 1600;
 const MOST_DOCUMENTS: usize = 12;
 
-/// The first text of so many bytes makes the encoder build its tables for long words.
+/// The first text of this number of bytes makes the encoder build its tables for long words.
 const LONG_WORD: usize = (64 << 10) + 1;
 
 /// Compares the encoder with the definition for a vocabulary, options and documents read from `data`.
@@ -176,7 +176,7 @@ impl Case {
         documents
     }
 
-    /// A word of so many letters, other ones for each `seed`.
+    /// A word of `len` letters, other ones for each `seed`.
     fn word(&self, seed: usize, len: usize) -> String {
         let letters: Vec<&String> = self.alphabet.iter().filter(|letter| letter.trim() == *letter).collect();
         let mut state = seed as u64;

@@ -96,9 +96,9 @@ pub fn take(buffer: &[u8], form: Form, base: u64, stop: u64, last: bool, upper: 
 
 enum Step {
     Incomplete,
-    /// A record of so many bytes.
+    /// A record, and its length in bytes.
     Record(usize),
-    /// Something that is no record, of so many bytes, and why.
+    /// Something that is no record, its length in bytes, and why.
     Problem(usize, String),
 }
 

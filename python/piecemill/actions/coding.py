@@ -466,7 +466,7 @@ def value_lists(table: pa.Table, column: str, separator: str, origin: Origin) ->
 
 
 def in_slots(lists: list[list[str]], order: Sequence[str], slots: int) -> list[list[str]]:
-    """Values in so many columns: those of an item in the given order, (none) behind the last of them.
+    """Values in `slots` columns: those of an item in the given order, (none) behind the last of them.
 
     A value that is not in the order comes first, so that it cannot go unseen.
 

@@ -40,7 +40,7 @@ def encode(
     unknown_value
         A value of --items that the vocabulary does not know: error, drop (the item), or a known one; or column=one.
     vocab_size
-        Use only the first so many tokens of the vocabulary.
+        Use only this number of tokens, the first of the vocabulary.
     """
     from piecemill.actions.encoding import encode_histories
     from piecemill.progress import Display
@@ -75,7 +75,7 @@ def show(
     items
         The items, for a vocabulary file that has none beside it.
     vocab_size
-        Use only the first so many tokens of the vocabulary.
+        Use only this number of tokens, the first of the vocabulary.
     first
         Merges to show, where no tokens are named.
     epochs

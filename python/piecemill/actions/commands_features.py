@@ -55,7 +55,7 @@ class SplitPlan:
     "What to do with a row without user, item or time: stop with its place, or skip and count it."
 
     k_core: int = 0
-    "Keep users and items with so many actions, again and again until all have; 0: all."
+    "Keep users and items with at least this number of actions, repeated until all have it; 0: all."
 
     leave_out: Literal[1, 2] = 2
     "Items at the end of each history that are held back: 2 for validation and test, 1 for test only."

@@ -95,7 +95,7 @@ class ActionVocabulary:
         )
 
     def truncated(self, vocab_size: int) -> "ActionVocabulary":
-        """The first `vocab_size` tokens: what training would have given, had it been asked for so many."""
+        """The first `vocab_size` tokens: what training with that size gives."""
         if not self.n_init_feats <= vocab_size <= self.size:
             raise TokenizerError(
                 f"vocab_size={vocab_size}: this vocabulary has {self.size} tokens, of which {self.n_init_feats} are "

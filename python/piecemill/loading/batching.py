@@ -24,7 +24,7 @@ from piecemill.errors import LoadError, PlanError
 from piecemill.loading.feeding import Feeder
 from piecemill.loading.order import Ints, Local, OrderPlan
 
-# A chunk has about so many tokens: enough that handing one over costs nothing beside gathering it, and small enough
+# Tokens of a chunk, about: enough that handing one over costs nothing beside gathering it, and small enough
 # that its inputs and labels (4 MiB) stay in the cache until they are used.
 CHUNK_TOKENS = 1 << 18
 FORMAT = 1

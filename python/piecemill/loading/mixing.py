@@ -165,7 +165,7 @@ class Draws:
         ends = [None] * len(sizes) if shard_ends is None else shard_ends
         left, self._rates = float(sum(shares)), []
         for share in shares:
-            # Of what the parts before it leave, a part takes so many in 2**32.
+            # The share that a part takes of what the parts before it leave, as a number of 2**32.
             self._rates.append(min(1 << 32, round(share / left * (1 << 32))))
             left = max(left - share, share * 1e-12)
         self._rates[-1] = 1 << 32

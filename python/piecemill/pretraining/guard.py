@@ -24,7 +24,7 @@ PATIENCE = 10
 LEAST_RISE = 1.0
 "Nats; below it, a rise can be data of another kind."
 NOISE = 6.0
-"A rise must also be so many times the spread of the recent losses."
+"A rise must also be this multiple of the spread of the recent losses."
 VALIDATION_MARGIN = 0.5
 
 

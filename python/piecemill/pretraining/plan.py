@@ -58,7 +58,7 @@ class PretrainPlan:
     "Length of the training in tokens, rounded up to whole steps; default: by size."
 
     minutes: float | None = None
-    "End this call after so many minutes, with a checkpoint; the same command goes on. The schedule stays as it is."
+    "End this call after this number of minutes, with a checkpoint; the same command goes on. The schedule stays."
 
     window: int | None = None
     "Tokens in one training row; default: by size."

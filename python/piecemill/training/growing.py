@@ -95,7 +95,7 @@ def _merged(
     named: Mapping[bytes, int],
     most: int,
 ) -> list[int]:
-    """`word` after all merges, the best first, or after those that leave at most so many tokens.
+    """`word` after all merges, the best first, or after those that leave at most `most` tokens.
 
     For bytes that are not UTF-8, which no text has.
     """
@@ -208,7 +208,7 @@ def start_of(plan: TrainPlan) -> Start:
 
 
 def padded(tokenizer: Tokenizer, reserved: int) -> Tokenizer:
-    """`tokenizer` with so many special tokens more, that no text contains and no one uses yet."""
+    """`tokenizer` with `reserved` more special tokens, which no text contains and nothing uses yet."""
     model = tokenizer.model
     if not reserved or not isinstance(model, ByteBPE | IntegerBPE | TokenizerJson):
         return tokenizer

@@ -20,9 +20,9 @@ from piecemill._core import Progress
 
 # What a merge costs beside its places, in places: queue, tallies, new lists. From recorded runs of both kinds.
 _MERGE_COST = 80.0
-# Below so many merges two doublings say nothing.
+# With fewer merges than this, two doublings say nothing.
 _LEAST_MERGES = 64
-# Up to so many merges pairs are counted in a table, beyond in a hash map, and a round costs so many times as much
+# Up to this number of merges pairs are counted in a table, beyond in a hash map, and a round costs this times as much
 # (DENSE_CELLS in src/bpe/round.rs: 2,048 ids, fewer for a short corpus; special tokens are few).
 _DENSE_MERGES = 2048 - 256
 _HASHED_COST = 2.0

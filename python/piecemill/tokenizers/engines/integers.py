@@ -12,7 +12,7 @@ from piecemill.tokenizers.texts import flatten
 _FIRST = 0x10000
 "The first code point of four bytes; there are 2**20 of them."
 _DENSE = 1 << 22
-"Integers that lie within so many have a table."
+"Largest range of integers that has a table."
 
 
 class IntegerEngine:
