@@ -33,7 +33,7 @@ const LEAST_DENSE_CELLS: usize = DENSE_CELLS;
 pub(super) const EARLY_SHIFT: u32 = 3;
 pub(super) const LATE_SHIFT: u32 = 4;
 
-/// Going on from a vocabulary, pairs are many and rare from the first round on: one that lists this number for each merge
+/// Going on from a vocabulary, pairs are many and rare from the first round on: one that lists this many for each merge
 /// that is wanted is nearly always enough, where steps from the best count down took six, each a walk over all.
 const PAIRS_FOR_A_MERGE: usize = 6;
 const FEW_LISTED: usize = 1 << 12;
