@@ -76,13 +76,15 @@ def small_data(tmp_path_factory):
 
 @pytest.mark.filterwarnings("ignore:engine='cuda'")
 @pytest.mark.parametrize("page", RUN)
-def test_the_examples_of_a_page_run(page, small_data, tmp_path, monkeypatch):
+def test_the_examples_of_a_page_run(page, small_data, tmp_path, monkeypatch, request):
     code = "".join(code for _, _, code in blocks(page))
     for path in small_data.iterdir():
         if not re.search(rf"""(out[ =]"?|mkdir .*){path.name}\b""", code):
             (shutil.copytree if path.is_dir() else shutil.copy)(path, tmp_path / path.name)
     (tmp_path / "examples").symlink_to(HOUSE / "examples")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAY_ADDRESS", "local")  # not the cluster of other tests
+    request.addfinalizer(lambda: sys.modules["ray"].shutdown() if "ray" in sys.modules else None)
     namespace = {"__name__": "example"}
     variables = environment(**ONE_THREAD, PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     for line, language, code in blocks(page):

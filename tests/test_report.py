@@ -322,7 +322,7 @@ def test_bits_per_byte_are_by_the_text_of_the_split(made, ran):
 
 def test_shards_of_actions_have_a_report(ran, made, tmp_path):
     """Their tokens are items: numbers and code cannot be encoded with them."""
-    write_action_shards(made / "histories.txt", pm.ActionTokenizer.load(made / "voc"), tmp_path / "shards")
+    write_action_shards(made / "histories.txt", pm.ActionTokenizer.load(made / "voc"), out=tmp_path / "shards")
     facts = {one["id"]: one for one in pm.report(tmp_path / "shards", out=tmp_path / "r.html").facts["sections"]}
     assert facts["corpus"]["figures"]["documents"] == 40
     assert facts["numbers"]["rule"].startswith("They have no tokens: ")
