@@ -3,6 +3,7 @@
 use super::classes::{self, classes};
 use super::{Split, TABLE};
 use fancy_regex::Regex;
+use rayon::prelude::*;
 
 /// Every row of the table but `none`.
 fn named() -> impl Iterator<Item = &'static str> {
@@ -139,7 +140,8 @@ fn every_mix_of_six_kinds_beyond_ascii() {
 fn every_short_text_on_its_own_and_behind_a_block() {
     let kinds: Vec<char> = KINDS.chars().collect();
     let fill = "fill the block, ".repeat(4);
-    for name in named() {
+    let names: Vec<_> = named().collect();
+    names.into_par_iter().for_each(|name| {
         let split = split(name);
         for a in &kinds {
             for b in &kinds {
@@ -153,7 +155,7 @@ fn every_short_text_on_its_own_and_behind_a_block() {
             }
         }
         check(&split, &every_mix(&kinds, 3));
-    }
+    });
 }
 
 #[test]
