@@ -1,10 +1,9 @@
 //! The large part of a tokenizer.json with byte-level BPE: its vocabulary and merges, read and written.
 //!
-//! The file spells each byte as one character (`characters`), and ids are numbers beside the spelled tokens. Python
-//! reads and writes all the rest.
+//! The file writes each byte as one character ([`character`]). Python reads and writes the rest of the file.
 
-use super::byte_order;
 use super::pair::{PairSet, pair};
+use super::{byte_order, is_shown};
 use crate::error::{Error, Result};
 use hashbrown::HashTable;
 use serde_core::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
@@ -38,9 +37,10 @@ pub struct Parts<'a> {
 
 /// The parts of a tokenizer.json; None if it is not a JSON object with a model.
 pub fn parts(content: &str) -> Option<Parts<'_>> {
+    let content = content.trim_start_matches('\u{feff}'); // a byte order mark, which Python's JSON reader skips too
     let file: HashMap<String, &RawValue> = serde_json::from_str(content).ok()?;
     let model: HashMap<String, &RawValue> = serde_json::from_str(file.get("model")?.get()).ok()?;
-    let value = |name| model.get(name).map_or("", |value| value.get()).trim_start_matches("null");
+    let value = |name| model.get(name).map(|value| value.get()).filter(|&value| value != "null").unwrap_or("");
     let (vocab, merges) = (value("vocab"), value("merges"));
     let mut large = [(vocab, "{}"), (merges, "[]")].map(|(value, empty): (&str, _)| {
         let start = if value.is_empty() { 0 } else { value.as_ptr() as usize - content.as_ptr() as usize };
@@ -263,14 +263,13 @@ fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// The character that a file has for a byte, as GPT-2 chose it: itself where it is printable in Latin-1, else the next
-/// one from U+0100 on.
+/// The character that a file has for a byte, as GPT-2 chose it: itself where it is printable, else the next one from
+/// U+0100 on.
 fn character(byte: u8) -> char {
-    let printable = |byte: u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..);
-    if printable(byte) {
+    if is_shown(byte) {
         return char::from(byte);
     }
-    let before = (0..byte).filter(|&one| !printable(one)).count() as u32;
+    let before = (0..byte).filter(|&one| !is_shown(one)).count() as u32;
     char::from_u32(0x100 + before).expect("below the surrogates")
 }
 
@@ -301,6 +300,7 @@ mod tests {
         let small = r#"{"a": [1], "model": {"merges": [], "type": "BPE", "vocab": {}}, "b": null}"#;
         assert_eq!(settings(&file(r#"{"a": 1}"#, r#"["a a", "a b"]"#)).as_deref(), Some(small));
         assert_eq!(settings(r#"{"model": {"merges": null}}"#).as_deref(), Some(r#"{"model": {"merges": null}}"#));
+        assert_eq!(settings("\u{feff}{\"model\": {}}").as_deref(), Some(r#"{"model": {}}"#));
         assert_eq!((settings("[]"), settings("{}"), settings(r#"{"model": "#)), (None, None, None));
     }
 

@@ -133,8 +133,12 @@ impl Plan {
 
 /// All bytes, in GPT-2's order: those it shows as themselves first.
 pub fn byte_order() -> impl Iterator<Item = u8> {
-    let shown = |byte: &u8| matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
-    (0..=255).filter(shown).chain((0..=255).filter(move |byte| !shown(byte)))
+    (0..=255).filter(|&byte| is_shown(byte)).chain((0..=255).filter(|&byte| !is_shown(byte)))
+}
+
+/// Whether GPT-2 shows a byte as itself: it is printable in Latin-1.
+fn is_shown(byte: u8) -> bool {
+    matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff)
 }
 
 /// Why training ended.

@@ -19,7 +19,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of text that go to a thread at once, at most. Larger documents go alone.
 const CHUNK: usize = 256 << 10;
-/// As few as that where there is little text, so that all threads finish at about the same time.
+/// The same, at least: with little text, chunks are smaller, so that all threads finish at about the same time.
 const LEAST_CHUNK: usize = 64 << 10;
 
 /// Ids that a batch may reserve beyond those it writes, so that the last ones do not make the buffer grow.
@@ -51,8 +51,8 @@ pub enum Ids {
 
 impl Encoder {
     /// The ids of all documents, and where each ends. `ends` rise, and the last is the length of `data`; the documents
-    /// are checked to be valid UTF-8, unless the encoder takes bytes. `wide` and `narrow` give a vector with room for so
-    /// many ids, new or used before.
+    /// are checked to be valid UTF-8, unless the encoder takes bytes. `wide` and `narrow` allocate a buffer for a number
+    /// of ids, or return one that was used before.
     pub fn documents(
         &self,
         data: &[u8],

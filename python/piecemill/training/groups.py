@@ -85,10 +85,10 @@ class Tags:
     def of(self, block: Documents) -> NDArray[np.uint16]:
         """The tag of each document."""
         names, groups = self._groups(block)
-        found, which, counts = np.unique(
-            groups * _MOST_PARTS + self._weights(block), return_inverse=True, return_counts=True
-        )
-        pairs = [(names[int(one) // _MOST_PARTS], int(one) % _MOST_PARTS) for one in found]
+        weights = self._weights(block)
+        stride = int(np.max(weights, initial=0)) + 1
+        found, which, counts = np.unique(groups * stride + weights, return_inverse=True, return_counts=True)
+        pairs = [(names[int(one) // stride], int(one) % stride) for one in found]
         return self.take(dict(zip(pairs, counts.tolist(), strict=True)))[which]
 
     def take(self, documents: Mapping[tuple[str, int], int]) -> NDArray[np.uint16]:
@@ -146,7 +146,7 @@ class Tags:
 
 
 def _keys_of(value: str) -> list[int]:
-    """What a field with this value is hashed to, as text or as a number."""
+    """The hashes of a field with this value: as text, and as a number if it is one."""
     data = np.frombuffer(value.encode("utf-8", "surrogateescape"), np.uint8)
     keys = [int(hash_documents(data, np.array([len(data)], np.int64))[0, 0])]
     with suppress(ValueError):

@@ -285,11 +285,10 @@ class _Pipeline:
     def _patch(self, batch: _Batch, found: Words) -> None:
         order = np.argsort(-found.length.astype(np.int64), kind="stable")  # threads begin with the longest
         at, length = found.at[order], found.length[order].astype(np.int64)
-        starts = at.astype(np.int64)
-        ends = starts + length
-        first = int(starts.min())
-        text = self._text.read(batch.start + first, batch.start + int(ends.max()))  # at once: it may be on the device
-        words = [text[start:end] for start, end in zip((starts - first).tolist(), (ends - first).tolist(), strict=True)]
+        first, last = int(at.min()), int((at + length).max())
+        text = self._text.read(batch.start + first, batch.start + last)  # one copy: it may be on the device
+        starts = at.astype(np.int64) - first
+        words = [text[start:end] for start, end in zip(starts.tolist(), (starts + length).tolist(), strict=True)]
         ids, ends = self._host.words(np.concatenate(words), np.cumsum(length))
         self._device.patch(batch.slot, at, ids, ends)
 
