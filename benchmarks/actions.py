@@ -195,9 +195,11 @@ def main() -> None:
     flags.add_argument("--traces", action="store_true", help=f"write {TRACES.name}, for the test of the time left")
     args = flags.parse_args()
     if args.table:
-        protocol.write_page("actions", render, args.results)
-        return
+        return protocol.write_page("actions", render, args.results)
     names, questions = choose(args.only, DATA, "--only"), choose(args.modes, QUESTIONS, "--modes")
+    if args.dry_run:
+        modes = ["batches"] if args.batches else questions
+        return protocol.dry_run(args, ((f"actions {name} {mode}", [OURS]) for name in names for mode in modes))
     SCRATCH.mkdir(parents=True, exist_ok=True)
     if args.batches:
         for name in names:

@@ -276,8 +276,7 @@ def main() -> None:
     flags.add_argument("--carried", type=Path, help="folder that carry_encode.py made: no environments, no index")
     args = flags.parse_args()
     if args.table:
-        protocol.write_page("encode", tables_encode.render, args.results)
-        return
+        return protocol.write_page("encode", tables_encode.render, args.results)
     only, peers = choose(args.only, KINDS, "--only"), choose(args.peers, PEERS, "--peers")
     corpora = choose(args.corpora, list(RECORDED), "--corpora") if args.corpora else None
     if args.quick:
@@ -285,6 +284,8 @@ def main() -> None:
     threads = [int(count) for count in args.threads.split(",")]
     asked = questions(only, choose(args.vocabs, list(VOCABULARIES), "--vocabs"), corpora, threads)
     names = [OURS, *peers]
+    if args.dry_run:
+        return protocol.dry_run(args, ((question, names) for question in asked))
     machine = Machine(args.carried and args.carried.resolve())
     SCRATCH.mkdir(parents=True, exist_ok=True)
     missing, failed = {}, {}

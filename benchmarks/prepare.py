@@ -253,10 +253,12 @@ def main() -> None:
     flags.add_argument("--setup", action="store_true", help="make all that is not measured, and end")
     args = flags.parse_args()
     if args.table:
-        protocol.write_page("prepare", render, args.results)
-        return
+        return protocol.write_page("prepare", render, args.results)
     only, chosen = choose(args.only, KINDS, "--only"), choose(args.peers, pipelines.PEERS, "--peers")
     asked = questions(only, args.quick)
+    if args.dry_run:
+        tools = ((question, asked_of(question, chosen)) for question in asked)
+        return protocol.dry_run(args, tools, "set up, not measured" if args.setup else "")
     failed = pipelines.install([YARDSTICK, *([BEFORE, *chosen] if "127mb" in only else [])])
     pipelines.make_inputs([question.corpus for question in asked])
     for question in asked:

@@ -202,8 +202,18 @@ def parser(
     made.add_argument("--repeats", type=int, help="runs of each (default: 5, fewer of slow ones)")
     made.add_argument("--cap", type=float, default=cap, help=f"seconds after which one is stopped (default: {cap:.0f})")
     made.add_argument("--results", type=Path, default=results, help=f"records are appended here ({results.name})")
-    made.add_argument("--table", action="store_true", help="measure nothing, rewrite the table from the results")
+    instead = made.add_mutually_exclusive_group()
+    instead.add_argument("--table", action="store_true", help="measure nothing, rewrite the table from the results")
+    instead.add_argument("--dry-run", action="store_true", help="measure nothing, print what would be measured")
     return made
+
+
+def dry_run(args: argparse.Namespace, asked: Iterable[tuple[object, Sequence[str]]], runs: str = "") -> None:
+    """Print a line for each question: its tools and the number of runs."""
+    repeats = 1 if args.quick else args.repeats
+    runs = runs or (f"{repeats} {'run' if repeats == 1 else 'runs'} each" if repeats else "the default number of runs")
+    for question, tools in asked:
+        print(f"{question}: {', '.join(tools)}; {runs}")
 
 
 def choose(names: str, allowed: Sequence[str], flag: str) -> list[str]:

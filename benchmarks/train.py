@@ -134,6 +134,10 @@ def questions(only: Sequence[str], sizes: Sequence[int]) -> list[Question]:
     return asked
 
 
+def asked_of(question: Question, peers: Sequence[str]) -> list[str]:
+    return [OURS] if question.question in OURS_ALONE else [OURS, *peers]
+
+
 def run_once(question: Question, cap: float, entry: Entry) -> None:
     out, made = SCRATCH / entry.tool, RECORDED[question.corpus]
     shutil.rmtree(out, ignore_errors=True)
@@ -289,8 +293,7 @@ def main() -> None:
     flags.add_argument("--sizes", help="MB of the cuts: 5,20,127 (default: 127 for words and functions, all for none)")
     args = flags.parse_args()
     if args.table:
-        protocol.write_page("train", render, args.results)
-        return
+        return protocol.write_page("train", render, args.results)
     only, chosen = choose(args.only, KINDS, "--only"), choose(args.peers, PEERS, "--peers")
     sizes = [int(size) for size in choose(args.sizes, ["5", "20", "127"], "--sizes")] if args.sizes else None
     if args.quick:
@@ -298,13 +301,15 @@ def main() -> None:
     else:
         asked = questions([kind for kind in only if kind != "none"], sizes or [127])
         asked += questions([kind for kind in only if kind == "none"], sizes or [5, 20, 127])
+    if args.dry_run:
+        able = {one: [name for name in asked_of(one, chosen) if one.split in TOOLS[name].splits] for one in asked}
+        return protocol.dry_run(args, able.items())
     failed = {name: install(name) for name in chosen} if any(one.question not in OURS_ALONE for one in asked) else {}
     protocol.make_corpora(question.corpus for question in asked)
     SCRATCH.mkdir(parents=True, exist_ok=True)
     session, last = Session("train", args), {}
     for question in asked:
-        peers = [] if question.question in OURS_ALONE else chosen
-        entries = [Entry(name, reason=failed.get(name, "")) for name in [OURS, *peers]]
+        entries = [Entry(name, reason=failed.get(name, "")) for name in asked_of(question, chosen)]
         for entry in entries:
             able = question.split in TOOLS[entry.tool].splits
             slow = too_slow(question, entry.tool, last, args.cap) if able else "cannot be asked"

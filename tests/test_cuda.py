@@ -12,11 +12,14 @@ import subprocess
 import sysconfig
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import create_autospec
 
 import numpy as np
 import pytest
 
 import piecemill as pm
+from pages import block
 from piecemill import _core
 from piecemill.tokenizers.engines import cuda
 from piecemill.tokenizers.engines.cuda import CudaEngine, kernels, tables
@@ -464,3 +467,18 @@ def test_records_of_the_host_are_those_of_the_kernels():
     source = (KERNELS / "encode.cu").read_text()
     assert f"TILE = {kernels.TILE};" in source
     assert re.search(rf"LONGEST = {kernels.LONGEST};", source)
+
+
+def test_the_example_of_ids_on_the_device_calls_what_the_engine_has():
+    tok = pm.train_bpe(["some text and more of it"] * 9, vocab_size=270)
+    data, ends = np.frombuffer(b"some textand more of it", np.uint8), np.array([9, 23])
+    options = {"bos": None, "eos": tok.id_of("<|endoftext|>"), "narrow": False, "special": "plain", "threads": 1}
+    wanted = build_of(tok.model)().encode_flat(data, ends, **options)
+    engine = create_autospec(CudaEngine, instance=True)  # checks the arguments
+    engine.encode_on_device.return_value = wanted
+    names = {"tok": SimpleNamespace(engine=engine, id_of=tok.id_of)}
+    exec(block("docs/gpu.md", "import numpy"), names)
+    assert names["tensor"].tolist() == wanted[0].tolist()
+    given = engine.encode_on_device.call_args
+    np.testing.assert_array_equal(given.args[0], data)
+    assert (given.args[1].tolist(), given.kwargs) == ([9, 23], {"eos": options["eos"]})
