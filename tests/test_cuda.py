@@ -403,7 +403,7 @@ def test_without_a_gpu_the_processor_encodes_and_the_reason_is_given(tmp_path):
     with pytest.warns(UserWarning, match="encodes instead"):
         tokenizer = pm.load_tokenizer(tmp_path / "tok", engine="cuda")
     assert tokenizer.engine.name == "piecemill"
-    assert "cuda was asked for" in tokenizer.engine.why
+    assert "cuda was requested" in tokenizer.engine.why
 
 
 def test_what_the_gpu_cannot_do_is_said():

@@ -31,7 +31,7 @@ _BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """What was counted: enough to tell whether two corpora are the same."""
+    """What was counted: enough to decide whether two corpora are the same."""
 
     documents: int
     bytes: int
@@ -132,7 +132,7 @@ def load_counts(paths: Sequence[Path], counter: WordCounter, *, split: str) -> t
         about = add_counts(path, str(path), counter, split=split)
         stored = about["corpus"]
         corpus += Corpus(stored["documents"], stored["bytes"], tuple(stored["fingerprint"]))
-        if missing := about.get("not_read"):  # older files do not tell
+        if missing := about.get("not_read"):  # older files do not record it
             skipped = tuple(Skipped(name, reason) for name, reason in missing["skipped_documents"])
             tally += Tally(left_out=missing["left_out"], skipped_count=missing["skipped"], skipped=skipped)
     return corpus, tally
@@ -172,7 +172,7 @@ def add_counts(
         about = _about(name, opened.schema_arrow.metadata)
         if about["split"] != split:
             raise SourceError(
-                f"{name}: counted with split={about['split']!r}, asked for split={split!r}. "
+                f"{name}: counted with split={about['split']!r}, requested split={split!r}. "
                 f"Counts fit one split only: pass --split {about['split']!r}, or count again."
             )
         for batch in _batches(opened):
