@@ -5,7 +5,7 @@
     short    one string of 50 characters: microseconds of encode and of decode
     scaling  a gigabyte with more and more threads; for a machine with many cores (see `carry_encode.py`)
 
-Each run is a process of its own (`peers/encode_peers.py`), and a round goes through all libraries before the next
+Each run is a separate process (`peers/encode_peers.py`), and a round goes through all libraries before the next
 begins. Ids are compared on every document, in every run: other ids than the home library's are shown instead of a
 time. Libraries get the whole corpus in one call, and blocks of 8 MiB; the faster form of the first round is repeated.
 Every run is appended to `results-encode.jsonl`; `--table` rewrites the tables in `docs/benchmarks.md`.
@@ -135,7 +135,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What every library is asked."""
+    """What every library has to do."""
 
     name: str
     vocabulary: Vocabulary

@@ -49,7 +49,7 @@ class Loader:
     environment: str = ""
     "The pipeline in whose environment it runs, if it is not that of its name."
     writes: Sequence[int] = ()
-    "The windows for which it has files of its own; nothing if it reads the tokens as they are."
+    "The windows for which it has its own files; nothing if it reads the tokens as they are."
     stride_is_window: bool = False
     "Whether rows begin every `window` tokens, as ours do, rather than every window + 1."
     workers: tuple[int, ...] = (0, 1, 2)

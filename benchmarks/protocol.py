@@ -1,6 +1,6 @@
 """The protocol of every benchmark: environments, workers, rounds, comparison, records, and common flags.
 
-A benchmark asks several tools the same question. An `Entry` is one tool on one question. Each of its runs is a worker:
+A benchmark gives several tools the same question. An `Entry` is one tool on one question. Each of its runs is a worker:
 a process that is measured from outside (`measure.py`) and writes its answer as JSON (`peers/worker.py`). `ask` has
 every tool run once, compares the answers, and only then repeats. A `Session` appends every run to the results and
 rewrites the tables of `docs/benchmarks.md` when it is complete.
@@ -70,7 +70,7 @@ def installed_version(package: str = OURS) -> str:
 
 
 def make_corpora(names: Iterable[str], *flags: str) -> None:
-    """In a process of its own, so that its memory is given back before anything is measured."""
+    """In a separate process, so that its memory is given back before anything is measured."""
     subprocess.run([sys.executable, str(HERE / "corpus.py"), *dict.fromkeys(names), *flags], check=True)
 
 
@@ -97,7 +97,7 @@ class Entry:
 
     tool: str
     how: str = ""
-    "Its form, number of workers or strategy, where one tool is asked in several ways."
+    "Its form, number of workers or strategy, where one tool is measured in several ways."
     reason: str = ""
     "Why it has no time: it does not install, cannot do it, or gave another answer."
     agreement: str = ""

@@ -107,7 +107,7 @@ def table(records: Sequence[dict]) -> str:
             cells = [tables.spread(rates, digits=0), ratio, tables.spread_of(line["runs"], "peak_bytes", 1e6)]
         name = f"{line['library']} {line['version']}"
         rows.append([name, line["strategy"], *cells, str(len(line["runs"])), line["agreement"]])
-    return tables.table(["library", "asked", "documents/s", "x one by one", "peak MB", "runs", "ids"], rows)
+    return tables.table(["library", "strategy", "documents/s", "x one by one", "peak MB", "runs", "ids"], rows)
 
 
 def middle(line: dict) -> float | None:

@@ -8,11 +8,11 @@
                   package index trains in two stages: HF's trainer takes no merges to go on from
     extend        gpt2 and 10,000 tokens more (60,257), and the same size from nothing, which is called anew; 127 MB
 
-Each tool is a process of its own that reads the corpus, trains and saves (`peers/train_peers.py`). Merges are compared
+Each tool is a separate process that reads the corpus, trains and saves (`peers/train_peers.py`). Merges are compared
 before any time is shown: where HF's order of merges is promised, a difference of ours ends the benchmark. Every run is
 appended to `results.jsonl`; complete sessions rewrite the table in `docs/benchmarks.md`. Of each question and tool the
 last complete session counts there. Peers that take many minutes need not run each time we do: a row from another
-session than ours says so.
+session than ours is marked.
 """
 
 import hashlib
@@ -36,13 +36,13 @@ VENVS = CACHE / "venvs-train"
 HF = "tokenizers"
 KINDS = ["words", "none", "functions", "multilingual", "superwords", "extend"]
 OURS_ALONE = ("superwords", "extend", "anew")
-"Questions that no peer can be asked."
+"Questions without peers."
 FIRST_STAGE = 40_000
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One trainer and what may be asked of it."""
+    """One trainer and what it supports."""
 
     name: str
     version: str = ""
@@ -98,7 +98,7 @@ def compile_quickbpe() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What every tool is asked."""
+    """What every tool has to do."""
 
     question: str
     corpus: str
@@ -185,7 +185,7 @@ def compare(question: Question, entries: Sequence[Entry]) -> None:
 def difference(found: list[list[str]], wanted: list[list[str]]) -> str:
     """Empty if equal; else where two lists of merges part, and how much they share all the same.
 
-    A merge is [left, right]; of a tool that tells only [token] the tokens are compared.
+    A merge is [left, right]; of a tool that reports only [token] the tokens are compared.
     """
     tokens_only = any(len(merge) == 1 for merge in found[:1] + wanted[:1])
     theirs, base = (["".join(m) if tokens_only else tuple(m) for m in merges] for merges in (found, wanted))
@@ -197,7 +197,7 @@ def difference(found: list[list[str]], wanted: list[list[str]]) -> str:
 
 
 def too_slow(question: Question, tool: str, last: dict, cap: float) -> str:
-    """Why a tool is not asked: without a split, time never grew slower than the text, so this would be over the cap."""
+    """Why a tool is not run: without a split, time never grew slower than the text, so this would be over the cap."""
     seconds, corpus = last.get((question.question, tool), (0, question.corpus))
     times = RECORDED[question.corpus].bytes / RECORDED[corpus].bytes
     if tool == OURS or question.question != "none" or times <= 1 or seconds * times < cap:
@@ -312,7 +312,7 @@ def main() -> None:
         entries = [Entry(name, reason=failed.get(name, "")) for name in asked_of(question, chosen)]
         for entry in entries:
             able = question.split in TOOLS[entry.tool].splits
-            slow = too_slow(question, entry.tool, last, args.cap) if able else "cannot be asked"
+            slow = too_slow(question, entry.tool, last, args.cap) if able else "does not support this split"
             entry.reason = entry.reason or slow
         once, about = partial(run_once, question, args.cap), partial(facts, question)
         session.ask(question, entries, once, about, partial(compare, question, entries))
