@@ -55,7 +55,7 @@ def pages():
 def classified(library, pages, documents, split="cl100k"):
     text = b"".join(documents)
     ends = np.cumsum([len(one) for one in documents]).astype(np.uint32)
-    kinds, sure = np.zeros(len(text) + 64, np.uint8), np.zeros(len(text) + 1, np.uint8)
+    kinds, sure = np.zeros(len(text) + 256, np.uint8), np.zeros(len(text) + 1, np.uint8)
     place = lambda array: array.ctypes.data_as(ctypes.c_void_p)  # noqa: E731
     here = (place(ends), len(ends), place(pages[0]), place(pages[1]), place(kinds), place(sure))
     valid = library.classify(tables.SPLITS.index(split), text + bytes(64), len(text), *here)
@@ -113,6 +113,17 @@ def test_the_splits_of_the_gpu_are_those_of_the_scanners(on_host, pages, split):
         assert ends == expected, documents
         # Words are found from each sure start on, so each must be the start of a word.
         assert set(sure) <= {0, *expected}, documents
+
+
+@pytest.mark.parametrize("split", tables.SPLITS)
+def test_long_runs_of_one_class_in_the_splits_of_the_gpu(on_host, pages, split):
+    rng, letters = random.Random(4), ["a", "aB", "7", "7a", " ", "\n", " \n", "!", "é", "你", "\u0301", "7٣", "!/\n"]
+    for _ in range(300):
+        runs = ["".join(rng.choices(rng.choice(letters), k=rng.randint(1, 300))) for _ in range(rng.randint(2, 8))]
+        documents = [run.encode() for run in runs] if rng.random() < 0.5 else ["".join(runs).encode()]
+        ends, sure = cut(on_host, pages, documents, split)
+        assert ends == wanted(documents, split), documents
+        assert set(sure) <= {0, *ends}, documents
 
 
 @pytest.mark.parametrize("split", tables.SPLITS)
