@@ -320,7 +320,9 @@ class Memory:
 
 @pytest.fixture(scope="module")
 def engine():
-    tokenizer = pm.train_bpe(["the cat sat on the mat, 's naïve 你好 1234 the"] * 9, vocab_size=330, split="cl100k")
+    tokenizer = pm.train_bpe(
+        ["the cat sat on the mat, 's naïve 你好 1234 the"] * 9, vocab_size=330, pretokenizer="cl100k"
+    )
     return CudaEngine(build_of(tokenizer.model))
 
 
@@ -394,9 +396,9 @@ def test_the_tables_hold_every_pair_and_every_whole_word(engine):
 
 
 def test_without_a_gpu_the_processor_encodes_and_the_reason_is_given(tmp_path):
-    if cuda.can_encode(pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), split="gpt2").model) is None:
+    if cuda.can_encode(pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), pretokenizer="gpt2").model) is None:
         pytest.skip("this machine has a GPU")
-    pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), split="gpt2").save(tmp_path / "tok")
+    pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), pretokenizer="gpt2").save(tmp_path / "tok")
     with pytest.warns(UserWarning, match="encodes instead"):
         tokenizer = pm.load_tokenizer(tmp_path / "tok", engine="cuda")
     assert tokenizer.engine.name == "piecemill"
@@ -404,13 +406,13 @@ def test_without_a_gpu_the_processor_encodes_and_the_reason_is_given(tmp_path):
 
 
 def test_what_the_gpu_cannot_do_is_said():
-    none = pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), split="none")
+    none = pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), pretokenizer="none")
     assert "none" in tables.why_not(build_of(none.model))
-    own = pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), split=r"\w+|\W+")
-    assert "splits" in tables.why_not(build_of(own.model))
-    dna = pm.train_bpe(["ACGT" * 9], vocab_size=20, split="gpt2", alphabet="ACGT", special_tokens=[])
+    own = pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), pretokenizer=r"\w+|\W+")
+    assert "pretokenizers" in tables.why_not(build_of(own.model))
+    dna = pm.train_bpe(["ACGT" * 9], vocab_size=20, pretokenizer="gpt2", alphabet="ACGT", special_tokens=[])
     assert "some bytes" in tables.why_not(build_of(dna.model))
-    named = pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), split="o200k")
+    named = pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), pretokenizer="o200k")
     assert tables.why_not(build_of(named.model)) is None
 
 

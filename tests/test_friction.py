@@ -473,14 +473,14 @@ def test_one_cause_is_one_problem(tok, tmp_path, capsys):
 def test_counts_are_trained_with_the_split_that_they_were_made_with(tmp_path):
     counts = [tmp_path / "1.parquet", tmp_path / "2.parquet"]
     for path in counts:
-        piecemill.count_words([TEXT], split="gpt2", save_counts=path)
+        piecemill.count_words([TEXT], pretokenizer="gpt2", save_counts=path)
     done = run("train", "--from-counts", *counts, "--vocab-size", 280, "--out", tmp_path / "tok")
     assert done.returncode == 0, done.stderr
-    assert piecemill.load_tokenizer(tmp_path / "tok").split == "gpt2"
-    assert json.loads((tmp_path / "tok/training.json").read_text())["plan"]["split"] == "gpt2"
-    with pytest.raises(SourceError, match=r"1.parquet: counted with split='gpt2', asked for split='o200k'"):
-        piecemill.train_bpe(from_counts=counts, split="o200k")
-    assert piecemill.train_bpe([TEXT], vocab_size=280).split == "cl100k"
+    assert piecemill.load_tokenizer(tmp_path / "tok").pretokenizer == "gpt2"
+    assert json.loads((tmp_path / "tok/training.json").read_text())["plan"]["pretokenizer"] == "gpt2"
+    with pytest.raises(SourceError, match=r"1.parquet: counted with pretokenizer='gpt2', asked for 'o200k'"):
+        piecemill.train_bpe(from_counts=counts, pretokenizer="o200k")
+    assert piecemill.train_bpe([TEXT], vocab_size=280).pretokenizer == "cl100k"
     (tmp_path / "1.parquet").write_bytes(b"no")
     with pytest.raises(SourceError, match=r"1.parquet: cannot be read as Parquet"):
         piecemill.train_bpe(from_counts=counts)

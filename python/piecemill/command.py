@@ -32,11 +32,10 @@ TokenizerName = Annotated[
         "id."
     ),
 ]
-TokenizerSplit = Annotated[
+PretokenizerName = Annotated[
     str | None,
     Parameter(
-        help="Split of a .tiktoken file, which does not carry one: a name that `piecemill train --help` lists, or a "
-        "regex."
+        help="Pretokenizer of a .tiktoken file, which has none: a name that `piecemill train --help` lists, or a regex."
     ),
 ]
 Engine = Annotated[

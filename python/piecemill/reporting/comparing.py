@@ -118,7 +118,7 @@ def compare(
     kept whole if it is letters only, and one token. `docs/report.md` has the formulas.
 
     >>> import piecemill as pm
-    >>> tok = pm.train_bpe(["low lower lowest"] * 10, vocab_size=262, split="gpt2")
+    >>> tok = pm.train_bpe(["low lower lowest"] * 10, vocab_size=262, pretokenizer="gpt2")
     >>> found = compare([tok], on=["lower and lower", "low"])
     >>> found.corpus["words"], found.tokenizers[0]["tokens"]
     (4, 10)

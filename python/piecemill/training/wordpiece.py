@@ -105,7 +105,7 @@ class WordPiecePlan(SourceOptions):
         return TrainPlan(
             **{name: getattr(self, name) for name in names},
             vocab_size=2**30,
-            split=RAW_WORDS,
+            pretokenizer=RAW_WORDS,
             special_tokens=self.special_tokens,
             min_frequency=self.min_frequency,
             threads=self.threads,
