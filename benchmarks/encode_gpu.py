@@ -17,10 +17,11 @@ import lzma
 import multiprocessing
 import shutil
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ VOCABS = {
 TIMED = ("gpt2", "cl100k", "o200k")
 TEXT = {"english": "english-40mb", "multilingual": "multilingual-30mb"}
 GIGABYTE = 1_000_000_000
+PREPARED = 2 * GIGABYTE
 REPEATS = 3
 
 
@@ -63,7 +65,12 @@ def pack(out: Path) -> None:
             lines.write(corpus(of).jsonl.read_bytes())
     wheels = ["--no-deps", "--only-binary", ":all:", "--python-version", "3.12"]
     platforms = ["--platform", "manylinux2014_x86_64", "--platform", "manylinux_2_28_x86_64"]
-    carry.install(out / "site", SITES["site"], *wheels, *platforms)
+    carry.install(out / "site", [*SITES["site"], "zstandard"], *wheels, *platforms)
+    for library in (out / "site" / "zstandard").glob("*.so"):
+        if library.name.startswith("_cffi"):
+            library.unlink()
+        else:
+            subprocess.run(["strip", library], check=True)
     carry.check_size(out)
 
 
@@ -357,6 +364,7 @@ def prepared(args: argparse.Namespace, found: dict[str, tuple[Any, Any]]) -> lis
     import pyarrow.parquet as pq
 
     import piecemill as pm
+    from piecemill.sources import open_source
 
     file, split = VOCABS["cl100k"]
     folder = Path("/dev/shm/piecemill-prepare")
@@ -367,19 +375,30 @@ def prepared(args: argparse.Namespace, found: dict[str, tuple[Any, Any]]) -> lis
         data, ends = found[name]
         starts = [0, *ends[:-1].tolist()]
         texts += [bytes(data[a:b]).decode() for a, b in zip(starts, ends.tolist(), strict=True)]
-    size, rows = sum(len(data) for data, _ in (found["python"], found["english"])), []
-    with (folder / "text.jsonl").open("w", encoding="utf-8") as lines:
-        lines.writelines(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
+    texts *= PREPARED // sum(len(found[name][0]) for name in ("python", "english"))
+    size, rows = sum(len(text.encode()) for text in texts), []
+    lines = [json.dumps({"text": text}, ensure_ascii=False).encode() + b"\n" for text in texts]
+    (folder / "text.jsonl").write_bytes(b"".join(lines))
     pq.write_table(pa.table({"text": texts}), folder / "text.parquet", row_group_size=500)
     packed = [folder / f"{number}.jsonl.zst" for number in range(16)]
-    for number, path in enumerate(packed):
-        with pa.CompressedOutputStream(str(path), "zstd") as lines:
-            for text in texts[number::16]:
-                lines.write(json.dumps({"text": text}, ensure_ascii=False).encode() + b"\n")
-    sources = {"JSONL": folder / "text.jsonl", "Parquet": folder / "text.parquet", "JSONL, zstd": packed}
+
+    def pack_lines(number: int) -> None:
+        with pa.CompressedOutputStream(str(packed[number]), "zstd") as out:
+            out.write(b"".join(lines[number::16]))
+
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(pack_lines, range(16)))
+    sources = {"JSONL": folder / "text.jsonl", "Parquet": folder / "text.parquet", "16 JSONL, zstd": packed}
     for kind, source in sources.items():
-        if kind == "JSONL, zstd" and find_spec("zstandard") is None:
-            continue
+        alone = []
+        for _ in range(REPEATS):
+            started = time.perf_counter()
+            opened = open_source(source)
+            with ThreadPoolExecutor(16) as threads:
+                list(threads.map(lambda task, of=opened: sum(len(block) for block in of.read(task)), opened.tasks))
+            alone.append(time.perf_counter() - started)
+        rows.append({"source": kind, "engine": "none: reading alone", "bytes": size, "seconds": alone})
+        print(f"prepare {kind} reading alone: {statistics.median(alone):.2f} s", flush=True)
         for engine in ("piecemill", "cuda"):
             tokenizer = pm.load_tokenizer(args.carried / "vocabs" / file, pretokenizer=split, engine=engine)
             tokenizer.encode_flat(*found["english"])  # compiles the kernels
@@ -395,6 +414,7 @@ def prepared(args: argparse.Namespace, found: dict[str, tuple[Any, Any]]) -> lis
             print(f"prepare {kind} {engine}: {statistics.median(seconds):.2f} s {timing}", flush=True)
         if rows[-1]["folder"] != rows[-2]["folder"]:
             raise SystemExit(f"{kind}: the engines wrote other bytes; no time is shown")
+    shutil.rmtree(folder)
     return rows
 
 
@@ -450,7 +470,7 @@ def render(records: Sequence[dict]) -> str:
         header = ["`prepare` from", "engine", "seconds", "MB/s", "reading", "choosing", "encoding", "writing"]
         lines = []
         for row in record["prepare"]:
-            took, stages = statistics.median(row["seconds"]), row["timing"]["stages"]
+            took, stages = statistics.median(row["seconds"]), row.get("timing", {}).get("stages", {})
             each = [
                 f"{stages[stage]:.1f}" if stage in stages else "" for stage in ("read", "select", "encode", "write")
             ]

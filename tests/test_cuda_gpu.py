@@ -213,3 +213,29 @@ def test_batches_from_text_are_the_same_on_both(folder, tmp_path):
         for name, value in other.items():
             got = one[name].cpu() if isinstance(value, torch.Tensor) else one[name]
             assert torch.equal(got, value) if isinstance(value, torch.Tensor) else got == value, name
+
+
+def test_prepare_reads_into_pinned_memory_and_writes_the_same_bytes(tmp_path, monkeypatch):
+    path, split = FILES["cl100k"]
+    if not (VOCABS / path).exists():
+        pytest.skip("needs ../shared/vocabs")
+    rng, source, seen = random.Random(3), tmp_path / "text.jsonl", []
+    source.write_text(
+        "".join(f'{{"text": "{" ".join(f"word{rng.randrange(9999)}" for _ in range(50))}"}}\n' for _ in range(30_000))
+    )
+    upload = device.CudaDevice._copy_in
+
+    def seeing(self, slot, data):
+        seen.append(device.is_pinned(data))
+        upload(self, slot, data)
+
+    monkeypatch.setattr(device.CudaDevice, "_copy_in", seeing)
+    made = {}
+    for engine in ("piecemill", "cuda"):
+        out = tmp_path / engine
+        pm.prepare(source, pm.load_tokenizer(VOCABS / path, split=split, engine=engine), out=out)
+        files = sorted(file for file in out.rglob("*") if file.is_file() and file.name != "timing.json")
+        made[engine] = {str(file.relative_to(out)): file.read_bytes() for file in files}
+    assert made["cuda"] == made["piecemill"]
+    assert seen
+    assert all(seen)

@@ -28,12 +28,13 @@ from piecemill.shards.manifest import Entry, entry_name, parse_entry, piece_name
 from piecemill.sources import Documents, Tally, Task, read_task
 from piecemill.sources.ahead import ReadAhead
 from piecemill.sources.unchanged import check_task
+from piecemill.tokenizers.engines import text_buffers
 
 
 def prepare_task(task: Task, job: Job) -> Numbers:
     """Write the shards and the entry of each piece of `task` that has none; returns counters of the work done."""
     done, piece = Numbers(), 0
-    blocks = read_task(task, job.reading, job.memory)
+    blocks = read_task(task, job.reading, job.memory, text_buffers(job.engine, job.reading.block_bytes))
     with using_cores(), ReadAhead(blocks, job.reading.block_bytes, lambda: check(done)) as ahead:
         try:
             while piece == 0 or ahead.more():
@@ -124,9 +125,8 @@ class _NewPiece(_Piece):
 
     def encode(self, block: Documents, rows: NDArray[np.int64], records: NDArray[np.void], writer: ShardWriter) -> None:
         """Encode some documents of a block in one call, and append them to a shard."""
-        started, job = time.perf_counter(), self.job
-        whole = len(rows) == len(block)
-        data, ends = (block.data, block.ends) if whole else gather_documents(block.data, block.ends, rows)
+        started, job, text = time.perf_counter(), self.job, (block.data, block.ends)
+        data, ends = text if len(rows) == len(block) else gather_documents(*text, rows)
         special, threads = job.plan.special_in_text, core_share(job.cores)
         ids, id_ends = self.tokenizer.encode_flat(
             data, ends, bos=job.bos, eos=job.eos, dtype=self.dtype, special=special, threads=threads

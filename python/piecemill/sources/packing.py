@@ -11,7 +11,7 @@ Start with `Packer`; each task has one.
 
 import dataclasses
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -91,12 +91,24 @@ class _Piece:
 
 
 class Packer:
-    """Collects the documents of one task and cuts them into blocks."""
+    """Collects the documents of one task and cuts them into blocks.
+
+    `buffer` returns memory of at least `block_bytes` that the text of each usual block is copied to, such as pinned
+    memory; a block of one larger document keeps its own.
+    """
 
     def __init__(
-        self, reading: Reading, *, task: int, place: Place, paths: tuple[str, ...], first_file: int, source_bytes: int
+        self,
+        reading: Reading,
+        *,
+        task: int,
+        place: Place,
+        paths: tuple[str, ...],
+        first_file: int,
+        source_bytes: int,
+        buffer: Callable[[], NDArray[np.uint8]] | None = None,
     ) -> None:
-        self.reading = reading
+        self.reading, self._buffer = reading, buffer
         self.names: dict[int, str] = {}
         "Groups by their hashes, as far as they have names."
         self._task, self._place, self._paths, self._first_file = task, place, paths, first_file
@@ -253,13 +265,15 @@ class Packer:
             yield self._block()
 
     def _block(self) -> Documents:
-        held = self._held
-        if len(held) == 1:
+        held, room = self._held, None
+        if self._buffer is not None and 0 < self._held_bytes <= self.reading.block_bytes:
+            room = self._buffer()[: self._held_bytes]
+        if len(held) == 1 and room is None:
             whole = held[0]
         else:
             shifts = np.cumsum([0] + [len(piece.data) for piece in held])
             whole = _Piece(
-                _joined([piece.data for piece in held], np.uint8),
+                _joined([piece.data for piece in held], np.uint8, room),
                 _joined([piece.ends + shift for piece, shift in zip(held, shifts, strict=False)], np.int64),
                 _joined([piece.files for piece in held], np.int32),
                 _joined([piece.places for piece in held], np.int64),
@@ -298,6 +312,6 @@ class Packer:
 _T = TypeVar("_T", bound=np.generic)
 
 
-def _joined(parts: list[NDArray[_T]], dtype: type[_T]) -> NDArray[_T]:
+def _joined(parts: list[NDArray[_T]], dtype: type[_T], out: NDArray[_T] | None = None) -> NDArray[_T]:
     # np.concatenate rejects an empty list, and a block may have only a tally.
-    return np.concatenate(parts) if parts else np.empty(0, dtype)
+    return np.concatenate(parts, out=out) if parts else np.empty(0, dtype)

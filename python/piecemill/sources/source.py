@@ -3,7 +3,7 @@
 Start with `open_source`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import PurePath
@@ -154,8 +154,10 @@ class Source:
             raise SourceError(f"{name}{more}: empty corpus, no document with text in it ({why}).")
 
 
-def read_task(task: Task, reading: Reading, memory: Any = None) -> Iterator[Documents]:
-    """The blocks of one task, in order."""
+def read_task(
+    task: Task, reading: Reading, memory: Any = None, buffer: Callable[[], NDArray[np.uint8]] | None = None
+) -> Iterator[Documents]:
+    """The blocks of one task, in order; their text is copied to what `buffer` returns, if given (see `Packer`)."""
     packer = Packer(
         reading,
         task=task.index,
@@ -163,6 +165,7 @@ def read_task(task: Task, reading: Reading, memory: Any = None) -> Iterator[Docu
         paths=task.paths,
         first_file=task.first_file,
         source_bytes=task.nbytes,
+        buffer=buffer,
     )
     if task.kind == "memory":
         yield from _read_memory(memory, task, packer)
