@@ -233,7 +233,7 @@ def test_prepare_reads_into_pinned_memory_and_writes_the_same_bytes(tmp_path, mo
     made = {}
     for engine in ("piecemill", "cuda"):
         out = tmp_path / engine
-        pm.prepare(source, pm.load_tokenizer(VOCABS / path, split=split, engine=engine), out=out)
+        pm.prepare(source, pm.load_tokenizer(VOCABS / path, pretokenizer=split, engine=engine), out=out)
         files = sorted(file for file in out.rglob("*") if file.is_file() and file.name != "timing.json")
         made[engine] = {str(file.relative_to(out)): file.read_bytes() for file in files}
     assert made["cuda"] == made["piecemill"]
