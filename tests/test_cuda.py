@@ -329,7 +329,7 @@ def engine():
 def on_stand_in(engine, device, data, ends, *, special="plain", **edges):
     device.look_for(engine.tables.looked_for(special))
     memory = Memory(data)
-    token_ends = encode(device, cuda._Host(engine, special, 1), memory, ends, memory, **edges)
+    token_ends = encode(device, cuda._HostEncoder(engine, special, 1), memory, ends, memory, **edges)
     assert not device.running
     return memory.ids[: memory.tokens], token_ends
 

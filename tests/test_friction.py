@@ -202,13 +202,13 @@ def test_a_batch_of_a_mixture_says_which_part_each_row_is_from(rows, tok, tmp_pa
     # On a device, here in main memory.
     import torch
 
-    from piecemill.loading.device import Device
+    from piecemill.loading.device import DeviceDestination
     from piecemill.loading.text import windows_to
 
     options = {"window": 4, "batch_size": 5, "epochs": 1, "seed": 3, "boundaries": True}
     source = mix([(rows, 1), (other, 1)])
     for sent, here in zip(
-        windows_to(Device(torch.device("cpu"), slots=2), source, options),
+        windows_to(DeviceDestination(torch.device("cpu"), slots=2), source, options),
         batches(source, **options),
         strict=True,
     ):

@@ -68,7 +68,7 @@ app = App(
 )
 app.meta.suppress_keyboard_interrupt = False  # what stopped the command is for `__main__` to say
 as_flags(PreparePlan, weight=Parameter(name="--weight"))
-app.command("piecemill.training.commands:train", name="train")  # by name: imported when it is called or described
+app.command("piecemill.training.commands_train:train", name="train")  # by name: imported when it is called or described
 
 
 @app.command
@@ -203,16 +203,16 @@ def check(folder: str, *, sample: int = 1000, json: Flag = False) -> None:
         sys.exit(1)
 
 
-app.command("piecemill.actions.commands:app", name="actions")
-app.command("piecemill.reporting.commands:compare", name="compare")
-app.command("piecemill.reporting.commands:report", name="report")
-app.command("piecemill.shards.commands:export", name="export")
-app.command("piecemill.shards.commands:vocab", name="vocab")
-app.command("piecemill.training.commands:train_wordpiece", name="train-wordpiece")
-app.command("piecemill.training.commands:prune", name="prune")
+app.command("piecemill.actions.commands_actions:app", name="actions")
+app.command("piecemill.reporting.commands_report:compare", name="compare")
+app.command("piecemill.reporting.commands_report:report", name="report")
+app.command("piecemill.shards.commands_shards:export", name="export")
+app.command("piecemill.shards.commands_shards:vocab", name="vocab")
+app.command("piecemill.training.commands_train:train_wordpiece", name="train-wordpiece")
+app.command("piecemill.training.commands_train:prune", name="prune")
 for _name in ("edit", "encode", "decode"):
-    app.command(f"piecemill.tokenizers.commands:{_name}", name=_name)
-app.command("piecemill.pretraining.commands:pretrain", name="pretrain")
+    app.command(f"piecemill.tokenizers.commands_tokenizer:{_name}", name=_name)
+app.command("piecemill.pretraining.commands_pretrain:pretrain", name="pretrain")
 
 
 @app.command

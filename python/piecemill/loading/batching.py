@@ -236,7 +236,7 @@ class Batches(Prefetched[Sent]):
     def __init__(self, maker: Maker, plan: BatchPlan, place: Destination[Sent]) -> None:
         super().__init__()
         self.maker, self.plan, self._place = maker, plan, place
-        self._job = _Job(maker, plan, place)
+        self._chunks = _ChunkMaker(maker, plan, place)
         # The next batch to give, and how far it is to the one after.
         self._given, self._step = 0, 1
         self._failed: BaseException | None = None
@@ -245,9 +245,9 @@ class Batches(Prefetched[Sent]):
 
     def __len__(self) -> int:
         """Batches from the beginning to the end, on each rank."""
-        if self._job.batches is None:
+        if self._chunks.batches is None:
             raise TypeError("epochs=None: batches without end have no length")
-        return self._job.batches
+        return self._chunks.batches
 
     def __next__(self) -> dict[str, Any]:
         batch = next(self._chunk, None)
@@ -263,11 +263,11 @@ class Batches(Prefetched[Sent]):
     def _next_chunk(self) -> None:
         if self._failed is not None:
             raise self._failed
-        if self._closed or (self._job.batches is not None and self._given >= self._job.batches):
+        if self._closed or (self._chunks.batches is not None and self._given >= self._chunks.batches):
             self.close()
             raise StopIteration
         if self._feeder is None:
-            self._feeder = self._job.feeder(self._given, self._step)
+            self._feeder = self._chunks.feeder(self._given, self._step)
         try:
             sent, waited = self._feeder.take()
             self._chunk = self._place.take(sent)
@@ -282,8 +282,8 @@ class Batches(Prefetched[Sent]):
     @property
     def samples(self) -> int:
         """Samples returned so far, over all ranks."""
-        given = self._job.offset + self._given * self.plan.global_batch
-        return given if self._job.samples is None else min(given, self._job.samples)
+        given = self._chunks.offset + self._given * self.plan.global_batch
+        return given if self._chunks.samples is None else min(given, self._chunks.samples)
 
     @property
     def epoch(self) -> int:
@@ -292,7 +292,7 @@ class Batches(Prefetched[Sent]):
 
     def state_dict(self) -> dict[str, Any]:
         """The position of the next batch: after the last one returned, whatever was prefetched."""
-        offset = {"offset": self._job.offset} if self._job.offset else {}
+        offset = {"offset": self._chunks.offset} if self._chunks.offset else {}
         return {"format": FORMAT, "samples": self.samples, **offset, **self._identity()}
 
     def _identity(self) -> dict[str, Any]:
@@ -314,8 +314,8 @@ class Batches(Prefetched[Sent]):
         self._drop()
         # Batches are counted from the first sample that is not of a step with another global batch.
         offset = samples if change_batch else int(state.get("offset", 0))
-        self._job.begin_at(offset % self.plan.global_batch)
-        self._given = -(-(samples - self._job.offset) // self.plan.global_batch)
+        self._chunks.begin_at(offset % self.plan.global_batch)
+        self._given = -(-(samples - self._chunks.offset) // self.plan.global_batch)
         self._closed, self._failed = False, None
 
     def _samples_of(self, state: Mapping[str, Any], change_batch: bool) -> int:
@@ -334,7 +334,7 @@ class Batches(Prefetched[Sent]):
             unknown = name == "tokenizer" and None in (mine, theirs)
             if theirs != mine and not unknown and not (change_batch and name == "global_batch"):
                 raise LoadError(f"state: {self._differs(name, theirs, mine)}")
-        samples, offset, last = state.get("samples"), state.get("offset", 0), self._job.samples
+        samples, offset, last = state.get("samples"), state.get("offset", 0), self._chunks.samples
         if type(samples) is not int or type(offset) is not int or not 0 <= offset <= samples < 1 << 62:
             raise LoadError(f"state: samples={samples!r}, offset={offset!r}; expected numbers from `state_dict()`.")
         if not change_batch and (samples - offset) % self.plan.global_batch and samples != last:
@@ -382,7 +382,7 @@ def share(count: int, rank: int, world_size: int) -> tuple[int, int]:
     return rank * each + min(rank, more), each + (rank < more)
 
 
-class _Job(Generic[Sent]):
+class _ChunkMaker(Generic[Sent]):
     """Makes chunks of batches of one rank: which samples, their rows, send."""
 
     def __init__(self, maker: Maker, plan: BatchPlan, place: Destination[Sent]) -> None:

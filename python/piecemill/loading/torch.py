@@ -74,9 +74,9 @@ def batches(
         return windows_to(Tensors(), rows, options)
     if where.type != "cuda":
         raise PlanError(f"device={str(device)!r}: expected cpu or cuda.")
-    from piecemill.loading.device import Device
+    from piecemill.loading.device import DeviceDestination
 
-    return windows_to(Device(where, slots=threads + 1), rows, options)
+    return windows_to(DeviceDestination(where, slots=threads + 1), rows, options)
 
 
 def text_batches(

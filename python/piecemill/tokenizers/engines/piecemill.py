@@ -19,7 +19,7 @@ from piecemill.tokenizers.engines.json_settings import Left, encoder_of_json, ha
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
 from piecemill.tokenizers.models.integers import IntegerBPE
 from piecemill.tokenizers.models.ranks import Ranks
-from piecemill.tokenizers.models.sentencepiece import SPACE, Piece, PieceType, SentencePiece
+from piecemill.tokenizers.models.sentencepiece import SPACE, PieceType, SentencePiece, VocabularyPiece
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
 from piecemill.tokenizers.pretokenizers import NAMED, name_of, specs_of
 from piecemill.tokenizers.texts import flat_tokens
@@ -168,7 +168,7 @@ def _sentencepiece(model: SentencePiece) -> Build:
     )
 
 
-def _by_score(pieces: list[tuple[int, Piece]]) -> list[int]:
+def _by_score(pieces: list[tuple[int, VocabularyPiece]]) -> list[int]:
     """Ids of the pieces, best score first.
 
     Of two possible merges with one score, sentencepiece takes the left one, where the encoder goes by rank. So pieces

@@ -143,7 +143,7 @@ class CudaEngine:
 
     def _run(self, device: Any, text: Any, ends: NDArray[np.int64], sink: Any, options: dict[str, Any]) -> Any:
         device.look_for(self.tables.looked_for(options["special"]))
-        host = _Host(self, options["special"], options["threads"])
+        host = _HostEncoder(self, options["special"], options["threads"])
         return encode(device, host, text, ends, sink, bos=options["bos"], eos=options["eos"])
 
     def _device(self, *, narrow: bool) -> Any:
@@ -161,7 +161,7 @@ class CudaEngine:
         return self._words
 
 
-class _Host:
+class _HostEncoder:
     """What the host encodes for one call."""
 
     def __init__(self, engine: CudaEngine, special: Parse, threads: int) -> None:

@@ -20,7 +20,7 @@ from piecemill.command import (
 )
 from piecemill.errors import PlanError
 from piecemill.executors import ExecutorOptions
-from piecemill.tokenizers.commands import check_out
+from piecemill.tokenizers.commands_tokenizer import check_out
 from piecemill.training.plan import TrainPlan
 from piecemill.training.wordpiece import WordPiecePlan
 
