@@ -314,7 +314,7 @@ class Memory:
         self.tokens += tokens
         return self.ids[self.tokens - tokens : self.tokens]
 
-    def put(self, ids):
+    def append_ids(self, ids):
         self.room(len(ids))[:] = ids
 
 
@@ -424,19 +424,19 @@ def test_a_buffer_is_used_again_when_no_array_over_it_is_left():
         return made[-1]
 
     pool = Pool(allocate)
-    ids = pool.lend(pool.take(1000), np.uint32, 5)
+    ids = pool.lend(pool.take_buffer(1000), np.uint32, 5)
     ids[:] = range(5)
     part = ids[1:3].view(np.uint16).reshape(2, 2)
     del ids
-    again = pool.lend(pool.take(1000), np.uint16, 3)  # the first one is still shown by `part`
+    again = pool.lend(pool.take_buffer(1000), np.uint16, 3)  # the first one is still shown by `part`
     again[:] = 9
     assert part.tolist() == [[1, 0], [2, 0]]
     assert len(made) == 2
     del part
-    third = pool.take(900)
+    third = pool.take_buffer(900)
     assert np.shares_memory(third, made[0])
     assert len(made) == 2
-    assert len(pool.take(1)) == 64  # nothing is spare: `again` holds the other one
+    assert len(pool.take_buffer(1)) == 64  # nothing is spare: `again` holds the other one
     assert again.tolist() == [9, 9, 9]
 
 

@@ -90,7 +90,7 @@ class Maker(ABC):
     "What must be the same to go on from a state: `data`, options, and `tokenizer` where it is known."
 
     @abstractmethod
-    def make(self, samples: Ints, room: Room) -> "tuple[Columns, Ints | None]":
+    def make_rows(self, samples: Ints, room: Room) -> "tuple[Columns, Ints | None]":
         """The columns of the rows of these samples, and their `cuts` if any; -1 stands for padding in a row's place."""
 
     def look_ahead(self, sample: int, last: int | None) -> None:  # noqa: B027 - not every maker needs it
@@ -108,7 +108,7 @@ class Chunk:
 
 
 class Destination(Protocol[Sent]):
-    """Where batches go. `room` and `send` are called in feeder threads, `take` in the training loop."""
+    """Where batches go. `room` and `send` are called in feeder threads, `take_batches` in the training loop."""
 
     single: bool
     "Whether a chunk is always one batch."
@@ -119,7 +119,7 @@ class Destination(Protocol[Sent]):
     def send(self, chunk: Chunk) -> Sent:
         """Start to copy a gathered chunk to its destination."""
 
-    def take(self, sent: Sent) -> Iterator[dict[str, Any]]:
+    def take_batches(self, sent: Sent) -> Iterator[dict[str, Any]]:
         """The batches of a chunk."""
 
     def close(self) -> None:
@@ -163,18 +163,18 @@ class Numpy:
     def send(self, chunk: Chunk) -> Chunk:
         return chunk
 
-    def take(self, sent: Chunk) -> Iterator[dict[str, Any]]:
+    def take_batches(self, sent: Chunk) -> Iterator[dict[str, Any]]:
         starts = (0, *sent.ends[:-1])
         cut = {
             name: [array[a:b] for a, b in zip(starts, sent.ends, strict=True)] for name, array in sent.columns.items()
         }
-        return split(cut, sent)
+        return split_batches(cut, sent)
 
     def close(self) -> None:
         self._made = []
 
 
-def split(columns: Mapping[str, Sequence[Any]], chunk: Chunk) -> Iterator[dict[str, Any]]:
+def split_batches(columns: Mapping[str, Sequence[Any]], chunk: Chunk) -> Iterator[dict[str, Any]]:
     """The batches of a chunk, one after another, from the parts that each column was cut into."""
     start = 0
     for end, *parts in zip(chunk.ends, *columns.values(), strict=True):
@@ -269,8 +269,8 @@ class Batches(Prefetched[Sent]):
         if self._feeder is None:
             self._feeder = self._chunks.feeder(self._given, self._step)
         try:
-            sent, waited = self._feeder.take()
-            self._chunk = self._place.take(sent)
+            sent, waited = self._feeder.next_result()
+            self._chunk = self._place.take_batches(sent)
         except BaseException as error:
             if isinstance(error, Exception):
                 error.add_note(f"While making batch {self._given:,} of rank {self.plan.rank}, for {self.maker.source}.")
@@ -415,9 +415,9 @@ class _ChunkMaker(Generic[Sent]):
         """Makes every `step`-th batch from `first` on, ahead."""
         stride = self.chunk * step
         last = None if self.batches is None else -(-(self.batches - first) // stride)
-        return Feeder(lambda number: self.make(first + number * stride, step), 0, last, self._plan.threads)
+        return Feeder(lambda number: self.make_chunk(first + number * stride, step), 0, last, self._plan.threads)
 
-    def make(self, first: int, step: int) -> Sent:
+    def make_chunk(self, first: int, step: int) -> Sent:
         """One chunk: every `step`-th batch from `first` on."""
         last = first + self.chunk * step
         shares = [self._share(batch) for batch in range(first, min(last, self.batches or last), step)]
@@ -426,6 +426,6 @@ class _ChunkMaker(Generic[Sent]):
         samples = np.arange(ends[-1]) + np.repeat(starts - ends + counts, np.maximum(counts, 1))
         samples[ends[counts == 0] - 1] = -1
         self._maker.look_ahead(self.offset + first * self._plan.global_batch, self.samples)
-        columns, cuts = self._maker.make(samples, self._place.room)
+        columns, cuts = self._maker.make_rows(samples, self._place.room)
         # A sample may have several rows, where a chunk is one batch.
         return self._place.send(Chunk(columns, (*ends[:-1].tolist(), len(columns["input_ids"])), cuts))

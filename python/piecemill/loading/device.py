@@ -183,7 +183,7 @@ class DeviceDestination:
         self._free.put(slot)
         return sent
 
-    def take(self, sent: SentBatch) -> Iterator[dict[str, Any]]:
+    def take_batches(self, sent: SentBatch) -> Iterator[dict[str, Any]]:
         """The batch, safe to use on the caller's stream."""
         self._lane.hand_over(sent.tensors, sent.event)
         batch: dict[str, Any] = dict(zip(sent.names, sent.tensors, strict=True))

@@ -11,7 +11,17 @@ from typing import Annotated, Any, BinaryIO, Literal
 
 from cyclopts import Parameter
 
-from piecemill.command import STDIN, Engine, Flag, Json, PretokenizerName, TokenizerName, cut, print_result, unescaped
+from piecemill.command import (
+    STDIN,
+    Engine,
+    Flag,
+    Json,
+    PretokenizerName,
+    TokenizerName,
+    cut_documents,
+    print_result,
+    unescaped,
+)
 from piecemill.errors import PlanError, TokenizerError
 from piecemill.sizes import plural
 
@@ -183,10 +193,10 @@ def _documents(texts: Iterable[str], separator: str | None) -> Iterator[tuple[st
     """Where each text, file or stream is, and its documents."""
     for number, text in enumerate(texts, 1):
         if text == STDIN:
-            yield text, cut(sys.stdin.buffer, separator)
+            yield text, cut_documents(sys.stdin.buffer, separator)
         elif _is_file(text):
             with open(text, "rb") as file:
-                yield text, cut(file, separator)
+                yield text, cut_documents(file, separator)
         elif re.fullmatch(r"\S*/\S*|\S+\.(txt|md|py|jsonl?|npy|gz|zst)", text):
             raise PlanError(
                 f"{text}: no such file. Expected a text, or a file that exists; if it is the text, give it on standard "

@@ -305,7 +305,7 @@ class Run:
 
             def add(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
                 if alphabet:
-                    alphabet.see(data)
+                    alphabet.add_bytes(data)
                 flat.add(data, ends)
 
             with self.stages.stage("read"):
@@ -540,7 +540,7 @@ class Run:
         def tell() -> None:
             progress = self.progress
             now = moment(time.perf_counter() - started, progress)
-            remaining.saw(now)
+            remaining.add_snapshot(now)
             self.on_progress(
                 TrainProgress(
                     stage="merge",

@@ -94,7 +94,7 @@ def count_on(
     tick = lambda running: on_read(corpus, read + sum(running))  # noqa: E731
     with closing(executor.map(partial(count_task, job=job), source.tasks, tick)) as results:
         for task, counted in results:
-            here = None if tags is None else tags.take(counted.groups or {})
+            here = None if tags is None else tags.add_documents(counted.groups or {})
             name = f"counts of task {task.index}"
             add_counts(io.BytesIO(counted.counts), name, counter, pretokenizer=job.pretokenizer, tags=here)
             corpus += counted.corpus
