@@ -1,7 +1,7 @@
-"""Encoding on an NVIDIA GPU: byte-level BPE with the named splits, the same ids as `_core.Encoder`.
+"""Encoding on an NVIDIA GPU: byte-level BPE with the named pretokenizers, the same ids as `_core.Encoder`.
 
 `pipeline` cuts documents into batches and lets the host encode what the device cannot; `device` holds memory, kernels
-and streams; `tables` are the arrays that kernels/encode.cu reads; kernels/splits.h has the splits. Docs: docs/gpu.md.
+and streams; `tables` are the arrays that kernels/encode.cu reads; kernels/splits.h cuts words. Docs: docs/gpu.md.
 """
 
 import threading

@@ -155,8 +155,8 @@ def _giant(
 def cut_places(text: Text, start: int, end: int, most: int) -> Ends | None:
     """Ends of parts of `text[start:end]` of at most `most` bytes; None if there is no safe place to cut one.
 
-    Every named split may be cut before a space after a visible ASCII character, and before a line feed after an ASCII
-    letter or digit (`cuts_at_spaces` in src/pretoken/table.rs).
+    A named pretokenizer allows a cut before a space after a visible ASCII character, and before a line feed after an
+    ASCII letter or digit (`cuts_at_spaces` in src/pretoken/table.rs).
     """
     cuts, step = [], 1 << 16
     while end - start > most:

@@ -1,4 +1,4 @@
-"""What the kernels read: the vocabulary and the split as flat arrays. Start with `tables_of`."""
+"""What the kernels read: the vocabulary and the pretokenizer as flat arrays. Start with `tables_of`."""
 
 from dataclasses import dataclass
 from functools import partial
