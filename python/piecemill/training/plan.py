@@ -185,7 +185,7 @@ class TrainPlan(SourceOptions):
                 object.__setattr__(self, field, name)  # an alias, or the pattern of a named pretokenizer
         if self.bytes and self.pretokenizer not in (None, "none"):
             raise PlanError(
-                f"bytes and pretokenizer={self.pretokenizer!r}: words need text. Bytes are trained with "
+                f"bytes and pretokenizer={self.pretokenizer!r}: a pretokenizer needs text. Bytes are trained with "
                 "pretokenizer='none'."
             )
         self._check_stages()
