@@ -139,6 +139,14 @@ def test_every_pair_of_characters_and_what_surely_starts(on_host, pages):
         assert set(sure) <= {0, *ends}, split
 
 
+@pytest.mark.parametrize("split", tables.SPLITS)
+def test_four_characters_at_once_surely_start_where_each_does(on_host, pages, split):
+    index, blocks = pages
+    ascii_classes = blocks.reshape(-1, 256)[index[0]].copy()
+    place = ascii_classes.ctypes.data_as(ctypes.c_void_p)
+    assert on_host.four_at_once(tables.SPLITS.index(split), place) == 0
+
+
 def test_invalid_utf8_is_seen_where_python_sees_it(on_host, pages):
     rng = random.Random(5)
     whole = "aé你🎉".encode()

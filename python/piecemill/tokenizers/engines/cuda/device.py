@@ -69,6 +69,7 @@ class CudaDevice:
         self._threads = ThreadPoolExecutor(4, "piecemill-copy")
         self._id = np.dtype(np.uint16 if narrow else np.uint32)
         tiles, bits = n // kernels.TILE + 2, (n + _PADDING) // 32 + 64
+        rounds = -(-tiles // 16384) * 16384  # kernel `offsets` reads so many at a time
         space = _Space()
         shared = {
             "kinds": space(n + _PADDING, np.uint8),
@@ -108,8 +109,8 @@ class CudaDevice:
                 "unresolved": space(2 * (n // 16), np.uint32),
                 "tile_missed": space(tiles, np.uint8),
                 "tile_first": space(tiles, np.uint32),
-                "tile_count": space(tiles, np.uint32),
-                "tile_base": space(tiles, np.uint32),
+                "tile_count": space(rounds, np.uint32),
+                "tile_base": space(rounds, np.uint32),
                 "document_offset": space(n + 1, np.uint16),
                 "staged": space(n + kernels.TILE, self._id),
                 "out": space(n + 2 * most_documents, self._id),

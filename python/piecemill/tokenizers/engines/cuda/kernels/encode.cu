@@ -104,7 +104,7 @@ __device__ __noinline__ bool added_at(const Slot& s, u32 at, u32 n) {
   return false;
 }
 
-// Classes of 16 bytes and the sure starts among them.
+// Classes of 16 bytes and the sure starts among them. Those that are ASCII and begin no document go four at a time.
 extern "C" __global__ void __launch_bounds__(256) classify(const Slot* slot) {
   __shared__ u8 ascii[128];
   const Slot& s = *slot;
@@ -116,47 +116,67 @@ extern "C" __global__ void __launch_bounds__(256) classify(const Slot* slot) {
   const uint4 loaded = *(const uint4*)(s.text + first);
   const u32 word[4] = {loaded.x, loaded.y, loaded.z, loaded.w};
   const u32 starts = s.documents[thread >> 1] >> (16 * (thread & 1)) & 0xFFFF;
-  u32 kind[16];
-  bool valid = true;
-  if (!((word[0] | word[1] | word[2] | word[3]) & 0x80808080u) && first + 16 <= n) {
+  const bool plain = !((word[0] | word[1] | word[2] | word[3]) & 0x80808080u) && first + 16 <= n && !starts;
+  u32 kinds[4] = {0, 0, 0, 0};
+  if (plain) {
 #pragma unroll
-    for (int k = 0; k < 16; ++k) kind[k] = ascii[word[k >> 2] >> (8 * (k & 3)) & 127];
+    for (int k = 0; k < 16; ++k) kinds[k >> 2] |= (u32)ascii[word[k >> 2] >> (8 * (k & 3)) & 127] << (8 * (k & 3));
   } else {
     u32 carried = 0, left = 0;  // the class of the character under way, and how many bytes of it are to come
+    bool valid = true;
 #pragma unroll
     for (int k = 0; k < 16; ++k) {
       const u32 byte = word[k >> 2] >> (8 * (k & 3)) & 255;
-      if (first + k >= n) kind[k] = END;
-      else if (byte < 0x80) kind[k] = ascii[byte];
-      else if (left) { kind[k] = carried | CONTINUES; --left; }
+      u32 kind;
+      if (first + k >= n) kind = END;
+      else if (byte < 0x80) kind = ascii[byte];
+      else if (left) { kind = carried | CONTINUES; --left; }
       else {
         const u32 found = class_at(s, first + k, n);
         valid &= found != END;
-        kind[k] = (found & 15) | (byte < 0xC0 ? (u32)CONTINUES : 0);
+        kind = (found & 15) | (byte < 0xC0 ? (u32)CONTINUES : 0);
         if (found & CHANGES) leave_to_host(s, first + k);
         if (byte >= 0xC0) { carried = found & 15; left = byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3; }
       }
+      kinds[k >> 2] |= kind << (8 * (k & 3));
     }
+    if (!valid) atomicAdd(&s.counts->invalid, 1);
   }
-  if (!valid) atomicAdd(&s.counts->invalid, 1);
-  u32 before = __shfl_up_sync(~0u, kind[15] & 15, 1);
+  u32 before = __shfl_up_sync(~0u, kinds[3] >> 24 & 15, 1);
   if (lane == 0) before = first && first <= n ? (s.text[first - 1] < 0x80 ? ascii[s.text[first - 1]] : class_at(s, first - 1, n) & 15) : (u32)END;
   u32 after = __shfl_down_sync(~0u, starts & 1 ? 0 : word[0] & 255, 1);
   if (lane == 31) after = first + 16 < n && !bit(s.documents, first + 16) ? s.text[first + 16] : 0;
-  u32 sure = 0, out[4] = {0, 0, 0, 0};
+  u32 sure = 0;
+  if (plain) {
 #pragma unroll
-  for (int k = 0; k < 16; ++k) {
-    const u32 now = kind[k] & 15, byte = word[k >> 2] >> (8 * (k & 3)) & 255, opens = starts >> k & 1;
-    const u32 next = k == 15 ? after : starts >> (k + 1) & 1 ? 0 : word[(k + 1) >> 2 & 3] >> (8 * ((k + 1) & 3)) & 255;
-    const bool inside = kind[k] & CONTINUES || now == END;
-    sure |= (u32)(opens || (!inside && surely_starts<PM_SPLIT>(1u << before, 1u << now, byte, next))) << k;
-    const u32 shown = first + k >= n ? 0xFFu : opens ? now << 4 | END : kind[k];
-    out[k >> 2] |= shown << (8 * (k & 3));
-    before = now;
-    if (s.added_count && s.added_first[byte >> 6] >> (byte & 63) & 1 && first + k < n && added_at(s, first + k, n))
-      leave_to_host(s, first + k);
+    for (int w = 0; w < 4; ++w) {
+      const u32 befores = kinds[w] << 8 | (w ? kinds[w - 1] >> 24 : 0), nexts = word[w] >> 8 | (w < 3 ? word[w + 1] : after) << 24;
+      const u32 four = four_surely_start<PM_SPLIT>(befores, kinds[w], word[w], nexts) >> 7;
+      sure |= ((four | four >> 7 | four >> 14 | four >> 21) & 15) << (4 * w);
+    }
+    const u32 one = surely_starts<PM_SPLIT>(1u << before, 1u << (kinds[0] & 15), word[0] & 255, word[0] >> 8 & 255);
+    sure = (sure & ~1u) | one;  // what is before it may be any character
+  } else {
+#pragma unroll
+    for (int k = 0; k < 16; ++k) {
+      const u32 shift = 8 * (k & 3), kind = kinds[k >> 2] >> shift & 255, now = kind & 15, byte = word[k >> 2] >> shift & 255;
+      const u32 opens = starts >> k & 1;
+      const u32 next = k == 15 ? after : starts >> (k + 1) & 1 ? 0 : word[(k + 1) >> 2 & 3] >> (8 * ((k + 1) & 3)) & 255;
+      const bool inside = kind & CONTINUES || now == END;
+      sure |= (u32)(opens || (!inside && surely_starts<PM_SPLIT>(1u << before, 1u << now, byte, next))) << k;
+      const u32 shown = first + k >= n ? 0xFFu : opens ? now << 4 | END : kind;
+      kinds[k >> 2] ^= (kind ^ shown) << shift;
+      before = now;
+    }
   }
-  *(uint4*)(s.kinds + first) = make_uint4(out[0], out[1], out[2], out[3]);
+  if (s.added_count) {
+#pragma unroll
+    for (int k = 0; k < 16; ++k) {
+      const u32 byte = word[k >> 2] >> (8 * (k & 3)) & 255;
+      if (s.added_first[byte >> 6] >> (byte & 63) & 1 && first + k < n && added_at(s, first + k, n)) leave_to_host(s, first + k);
+    }
+  }
+  *(uint4*)(s.kinds + first) = make_uint4(kinds[0], kinds[1], kinds[2], kinds[3]);
   const u32 other = __shfl_xor_sync(~0u, sure, 1);
   if (!(lane & 1)) s.sure[thread >> 1] = sure | other << 16;
 }
@@ -598,37 +618,46 @@ extern "C" __global__ void __launch_bounds__(128) patch(const Slot* slot, const 
 
 // ----------------------------------------------------------------------------------------------------------- output
 
-// Where the tokens of each tile go: a running sum, by one block.
+// Where the tokens of each tile go: a running sum, by one block, of 16 tiles in each thread at a time.
 extern "C" __global__ void __launch_bounds__(1024) offsets(const Slot* slot) {
   __shared__ u32 sums[32];
   const Slot& s = *slot;
-  const u32 tiles = (s.batch->n + TILE - 1) / TILE, each = (tiles + 1023) / 1024, lane = threadIdx.x & 31;
-  const u32 start = min(tiles, threadIdx.x * each), end = min(tiles, start + each);
-  u32 mine = 0;
-  for (u32 i = start; i < end; ++i) mine += s.tile_count[i];
-  u32 sum = mine;
-  for (int step = 1; step < 32; step <<= 1) {
-    const u32 lower = __shfl_up_sync(~0u, sum, step);
-    if (lane >= step) sum += lower;
-  }
-  if (lane == 31) sums[threadIdx.x >> 5] = sum;
-  __syncthreads();
-  if (threadIdx.x < 32) {
-    u32 total = sums[lane];
+  const u32 tiles = (s.batch->n + TILE - 1) / TILE, lane = threadIdx.x & 31;
+  u32 total = 0;
+  for (u32 from = 0; from < tiles; from += 16 * 1024) {
+    const u32 start = from + threadIdx.x * 16;  // both arrays have room for whole rounds
+    u32 count[16], mine = 0;
+#pragma unroll
+    for (int i = 0; i < 16; i += 4) *(uint4*)(count + i) = *(const uint4*)(s.tile_count + start + i);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) mine += count[i] = start + i < tiles ? count[i] : 0;
+    u32 sum = mine;
     for (int step = 1; step < 32; step <<= 1) {
-      const u32 lower = __shfl_up_sync(~0u, total, step);
-      if (lane >= step) total += lower;
+      const u32 lower = __shfl_up_sync(~0u, sum, step);
+      if (lane >= step) sum += lower;
     }
-    sums[lane] = total;
-  }
-  __syncthreads();
-  u32 at = sum - mine + (threadIdx.x < 32 ? 0 : sums[(threadIdx.x >> 5) - 1]);
-  for (u32 i = start; i < end; ++i) {
-    s.tile_base[i] = at;
-    at += s.tile_count[i];
+    if (lane == 31) sums[threadIdx.x >> 5] = sum;
+    __syncthreads();
+    u32 upto = sums[lane];
+    for (int step = 1; step < 32; step <<= 1) {
+      const u32 lower = __shfl_up_sync(~0u, upto, step);
+      if (lane >= step) upto += lower;
+    }
+    const u32 warps_before = __shfl_sync(~0u, upto, threadIdx.x < 32 ? 0 : (threadIdx.x >> 5) - 1);
+    u32 at = total + sum - mine + (threadIdx.x < 32 ? 0 : warps_before);
+    total += __shfl_sync(~0u, upto, 31);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const u32 here = at;
+      at += count[i];
+      count[i] = here;
+    }
+#pragma unroll
+    for (int i = 0; i < 16; i += 4) *(uint4*)(s.tile_base + start + i) = *(const uint4*)(count + i);
+    __syncthreads();
   }
   if (threadIdx.x == 1023) {
-    s.counts->tokens = sums[31];
+    s.counts->tokens = total;
     s.counts->used = s.life->used;
     s.counts->pool_used = s.life->pool_used;
     s.life->promised -= s.counts->admitted;

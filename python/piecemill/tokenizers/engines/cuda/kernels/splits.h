@@ -235,6 +235,29 @@ PM_ANYWHERE bool surely_starts(u32 before, u32 after, u32 byte, u32 next) {
   return after & SYMBOL && (SPLIT != O200K || byte != '\'' || !((folded >= 'a' && folded <= 'z') || next >= 0x80));
 }
 
+// `surely_starts` for four ASCII characters at once, none of which begins a document: their classes and bytes, the
+// classes before them (of ASCII characters too) and the bytes after them. Each byte of the result has the high bit or not.
+template <int SPLIT>
+PM_ANYWHERE u32 four_surely_start(u32 before, u32 after, u32 bytes, u32 next) {
+  // High bits: where a byte of `four`, all below 0x80, is at least `least`.
+  const auto from = [](u32 four, u32 least) { return four + (0x80 - least) * 0x01010101u; };
+  const auto differs = [&](u32 byte) { return from(bytes ^ byte * 0x01010101u, 1); };
+  const u32 after_2 = from(after, 2), after_3 = from(after, 3), after_4 = from(after, 4), symbol = from(after, 5);
+  const u32 before_2 = from(before, 2), before_3 = from(before, 3), before_4 = from(before, 4), was_symbol = from(before, 5);
+  const u32 newline = after_2 & ~after_3, blank = after_3 & ~after_4, number = after_4 & ~symbol;
+  const u32 was_letter = ~before_2, was_newline = before_2 & ~before_3, was_white = before_2 & ~before_4;
+  const u32 was_number = before_4 & ~was_symbol;
+  const u32 seven = next & 0x7F7F7F7Fu, folded = seven | 0x20202020u;
+  const u32 visible = from(seven, 0x21) & ~from(seven, 0x7F) & ~next, digit = from(seven, '0') & ~from(seven, '9' + 1);
+  u32 ends_line = was_letter | was_number, after_line = was_newline, mark = was_letter & symbol;
+  if (SPLIT <= DIGITS_THEN_GPT2) ends_line = ~was_white;
+  if (SPLIT == DEEPSEEK_V3) ends_line |= from(before, 8);
+  if (SPLIT == O200K || SPLIT == TEKKEN) after_line &= differs('/');
+  if (SPLIT == O200K) mark &= differs('\'') | ~((from(folded, 'a') & ~from(folded, 'z' + 1)) | next);
+  const u32 other = after_line | (was_number & ~number) | (number & (was_letter | was_symbol)) | mark;
+  return ((blank & (~was_white | (visible & ~digit))) | (newline & ends_line) | (~newline & ~blank & other)) & 0x80808080u;
+}
+
 // Whether the byte at `at` is in place in UTF-8, and if so the code point of its character. `before` bytes are there
 // before it and `after` bytes from it on, in the same document; more than 3 and 4 need not be counted.
 PM_ANYWHERE bool character_of(const u8* at, u32 before, u32 after, u32* code_point) {
