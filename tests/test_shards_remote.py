@@ -167,7 +167,7 @@ def asked_for(rows, monkeypatch, **options):
     windows = Windows(rows, window=8)
     with batches(rows, window=8, batch_size=1, epochs=1, threads=0, **options) as fed:
         monkeypatch.setattr("piecemill.loading.batching.CHUNK_TOKENS", 8)
-        fed._job.chunk = 1
+        fed._chunks.chunk = 1
         # A chunk asks for its own files last, when it is gathered.
         ahead = []
         for _ in fed:
