@@ -66,7 +66,7 @@ browser:
 	@command -v chromium > /dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && \
 	  { apt-get update -qq; apt-get install -y -qq --no-install-recommends chromium; } > /dev/null 2>&1; } || true
 
-# The tests of tokenizers with the next HF `tokenizers` (1.0, its candidates included) in an environment of its own. It
+# The tests of tokenizers with the next HF `tokenizers` (1.0, its candidates included) in a separate environment. It
 # cannot train: what the trainers of 0.2x make is saved by a run in .venv first.
 NEXT := .venv-next
 TOKENIZER_TESTS := $(addprefix tests/test_,engines.py tokenizers.py tokenizer_json.py verify.py saving.py pretokenizer_note.py)
@@ -82,7 +82,7 @@ test-tokenizers-next: tools
 soak: tools
 	PIECEMILL_SOAK=$(or $(ROUNDS),4) PIECEMILL_SOAK_POINTS=$(POINTS) $(BIN)/pytest tests/test_prepare_faults.py -k soak
 
-# Each target of fuzz/ for so many seconds, without a sanitizer (which stable Rust does not have); needs `cargo install cargo-fuzz`
+# Each target of fuzz/ for two minutes, without a sanitizer (which stable Rust does not have); needs `cargo install cargo-fuzz`
 # and a C++ compiler. What it finds is a file under fuzz/artifacts/; keep it in fuzz/seeds/. Longer: make fuzz SECONDS=3600
 fuzz:
 	@cargo fuzz --version > /dev/null || { echo 'make fuzz needs cargo-fuzz: cargo install cargo-fuzz'; exit 1; }

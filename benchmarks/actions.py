@@ -5,7 +5,7 @@
     float64    the published file to the last bit
     spr        random segmentations of the training part, one thread, with the exact vocabulary
 
-Each run is a process of its own that loads a data set (`NAME.seq.txt.gz`, `NAME.feat.json.gz`; the last two items of
+Each run is a separate process that loads a data set (`NAME.seq.txt.gz`, `NAME.feat.json.gz`; the last two items of
 each user are left out) and trains; what counts is the time from the end of loading, and the peak memory of the whole
 process. Before any time is shown, the golden vectors beside the data are learned in every mode and compared, and all
 runs of a question must learn the same. Every run is appended to `results.jsonl`; the page shows the last session with
@@ -54,7 +54,7 @@ def command(verb: str, **options: object) -> list[str]:
 
 
 def ask(args: argparse.Namespace, name: str, question: str, session: Session) -> tuple[dict, list[dict]]:
-    """The record of one question and what the runs told."""
+    """The record of one question and the answers of its runs."""
     entry, threads, verb = Entry(OURS), *((1, "segment") if question == "spr" else (2, "learn"))
     run = command(verb, data=args.data, name=name, mode=question, vocab=VOCAB, first=FIRST)
     files = [args.data / f"{name}.{kind}.gz" for kind in ("feat.json", "seq.txt")]
@@ -195,9 +195,11 @@ def main() -> None:
     flags.add_argument("--traces", action="store_true", help=f"write {TRACES.name}, for the test of the time left")
     args = flags.parse_args()
     if args.table:
-        protocol.write_page("actions", render, args.results)
-        return
+        return protocol.write_page("actions", render, args.results)
     names, questions = choose(args.only, DATA, "--only"), choose(args.modes, QUESTIONS, "--modes")
+    if args.dry_run:
+        modes = ["batches"] if args.batches else questions
+        return protocol.dry_run(args, ((f"actions {name} {mode}", [OURS]) for name in names for mode in modes))
     SCRATCH.mkdir(parents=True, exist_ok=True)
     if args.batches:
         for name in names:

@@ -86,13 +86,14 @@ def render(records: Sequence[dict]) -> str:
 def main() -> None:
     args = protocol.parser(__doc__, peers=[HF]).parse_args()
     if args.table:
-        protocol.write_page("balance", render, args.results)
-        return
+        return protocol.write_page("balance", render, args.results)
+    entries = [Entry(OURS, PLAIN), Entry(OURS, BALANCED)]
+    entries += [Entry(HF, BALANCED)] if HF in args.peers else []
+    if args.dry_run:
+        return protocol.dry_run(args, [(f"balance {CORPUS}", [f"{one.tool} {one.how}" for one in entries])])
     protocol.make_corpora([CORPUS])
     SCRATCH.mkdir(parents=True, exist_ok=True)
     session = Session("balance", args)
-    entries = [Entry(OURS, PLAIN), Entry(OURS, BALANCED)]
-    entries += [Entry(HF, BALANCED)] if HF in args.peers else []
     session.ask(f"balance {CORPUS}", entries, partial(run_once, grouped(), args.cap), facts, partial(compare, entries))
     session.finish(render)
 

@@ -14,9 +14,9 @@ Each has a `.jsonl` beside it (one object a line, field `text`) with the same do
 as that, because 70,000 tiny files would measure the file system. A cut takes documents in the order of a
 hash of their names, so a small cut is a fair sample of the large one and is contained in it.
 
-Two billion bytes of pinned text are more than a package index should be asked for, so the mixed corpus repeats
+Two billion bytes of pinned text are more than one should download from a package index, so the mixed corpus repeats
 157 MB of it. In each repetition one word in eight (runs of four or more ASCII letters) is spelled otherwise:
-its letters moved on by some places of the alphabet, in every document alike. So a repetition has words of its own,
+its letters moved on by some places of the alphabet, in every document alike. So a repetition has its own words,
 as new text has, and no document occurs twice; the text between the words and its languages stay as they are.
 
 A second run does nothing. Start with `corpus`, which is all the other benchmarks need.
@@ -210,7 +210,7 @@ def cut(documents: Iterable[Document], size: int) -> list[Document]:
         if total > size:
             return sorted(taken)
         taken.append((name, text))
-    raise SystemExit(f"the packages hold {total:,} bytes, {size:,} were asked for: pin another package")
+    raise SystemExit(f"the packages hold {total:,} bytes, {size:,} were requested: pin another package")
 
 
 # By line starts and not by `ast`: what a newer Python accepts must not change the corpus. Text at the margin

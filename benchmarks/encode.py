@@ -5,7 +5,7 @@
     short    one string of 50 characters: microseconds of encode and of decode
     scaling  a gigabyte with more and more threads; for a machine with many cores (see `carry_encode.py`)
 
-Each run is a process of its own (`peers/encode_peers.py`), and a round goes through all libraries before the next
+Each run is a separate process (`peers/encode_peers.py`), and a round goes through all libraries before the next
 begins. Ids are compared on every document, in every run: other ids than the home library's are shown instead of a
 time. Libraries get the whole corpus in one call, and blocks of 8 MiB; the faster form of the first round is repeated.
 Every run is appended to `results-encode.jsonl`; `--table` rewrites the tables in `docs/benchmarks.md`.
@@ -135,7 +135,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What every library is asked."""
+    """What every library has to do."""
 
     name: str
     vocabulary: Vocabulary
@@ -276,8 +276,7 @@ def main() -> None:
     flags.add_argument("--carried", type=Path, help="folder that carry_encode.py made: no environments, no index")
     args = flags.parse_args()
     if args.table:
-        protocol.write_page("encode", tables_encode.render, args.results)
-        return
+        return protocol.write_page("encode", tables_encode.render, args.results)
     only, peers = choose(args.only, KINDS, "--only"), choose(args.peers, PEERS, "--peers")
     corpora = choose(args.corpora, list(RECORDED), "--corpora") if args.corpora else None
     if args.quick:
@@ -285,6 +284,8 @@ def main() -> None:
     threads = [int(count) for count in args.threads.split(",")]
     asked = questions(only, choose(args.vocabs, list(VOCABULARIES), "--vocabs"), corpora, threads)
     names = [OURS, *peers]
+    if args.dry_run:
+        return protocol.dry_run(args, ((question, names) for question in asked))
     machine = Machine(args.carried and args.carried.resolve())
     SCRATCH.mkdir(parents=True, exist_ok=True)
     missing, failed = {}, {}

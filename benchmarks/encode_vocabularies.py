@@ -1,13 +1,13 @@
 """The vocabularies of `encode.py`, and the forms in which each library wants them.
 
     cache/vocabularies/NAME/ranks.tiktoken    tokens in base64 and their ranks, for vocabularies that are ranks
-    cache/vocabularies/NAME/tokenizer.json    for Hugging Face and who reads its files
+    cache/vocabularies/NAME/tokenizer.json    for Hugging Face and compatible readers
     cache/vocabularies/NAME/tokenizer.model   SentencePiece
     cache/vocabularies/NAME/about.json        pattern of the pretokenizer, and the hash of the file it was made from
 
 Real vocabularies are not part of the project: they come from a folder beside the checkout (`--vocabs-from`), and one
 that is not there is skipped with that reason. The BERT one is trained here. Texts are plain for all libraries: special
-tokens are left out of the files, because not every library can be told to ignore them.
+tokens are left out of the files, because not every library can ignore them.
 
 Start with `vocabulary`.
 """

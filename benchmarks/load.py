@@ -49,7 +49,7 @@ class Loader:
     environment: str = ""
     "The pipeline in whose environment it runs, if it is not that of its name."
     writes: Sequence[int] = ()
-    "The windows for which it has files of its own; nothing if it reads the tokens as they are."
+    "The windows for which it has its own files; nothing if it reads the tokens as they are."
     stride_is_window: bool = False
     "Whether rows begin every `window` tokens, as ours do, rather than every window + 1."
     workers: tuple[int, ...] = (0, 1, 2)
@@ -230,10 +230,12 @@ def main() -> None:
     flags.add_argument("--seconds", type=float, default=2, help="of each kind of batch in a run (default: 2)")
     args = flags.parse_args()
     if args.table:
-        protocol.write_page("load", render, args.results)
-        return
+        return protocol.write_page("load", render, args.results)
     chosen = protocol.choose(args.peers, PEERS, "--peers")
     corpus = "python-5mb" if args.quick else "python-127mb"
+    if args.dry_run:
+        loaders = [f"{name} with {n} workers" for name in [OURS, CEILING, *chosen] for n in LOADERS[name].workers]
+        return protocol.dry_run(args, [(f"load {corpus}", loaders)])
     failed = pipelines.install(list(dict.fromkeys([WITH_TORCH, *(LOADERS[name].pipeline.name for name in chosen)])))
     pipelines.make_inputs([corpus])
     tokens = make_tokens(corpus)

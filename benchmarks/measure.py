@@ -54,7 +54,7 @@ def measure(
     """
     cores = len(os.sched_getaffinity(0))
     if threads > cores:
-        raise SystemExit(f"{threads} threads were asked for, this machine gives {cores} cores")
+        raise SystemExit(f"{threads} threads were requested, this machine gives {cores} cores")
     memory_limit = memory_limit or total_memory() * 8 // 10
     # A child inherits the peak memory of the process that starts it, and cannot read lower. So a small process
     # (16 MB) starts it, and not this one, which may have held a corpus.
@@ -66,7 +66,7 @@ def measure(
 
 
 def _measure_here(command: list[str], threads: int, log: str, time_limit: float, memory_limit: int, tree: bool) -> Run:
-    # Ended from outside, it must take the tool with it: that one is in a session of its own and would go on.
+    # Ended from outside, it must take the tool with it: that one is in a separate session and would go on.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     if tree:
         _adopt_orphans()

@@ -1,8 +1,8 @@
 """The pipelines that are compared by `prepare.py` and `strategies.py`: pinned versions, environments, commands.
 
-Each lives in an environment of its own under `cache/venvs-prepare`: they do not agree on the versions of what they
+Each lives in a separate environment under `cache/venvs-prepare`: they do not agree on the versions of what they
 stand on (mosaicml-streaming needs a transformers before 5, and with it an older `tokenizers`). The three that most
-people use are asked with their default library and with faster ones: `datasets+gigatoken` is `datasets` with the
+people use are measured with their default library and with faster ones: `datasets+gigatoken` is `datasets` with the
 encoder of gigatoken. `piecemill-before` is Piecemill before `prepare` became a function of tasks, built from its commit
 into `cache/piecemill-before`. A tool that does not install is kept in the table with the reason.
 Start with `install` and `PIPELINES`.
@@ -105,7 +105,7 @@ PIPELINES = {
     ]
 }
 PEERS = [name for name, pipeline in PIPELINES.items() if pipeline.package not in (OURS, BEFORE, YARDSTICK)]
-# Where the reference is made, shards are read by numpy, and libraries are asked: it has all three of them.
+# Where the reference is made, shards are read by numpy, and libraries are called: it has all three of them.
 PYTHON = PIPELINES[YARDSTICK].python
 
 

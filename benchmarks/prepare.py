@@ -7,7 +7,7 @@
     dedup   the same JSONL, in which no document occurs twice; Piecemill with and without `--dedup exact`
     ray     the same JSONL; Piecemill with threads, and on Ray clusters of one, two and four nodes on this machine
 
-Each pipeline is a process of its own with two workers, from the file to tokens on disk, all with one tokenizer of
+Each pipeline is a separate process with two workers, from the file to tokens on disk, all with one tokenizer of
 50,257 entries. What it wrote is read back and compared with HF `tokenizers` before any time is shown; a
 difference of ours ends the benchmark, one of a peer takes its time out of the table.
 `--setup` makes all that is not measured (corpora, environments, references) and ends.
@@ -38,7 +38,7 @@ LARGE, FORMATS = "mixed-2000mb", ("jsonl", "parquet", "jsonl.zst")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What every pipeline is asked."""
+    """What every pipeline has to do."""
 
     question: str
     corpus: str
@@ -66,7 +66,7 @@ def questions(only: Sequence[str], quick: bool) -> list[Question]:
 
 
 def asked_of(question: Question, peers: list[str]) -> list[str]:
-    """Which pipelines are asked, ours first."""
+    """Which pipelines are measured, ours first."""
     if question.question == "dedup":
         return [OURS, pipelines.DEDUP.name]
     if question.question == "ray":
@@ -181,7 +181,7 @@ def table(group: Sequence[dict]) -> str:
         if median(record) is not None:
             rate, wrote = f"{speed(record) / 1e6:,.1f}", f"{record['output_bytes'] / 1e6:,.1f}"
             if record["tool"] == YARDSTICK:
-                # Its wall time is no answer to the question: reading and saving were not what it was asked.
+                # Its wall time is no answer to the question: reading and saving were not its task.
                 wall, ratio, cpu, peak, wrote = "encode_batch in memory alone", "", "", "", ""
         cells = [tables.titled(record), wall, ratio, rate, cpu, peak, wrote]
         rows.append([*cells, str(len(record["runs"])), record["agreement"]])
@@ -253,10 +253,12 @@ def main() -> None:
     flags.add_argument("--setup", action="store_true", help="make all that is not measured, and end")
     args = flags.parse_args()
     if args.table:
-        protocol.write_page("prepare", render, args.results)
-        return
+        return protocol.write_page("prepare", render, args.results)
     only, chosen = choose(args.only, KINDS, "--only"), choose(args.peers, pipelines.PEERS, "--peers")
     asked = questions(only, args.quick)
+    if args.dry_run:
+        tools = ((question, asked_of(question, chosen)) for question in asked)
+        return protocol.dry_run(args, tools, "set up, not measured" if args.setup else "")
     failed = pipelines.install([YARDSTICK, *([BEFORE, *chosen] if "127mb" in only else [])])
     pipelines.make_inputs([question.corpus for question in asked])
     for question in asked:

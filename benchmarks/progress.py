@@ -1,6 +1,6 @@
 """Record how merging goes over time, for the test of the estimated time left: `python benchmarks/progress.py`.
 
-Writes `tests/recorded_runs.json`: what each run told at some 150 moments. The corpora
+Writes `tests/recorded_runs.json`: the progress of each run at some 150 moments. The corpora
 are those of the training benchmark (`corpus.py` builds them) and the interpreter's own standard library, each
 with a thread for each core, as it is by default, and with one.
 """

@@ -1,6 +1,6 @@
 """The protocol of every benchmark: environments, workers, rounds, comparison, records, and common flags.
 
-A benchmark asks several tools the same question. An `Entry` is one tool on one question. Each of its runs is a worker:
+A benchmark gives several tools the same question. An `Entry` is one tool on one question. Each of its runs is a worker:
 a process that is measured from outside (`measure.py`) and writes its answer as JSON (`peers/worker.py`). `ask` has
 every tool run once, compares the answers, and only then repeats. A `Session` appends every run to the results and
 rewrites the tables of `docs/benchmarks.md` when it is complete.
@@ -70,7 +70,7 @@ def installed_version(package: str = OURS) -> str:
 
 
 def make_corpora(names: Iterable[str], *flags: str) -> None:
-    """In a process of its own, so that its memory is given back before anything is measured."""
+    """In a separate process, so that its memory is given back before anything is measured."""
     subprocess.run([sys.executable, str(HERE / "corpus.py"), *dict.fromkeys(names), *flags], check=True)
 
 
@@ -97,7 +97,7 @@ class Entry:
 
     tool: str
     how: str = ""
-    "Its form, number of workers or strategy, where one tool is asked in several ways."
+    "Its form, number of workers or strategy, where one tool is measured in several ways."
     reason: str = ""
     "Why it has no time: it does not install, cannot do it, or gave another answer."
     agreement: str = ""
@@ -202,8 +202,18 @@ def parser(
     made.add_argument("--repeats", type=int, help="runs of each (default: 5, fewer of slow ones)")
     made.add_argument("--cap", type=float, default=cap, help=f"seconds after which one is stopped (default: {cap:.0f})")
     made.add_argument("--results", type=Path, default=results, help=f"records are appended here ({results.name})")
-    made.add_argument("--table", action="store_true", help="measure nothing, rewrite the table from the results")
+    instead = made.add_mutually_exclusive_group()
+    instead.add_argument("--table", action="store_true", help="measure nothing, rewrite the table from the results")
+    instead.add_argument("--dry-run", action="store_true", help="measure nothing, print what would be measured")
     return made
+
+
+def dry_run(args: argparse.Namespace, asked: Iterable[tuple[object, Sequence[str]]], runs: str = "") -> None:
+    """Print a line for each question: its tools and the number of runs."""
+    repeats = 1 if args.quick else args.repeats
+    runs = runs or (f"{repeats} {'run' if repeats == 1 else 'runs'} each" if repeats else "the default number of runs")
+    for question, tools in asked:
+        print(f"{question}: {', '.join(tools)}; {runs}")
 
 
 def choose(names: str, allowed: Sequence[str], flag: str) -> list[str]:

@@ -107,7 +107,7 @@ def table(records: Sequence[dict]) -> str:
             cells = [tables.spread(rates, digits=0), ratio, tables.spread_of(line["runs"], "peak_bytes", 1e6)]
         name = f"{line['library']} {line['version']}"
         rows.append([name, line["strategy"], *cells, str(len(line["runs"])), line["agreement"]])
-    return tables.table(["library", "asked", "documents/s", "x one by one", "peak MB", "runs", "ids"], rows)
+    return tables.table(["library", "strategy", "documents/s", "x one by one", "peak MB", "runs", "ids"], rows)
 
 
 def middle(line: dict) -> float | None:
@@ -118,9 +118,12 @@ def middle(line: dict) -> float | None:
 def main() -> None:
     args = protocol.parser(__doc__).parse_args()
     if args.table:
-        protocol.write_page("strategies", render, args.results)
-        return
+        return protocol.write_page("strategies", render, args.results)
     corpus = "python-5mb" if args.quick else "python-20mb"
+    entries = [Entry(library, strategy) for library in VERSIONS for strategy in STRATEGIES]
+    entries.append(Entry(OURS, "prepare, from the file to shards"))
+    if args.dry_run:
+        return protocol.dry_run(args, [(f"strategies {corpus}", [f"{one.tool}: {one.how}" for one in entries])])
     if pipelines.install([YARDSTICK]):
         raise SystemExit("the libraries could not be installed")
     pipelines.make_inputs(["python-5mb", corpus])
@@ -128,8 +131,6 @@ def main() -> None:
         source = RECORDED["python-5mb"].jsonl
         protocol.call(worker(PYTHON, SCRIPT, "library", "train", SCRATCH / "answer.json", input=source, model=MODEL))
     session, prepared = Session("strategies", args), pipelines.reference(corpus)
-    entries = [Entry(library, strategy) for library in VERSIONS for strategy in STRATEGIES]
-    entries.append(Entry(OURS, "prepare, from the file to shards"))
     ask(
         entries,
         lambda entry: run_once(entry, corpus, args.cap),

@@ -8,11 +8,11 @@
                   package index trains in two stages: HF's trainer takes no merges to go on from
     extend        gpt2 and 10,000 tokens more (60,257), and the same size from nothing, which is called anew; 127 MB
 
-Each tool is a process of its own that reads the corpus, trains and saves (`peers/train_peers.py`). Merges are compared
+Each tool is a separate process that reads the corpus, trains and saves (`peers/train_peers.py`). Merges are compared
 before any time is shown: where HF's order of merges is promised, a difference of ours ends the benchmark. Every run is
 appended to `results.jsonl`; complete sessions rewrite the table in `docs/benchmarks.md`. Of each question and tool the
 last complete session counts there. Peers that take many minutes need not run each time we do: a row from another
-session than ours says so.
+session than ours is marked.
 """
 
 import hashlib
@@ -36,13 +36,13 @@ VENVS = CACHE / "venvs-train"
 HF = "tokenizers"
 KINDS = ["words", "none", "functions", "multilingual", "superwords", "extend"]
 OURS_ALONE = ("superwords", "extend", "anew")
-"Questions that no peer can be asked."
+"Questions without peers."
 FIRST_STAGE = 40_000
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One trainer and what may be asked of it."""
+    """One trainer and what it supports."""
 
     name: str
     version: str = ""
@@ -98,7 +98,7 @@ def compile_quickbpe() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What every tool is asked."""
+    """What every tool has to do."""
 
     question: str
     corpus: str
@@ -107,7 +107,7 @@ class Question:
     threads: int
 
     def __str__(self) -> str:
-        return f"{self.question} {self.corpus} split={self.split} vocab={self.vocab:,} threads={self.threads}"
+        return f"{self.question} {self.corpus} pretokenizer={self.split} vocab={self.vocab:,} threads={self.threads}"
 
 
 def questions(only: Sequence[str], sizes: Sequence[int]) -> list[Question]:
@@ -132,6 +132,10 @@ def questions(only: Sequence[str], sizes: Sequence[int]) -> list[Question]:
             Question(kind, f"python-{size}mb", "gpt2", 60_257, 2) for kind in ("extend", "anew") for size in sizes
         ]
     return asked
+
+
+def asked_of(question: Question, peers: Sequence[str]) -> list[str]:
+    return [OURS] if question.question in OURS_ALONE else [OURS, *peers]
 
 
 def run_once(question: Question, cap: float, entry: Entry) -> None:
@@ -181,7 +185,7 @@ def compare(question: Question, entries: Sequence[Entry]) -> None:
 def difference(found: list[list[str]], wanted: list[list[str]]) -> str:
     """Empty if equal; else where two lists of merges part, and how much they share all the same.
 
-    A merge is [left, right]; of a tool that tells only [token] the tokens are compared.
+    A merge is [left, right]; of a tool that reports only [token] the tokens are compared.
     """
     tokens_only = any(len(merge) == 1 for merge in found[:1] + wanted[:1])
     theirs, base = (["".join(m) if tokens_only else tuple(m) for m in merges] for merges in (found, wanted))
@@ -193,7 +197,7 @@ def difference(found: list[list[str]], wanted: list[list[str]]) -> str:
 
 
 def too_slow(question: Question, tool: str, last: dict, cap: float) -> str:
-    """Why a tool is not asked: without a pretokenizer, time grew at least as fast as the text: over the cap."""
+    """Why a tool is not run: without a pretokenizer, time grew at least as fast as the text: over the cap."""
     seconds, corpus = last.get((question.question, tool), (0, question.corpus))
     times = RECORDED[question.corpus].bytes / RECORDED[corpus].bytes
     if tool == OURS or question.question != "none" or times <= 1 or seconds * times < cap:
@@ -289,8 +293,7 @@ def main() -> None:
     flags.add_argument("--sizes", help="MB of the cuts: 5,20,127 (default: 127 for words and functions, all for none)")
     args = flags.parse_args()
     if args.table:
-        protocol.write_page("train", render, args.results)
-        return
+        return protocol.write_page("train", render, args.results)
     only, chosen = choose(args.only, KINDS, "--only"), choose(args.peers, PEERS, "--peers")
     sizes = [int(size) for size in choose(args.sizes, ["5", "20", "127"], "--sizes")] if args.sizes else None
     if args.quick:
@@ -298,16 +301,18 @@ def main() -> None:
     else:
         asked = questions([kind for kind in only if kind != "none"], sizes or [127])
         asked += questions([kind for kind in only if kind == "none"], sizes or [5, 20, 127])
+    if args.dry_run:
+        able = {one: [name for name in asked_of(one, chosen) if one.split in TOOLS[name].splits] for one in asked}
+        return protocol.dry_run(args, able.items())
     failed = {name: install(name) for name in chosen} if any(one.question not in OURS_ALONE for one in asked) else {}
     protocol.make_corpora(question.corpus for question in asked)
     SCRATCH.mkdir(parents=True, exist_ok=True)
     session, last = Session("train", args), {}
     for question in asked:
-        peers = [] if question.question in OURS_ALONE else chosen
-        entries = [Entry(name, reason=failed.get(name, "")) for name in [OURS, *peers]]
+        entries = [Entry(name, reason=failed.get(name, "")) for name in asked_of(question, chosen)]
         for entry in entries:
             able = question.split in TOOLS[entry.tool].splits
-            slow = too_slow(question, entry.tool, last, args.cap) if able else "cannot be asked"
+            slow = too_slow(question, entry.tool, last, args.cap) if able else "does not support this pretokenizer"
             entry.reason = entry.reason or slow
         once, about = partial(run_once, question, args.cap), partial(facts, question)
         session.ask(question, entries, once, about, partial(compare, question, entries))

@@ -75,6 +75,8 @@ def main() -> None:
     if args.table:
         return protocol.write_page("wordpiece", render, args.results)
     only = choose(args.only, CORPORA, "--only")
+    if args.dry_run:
+        return protocol.dry_run(args, ((f"wordpiece {corpus}", [OURS, HF]) for corpus in only))
     protocol.make_corpora(only)
     (CACHE / "runs").mkdir(parents=True, exist_ok=True)
     session = Session("wordpiece", args, complete=only == list(CORPORA))

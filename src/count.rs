@@ -302,7 +302,7 @@ impl Counter {
         (self.spills.load(Relaxed), self.spilled_bytes.load(Relaxed))
     }
 
-    /// Counts the pretokens of every document in `data`; `ends` tells where each document ends, and `tags` its tag.
+    /// Counts the pretokens of every document in `data`; `ends` has the end of each document, and `tags` its tag.
     pub fn add(&self, data: &[u8], ends: &[i64], tags: Option<&[u16]>) -> Result<()> {
         let split = self.split.clone(); // shared, a regex of the user's own would make threads wait for each other
         if tags.is_some_and(|tags| tags.len() != ends.len()) {

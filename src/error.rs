@@ -20,7 +20,7 @@ pub enum Error {
     Training(String),
     /// A vocabulary or a text cannot be encoded (`TokenizerError`).
     Tokenizer(String),
-    /// The caller asked to stop; nothing was written (`KeyboardInterrupt`).
+    /// The caller requested a stop; nothing was written (`KeyboardInterrupt`).
     Stopped,
 }
 

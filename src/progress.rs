@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Shared between a running loop and whoever watches it. Reading never blocks the loop.
+/// Shared between a running loop and its observers. Reading never blocks the loop.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Set by the watcher; the loop returns [`Error::Stopped`] soon after.
@@ -38,7 +38,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Fails with [`Error::Stopped`] once a stop was asked for.
+    /// Fails with [`Error::Stopped`] once a stop was requested.
     pub fn check(&self) -> Result<()> {
         if self.stop.load(Relaxed) { Err(Error::Stopped) } else { Ok(()) }
     }

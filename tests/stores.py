@@ -36,9 +36,9 @@ class Server:
             "retry_config": {"max_retries": 5},
         }
 
-    def bucket(self) -> str:
+    def bucket(self, name: str = "") -> str:
         """A new bucket."""
-        name = f"bucket-{next(_numbers)}"
+        name = name or f"bucket-{next(_numbers)}"
         asked = http.client.HTTPConnection(self.host, self.port)
         asked.request("PUT", f"/{name}")
         assert asked.getresponse().status == 200

@@ -255,7 +255,7 @@ def test_a_report_names_only_what_happened():
         ("a.inter", "user_id\titem_id:token\n", r"a\.inter, line 1: the column 'user_id' says no type"),
         ("a.txt", "u a\nv b\nu c\n", r"a\.txt, line 3: user 'u' had a history in .*a\.txt, line 1"),
         ("a.txt", "u\n", r"a\.txt: no interaction in it"),
-        ("a.xyz", "", r"a\.xyz: cannot tell the format by the name"),
+        ("a.xyz", "", r"a\.xyz: cannot detect the format from the name"),
         ("a.json", "{}", r"a\.json: no interaction in it"),
         ("a.json", '{"u": "ab"}', r"a\.json: user 'u' has 'ab', expected a list of items"),
         (

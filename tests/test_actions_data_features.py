@@ -175,7 +175,7 @@ def test_buckets_are_the_next_power_of_two_or_as_many_as_asked_if_they_suffice()
     with pytest.raises(PlanError, match=r"hash_buckets=4: 5 items are equal in all other features, the last of them 4"):
         make_items(rows, hash_buckets="4")
     none = make_items(rows, hash_buckets="none")
-    assert (none.columns, "cannot be told apart" in str(MadeItems(none, "x"))) == (("f0",), True)
+    assert (none.columns, "cannot be distinguished" in str(MadeItems(none, "x"))) == (("f0",), True)
     # Nothing collides: a feature with one value for all would say nothing.
     assert make_items({1: [1], 2: [2]}).columns == ("f0",)
 

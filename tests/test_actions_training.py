@@ -192,7 +192,7 @@ def test_the_command_learns_and_saves(files):
     assert told["tokens"] == pm.ActionTokenizer.load(files / "act").vocabulary.size
     assert full.stderr == ""
     noted = run(files, "--out", "act", "--force")
-    assert f"40,000 tokens were asked for, but after {told['tokens']:,} no pair is left" in noted.stdout
+    assert f"40,000 tokens were requested, but after {told['tokens']:,} no pair is left" in noted.stdout
 
 
 def test_the_command_refuses_in_one_line(files):

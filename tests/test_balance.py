@@ -281,8 +281,8 @@ def test_what_cannot_be_balanced_is_refused(folder, tmp_path):
         ({"balance_on": "dev"}, "balance_on without balance"),
         ({"balance_after": 5}, "balance_after without balance"),
         ({"balance_window": 5}, "balance_window without balance"),
-        ({"balance": "lang", "save_counts": tmp_path / "c"}, "a counts file does not tell which documents"),
-        ({"weight": ["x=1"], "from_counts": ["c"]}, "a counts file does not tell which documents"),
+        ({"balance": "lang", "save_counts": tmp_path / "c"}, "a counts file does not record which documents"),
+        ({"weight": ["x=1"], "from_counts": ["c"]}, "a counts file does not record which documents"),
         ({"weight": ["nothing/**=2"]}, "it matches none of the 1 files"),
         ({"weight": ["all.jsonl=0.1234567891234"]}, "too large or too fine"),
     ]:

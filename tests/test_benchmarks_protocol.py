@@ -1,6 +1,10 @@
 """Workers of the benchmarks: what they answer and refuse, and the order in which tools are asked."""
 
 import json
+import os
+import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +17,7 @@ import worker
 
 import measure
 import protocol
+from pages import HOUSE, block
 
 
 class Echo:
@@ -58,3 +63,54 @@ def test_nothing_is_repeated_before_answers_were_compared_and_tools_take_turns()
     entries = [protocol.Entry("a"), protocol.Entry("b"), protocol.Entry("c"), protocol.Entry("d", reason="no")]
     protocol.ask(entries, once, compare=lambda: done.append("compared"))
     assert done == [*"abc", "compared", *"ba", *"ab", *"a", *"a"]  # 5 runs, 3 above 20 s, 1 above 60 s
+
+
+def without_tables(page):
+    return re.sub(r"(<!-- ([\w-]+): begin -->\n).*?(<!-- \2: end -->)", r"\1\3", page, flags=re.DOTALL)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs a line in a copy of the benchmarks, which has no environments, corpora or vocabularies."""
+    shutil.copytree(HOUSE / "benchmarks", tmp_path / "benchmarks", ignore=shutil.ignore_patterns("cache"))
+    (tmp_path / "docs").mkdir()
+    page = (HOUSE / "docs/benchmarks.md").read_text()
+    (tmp_path / "docs/benchmarks.md").write_text(without_tables(page))
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+    def run(line):
+        environment = {**os.environ, "PATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+        assert not (tmp_path / "benchmarks/cache").exists()
+        return done.stdout.splitlines()
+
+    return run
+
+
+def test_the_commands_of_the_page_say_what_they_would_measure_and_rewrite_their_tables(run, tmp_path):
+    blocks = (
+        block("docs/benchmarks.md", "python benchmarks/train.py"),
+        block("docs/benchmarks.md", "python benchmarks/prepare.py"),
+        block("docs/benchmarks.md", "python benchmarks/encode.py"),
+    )
+    printed = {}
+    for command in (line.partition("#")[0].strip() for code in blocks for line in code.splitlines()):
+        printed[command] = run(command if command.endswith("--table") else f"{command} --dry-run")
+    assert all(printed.values())
+    page = (tmp_path / "docs/benchmarks.md").read_text()
+    for name in ("train", "prepare", "encode"):
+        assert f"<!-- {name}: begin -->\n\n## Bars" in page
+    assert without_tables(page) == without_tables((HOUSE / "docs/benchmarks.md").read_text())
+    assert printed["python benchmarks/train.py --only words --peers tokenizers,gigatoken --repeats 3"] == [
+        f"words python-127mb pretokenizer=gpt2 vocab=50,257 threads={threads}: "
+        "piecemill, tokenizers, gigatoken; 3 runs each"
+        for threads in (1, 2)
+    ]
+    assert printed["python benchmarks/prepare.py --setup"][0].endswith("; set up, not measured")
+
+
+@pytest.mark.parametrize("name", ["actions", "balance", "load", "strategies", "wordpiece"])
+def test_the_other_benchmarks_say_what_they_would_measure(run, name):
+    assert all(line.endswith("; 1 run each") for line in run(f"python benchmarks/{name}.py --quick --dry-run"))
+    assert "piecemill" in run(f"python benchmarks/{name}.py --dry-run")[0]

@@ -177,7 +177,7 @@ def test_rounds_with_hashed_pairs_give_the_same_merges_as_the_reference():
 
 
 def random_documents(megabytes, seed):
-    """Text in which nearly every pair of longer tokens is rare: the most that lists of pairs can be asked for."""
+    """Text in which nearly every pair of longer tokens is rare: the hardest case for lists of pairs."""
     rng = np.random.default_rng(seed)
     letters = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
     return [letters[rng.integers(0, 64, 10_000)].tobytes() for _ in range(100 * megabytes)]

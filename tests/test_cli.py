@@ -154,7 +154,7 @@ def test_quiet_silences_stderr(corpus, tmp_path):
 def test_running_out_of_pairs_is_said_and_what_there_is_is_saved(corpus, tmp_path):
     done = piecemill("train", corpus, "--vocab-size", 5_000, "--out", tmp_path / "tok")
     assert done.returncode == 0
-    assert "note: 5,000 tokens were asked for, but no pair is left" in done.stdout
+    assert "note: 5,000 tokens were requested, but no pair is left" in done.stdout
     assert 280 < len(vocabulary(tmp_path / "tok")) < 5_000
 
 

@@ -12,11 +12,14 @@ import subprocess
 import sysconfig
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import create_autospec
 
 import numpy as np
 import pytest
 
 import piecemill as pm
+from pages import block
 from piecemill import _core
 from piecemill.tokenizers.engines import cuda
 from piecemill.tokenizers.engines.cuda import CudaEngine, kernels, tables
@@ -52,7 +55,7 @@ def pages():
 def classified(library, pages, documents, split="cl100k"):
     text = b"".join(documents)
     ends = np.cumsum([len(one) for one in documents]).astype(np.uint32)
-    kinds, sure = np.zeros(len(text) + 64, np.uint8), np.zeros(len(text) + 1, np.uint8)
+    kinds, sure = np.zeros(len(text) + 256, np.uint8), np.zeros(len(text) + 1, np.uint8)
     place = lambda array: array.ctypes.data_as(ctypes.c_void_p)  # noqa: E731
     here = (place(ends), len(ends), place(pages[0]), place(pages[1]), place(kinds), place(sure))
     valid = library.classify(tables.SPLITS.index(split), text + bytes(64), len(text), *here)
@@ -110,6 +113,17 @@ def test_the_splits_of_the_gpu_are_those_of_the_scanners(on_host, pages, split):
         assert ends == expected, documents
         # Words are found from each sure start on, so each must be the start of a word.
         assert set(sure) <= {0, *expected}, documents
+
+
+@pytest.mark.parametrize("split", tables.SPLITS)
+def test_long_runs_of_one_class_in_the_splits_of_the_gpu(on_host, pages, split):
+    rng, letters = random.Random(4), ["a", "aB", "7", "7a", " ", "\n", " \n", "!", "é", "你", "\u0301", "7٣", "!/\n"]
+    for _ in range(300):
+        runs = ["".join(rng.choices(rng.choice(letters), k=rng.randint(1, 300))) for _ in range(rng.randint(2, 8))]
+        documents = [run.encode() for run in runs] if rng.random() < 0.5 else ["".join(runs).encode()]
+        ends, sure = cut(on_host, pages, documents, split)
+        assert ends == wanted(documents, split), documents
+        assert set(sure) <= {0, *ends}, documents
 
 
 @pytest.mark.parametrize("split", tables.SPLITS)
@@ -410,7 +424,7 @@ def test_without_a_gpu_the_processor_encodes_and_the_reason_is_given(tmp_path):
     with pytest.warns(UserWarning, match="encodes instead"):
         tokenizer = pm.load_tokenizer(tmp_path / "tok", engine="cuda")
     assert tokenizer.engine.name == "piecemill"
-    assert "cuda was asked for" in tokenizer.engine.why
+    assert "cuda was requested" in tokenizer.engine.why
 
 
 def test_what_the_gpu_cannot_do_is_said():
@@ -474,3 +488,18 @@ def test_records_of_the_host_are_those_of_the_kernels():
     source = (KERNELS / "encode.cu").read_text()
     assert f"TILE = {kernels.TILE};" in source
     assert re.search(rf"LONGEST = {kernels.LONGEST};", source)
+
+
+def test_the_example_of_ids_on_the_device_calls_what_the_engine_has():
+    tok = pm.train_bpe(["some text and more of it"] * 9, vocab_size=270)
+    data, ends = np.frombuffer(b"some textand more of it", np.uint8), np.array([9, 23])
+    options = {"bos": None, "eos": tok.id_of("<|endoftext|>"), "narrow": False, "special": "plain", "threads": 1}
+    wanted = build_of(tok.model)().encode_flat(data, ends, **options)
+    engine = create_autospec(CudaEngine, instance=True)  # checks the arguments
+    engine.encode_on_device.return_value = wanted
+    names = {"tok": SimpleNamespace(engine=engine, id_of=tok.id_of)}
+    exec(block("docs/gpu.md", "import numpy"), names)
+    assert names["tensor"].tolist() == wanted[0].tolist()
+    given = engine.encode_on_device.call_args
+    np.testing.assert_array_equal(given.args[0], data)
+    assert (given.args[1].tolist(), given.kwargs) == ([9, 23], {"eos": options["eos"]})

@@ -16,6 +16,7 @@ cupy = pytest.importorskip("cupy", reason="needs CuPy: pip install 'piecemill[cu
 
 import piecemill as pm  # noqa: E402
 from adversarial import adversarial  # noqa: E402
+from pages import block, blocks  # noqa: E402
 from piecemill.errors import PiecemillError  # noqa: E402
 from piecemill.tokenizers.engines.cuda import CudaEngine, device  # noqa: E402
 from piecemill.tokenizers.engines.piecemill import build_of  # noqa: E402
@@ -170,6 +171,20 @@ def test_ids_that_stay_on_the_device(folder, corpus):
         ids, token_ends = engine.encode_on_device(text, ends, eos=7)
         np.testing.assert_array_equal(torch.from_dlpack(ids).cpu().numpy(), wanted)
         np.testing.assert_array_equal(token_ends.get(), wanted_ends)
+
+
+def test_the_examples_of_the_page(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    pm.train_bpe(["some text and more of it"] * 9, vocab_size=270).save("tok")
+    names = {}
+    _, _, first = next(blocks("docs/gpu.md"))
+    exec(first, names)
+    assert names["tok"].engine.name == "cuda"
+    wanted, _ = names["tok"].encode_batch(["some text", "and more of it"], eos=names["tok"].id_of("<|endoftext|>"))
+    exec(block("docs/gpu.md", "import numpy"), names)
+    assert names["tensor"].is_cuda
+    np.testing.assert_array_equal(names["tensor"].cpu().numpy(), wanted)
 
 
 def test_several_encoders_and_threads_at_once(folder, corpus):

@@ -1,6 +1,7 @@
 """The demo: from the standard library to shards and batches; and it replaces nothing that it did not make."""
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -10,24 +11,57 @@ from pathlib import Path
 
 import pytest
 
-from command import piecemill
+from command import PIECEMILL, environment, piecemill
+from pages import HOUSE, block
 from piecemill import demo, pretraining
 from piecemill.shards.check import check_shards
 from piecemill.tokenizers import load_tokenizer
 
 
-def test_the_demo_ends_with_a_tokenizer_and_whole_shards(tmp_path):
-    out = tmp_path / "demo"
-    done = piecemill("demo", "--no-pretrain", "--vocab-size", 1024, "--out", out)
-    assert done.returncode == 0, done.stderr
+@pytest.fixture
+def checkout(tmp_path):
+    """A folder in which `make` finds everything installed: the demo is a small one, tools write their calls down."""
+    for name in ("Makefile", "pyproject.toml", "Cargo.toml", "Cargo.lock"):
+        shutil.copy(HOUSE / name, tmp_path)
+    tools = [".venv/bin/ruff", ".venv/bin/mypy", ".venv/bin/stubtest", ".venv/bin/pytest", "bin/cargo", "bin/chromium"]
+    for name in ("src", ".venv/bin", "bin"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in tools:
+        (tmp_path / name).write_text(f'#!/bin/sh\necho {Path(name).name} "$@" >> {tmp_path}/calls\n')
+    demo = tmp_path / ".venv/bin/piecemill"
+    demo.write_text(f'#!/bin/sh\nexec {PIECEMILL} "$@" --no-pretrain --vocab-size 1024\n')
+    for name in (*tools, demo):
+        (tmp_path / name).chmod(0o755)
+    for name in (".installed", ".tools"):
+        (tmp_path / ".venv" / name).touch()
+    return tmp_path
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="needs make")
+def test_the_two_commands_of_the_readme(checkout):
+    def run(line):
+        path = f"{checkout}/bin{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=checkout, env=environment(PATH=path), capture_output=True, text=True, timeout=600
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    make_demo, make_test = block("README.md", "make demo").splitlines()
+    printed = run(make_demo)
+    run(make_test)
+    called = [line.split()[0] for line in (checkout / "calls").read_text().splitlines()]
+    assert called == ["ruff", "ruff", "mypy", "stubtest", "cargo", "cargo", "cargo", "pytest"]
+
+    out = checkout / "demo"
     tok = load_tokenizer(out / "tokenizer")
     assert tok.vocab_size == 1024
     assert tok.decode(tok.encode("def main():")) == "def main():"
     assert check_shards(out / "shards").sound
-    ours, gpt2_like, plain = (float(line) for line in re.findall(r"^ +(\d\.\d\d)  ", done.stdout, re.M))
+    ours, gpt2_like, plain = (float(line) for line in re.findall(r"^ +(\d\.\d\d)  ", printed, re.M))
     assert plain == 1.0
     assert min(ours, gpt2_like) > 2  # bytes per token of files it has not seen
-    assert int(re.search(r"^([\d,]+) batches of 8 x 512", done.stdout, re.M)[1].replace(",", "")) > 1000
+    assert int(re.search(r"^([\d,]+) batches of 8 x 512", printed, re.M)[1].replace(",", "")) > 1000
     assert "<html" in (out / "report.html").read_text()
     assert (out / ".piecemill-demo").exists()
 
@@ -69,9 +103,6 @@ def test_a_folder_that_the_demo_did_not_make_is_refused(tmp_path, mine):
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / mine]
     assert (tmp_path / mine).read_text() == "mine"
     assert piecemill("demo", "--out", tmp_path / mine).returncode == 2  # nor is a file
-
-
-HOUSE = Path(__file__).resolve().parents[1]
 
 
 def make(*arguments):

@@ -2,8 +2,8 @@
 
 The blocks of a page run in order, in one folder and, if Python, in one namespace. A page that does not make `corpus`,
 `tok`, `gpt2`, `shards`, `proteins.txt`, or `web` and `flores.jsonl`, which have a language for each document, finds
-them there. A block that cannot run here starts with a comment, `# not run here: ` and the reason, and is counted in
-`NOT_RUN`. Output and drawings are `text`.
+them there. A block that needs another environment is run by the test in `ELSEWHERE`, which reads it from the page
+with `pages.block`. Output and drawings are `text`.
 """
 
 import os
@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,37 +21,28 @@ import pytest
 import piecemill as pm
 from command import environment
 from corpora import write_jsonl
+from pages import HOUSE, block, blocks, claims
 from pretraining import ONE_THREAD, one_thread
 
-HOUSE = Path(__file__).resolve().parents[1]
-NOT_RUN = {
-    "README.md": 2,
-    "docs/benchmarks.md": 3,
-    "docs/gpu.md": 1,
-    "docs/howto/cluster.md": 1,
-    "docs/pretraining.md": 1,
+ELSEWHERE = {
+    ("README.md", "pip install"): ["test_wheel.py"],
+    ("README.md", "make demo"): ["test_demo.py"],
+    ("docs/benchmarks.md", "python benchmarks/encode.py"): ["test_benchmarks_protocol.py"],
+    ("docs/benchmarks.md", "python benchmarks/prepare.py"): ["test_benchmarks_protocol.py"],
+    ("docs/benchmarks.md", "python benchmarks/train.py"): ["test_benchmarks_protocol.py"],
+    ("docs/gpu.md", "import numpy"): ["test_cuda.py", "test_cuda_gpu.py"],
+    ("docs/howto/cluster.md", "piecemill prepare s3://"): ["test_executors_ray.py"],
+    ("docs/pretraining.md", "piecemill pretrain shards/ --size 370m"): ["test_pretraining.py"],
 }
 
 
-def blocks(page):
-    """The line, the language and the code of each block."""
-    text = (HOUSE / page).read_text(encoding="utf-8")
-    for found in re.finditer(r"^```(.*)\n((?:.*\n)*?)```$", text, re.MULTILINE):
-        yield text.count("\n", 0, found.start(2)), found[1], found[2]
-
-
-def reason(code):
-    """Why a block is not run here, if it says so."""
-    found = re.match(r"# not run here: (.+)", code)
-    return found and found[1]
+def run_here(page):
+    """The blocks that no other test runs."""
+    others = {block(*claim) for claim in ELSEWHERE if claim[0] == page}
+    return [one for one in blocks(page) if one[1] in ("python", "sh") and one[2] not in others]
 
 
 PAGES = [str(path.relative_to(HOUSE)) for path in (HOUSE / "README.md", *sorted(HOUSE.glob("docs/**/*.md")))]
-RUN = [
-    page
-    for page in PAGES
-    if any(language in ("python", "sh") and not reason(code) for _, language, code in blocks(page))
-]
 
 
 @pytest.fixture(scope="session")
@@ -75,7 +65,7 @@ def small_data(tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("ignore:engine='cuda'")
-@pytest.mark.parametrize("page", RUN)
+@pytest.mark.parametrize("page", [page for page in PAGES if run_here(page)])
 def test_the_examples_of_a_page_run(page, small_data, tmp_path, monkeypatch, request):
     code = "".join(code for _, _, code in blocks(page))
     for path in small_data.iterdir():
@@ -87,18 +77,18 @@ def test_the_examples_of_a_page_run(page, small_data, tmp_path, monkeypatch, req
     request.addfinalizer(lambda: sys.modules["ray"].shutdown() if "ray" in sys.modules else None)
     namespace = {"__name__": "example"}
     variables = environment(**ONE_THREAD, PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    for line, language, code in blocks(page):
-        if language == "python" and not reason(code):
+    for line, language, code in run_here(page):
+        if language == "python":
             with one_thread():
                 exec(compile("\n" * line + code, page, "exec"), namespace)
-        elif language == "sh" and not reason(code):
+        else:
             bash = ["bash", "-euo", "pipefail", "-c", code]
             done = subprocess.run(bash, env=variables, capture_output=True, text=True)
             assert done.returncode == 0, f"{page}:{line}\n{code}{done.stdout}{done.stderr}"
 
 
-def test_blocks_that_do_not_run_are_counted_and_say_why():
-    assert Counter(page for page in PAGES for _, _, code in blocks(page) if reason(code)) == NOT_RUN
+def test_a_block_that_is_not_run_here_is_read_and_run_by_the_test_that_is_named():
+    assert claims() == ELSEWHERE
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -107,7 +97,7 @@ def test_no_block_hides_commands(page):
     assert languages <= {"python", "sh", "text", "toml", "json"}, "label code python or sh, and everything else text"
     commands = re.compile(r"^(piecemill|python|pip|make) [^\d]", re.MULTILINE)
     hidden = [f"{page}:{line}" for line, language, code in blocks(page) if language == "text" and commands.search(code)]
-    assert hidden == [], "label commands sh; if they cannot run, the first line is `# not run here: ` and the reason"
+    assert hidden == [], "label commands sh; if they need another environment, name the test in ELSEWHERE"
 
 
 def test_no_example_in_a_docstring_is_skipped():

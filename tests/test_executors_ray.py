@@ -1,7 +1,9 @@
 """The Ray executor: lost workers and nodes are retried, errors of the function are not, memory stays flat."""
 
+import json
 import os
 import signal
+import subprocess
 import time
 from contextlib import closing
 from functools import partial
@@ -9,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from command import PIECEMILL, environment
+from corpora import small_tokenizer, texts, write_jsonl
+from pages import block
+from piecemill import prepare
 from piecemill.cancelling import check
 from piecemill.errors import ExecutorError, SourceError
 from piecemill.executors import open_executor
@@ -176,3 +182,34 @@ def test_no_cluster_at_the_address_is_an_error(monkeypatch):
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with pytest.raises(ExecutorError, match=r"Ray at 127\.0\.0\.1:1: cannot connect: .*ray start --head"):
         list(open_executor("ray", ray_address="127.0.0.1:1").map(doubled, [1]))
+
+
+def test_the_command_of_the_howto_reads_from_a_bucket_and_writes_to_it(ray_cluster, s3, tmp_path):
+    from obstore.store import S3Store
+
+    bucket = S3Store(s3.bucket("bucket"), **s3.options())
+    for number in range(3):
+        file = write_jsonl(tmp_path / f"corpus/{number}.jsonl", texts(30, seed=number))
+        bucket.put(f"corpus/{file.name}", file.read_bytes())
+    small_tokenizer().save(tmp_path / "tok")
+    # obstore reads in place of s3fs, which needs another botocore than moto.
+    (tmp_path / "modules").mkdir()
+    driver = "from obstore.fsspec import FsspecStore\nclass S3FileSystem(FsspecStore):\n    protocol = 's3'\n"
+    (tmp_path / "modules/s3fs.py").write_text(f"{driver}__version__ = '2026'\n")
+    variables = {
+        "AWS_ENDPOINT_URL": s3.options()["endpoint"],
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "PYTHONPATH": f"{tmp_path}/modules{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+    }
+    on_nodes = json.dumps({"runtime_env": {"env_vars": variables}})
+    path = f"{Path(PIECEMILL).parent}{os.pathsep}{os.environ['PATH']}"
+    env = environment(**variables, PATH=path, RAY_ADDRESS=ray_cluster.address, RAY_JOB_CONFIG_JSON_ENV_VAR=on_nodes)
+    command = ["bash", "-c", block("docs/howto/cluster.md", "piecemill prepare s3://")]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    prepare(tmp_path / "corpus", tmp_path / "tok", out=tmp_path / "shards", splits="train=98,val=2", dedup="exact")
+    made = {path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in tmp_path.glob("shards/train/*.npy")}
+    assert made
+    assert made == {name: bucket.get(name).bytes() for name in made}

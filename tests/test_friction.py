@@ -478,7 +478,7 @@ def test_counts_are_trained_with_the_split_that_they_were_made_with(tmp_path):
     assert done.returncode == 0, done.stderr
     assert piecemill.load_tokenizer(tmp_path / "tok").pretokenizer == "gpt2"
     assert json.loads((tmp_path / "tok/training.json").read_text())["plan"]["pretokenizer"] == "gpt2"
-    with pytest.raises(SourceError, match=r"1.parquet: counted with pretokenizer='gpt2', asked for 'o200k'"):
+    with pytest.raises(SourceError, match=r"1.parquet: counted with pretokenizer='gpt2', requested 'o200k'"):
         piecemill.train_bpe(from_counts=counts, pretokenizer="o200k")
     assert piecemill.train_bpe([TEXT], vocab_size=280).pretokenizer == "cl100k"
     (tmp_path / "1.parquet").write_bytes(b"no")

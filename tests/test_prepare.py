@@ -347,10 +347,10 @@ def test_a_source_in_memory_stays_in_its_process(tok, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"piece_bytes": "9KiB"}, r"piece_bytes=8192, asked for piece_bytes=9216.*same --piece-bytes"),
-        ({"dedup": "exact"}, r"dedup='none', asked for dedup='exact'"),
-        ({"eos": "none"}, r"eos='auto', asked for eos='none'"),
-        ({"splits": "a=1,b=1"}, r"splits=None, asked for splits='a=1,b=1'"),
+        ({"piece_bytes": "9KiB"}, r"piece_bytes=8192, requested piece_bytes=9216.*same --piece-bytes"),
+        ({"dedup": "exact"}, r"dedup='none', requested dedup='exact'"),
+        ({"eos": "none"}, r"eos='auto', requested eos='none'"),
+        ({"splits": "a=1,b=1"}, r"splits=None, requested splits='a=1,b=1'"),
     ],
 )
 def test_another_plan_is_refused_with_what_differs(tok, corpus, stopped, change, message):

@@ -147,9 +147,9 @@ def test_as_many_tasks_run_as_the_memory_has_room_for_and_the_first_event_says_s
     workers, why = run("few", 600, threads=16)
     assert 1 <= workers < 16
     assert why.endswith(f"memory has room for {workers}")
-    assert "16 asked for" in why
-    assert run("asked", 4000, threads=3) == (3, "3 tasks at once on 3 cores: 3 asked for")
-    assert run("one", 4000, tmp_path / "in/0.jsonl", threads=3) == (1, "1 task at once on 3 cores: 3 asked for")
+    assert "16 requested" in why
+    assert run("asked", 4000, threads=3) == (3, "3 tasks at once on 3 cores: 3 requested")
+    assert run("one", 4000, tmp_path / "in/0.jsonl", threads=3) == (1, "1 task at once on 3 cores: 3 requested")
     cores = len(os.sched_getaffinity(0))
     assert run("cores", 4000 + 200 * cores)[0] == min(cores, 20)
     with pytest.raises(PlanError, match=r"a task takes 1\d\d\d\d.*Allow more, or a smaller block_bytes"):

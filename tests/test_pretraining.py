@@ -1,19 +1,27 @@
 """Pretraining runs: they learn, are guarded against chance, and go on exactly where they were."""
 
+import itertools
 import json
 import math
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from command import start
+from pages import block
+from piecemill import cli
 from piecemill.errors import Diverged, PlanError, PretrainError
-from piecemill.pretraining import pretrain
+from piecemill.pretraining import model, pretrain, trainer
+from piecemill.pretraining.plan import DEFAULTS, Defaults
 from piecemill.pretraining.step import Step
 from piecemill.shards import open_shards
 from pretraining import ONE_THREAD, SMALL, flags, losses, one_thread, records, small_shards, validations
@@ -219,6 +227,23 @@ def test_a_limit_of_time_ends_a_call_and_not_the_run(shards, tmp_path, unbroken)
     assert losses(tmp_path / "run") == losses(unbroken[0])[:2]
 
 
+def test_the_command_of_the_page_stops_after_its_minutes_and_resumes(shards, tmp_path, monkeypatch, capsys):
+    # A small model in place of 370 M parameters, and a clock that is ten minutes further at every look.
+    small = Defaults(window=16, batch_size=4, tokens=1, lr=3e-4)
+    monkeypatch.setitem(model.SHAPES, "370m", model.SHAPES["tiny"])
+    monkeypatch.setitem(DEFAULTS, "370m", small)
+    monkeypatch.setattr(trainer, "time", SimpleNamespace(monotonic=itertools.count(step=600).__next__))
+    monkeypatch.chdir(tmp_path)
+    Path("shards").symlink_to(shards)
+    command = shlex.split(block("docs/pretraining.md", "piecemill pretrain shards/ --size 370m"), comments=True)
+    monkeypatch.setattr(sys, "argv", command)
+    for step in (1, 2):
+        with suppress(SystemExit):
+            cli.run()
+        assert [number for number, *_ in losses(Path("large"))] == list(range(1, step + 1))
+        assert "run the same command again to go on" in capsys.readouterr().out
+
+
 def test_a_complete_run_is_left_as_it_is(shards, unbroken):
     out, summary = unbroken
     before = (out / "metrics.jsonl").read_bytes()
@@ -271,9 +296,9 @@ def test_weights_that_do_not_fit_are_refused(shards, tmp_path, unbroken):
 def test_another_plan_or_other_shards_are_refused_with_what_differs(shards, tmp_path, unbroken):
     out, _ = unbroken
     plan = {"eval_every": 20, **SMALL}
-    with pytest.raises(PlanError, match=r"begun with steps=60, asked for steps=61.*or pass --steps 60"):
+    with pytest.raises(PlanError, match=r"begun with steps=60, requested steps=61.*or pass --steps 60"):
         pretrain(shards, out=out, steps=61, **plan)
-    with pytest.raises(PlanError, match=r"begun with seed=0, asked for seed=1"):
+    with pytest.raises(PlanError, match=r"begun with seed=0, requested seed=1"):
         pretrain(shards, out=out, steps=60, seed=1, **plan)
     other = small_shards(tmp_path / "other", seed=9)
     with pytest.raises(PretrainError, match="begun on shards with "):

@@ -161,7 +161,7 @@ def test_torch_tensors_come_from_a_bucket_too(bucket, folder, tmp_path):
 
 
 def asked_for(rows, monkeypatch, **options):
-    """Which files are asked for ahead of each batch of an epoch, and which windows and shards come."""
+    """Which files are requested ahead of each batch of an epoch, and which windows and shards come."""
     asked = []
     monkeypatch.setattr(type(rows), "prefetch", lambda self, numbers, kinds: asked.append(list(numbers)))
     windows = Windows(rows, window=8)

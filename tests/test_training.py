@@ -167,7 +167,7 @@ def test_whole_documents_can_be_counted_too(stdlib_texts, tmp_path):
 
 def test_counts_of_another_split_are_refused(tmp_path):
     pm.count_words(iter(["some words"]), pretokenizer="gpt2", save_counts=tmp_path / "gpt2.parquet")
-    with pytest.raises(SourceError, match=r"gpt2\.parquet: counted with pretokenizer='gpt2', asked for 'cl100k'"):
+    with pytest.raises(SourceError, match=r"gpt2\.parquet: counted with pretokenizer='gpt2', requested 'cl100k'"):
         pm.train_bpe(vocab_size=300, pretokenizer="cl100k", from_counts=[tmp_path / "gpt2.parquet"])
 
 

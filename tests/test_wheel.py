@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-HOUSE = Path(__file__).resolve().parents[1]
+from pages import HOUSE, block
+
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -38,8 +39,8 @@ def run(*command, cwd, **variables):
 def test_the_wheel_works_in_a_clean_environment_without_cargo(tmp_path):
     around = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     # As `make wheel`; fast where `make build` has filled target/.
-    run(sys.executable, "-m", "maturin", "build", "--release", "--out", tmp_path, cwd=HOUSE, **around)
-    (wheel,) = tmp_path.glob("*.whl")
+    run(sys.executable, "-m", "maturin", "build", "--release", "--out", tmp_path / "dist", cwd=HOUSE, **around)
+    (wheel,) = tmp_path.glob("dist/*.whl")
     assert "-cp311-abi3-" in wheel.name
     with zipfile.ZipFile(wheel) as files:
         names = set(files.namelist())
@@ -47,8 +48,14 @@ def test_the_wheel_works_in_a_clean_environment_without_cargo(tmp_path):
 
     clean = tmp_path / "clean"
     run(sys.executable, "-m", "venv", "--without-pip", clean, cwd=tmp_path)
-    pip = (sys.executable, "-m", "pip", "--python", clean / "bin" / "python")
-    run(*pip, "install", "--no-compile", wheel, cwd=tmp_path, **around)
+    # README's lines: the first installs; the second is resolved where torch is installed, so nothing is downloaded.
+    plain, with_torch = block("README.md", "pip install").splitlines()
+    around["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{around['PATH']}"
+    into_clean = {"PIP_PYTHON": str(clean / "bin" / "python"), "PIP_NO_COMPILE": "1"}
+    run("bash", "-c", plain, cwd=tmp_path, **around, **into_clean)
+    resolved = run("bash", "-c", with_torch, cwd=tmp_path, **around, PIP_DRY_RUN="1")
+    assert "Requirement already satisfied: torch" in resolved
+    assert resolved.splitlines()[-1].startswith("Would install piecemill-")
     alone = {"PATH": str(clean / "bin"), "HOME": str(tmp_path)}
     assert shutil.which("cargo", path=alone["PATH"]) is None
     assert int(run(clean / "bin" / "python", "-c", PROGRAM, HOUSE, cwd=tmp_path, **alone)) > 1000

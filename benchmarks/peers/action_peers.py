@@ -31,7 +31,7 @@ from piecemill.reference import segments
 
 MODES = {"exact": ("published", "exact"), "current": ("current", "exact"), "float64": ("published", "float64")}
 PARTS = (0.01, 0.1, 0.25, 0.5, 1.0)
-"Of all merges: where merges a second are told."
+"Shares of all merges at which merges a second are reported."
 RUNS = 5
 "Inside a process, of what is timed there."
 HISTORY, BATCH, BATCHES = 20, 256, 300
@@ -72,7 +72,7 @@ class Corpus:
 
 
 def learn(args: SimpleNamespace) -> dict:
-    """Trains, watches, and tells what was seen."""
+    """Trains, watches, and reports what was seen."""
     began = time.perf_counter()
     corpus = Corpus.load(args.data, args.name)
     loaded = time.perf_counter() - began

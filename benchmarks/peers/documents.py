@@ -159,7 +159,7 @@ class Gigatoken:
 
 
 class SentencePiece:
-    """SentencePiece, with a model of its own: its ids are compared with its own only."""
+    """SentencePiece, with a separate model: its ids are compared with its own only."""
 
     def __init__(self, model):
         import sentencepiece

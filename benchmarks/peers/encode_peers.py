@@ -7,7 +7,7 @@ three times, and nothing but the calls is timed:
 
     first   by a new tokenizer in a new process: all memory that it takes is new to the process as well
     cold    by another new tokenizer: it has seen no text, but the process has the memory that the first one gave back
-    warm    by that one again, unless `once` was asked for
+    warm    by that one again, unless `once` is set
 
 A first pass of more than 15 seconds is not repeated: there it is the cold one too. Memory is the highest resident set
 during a call of the first pass beyond what was resident before it, less four bytes for each token of the largest result
@@ -132,7 +132,7 @@ class Tokenizers(Peer):
 
 
 class Tokenizers1(Tokenizers):
-    """The candidate of 1.0 has one batch call; its encodings keep the ids in Rust until they are asked for."""
+    """The candidate of 1.0 has one batch call; its encodings keep the ids in Rust until they are requested."""
 
     def encode(self, block):
         return self.tokenizer.encode_batch(block, add_special_tokens=False)

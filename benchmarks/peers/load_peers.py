@@ -206,7 +206,7 @@ class Datasets(Loader):
         from datasets import Dataset
 
         rows = whole_rows(args)
-        # int32, as uint16 has no place in torch's format; lists of a told width were slower (4 against 25 M tokens/s).
+        # int32, as uint16 has no place in torch's format; lists of a fixed width were slower (4 against 25 M tokens/s).
         bounds = pa.array(np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1])
         ids = pa.ListArray.from_arrays(bounds, pa.array(rows.reshape(-1).astype(np.int32)))
         Dataset(pa.table({"ids": ids})).save_to_disk(str(args.out / str(args.window)))

@@ -2,8 +2,8 @@
 
 `prepare` is the process that is timed: from a file of documents (JSONL, or Parquet with a column `text`) to tokens
 on disk in the tool's own format, as a user's script would. Every document gets its ids and then the id of
-<|endoftext|>. `digest` is not timed: it reads what was written, with the tool's own reader where it has one, and tells
-how many documents and tokens there are and their hashes, so that answers can be compared.
+<|endoftext|>. `digest` is not timed: it reads what was written, with the tool's own reader where it has one, and counts
+documents and tokens and hashes them, so that answers can be compared.
 
 What several pipelines and `strategy_peers.py` need is in `documents.py`. Workers of the libraries unpickle functions of
 this file, so what runs must not run in them.
@@ -60,7 +60,7 @@ class Piecemill(Pipeline):
 class Gigatoken(Pipeline):
     """In memory, the yardstick: how fast its own `encode_batch` is on text that is already there.
 
-    Reading and saving do not count: it tells the seconds of the call alone. It adds no <|endoftext|>, so `tokens` puts
+    Reading and saving do not count: it gives the seconds of the call alone. It adds no <|endoftext|>, so `tokens` puts
     it at the end of each document before anything is compared.
     """
 

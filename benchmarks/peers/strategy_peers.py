@@ -1,6 +1,6 @@
-"""One library asked for the same ids in different ways, for `strategies.py`.
+"""The same ids from one library in different ways, for `strategies.py`.
 
-`encode` reads the documents and loads the tokenizer, then encodes every document; it tells the seconds of encoding
+`encode` reads the documents and loads the tokenizer, then encodes every document; it reports the seconds of encoding
 alone, with the start of threads or processes, and the digest of the ids. `train` makes the model of SentencePiece.
 """
 
@@ -54,7 +54,7 @@ class Library:
             os.environ |= {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
         texts = list(read_share(shares(args.input, 1)[0]))
         library = LIBRARIES[args.library](args.model)
-        # First calls set things up (gigatoken's batch: 0.3 s), which is not what is asked here.
+        # First calls set things up (gigatoken's batch: 0.3 s), which is not measured here.
         library.one(texts[0])
         library.batch(texts[:2], args.workers)
         start = time.perf_counter()

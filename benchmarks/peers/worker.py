@@ -3,8 +3,8 @@
     python peers/X_peers.py TOOL VERB OPTIONS ANSWER
 
 OPTIONS is a JSON object. TOOL is looked up in the script's table, VERB is a method of it. It gets the options as
-attributes and returns what the script writes to ANSWER as JSON. Exit status 3 means that the tool cannot do what was
-asked; the reason is the last line of the output. Scripts run in the environments of the peers, so nothing here and at
+attributes and returns what the script writes to ANSWER as JSON. Exit status 3 means that the tool cannot do the
+task; the reason is the last line of the output. Scripts run in the environments of the peers, so nothing here and at
 the top of a script may import more than the standard library and numpy.
 """
 
@@ -22,7 +22,7 @@ PATHS = ("out", "corpus", "tokens", "tokenizer", "input", "vocabulary", "text", 
 
 
 class Cannot(Exception):
-    """The tool has no way to do what is asked."""
+    """The tool cannot do this task."""
 
 
 def worker(tools: Mapping[str, Any]) -> None:
@@ -85,7 +85,7 @@ def watched(work: Callable[[], Any], look: Callable[[float], Any]) -> tuple[list
     thread.start()
     while not ended:
         thread.join(0.002)
-        ended = not thread.is_alive()  # asked before the last look, so that it sees all
+        ended = not thread.is_alive()  # checked before the last sample, so that it sees all
         trace.append(look(time.perf_counter() - began))
     return trace, done[0]
 

@@ -1,4 +1,4 @@
-"""The command `piecemill`: runs the command line, and ends at once when told to stop, at whatever moment.
+"""The command `piecemill`: runs the command line, and ends at once when stopped, at any moment.
 
 Ctrl-C and SIGTERM (`kill`, a scheduler) both unwind, so that nothing half-written is left, and exit with 130 and 143.
 """
@@ -39,7 +39,7 @@ def main() -> None:
 def _leave(end: SystemExit) -> None:
     """Exit without taking the interpreter apart: that takes 45 ms once numpy, pyarrow and tokenizers are loaded."""
     if isinstance(end.code, int | None):
-        with suppress(OSError):  # nobody is listening any more: the interpreter's own exit says so
+        with suppress(OSError):  # nobody is listening any more: the interpreter's own exit reports it
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(end.code or 0)

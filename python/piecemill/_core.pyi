@@ -66,7 +66,7 @@ _AddedToken: TypeAlias = tuple[str, int, int]
 class Encoder:
     """One vocabulary, ready to encode. Threads may share it; each thread of a call has a cache of fixed size.
 
-    `added` are text, id and flags of tokens that are found before anything else: 1 special (found only if asked for),
+    `added` are text, id and flags of tokens that are found before anything else: 1 special (found only if requested),
     2 normalized (found in the normalized text), 4 single_word, 8 lstrip, 16 rstrip. `normalizer` is a list of steps:
     ("nfc",), ("nfd",), ("nfkc",), ("nfkd",), ("lowercase",), ("strip_accents",), ("prepend", text),
     ("replace", old, new). `prefix` puts a space before the text: "never", "first", "always" (before every stretch
@@ -247,7 +247,7 @@ class WordCounter:
 
     def __new__(cls, split: str | Sequence[str], memory: int, spill_dir: str | PathLike[str]) -> WordCounter: ...
     def add(self, data: NDArray[np.uint8], ends: NDArray[np.int64], tags: NDArray[np.uint16] | None = None) -> None:
-        """Count the pretokens of every document in `data`; `ends` tells where each document ends, and `tags` its tag.
+        """Count the pretokens of every document in `data`; `ends` has the end of each document, and `tags` its tag.
 
         Words of documents with different tags are counted apart: each has the two bytes of its tag before it, big end
         first, until `WordCounts.by_group` takes them off.
@@ -336,7 +336,7 @@ class Learned:
         """Entries in the vocabulary."""
     @property
     def full(self) -> bool:
-        """Whether the vocabulary has the size that was asked for; if not, no pair was left to merge."""
+        """Whether the vocabulary has the requested size; if not, no pair was left to merge."""
     @property
     def groups(self) -> list[tuple[int, int]]:
         """Bytes and tokens of each group at the end; none without groups."""
@@ -408,7 +408,7 @@ def take_sequences(
     """The letters of records: (data, ends, starts, empty, problems), bytes done, and whether `stop` was met."""
 
 def first_sequence(buffer: bytes, fastq: bool) -> int | None:
-    """Where the first record after the start of `buffer` starts; None if that cannot be told yet."""
+    """Where the first record after the start of `buffer` starts; None if that cannot be decided yet."""
 
 def write_integers(values: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Documents of integers as text, every number with a space after it, and where each document ends."""
@@ -465,7 +465,7 @@ def gather_windows(
 
     A row of `pieces` has four numbers: the row it belongs to, its place in `tokens`, where it begins there, and how
     many tokens it has. A label is the token after its input; the first `masked` labels of a row are -100, and so are
-    those of padding. Lets go of the interpreter; may be called from several threads, each with rows of its own.
+    those of padding. Lets go of the interpreter; may be called from several threads, each with its own rows.
     """
 
 def first_match(patterns: Sequence[str], paths: Sequence[str]) -> NDArray[np.int32]:
@@ -529,7 +529,7 @@ class LearnedActions:
         """How many sequences each merge changed."""
     @property
     def full(self) -> bool:
-        """Whether the vocabulary has the size that was asked for; if not, no pair was left to merge."""
+        """Whether the vocabulary has the requested size; if not, no pair was left to merge."""
     @property
     def stats(self) -> dict[str, float]:
         """How it went: visited, touched, pairs, queued, peak_queue, listed, count_seconds, merge_seconds."""

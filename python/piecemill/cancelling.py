@@ -26,7 +26,7 @@ def check(progress: Any = None) -> None:
     """To be called inside a function between blocks: raises `Stopped` if this run was cancelled.
 
     `progress`, what the task has done so far, replaces what it reported before and goes to the driver's `on_tick`.
-    Outside an executor, and where the executor has no way to tell, this does nothing.
+    Outside an executor, and where the executor cannot report it, this does nothing.
     """
     if (checkpoint := getattr(_worker, "checkpoint", None)) is not None:
         checkpoint(progress)

@@ -22,7 +22,7 @@ class TrainingError(PiecemillError):
 
 
 class TokenizerError(PiecemillError):
-    """A tokenizer that could not be loaded, saved or asked."""
+    """A tokenizer that could not be loaded, saved or used."""
 
 
 class ShardError(PiecemillError):

@@ -20,7 +20,7 @@ def cores() -> int:
 
 @contextmanager
 def using_cores() -> Iterator[None]:
-    """Counts whoever is inside as one of those that share the cores of this process."""
+    """Counts the body as one of the users that share the cores of this process."""
     global _users
     with _counting:
         _users += 1

@@ -120,7 +120,7 @@ def check_same(where: str, name: str, old: Any, new: Any) -> None:
         inner = next(key for key in sorted({*old, *new}) if old.get(key) != new.get(key))
         return check_same(where, inner if name == "options" else f"{name}.{inner}", old.get(inner), new.get(inner))
     raise PlanError(
-        f"{where}: made with {name}={_short(old)}, asked for {name}={_short(new)}. "
+        f"{where}: made with {name}={_short(old)}, requested {name}={_short(new)}. "
         f"Going on needs the same plan: choose another --out, or the same --{name.replace('_', '-')}; "
         "--force replaces what is there."
     )

@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar on a terminal, plain flushed lines elsewhere, nothing when asked to be quiet."""
+"""Progress on stderr: a bar on a terminal, plain flushed lines elsewhere, nothing with `--quiet`."""
 
 import sys
 import time

@@ -111,7 +111,7 @@ impl Corpus<'_> {
 /// Why training ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The vocabulary has the size that was asked for.
+    /// The vocabulary has the requested size.
     Full,
     /// No pair is left that weighs enough.
     NoPairs,

@@ -1,12 +1,12 @@
 //! Every pair seen so far: its weight, and the sequences it is listed for.
 //!
 //! A merge touches some hundred pairs all over these tables, and waiting for memory is most of what that costs. So
-//! whoever has a list of pairs asks for the places of the next ones while it works on the present one.
+//! code with a list of pairs prefetches the places of the next ones while it works on the present one.
 
 use super::weight::Weight;
 use crate::bpe::pair::{Pair, hash};
 
-/// How many pairs ahead memory is asked for.
+/// How many pairs ahead memory is prefetched.
 pub const AHEAD: usize = 12;
 /// No pair: tokens begin with 1.
 const FREE: Pair = 0;

@@ -72,7 +72,7 @@ impl<W: Weight> Queue<W> {
         self.peak = self.peak.max(self.len());
     }
 
-    /// Takes entries off until one has the weight `now` tells of its pair.
+    /// Takes entries off until one has the weight that `now` returns for its pair.
     pub fn pop(&mut self, now: impl Fn(Pair) -> W) -> Option<(W, Pair)> {
         loop {
             while let Some(Entry { weight, pair }) = self.heap.pop() {

@@ -22,7 +22,7 @@ use crate::progress::Progress;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-/// How far ahead the next sequences are asked for.
+/// How far ahead the next sequences are prefetched.
 const SEQUENCES_AHEAD: usize = 4;
 
 /// Learns merges from `corpus` until the plan is met or no pair is left.
@@ -222,7 +222,7 @@ impl<'a, W: Weight> Trainer<'a, W> {
         if self.pairs.len() >= MOST_PAIRS {
             return Err(too_many_pairs());
         }
-        // Tables by token grow with the tokens: far more may be asked for than there are pairs to merge.
+        // Tables by token grow with the tokens: far more may be requested than there are pairs to merge.
         self.came.weights.resize(n as usize + 1, W::default());
         self.came.counts.resize(n as usize + 1, 0);
         self.marks.resize(n as usize + 1);

@@ -34,7 +34,7 @@ pub trait Weight:
 
     // What depends on the order of sums. Whole numbers have the same sum in any order.
 
-    /// Threads that may count pairs, of those asked for.
+    /// Threads that may count pairs, of those requested.
     fn threads(asked: usize) -> usize {
         asked.clamp(1, 64)
     }

@@ -7,7 +7,7 @@
 //! had more than twice its share of the last merges. Oracle: `reference/bpe.py`.
 //!
 //! Slots, places and rounds are those of [`super::merge`]. What differs: a pair has a count in each group, and each
-//! group has a floor and a queue of its own. A pair is listed, with its places in all groups, while its count in some
+//! group has its own floor and queue. A pair is listed, with its places in all groups, while its count in some
 //! group reaches the floor of that group; counts below it are not kept. When the queue of the worst group is empty, a
 //! round begins, in which every group gets a new floor.
 

@@ -144,7 +144,7 @@ fn is_shown(byte: u8) -> bool {
 /// Why training ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The vocabulary has the size that was asked for.
+    /// The vocabulary has the requested size.
     Full,
     /// No pair is left that occurs often enough (or is short enough).
     NoPairs,

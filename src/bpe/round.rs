@@ -2,7 +2,7 @@
 //!
 //! In: the corpus as the merges so far left it. Out: its pairs at or above a new floor, with all their places, in the
 //! queue. Everything else waits; see [`super::merge`] for why that does not change the result. Each part of the corpus
-//! is walked by a thread of its own.
+//! is walked by a separate thread.
 
 use super::corpus::{Corpus, Slot};
 use super::merge::{Listed, Merger, reaches};
@@ -343,7 +343,7 @@ impl<P: Place> Lists<P> {
         made
     }
 
-    /// Room for `lists` lists, as long as `walk` says; `list_of` tells the list (plus 1) of each number.
+    /// Room for `lists` lists, as long as `walk` says; `list_of` has the list (plus 1) of each number.
     fn new(walk: &Walk, list_of: &[u32], lists: usize) -> Self {
         let mut next = vec![0; lists + 1];
         for (number, &list) in list_of.iter().enumerate().filter(|&(_, &list)| list != 0) {

@@ -68,7 +68,7 @@ pub(super) fn merged(word: &[u32], pair: (u32, u32), token: u32) -> Vec<u32> {
     merged
 }
 
-/// A small generator of its own: the same words on every machine.
+/// A small local generator: the same words on every machine.
 pub(super) fn random() -> impl FnMut(u64) -> u64 {
     let mut state = 88_172_645_463_325_252u64;
     move |below| {

@@ -12,7 +12,7 @@
 //! own        a regex of the user's own, without backtracking where it needs none
 //! fast       hand-written scanners, one character at a time
 //! block      the same, 64 bytes of ASCII at a time
-//! classes    letter, number, white space, ... of every code point, asked of the regex engine
+//! classes    letter, number, white space, ... of every code point, taken from the regex engine
 //! ```
 
 pub(crate) mod block;

@@ -3,7 +3,7 @@
 //! In: a regex in fancy-regex syntax. Out: the same pretokens as `reference` gives for it.
 //!
 //! fancy-regex runs a regex with any look-around in it on a backtracking machine, at 15 to 30 MB/s. Here the
-//! alternatives of the regex are told apart:
+//! alternatives of the regex are classified:
 //!
 //! - `Exact`: neither look-around nor anything else that needs the machine. Left to `regex-automata`.
 //! - `Run`: one class of characters repeated, and a look at what comes next, such as `\s+(?!\S)`: carried out by hand.
@@ -15,7 +15,7 @@
 //! look-around it has nothing, so it asks for less. All of them are one `regex-automata` search. It gives the first place
 //! where the true regex can match at all, and the first alternative that may: if that one is exact, the match is the true
 //! one. If it is a run that fails there, those after it are tried at the same place, and then the search goes on behind
-//! it. If it is hard, fancy-regex is asked for its next match from that place on, which is the answer by definition.
+//! it. If it is hard, fancy-regex finds the next match from that place on, which is the answer by definition.
 
 use super::reference;
 use crate::error::Result;
@@ -105,7 +105,7 @@ impl Own {
         }
     }
 
-    /// Whether fancy-regex is only asked where look-around demands it.
+    /// Whether fancy-regex only runs where look-around demands it.
     #[cfg(test)]
     pub fn is_quick(&self) -> bool {
         self.quick.is_some()

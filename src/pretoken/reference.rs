@@ -1,7 +1,7 @@
 //! The regex itself: what every other way of splitting must equal.
 //!
 //! In: a regex and a document. Out: its pretokens, by one rule for every regex:
-//! each match is a pretoken; the text between two matches is a pretoken of its own; an empty match cuts the text
+//! each match is a pretoken; the text between two matches is a separate pretoken; an empty match cuts the text
 //! where it stands and makes no pretoken. So no byte is ever lost, whatever the regex.
 //! The oracle is HF tokenizers' `Split(Regex(p), behavior="isolated")`, where its Oniguruma reads `p` the same way.
 

@@ -10,7 +10,7 @@ fn named() -> impl Iterator<Item = &'static str> {
     TABLE.iter().filter(|row| !row.patterns.is_empty()).map(|row| row.name)
 }
 
-/// One or more of each kind that a rule tells apart; the third line is beyond ASCII: Kelvin sign and long s (which
+/// One or more of each kind that a rule distinguishes; the third line is beyond ASCII: Kelvin sign and long s (which
 /// case folding meets), title case, modifier, no case, mark, digit, number, blank, newline-like, symbols, emoji. In the
 /// second are the letter, mark, punctuation and unassigned code point that deepseek-v3 sees among ideographs.
 const KINDS: &str = " \n\r\tasvelLSDM1'/!\0\
@@ -421,7 +421,7 @@ fn where_a_split_cuts_at_spaces_two_halves_are_the_whole() {
     }
 }
 
-/// Regexes of all the shapes that `own` tells apart.
+/// Regexes of all the shapes that `own` distinguishes.
 const OWN: [(&str, bool); 30] = [
     // SuperBPE's two stages, and digits from the right.
     (r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]{2,}[\r\n/]*| +(?!\S)", true),
@@ -483,7 +483,7 @@ impl Random {
         choices[self.below(choices.len())]
     }
 
-    /// A regex with everything that `own` tells apart, and a good deal that it does not.
+    /// A regex with everything that `own` distinguishes, and a good deal that it does not.
     fn regex(&mut self, depth: usize) -> String {
         let alternatives = 1 + self.below(if depth == 0 { 4 } else { 2 });
         let mut written = vec![];

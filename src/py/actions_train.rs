@@ -89,7 +89,7 @@ impl PyLearnedActions {
         self.0.touched.to_pyarray(py)
     }
 
-    /// Whether the vocabulary has the size that was asked for; if not, no pair was left to merge.
+    /// Whether the vocabulary has the requested size; if not, no pair was left to merge.
     #[getter]
     fn full(&self) -> bool {
         self.0.ended == Ended::Full

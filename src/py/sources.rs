@@ -172,7 +172,7 @@ fn take_sequences<'py>(
     (hand_over(py, found.taken), found.done, found.ended)
 }
 
-/// Where the first FASTA or FASTQ record after the start of `buffer` starts; None if that cannot be told yet.
+/// Where the first FASTA or FASTQ record after the start of `buffer` starts; None if that cannot be decided yet.
 #[pyfunction]
 fn first_sequence(buffer: &[u8], fastq: bool) -> Option<usize> {
     sequences::first_record(buffer, form(fastq))

@@ -26,7 +26,7 @@ impl PyWordCounter {
         Ok(PyWordCounter(Counter::new(split.resolve().map_err(to_py)?, memory, spill_dir)))
     }
 
-    /// Count the pretokens of every document in `data`; `ends` tells where each document ends, and `tags` its tag.
+    /// Count the pretokens of every document in `data`; `ends` has the end of each document, and `tags` its tag.
     #[pyo3(signature = (data, ends, tags=None))]
     fn add(
         &self,
@@ -357,7 +357,7 @@ impl PyLearned {
         self.0.vocab_size
     }
 
-    /// Whether the vocabulary has the size that was asked for; if not, no pair was left to merge.
+    /// Whether the vocabulary has the requested size; if not, no pair was left to merge.
     #[getter]
     fn full(&self) -> bool {
         self.0.ended == Ended::Full

@@ -31,7 +31,7 @@ pub fn is_binary(text: &[u8]) -> bool {
 
 /// Reads whole files into one buffer.
 ///
-/// `named` files were asked for one by one, so a binary one is a problem; others were found in a folder, so a
+/// `named` files were given one by one, so a binary one is a problem; others were found in a folder, so a
 /// binary one is left out and counted. With `raw`, a file is its bytes, whatever they are.
 ///
 /// The buffer is sized once for the whole group (zero pages from the system cost nothing until touched), and
@@ -49,7 +49,7 @@ pub fn read_texts<P: AsRef<Path>>(
     let total: u64 = sizes.iter().sum();
     let mut texts = Texts::default();
     let largest = || sizes.iter().enumerate().max_by_key(|(_, size)| **size).map_or(0, |(number, _)| number);
-    // `vec!` aborts where there is no room, so it is asked for first; pages that nobody touches cost nothing.
+    // `vec!` aborts where there is no memory, so it is reserved first; pages that nobody touches cost nothing.
     Vec::<u8>::new()
         .try_reserve_exact(usize::try_from(total).unwrap_or(usize::MAX).saturating_add(1))
         .map_err(|_| (largest(), io::Error::from_raw_os_error(libc::ENOMEM)))?;

@@ -39,13 +39,13 @@ pub struct Lines {
     pub taken: Taken,
     /// Line ends, so that the caller can go on counting.
     pub newlines: u64,
-    /// The low half of the xxh3-128 of each document's group, if a field for it was asked for.
+    /// The low half of the xxh3-128 of each document's group, if a field for it was requested.
     pub keys: Vec<u64>,
     /// What was hashed, of the first [`MOST_NAMES`] different ones.
     pub names: HashMap<u64, String>,
 }
 
-/// Groups that have a name. Where they are more, they are only told apart.
+/// Groups that have a name. Beyond these, groups have a hash only.
 const MOST_NAMES: usize = 1024;
 
 /// Takes `field` out of every line. A dot goes into nested objects: `meta.text` is `{"meta": {"text": ...}}`,

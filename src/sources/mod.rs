@@ -43,7 +43,7 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// Counts a problem; `reason` is only asked for while there is room to list it.
+    /// Counts a problem; `reason` is only called while there is room to list it.
     pub fn push(&mut self, index: u64, reason: impl FnOnce() -> String) {
         self.count += 1;
         if self.listed.len() < LISTED {

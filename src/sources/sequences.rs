@@ -29,7 +29,7 @@ pub struct Records {
     pub ended: bool,
 }
 
-/// The first record that starts at or after byte 1 of `buffer`; None if more of the file is needed to tell.
+/// The first record that starts at or after byte 1 of `buffer`; None if more of the file is needed to decide.
 pub fn first_record(buffer: &[u8], form: Form) -> Option<usize> {
     if form == Form::Fasta {
         return memmem::find(buffer, b"\n>").map(|at| at + 1);

@@ -1,7 +1,7 @@
 //! Text -> the pieces between separators.
 //!
 //! In: text that starts where a piece starts. Out: the pieces, without the separators; nothing else is trimmed.
-//! A piece that is not UTF-8 is a problem of its own and spoils no other.
+//! A piece that is not UTF-8 is a separate problem and affects no other piece.
 
 use super::{Taken, utf8};
 use memchr::memmem;

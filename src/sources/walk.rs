@@ -118,7 +118,7 @@ fn anywhere(pattern: &str) -> String {
 /// Patterns of the folders that lead to a match, so that `*.txt` does not walk the whole disk.
 fn on_the_way(pattern: &str) -> Vec<String> {
     let mut all = whole(pattern);
-    // Alternatives may hold slashes; then parts cannot be told apart, and every folder may lead to a match.
+    // Alternatives may hold slashes; then parts cannot be separated, and every folder may lead to a match.
     if pattern.contains('{') {
         return vec!["**".to_owned()];
     }
@@ -275,7 +275,7 @@ fn walk_into(tree: &impl Tree, inside: &Path, rules: &Rules, ignores: &mut Vec<G
         Ok(names) => names,
         Err(error) => return found.problems.push((tree.path(inside), format!("folder cannot be read: {error}"))),
     };
-    // The folder that was asked for is read, whatever it is.
+    // The folder that was given is read, whatever it is.
     let has = |wanted: &str| names.iter().any(|(name, is_dir)| name == wanted && !is_dir);
     if !inside.as_os_str().is_empty() && OWN.iter().any(|[one, other]| has(one) && has(other)) {
         found.left_out.own += 1;

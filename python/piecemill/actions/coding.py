@@ -80,7 +80,7 @@ def code_like(
 
 
 def coding_of(items: Items) -> dict[str, Any]:
-    """How the values of `items` became codes: as saved with them, or as they themselves tell."""
+    """How the values of `items` became codes: as saved with them, or derived from the items."""
     if items.coding is not None:
         return dict(items.coding)
     columns = []
@@ -384,7 +384,7 @@ def _unknown(rows: _Raw | _Coded, one: Mapping[str, Any], unknown: NDArray[np.bo
     if one["kind"] == "hash":
         return (
             f"{rows.origin.at(row)}: the item {item!r} is equal to others in all features, and none of the "
-            f"{len(one['values']):,} values of {one['name']!r} is free to tell it apart ({int(unknown.sum()):,} such "
+            f"{len(one['values']):,} values of {one['name']!r} is free to distinguish it ({int(unknown.sum()):,} such "
             f"items). Train anew with more hash buckets, or let them share one."
         )
     instead = option("unknown_value", f"{one['name']}={_names(one)[0]}")

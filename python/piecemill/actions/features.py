@@ -1,7 +1,7 @@
 """Features: what is known of the items -> one code per item and column.
 
 Columns come in this order: codes of embeddings (`pq_0`, ...), semantic ids (`id_0`, ...), columns of the table, columns
-of several values, numbers in bins, and last `hash`, which tells apart items that are equal in all others.
+of several values, numbers in bins, and last `hash`, which distinguishes items that are equal in all others.
 
 Start with `make_items`.
 """
@@ -187,7 +187,7 @@ class MadeItems:
                 lines.append(
                     "note: all items taught the codebooks; --train-on takes the items of the training part only"
                 )
-            if told["learned_from"] < 39 << told["bits"]:  # what faiss itself asks for
+            if told["learned_from"] < 39 << told["bits"]:  # the minimum that faiss recommends
                 lines.append(f"note: {told['learned_from']:,} items are few for {1 << told['bits']} codes a codebook")
         told = made["hash"]
         taken = f"{told['buckets']:,} buckets" if told["buckets"] else "no hash feature"
@@ -196,7 +196,7 @@ class MadeItems:
             f"{told['largest_collision']:,}; {taken}"
         )
         if told["largest_collision"] > 1 and not told["buckets"]:
-            lines.append("note: equal items cannot be told apart in what a model generates")
+            lines.append("note: equal items cannot be distinguished in what a model generates")
         return "\n".join(lines)
 
 

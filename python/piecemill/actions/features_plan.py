@@ -49,7 +49,7 @@ class FeaturesPlan:
     "Bits of a code: 8 gives 256 values."
 
     hash_buckets: str = "auto"
-    "Values of the last feature, which tells equal items apart: a number, auto (the next power of two), or none."
+    "Values of the last feature, which distinguishes equal items: a number, auto (the next power of two), or none."
 
     seed: int = FAISS_SEED
     "Another seed gives other codebooks and other hashes."

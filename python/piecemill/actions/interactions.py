@@ -312,7 +312,7 @@ def _drop_nulls(column: str, values: Any, keep: NDArray[np.bool_], origin: Origi
     if on_bad_row == "stop":
         raise SourceError(
             f"{origin.at(int(np.argmax(lost)))}: no {column!r} ({int(lost.sum()):,} rows have none). Every row needs "
-            f"one: mend the file; {option('on_bad_row', 'skip')} leaves these rows out."
+            f"one: fix the file; {option('on_bad_row', 'skip')} leaves these rows out."
         )
     keep &= ~lost
 

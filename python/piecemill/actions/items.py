@@ -172,7 +172,7 @@ def items_of(table: pa.Table, origin: Origin, key: str, columns: Sequence[str] |
     codes, labels, coding = [], [], []
     for name, column, values in found:
         taken = as_numbers(values) if origin.kind in TEXT_FORMATS else values
-        # Every other kind of file would say that these are no whole numbers; a column asked for by name is text.
+        # Every other kind of file would report that these are not whole numbers; a column requested by name is text.
         if origin.kind in TEXT_FORMATS and columns is None and (part := fraction_in(taken)) is not None:
             raise SourceError(
                 f"{origin.name}, column {column!r}: found numbers such as {part}, expected text or whole numbers. Put "

@@ -1,7 +1,7 @@
 """What a vocabulary of actions is: its tokens as features with names, and how a corpus uses them.
 
 Whether a token was merged inside an item or across two is not in the file. A token with two features of one category
-must be across; for any other, a corpus tells: where its uses begin and end when items are written out in random
+must be across; for any other, a corpus decides: where its uses begin and end when items are written out in random
 orders. Start with `describe`.
 """
 

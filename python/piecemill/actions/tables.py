@@ -141,7 +141,7 @@ class Origin:
 
 
 def format_of(path: str | Path, asked: str | None = None) -> str:
-    """The format of a file: what was asked for, or what its name ends in, less the packing."""
+    """The format of a file: the requested one, or by its name's ending without the compression."""
     if asked is not None and asked != "auto":
         if asked not in FORMATS:
             raise SourceError(f"{option('format', asked)}: expected auto, {', '.join(FORMATS)}.")
@@ -153,7 +153,7 @@ def format_of(path: str | Path, asked: str | None = None) -> str:
         suffixes.pop()
     if not suffixes or suffixes[-1] not in ENDINGS:
         raise SourceError(
-            f"{path}: cannot tell the format by the name; expected one of {' '.join(ENDINGS)}, or "
+            f"{path}: cannot detect the format from the name; expected one of {' '.join(ENDINGS)}, or "
             f"say {option('format', ...)}."
         )
     return ENDINGS[suffixes[-1]]
@@ -297,7 +297,7 @@ def cut_list(values: Any, column: str, element: int | None, origin: Origin) -> l
 
 
 def find_column(columns: Sequence[str], usual: Sequence[str], asked: str | None, name: str, kind: str) -> str:
-    """The column that was asked for, or the one with a usual name; else an error with the columns there are."""
+    """The requested column, or the one with a usual name; else an error with the columns there are."""
     known = ", ".join(map(repr, columns)) or "none"
     if asked is not None:
         if asked not in columns:

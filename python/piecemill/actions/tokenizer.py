@@ -56,7 +56,7 @@ class ActionTokenizer:
         self.vocabulary = vocabulary
         self.items = items
         if items is not None:
-            self.table  # noqa: B018 - says so if there is an item that the vocabulary does not know
+            self.table  # noqa: B018 - raises if there is an item that the vocabulary does not know
 
     def __repr__(self) -> str:
         known = "no items" if self.items is None else f"{len(self.items):,} items"
@@ -299,7 +299,7 @@ class ActionTokenizer:
         return np.where(valid[:, np.newaxis], values[tokens].sum(axis=1), -1), valid
 
     def items_of(self, features: Sequence[int]) -> list[Any]:
-        """The keys of the items with these feature values; several, where features do not tell items apart."""
+        """The keys of the items with these feature values; several, if items have equal features."""
         if self.items is None:
             return []
         return [self.items.keys[row] for row in self._rows_of.get(tuple(features), [])]
@@ -402,7 +402,7 @@ def label_texts(labels: Iterable[Sequence[Any] | None]) -> tuple[tuple[str, ...]
 
 
 def _by_labels(vocabulary: ActionVocabulary, items: Items) -> Items:
-    """What a vocabulary says of the coding of its items, where it has names of values and no items of its own."""
+    """The coding of the items by the value names of the vocabulary, for a vocabulary without items."""
     labels = tuple(None if names is None else list(names) for names in vocabulary.labels or ())
     values = [vocabulary.initial[vocabulary.initial[:, 0] == c, 1] for c in range(vocabulary.n_categories)]
     longest = max(map(len, values))

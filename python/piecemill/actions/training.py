@@ -100,8 +100,8 @@ def train_actions(
     training part only (`piecemill.actions.leave_out`). `item_features` are a mapping item -> feature values, a table
     or file with a row per item, or `Items`; every item of the table gets its features into the vocabulary, whether a
     sequence has it or not. Keywords from `vocab_size` on are the fields of `ActionsPlan`, which describes each and its
-    default; they override those of `plan`. If no pair is left before the vocabulary is full, it is smaller, and `plan`
-    of the vocabulary says so.
+    default; they override those of `plan`. If no pair is left before the vocabulary is full, it is smaller, as `plan`
+    of the vocabulary shows.
 
     >>> features = {"shirt": ["cotton", "blue"], "socks": ["cotton", "red"], "hat": ["wool", "red"]}
     >>> tok = train_actions([["shirt", "socks"], ["shirt", "socks", "hat"]], features, vocab_size=8)
@@ -237,7 +237,7 @@ def _learn(
 
 
 def moment(seconds: float, progress: _core.Progress) -> Moment:
-    """What `progress` tells now, `seconds` after counting began: counting is a round, and what comes after is work."""
+    """The progress event `seconds` after counting began: counting is a round, and what comes after is work."""
     counted = progress.round_seconds
     work = progress.visited + _CHANGED_COST * progress.occurrences
     return Moment(seconds, progress.merges, work, 0, 0, progress.rounds_begun, progress.rounds_ready, counted)
@@ -272,7 +272,7 @@ class TrainedActions:
         return {"out": str(self.out), "tokens": vocabulary.size, **(vocabulary.plan or {})}
 
     def __str__(self) -> str:
-        """One line, and one more if the vocabulary is smaller than asked for."""
+        """One line, and a note if the vocabulary is smaller than requested."""
         vocabulary, record = self.tokenizer.vocabulary, self.tokenizer.vocabulary.plan or {}
         corpus, stage = record["corpus"], record["stages"][-1]
         lines = [
@@ -282,7 +282,7 @@ class TrainedActions:
         ]
         if record["ended"] != "vocabulary full":
             lines.append(
-                f"note: {record['vocab_size']:,} tokens were asked for, but after {vocabulary.size:,} no pair is left "
+                f"note: {record['vocab_size']:,} tokens were requested, but after {vocabulary.size:,} no pair is left "
                 "to merge; give more sequences"
                 + (", or a lower --min-pair-weight" if record["min_pair_weight"] else "")
             )

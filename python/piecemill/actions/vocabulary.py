@@ -169,7 +169,7 @@ class ActionVocabulary:
         """Write the published JSON file at `path` (in a folder: as `actionpiece.json`), and the rest beside it.
 
         Each file is whole or as before, and the second names the checksum of the first: after a crash between the
-        two, loading says so. `files` are others that belong to it, by name, with their checksums.
+        two, loading fails with an error. `files` are others that belong to it, by name, with their checksums.
         """
         target = file_at(path)
         content = self.published()

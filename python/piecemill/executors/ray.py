@@ -149,7 +149,7 @@ class _Mailbox:
 
 
 class _Reports:
-    """The driver's side of the mailbox. The actor is a process of its own, so it starts only when results are rare.
+    """The driver's side of the mailbox. The actor is a separate process, so it starts only when results are rare.
 
     Never blocks: progress that has not arrived is not shown.
     """

@@ -131,7 +131,7 @@ def _references(arrays: list[NDArray[Any]], number: int) -> int:
     return sys.getrefcount(arrays[number])
 
 
-# What that is where only the list does: asked and not assumed, as interpreters differ in what a call adds.
+# The count if only the list refers to it: measured, not assumed, as interpreters differ in what a call adds.
 _UNHELD = _references([np.empty(1)], 0)
 
 
@@ -330,7 +330,7 @@ class Batches(Prefetched[Sent]):
             )
         for name, mine in self._identity().items():
             theirs = state.get(name)
-            # A tokenizer may not be known, as in states of older versions: `data` still tells other tokens.
+            # A tokenizer may not be known, as in states of older versions: `data` still detects other tokens.
             unknown = name == "tokenizer" and None in (mine, theirs)
             if theirs != mine and not unknown and not (change_batch and name == "global_batch"):
                 raise LoadError(f"state: {self._differs(name, theirs, mine)}")
@@ -354,11 +354,11 @@ class Batches(Prefetched[Sent]):
             "tokenizer": f"taken over shards of the tokenizer {theirs}, and {source} was made with {mine}: the same id "
             "is another token. Open shards of the same tokenizer, or begin anew without the state.",
             "epoch_samples": f"an epoch had {theirs} samples and has {mine} now. Pass the same weights and windows.",
-            "global_batch": f"taken with {theirs} samples a step over all ranks, asked for batch_size={plan.batch_size}"
+            "global_batch": f"taken with {theirs} samples a step over all ranks, requested batch_size={plan.batch_size}"
             f" * world_size={plan.world_size} = {mine}. Choose batch_size so that it is {theirs} again; "
             "to go on with another one, load_state_dict(state, change_batch=True).",
         }
-        return known.get(name, f"taken with {name}={theirs!r}, asked for {mine!r}. Pass {name}={theirs!r}.")
+        return known.get(name, f"taken with {name}={theirs!r}, requested {mine!r}. Pass {name}={theirs!r}.")
 
     def every(self, step: int, skip: int) -> None:
         """Skip `skip` batches, then return every `step`-th: for one of several workers that alternate."""

@@ -34,10 +34,10 @@ class Lane(Protocol):
         """Start copying; the copies, and what to wait for."""
 
     def beside(self) -> AbstractContextManager[Any]:
-        """What is asked of the device in this context is done beside the training loop."""
+        """Work submitted to the device in this context runs concurrently with the training loop."""
 
     def done(self) -> Any:
-        """What to wait for until all that was asked for so far is done."""
+        """An event to wait for: all work submitted so far is done."""
 
     def wait(self, event: Any) -> None:
         """Wait until copies are done. Called in feeder threads."""
@@ -88,7 +88,7 @@ class Cuda:
         return context
 
     def done(self) -> Any:
-        # Without `blocking`, whoever waits for it spins on a core.
+        # Without `blocking`, the waiting thread spins on a core.
         event = torch.cuda.Event(blocking=True)
         event.record(self._stream)
         return event
@@ -125,7 +125,7 @@ class SentBatch:
 
 
 class DeviceDestination:
-    """Batches as dicts of tensors on a device; each is a copy of its own."""
+    """Batches as dicts of tensors on a device; each is a separate copy."""
 
     single = True
 

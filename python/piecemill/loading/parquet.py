@@ -1,6 +1,6 @@
 """Rows of Parquet files as if they were shards: from `piecemill export --to parquet`, or any other program.
 
-A row is a document here, its ids in a list column. Files are read whole when first asked for, and the last few are
+A row is a document here, its ids in a list column. Files are read whole at the first access, and the last few are
 kept; so `order="local"` or `"sequential"` suits many files better than a shuffle over all of them.
 
 Start with `open_parquet`.

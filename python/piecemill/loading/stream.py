@@ -192,7 +192,7 @@ class TextBatches(Prefetched[Any]):
         for name, mine in self._kept.items():
             if state.get(name) != mine:
                 raise LoadError(
-                    f"state: taken with {name}={state.get(name)!r}, asked for {mine!r}. Pass the same, or begin anew "
+                    f"state: taken with {name}={state.get(name)!r}, requested {mine!r}. Pass the same, or begin anew "
                     "without the state."
                 )
         numbers = {name: state.get(name) for name in Position.__slots__}

@@ -113,7 +113,7 @@ def text_batches(
     seed, order: "shuffled" reads the tasks of the source in an order that depends on (seed, epoch), and shuffles the
         documents of each block (`block_bytes`, 8 MiB) among themselves. "sequential" takes them as they are.
     window, batch_size, epochs, rank, world_size, boundaries, labels, pad_id, drop_last, dtype: as in `batches`.
-    threads: 0 makes each batch when it is asked for; 1 makes it ahead.
+    threads: 0 makes each batch when it is requested; 1 makes it ahead.
     eos, bos: tokens after and before each document, as in `prepare`: a text, "auto" or "none".
     """
     from piecemill.loading.stream import TextBatches
@@ -139,7 +139,7 @@ class BatchDataset(IterableDataset):  # type: ignore[misc] # torch is not there 
     def __init__(self, rows: Rows | Mixture, **options: Any) -> None:
         super().__init__()
         self._rows = rows
-        # A worker is a process with one thread of its own, and may be a fork of one with many.
+        # A worker is a process with a single thread, and may be a fork of one with many.
         self._options = {**options, "threads": 0}
         self._state: Mapping[str, Any] | None = None
         self._running: Batches[Any] | None = None

@@ -80,7 +80,7 @@ class Summary:
     text_bytes: int = 0
     shards: int = 0
     splits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    "Of each split: share asked for, documents, tokens, text_bytes, and the shares achieved in documents and tokens."
+    "Of each split: target share, documents, tokens, text_bytes, and the shares achieved in documents and tokens."
     groups: tuple[Mapping[str, Any], ...] = ()
     "Of each weight group: pattern, weight, documents, tokens; the first is all that no pattern matches."
     notes: tuple[str, ...] = ()
@@ -131,7 +131,7 @@ class Summary:
         for name, split in self.splits.items() if len(self.splits) > 1 else ():
             lines.append(
                 f"  {name}: {plural(split['documents'], 'document')} ({split['documents_share']:.2%}), "
-                f"{show_count(split['tokens'])} tokens ({split['tokens_share']:.2%}), asked for {split['share']:.2%}"
+                f"{show_count(split['tokens'])} tokens ({split['tokens_share']:.2%}), target {split['share']:.2%}"
             )
         lines += [f"  {line}" for line in group_lines(self.groups)] + [f"note: {note}" for note in self.notes]
         stages = ", ".join(f"{stage} {show_seconds(seconds)}" for stage, seconds in timing["stages"].items())

@@ -252,7 +252,7 @@ class _Driver:
         wanted = plan.threads or machine.cores()
         workers = max(1, min(wanted, room, tasks))
         cores = min(wanted, workers + (plan.size("memory") - held - workers * each) // _THREAD)
-        why = f"{wanted:,} asked for" if plan.threads else f"{wanted:,} cores"
+        why = f"{wanted:,} requested" if plan.threads else f"{wanted:,} cores"
         limit = f", {plan.memory} memory has room for {room:,}" if room < min(wanted, tasks) else ""
         said = f"{workers:,} task{'s' * (workers > 1)} at once on {cores:,} core{'s' * (cores > 1)}: {why}{limit}"
         self.on_progress(PrepareProgress(stage="start", workers=said))

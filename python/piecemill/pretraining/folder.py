@@ -45,7 +45,7 @@ class RunFolder:
             if old != value:
                 flag = f"--{name.replace('_', '-')}"
                 raise PlanError(
-                    f"{self.path}: begun with {name}={old!r}, asked for {name}={value!r}. Going on needs the same "
+                    f"{self.path}: begun with {name}={old!r}, requested {name}={value!r}. Going on needs the same "
                     f"plan: choose another --out, or pass {flag} {old}."
                 )
         for name, value in plan["data"].items():

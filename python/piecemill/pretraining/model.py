@@ -83,7 +83,7 @@ def hidden(model: LlamaForCausalLM, ids: torch.Tensor, dtype: torch.dtype) -> to
 
 
 def compile_layers(model: LlamaForCausalLM) -> None:
-    """Compile each layer for itself: all are alike, so one compilation serves them, in seconds and not in minutes."""
+    """Compile each layer separately: all are alike, so one compilation serves them, in seconds and not in minutes."""
     for layer in model.model.layers:
         layer.compile()
 

@@ -290,7 +290,7 @@ def _device(name: str) -> "torch.device":
         raise PlanError(f"device={name!r}: expected auto, cpu, cuda or cuda:N.")
     if device.type == "cuda":
         if not torch.cuda.is_available():
-            raise PlanError(f"device={name!r}: torch sees no CUDA device here. Pass --device cpu, or mend the driver.")
+            raise PlanError(f"device={name!r}: torch sees no CUDA device here. Pass --device cpu, or fix the driver.")
         if device.index is None:
             device = torch.device("cuda", torch.cuda.current_device())
         torch.cuda.set_device(device)

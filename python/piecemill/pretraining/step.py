@@ -74,7 +74,7 @@ class Step:
         return total / count
 
     def logits(self, ids: torch.Tensor) -> torch.Tensor:
-        """Of the token after each row of `ids`; never compiled, as each length would be compiled for itself."""
+        """Of the token after each row of `ids`; never compiled, as each length would be compiled separately."""
         stance = torch.compiler.set_stance("force_eager")
         bf16 = self.dtype == torch.bfloat16
         with torch.no_grad(), stance, torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):

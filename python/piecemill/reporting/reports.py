@@ -183,7 +183,7 @@ def _sources(described: Description, files: Sequence[Mapping[str, Any]] | None) 
 
 
 def _made_from(facts: Mapping[str, Any]) -> str | None:
-    """What something was made from, as far as it says so."""
+    """What something was made from, if recorded."""
     plan = facts.get("plan") or {}
     if source := plan.get("source"):
         return f"{source['files']:,} files, {show_bytes(source['bytes'] or 0)}"

@@ -185,7 +185,7 @@ def lines(path: str, found: Mapping[str, Any]) -> list[str]:
         f"duplicates  documents that repeat an earlier text: {found['duplicates']:,}; "
         f"texts that are in more than one split: {found['texts_in_several_splits']:,}",
         "",
-        f"{'split':<8}{'asked':>8}{'documents':>16}{'share':>8}{'tokens':>12}{'share':>8}{'text':>11}{'bytes/token':>13}"
+        f"{'split':<8}{'target':>8}{'documents':>16}{'share':>8}{'tokens':>12}{'share':>8}{'text':>11}{'bytes/token':>13}"
         f"{'shards':>8}",
     ]
     asked = found["plan"]["splits"]

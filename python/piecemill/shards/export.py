@@ -211,7 +211,7 @@ def _claim(source: Path, out: Path, plan: ExportPlan, parts: list[ExportPart]) -
             old = before.get("plan", {}).get(key)
             if old != new:
                 raise ShardError(
-                    f"{out}: exported with {key}={old!r}, asked for {key}={new!r}. "
+                    f"{out}: exported with {key}={old!r}, requested {key}={new!r}. "
                     f"Going on needs the same plan: choose another --out, or pass --{key.replace('_', '-')} {old}."
                 )
         raise ShardError(

@@ -62,7 +62,7 @@ class FetchedRows(Protocol):
 
     @property
     def ahead_bytes(self) -> int:
-        """How many bytes of files may be asked for before they are needed."""
+        """How many bytes of files may be prefetched."""
 
     def prefetch(self, numbers: Iterable[int], kinds: Sequence[Kind], /) -> None:
         """Begin to download these files, in this order, and return at once."""
@@ -432,7 +432,7 @@ def _add_boundaries(made: Gathered, ranges: Ints, documents: list[Ints]) -> None
     """Positions, documents and cuts; and no label that is the first token of another document."""
     rows, window = made.input_ids.shape
     filled = np.bincount(ranges[:, 0], ranges[:, 3], minlength=rows).astype(np.int64)
-    # Padding is a document of its own, -1.
+    # Padding is a separate document, -1.
     padded = np.flatnonzero(filled < window)
     padding = np.stack([padded, filled[padded], np.full(len(padded), -1)], axis=1)
     row, column, number = np.concatenate([*documents, padding]).T

@@ -24,7 +24,7 @@ Place = Literal["file", "byte", "row"]
 
 
 class BlockId(NamedTuple):
-    """Which block: the same for the same files and block size, whoever reads it."""
+    """Which block: the same for the same files and block size, for every reader."""
 
     task: int
     block: int

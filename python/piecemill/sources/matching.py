@@ -132,7 +132,7 @@ def directory_groups(files: Sequence[File], levels: int) -> list[str]:
 
 
 def directory_keys(files: Sequence[File], levels: int) -> NDArray[np.uint64]:
-    """A hash of each file's first `levels` folders under its source; a file that is in no folder stands for itself."""
+    """A hash of each file's first `levels` folders under its source; a file that is in no folder is its own group."""
     keys = []
     for file in files:
         folders = file.inside.split("/")[:-1]

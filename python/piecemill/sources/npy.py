@@ -1,6 +1,6 @@
 """Integers in .npy files -> documents: a row of a two-dimensional array is one, and a one-dimensional array is one.
 
-Such files are only read where integers are asked for (`Reading.integers`).
+Such files are only read where integers are requested (`Reading.integers`).
 
 Memory: rows up to a block, or one larger row.
 

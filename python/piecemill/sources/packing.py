@@ -43,7 +43,7 @@ class Reading:
     max_file_bytes: int = MAX_FILE_BYTES
     "Whole-file documents found in a folder that are larger than this are left out."
     block_bytes: int = BLOCK_BYTES
-    "Text in one block; a larger document gets a block of its own."
+    "Text in one block; a larger document gets a separate block."
     on_bad_document: BadDocument = "stop"
     "What to do with a document that cannot be used."
     group: str | None = None

@@ -196,7 +196,7 @@ def fetch(urls: Sequence[str], sizes: Sequence[int], storage: Storage) -> list[b
     contents: dict[str, Any] = {}
 
     def attempt() -> None:
-        # `cat` takes a wildcard in a name for a pattern, so such names are asked for one by one.
+        # `cat` takes a wildcard in a name for a pattern, so such names are requested one by one.
         plain = [path for path in paths if not is_glob(path) and path not in contents]
         with _translated():
             answers = dict(fs.cat(plain, on_error="return")) if plain else {}
@@ -284,7 +284,7 @@ def find(url: str, storage: Storage, **rules: Any) -> Found | None:
 
 
 def canonical(url: str, storage: Storage) -> str:
-    """One spelling for all URLs of a file, to tell whether it was reached before."""
+    """One spelling for all URLs of a file, to detect whether it was reached before."""
     fs, _ = file_system(url, storage)
     return f"{fs.unstrip_protocol(_path_in(url))}{url_parts(url).tail}"
 

@@ -212,7 +212,7 @@ def _read_memory(memory: Any, task: Task, packer: Packer) -> Iterator[Documents]
 
 def _is_table(source: object) -> bool:
     capsule = hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__")
-    # A Hugging Face dataset has no capsule, but iterates over Arrow tables when asked to.
+    # A Hugging Face dataset has no capsule, but can iterate over Arrow tables.
     return capsule or (hasattr(source, "with_format") and hasattr(source, "iter"))
 
 

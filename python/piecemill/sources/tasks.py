@@ -33,7 +33,7 @@ ENDINGS = {
     ".npy": "npy",
 }
 """The module that reads a file, by the ending of its name; `text` (or `pieces`, with a separator) reads all others, and
-.npy files where integers are not asked for."""
+.npy files where integers are not requested."""
 
 PACKED_ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", **_SEQUENCES}
 """The same for names that go on with `.gz` or `.zst`. `.json` alone is a text: in a code tree it is a settings file."""

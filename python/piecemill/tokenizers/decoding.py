@@ -85,7 +85,7 @@ class Decoding:
     def _need_table(self, what: str, instead: str) -> Decoder:
         if self._decoder is None:
             raise TokenizerError(
-                f"{what}: a token of a {self._model.kind} with this decoder has no bytes of its own; use {instead}."
+                f"{what}: a token of a {self._model.kind} with this decoder has no bytes; use {instead}."
             )
         return self._decoder
 

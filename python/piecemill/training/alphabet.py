@@ -30,7 +30,7 @@ class Narrowed:
 
 
 class Alphabet:
-    """The bytes that have tokens: those that were asked for, or those that were seen."""
+    """The bytes that have tokens: those that were requested, or those that were seen."""
 
     def __init__(self, asked: str) -> None:
         self.allowed = None if asked == AUTO else alphabet_bytes(asked)
@@ -38,7 +38,7 @@ class Alphabet:
         self._lock = threading.Lock()
 
     def add_bytes(self, data: NDArray[np.uint8]) -> None:
-        """Take note of the bytes in `data`; from any thread. What was asked for has been checked by the source."""
+        """Record the bytes in `data`; from any thread. The source has already checked a requested alphabet."""
         if self.allowed is None:
             seen = _core.bytes_seen(data)
             with self._lock:
@@ -50,7 +50,7 @@ class Alphabet:
         return bytes(sorted(self._seen)) if self.allowed is None else self.allowed
 
     def check_words(self, words: NDArray[np.uint8]) -> None:
-        """PlanError if words that were counted earlier have other bytes than were asked for."""
+        """PlanError if words that were counted earlier have other bytes than were requested."""
         self.add_bytes(words)
         strange = set(_core.bytes_seen(words)) - set(self.bytes)
         if strange:

@@ -116,7 +116,7 @@ def train_bpe(
     `source` is whatever `piecemill.sources` can open: a path, a glob, a list of them, a table, an iterable of
     strings. A single string is a path, never a text. Keywords from `field` on are the fields of `TrainPlan`, which
     describes each and its default (as does `piecemill train --help`); they override those of `plan`.
-    If no pair is left before the vocabulary is full, the tokenizer is smaller, and its `training` record says so.
+    If no pair is left before the vocabulary is full, the tokenizer is smaller, as its `training` record shows.
     With `start`, a tokenizer or where one is, training goes on from its merges: its ids stay, and `vocab_size` counts
     its tokens too. With `superwords`, tokens beyond that size also span words. With `balance`, each merge is chosen for
     the group of documents that is compressed worst so far. `force` replaces a file at `save_counts`, which otherwise is

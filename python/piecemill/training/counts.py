@@ -32,7 +32,7 @@ _BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """What was counted: enough to tell whether two corpora are the same."""
+    """What was counted: enough to decide whether two corpora are the same."""
 
     documents: int
     bytes: int
@@ -133,7 +133,7 @@ def load_counts(paths: Sequence[Path], counter: WordCounter, *, pretokenizer: st
         about = add_counts(path, str(path), counter, pretokenizer=pretokenizer)
         stored = about["corpus"]
         corpus += Corpus(stored["documents"], stored["bytes"], tuple(stored["fingerprint"]))
-        if missing := about.get("not_read"):  # older files do not tell
+        if missing := about.get("not_read"):  # older files do not record it
             skipped = tuple(Skipped(name, reason) for name, reason in missing["skipped_documents"])
             tally += Tally(left_out=missing["left_out"], skipped_count=missing["skipped"], skipped=skipped)
     return corpus, tally
@@ -173,7 +173,7 @@ def add_counts(
         about = _about(name, opened.schema_arrow.metadata)
         if about["pretokenizer"] != pretokenizer:
             raise SourceError(
-                f"{name}: counted with pretokenizer={about['pretokenizer']!r}, asked for {pretokenizer!r}. "
+                f"{name}: counted with pretokenizer={about['pretokenizer']!r}, requested {pretokenizer!r}. "
                 f"Counts fit one pretokenizer only: pass --pretokenizer {about['pretokenizer']!r}, or count again."
             )
         for batch in _batches(opened):

@@ -32,7 +32,7 @@ _MOST_PARTS = 2**32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grouping:
-    """How to tell the group and the weight of a document; the same for all tasks, and picklable."""
+    """How the group and the weight of a document are determined; the same for all tasks, and picklable."""
 
     by: str | None
     "`TrainPlan.balance`."
@@ -47,7 +47,7 @@ class Grouping:
     def of(
         cls, source: Source, by: str | None, weights: Sequence[Weight], weight_by: str | None = None
     ) -> "Grouping | None":
-        """None if neither groups nor weights are asked for."""
+        """None if neither groups nor weights are requested."""
         levels, field = parse_grouping(by, "balance")
         weight_levels, weight_field = parse_grouping(weight_by, "weight_by")
         if levels is None and field is None and len(weights) < 2:

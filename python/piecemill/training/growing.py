@@ -185,7 +185,7 @@ class Start:
 
 
 def start_of(plan: TrainPlan) -> Start:
-    """What to go on from, with what cannot be asked of it refused before the work."""
+    """The vocabulary to continue; options it does not support are rejected before the work starts."""
     start = Start(plan.start, plan.pretokenizer)
     if plan.vocab_size < start.vocab_size:
         raise PlanError(

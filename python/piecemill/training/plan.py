@@ -16,7 +16,7 @@ from piecemill.tokenizers.models.config import parse_roles
 
 LEAST_MEMORY = 64 * 2**20
 DEFAULT_PRETOKENIZER = "cl100k"
-"The pretokenizer where none is asked for and none is known."
+"The default pretokenizer if none is requested and none is known."
 AUTO = "auto"
 "Of `alphabet`: the bytes that occur."
 
@@ -205,7 +205,7 @@ class TrainPlan(SourceOptions):
             raise PlanError(f"{option('superwords')} with {option(name)}: words and lines are of text in any alphabet.")
         if self.from_counts or self.save_counts is not None:
             raise PlanError(
-                f"{option('superwords')} reads documents: counts of words do not tell what stands beside a word. Train "
+                f"{option('superwords')} reads documents: counts of words do not record neighbouring words. Train "
                 "the first stage from counts, then go on from it with counts of another pretokenizer: "
                 f"{option('start', ...)}, {option('from_counts', ...)}."
             )
@@ -228,7 +228,7 @@ class TrainPlan(SourceOptions):
         grouped = option("balance" if self.balance else "weight") if self.balance or self.weight else None
         if grouped and (self.save_counts or self.from_counts):
             raise PlanError(
-                f"{grouped} with counts on disk: a counts file does not tell which documents its words are from. Train "
+                f"{grouped} with counts on disk: a counts file does not record which documents words are from. Train "
                 "from the documents."
             )
         if grouped and self.superwords is not None:

@@ -6,7 +6,7 @@ places each, the last ones a handful. So the estimate is made of work. Two kinds
 - places to rewrite, and a fixed cost per merge. Places per merge fall like a power of the number of merges; the
   power is read off the last two doublings, and a place costs what recent ones did.
 - rounds to begin (see `src/bpe/round.rs`), each a walk over the whole corpus. They come whenever the counts fall
-  below a known floor, so falling counts tell how many; each costs about what the last one did.
+  below a known floor, so their number follows from the falling counts; each costs about what the last one did.
 
 `tests/test_remaining.py` replays recorded runs and holds the estimate to within a factor of two from 20% of the
 merges on.

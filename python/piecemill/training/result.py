@@ -58,7 +58,7 @@ class Trained:
         return {"out": str(self.out), **self.tokenizer.training}
 
     def __str__(self) -> str:
-        """One line, and one more for each thing that did not go as asked."""
+        """One line, and a note for each deviation from the plan."""
         record = self.tokenizer.training
         corpus = record["corpus"]
         seconds = sum(stage["seconds"] for stage in record["stages"])
@@ -78,7 +78,7 @@ class Trained:
             if "second_stage" in record:
                 ways.append(f"a higher --max-words than {plan['max_words']:,}")
             lines.append(
-                f"note: {plan['vocab_size']:,} tokens were asked for, but no pair is left that may be merged; "
+                f"note: {plan['vocab_size']:,} tokens were requested, but no pair is left that may be merged; "
                 + ", or ".join(ways)
             )
         if record["pretokenizer_note"]:

@@ -31,7 +31,7 @@ class Stages:
         started, peak_before, self._sampled = time.perf_counter(), memory_peak(), memory_now()
         yield
         peak = memory_peak()
-        # The process's peak tells this stage's own only if this stage raised it; else the samples do.
+        # The process's peak is this stage's only if this stage raised it; else the samples count.
         stage_peak = peak if peak > peak_before else max(self._sampled, memory_now())
         seconds = time.perf_counter() - started
         self.done.append({"stage": name, "seconds": round(seconds, 4), "peak_memory_bytes": stage_peak})
@@ -57,7 +57,7 @@ class Stages:
         try:
             finished = False
             while not finished:
-                finished = done.wait(POLL_SECONDS)  # asked before the tick, so that the last one tells of all
+                finished = done.wait(POLL_SECONDS)  # checked before the tick, so that the last one reports everything
                 self._sampled = max(self._sampled, memory_now())
                 on_tick()
         except BaseException:

@@ -32,7 +32,7 @@ Parse = Literal["plain", "parse"] | Sequence[str]
 "Which special tokens are found in texts: none, all, or those named."
 
 _NAMES = ("piecemill", "sentencepiece", "tiktoken", "tokenizers", "cuda")
-"In order of preference; the GPU is only used if it is asked for. Modules are imported when one is chosen."
+"In order of preference; the GPU is only used if requested. Modules are imported when one is chosen."
 
 _ADDED = 500
 "Added tokens that the comparison at load looks at."
@@ -83,7 +83,7 @@ def engines() -> Iterator[EngineModule]:
 
 
 def choose(model: Model, asked: str | None) -> Engine:
-    """The engine `asked` for, else the first that can encode `model`; an error gives the reasons if none can."""
+    """The requested engine, else the first that can encode `model`; an error gives the reasons if none can."""
     reasons: dict[str, str] = {}
     for engine in engines():
         if asked not in (None, engine.name) or not isinstance(model, engine.reads):
@@ -105,7 +105,7 @@ def choose(model: Model, asked: str | None) -> Engine:
         raise TokenizerError(f"no engine can encode this: {'; '.join(reasons.values())}.")
     if asked == "cuda" and asked in reasons:  # a machine without a GPU does the same, more slowly
         loaded = choose(model, None)
-        loaded.why = f"cuda was asked for, but {reasons[asked]}"
+        loaded.why = f"cuda was requested, but {reasons[asked]}"
         warnings.warn(f"engine='cuda': {reasons[asked]}. {loaded.name} encodes instead, with equal ids.", stacklevel=2)
         return loaded
     known = [engine.name for engine in engines() if isinstance(model, engine.reads)]

@@ -47,7 +47,7 @@ def load(model: ByteBPE | Ranks | TokenizerJson) -> "HFEngine":
 
 
 class HFEngine:
-    """One `tokenizers.Tokenizer` for each set of special tokens that was asked for."""
+    """One `tokenizers.Tokenizer` for each requested set of special tokens."""
 
     name = name
     why = ""
@@ -178,7 +178,9 @@ def cuts_otherwise(pretokenizer: str) -> str | None:
 
     Only a custom regex is compared, on the nasty strings; the named pretokenizers mean the same to both.
     """
-    name, patterns = resolve_split(pretokenizer)  # what training cannot compile is an error of its own, not Oniguruma's
+    name, patterns = resolve_split(
+        pretokenizer
+    )  # a regex that training cannot compile raises our error, not Oniguruma's
     if name in NAMED:
         return None
     cut: dict[str, list[str]] = {}

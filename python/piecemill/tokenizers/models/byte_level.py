@@ -1,6 +1,6 @@
 """Bytes written as printable characters, the way GPT-2 did it.
 
-tokenizer.json is JSON and cannot hold arbitrary bytes, so each of the 256 bytes has a character of its own:
+tokenizer.json is JSON and cannot hold arbitrary bytes, so each of the 256 bytes is mapped to one character:
 itself where it is printable in Latin-1, else the next one from U+0100 on. None of them is white space or a
 control character.
 """

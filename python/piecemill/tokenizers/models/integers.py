@@ -1,7 +1,7 @@
 """BPE over integers: codes of audio, images or actions, or any other sequence of whole numbers.
 
 Ids are special tokens, then the distinct integers in ascending order, then what each merge makes. No other library has
-such a tokenizer, so it is saved in a file of its own, integers.json. (A tokenizer.json with a character for each
+such a tokenizer, so it is saved in a separate file, integers.json. (A tokenizer.json with a character for each
 integer would load elsewhere, but encode texts there that no one has.)
 """
 

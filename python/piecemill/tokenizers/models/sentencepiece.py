@@ -114,7 +114,7 @@ class SentencePiece:
 
     @property
     def exact(self) -> bool:
-        return False  # it normalizes, and a space is a character of its own
+        return False  # it normalizes, and replaces spaces by another character
 
     def identity(self) -> str:
         return hashlib.sha256(self.content).hexdigest()

@@ -1,4 +1,4 @@
-"""A tokenizer.json of any kind: WordPiece, Unigram, BPE with a normalizer, byte fallback or a pre-tokenizer of its own.
+"""A tokenizer.json of any kind: WordPiece, Unigram, BPE with a normalizer, byte fallback or a custom pre-tokenizer.
 
 The file is kept as it is. Where special tokens are text, HF `tokenizers` gets a copy in which they have names that no
 text contains. Taking them out of `added_tokens` is not enough: Unigram, WordPiece and WordLevel find any entry of the

@@ -36,7 +36,7 @@ class Vocabulary:
         """Number the tokens that `merges` (pairs of final ids) make; `alphabet` are the bytes with ids, if not all."""
         pairs = checked_merges(merges)
         check_special_tokens(special_tokens)
-        # A special token has no bytes of its own (None) until ordinary bytes turn out to share its id.
+        # A special token has no bytes (None) until ordinary bytes turn out to share its id.
         tokens: list[bytes | None] = [None] * len(special_tokens)
         ids = {key: i for i, text in enumerate(special_tokens) if (key := bytes_of(text)) is not None}
         ranked: list[int] = []
@@ -88,7 +88,7 @@ class Vocabulary:
 
 
 def checked_merges(merges: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """`merges` as a read-only (n, 2) array of its own."""
+    """`merges` as a read-only (n, 2) copy."""
     given = np.asarray(merges)
     if given.size == 0:
         given = np.empty((0, 2), np.uint32)

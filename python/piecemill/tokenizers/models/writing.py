@@ -13,7 +13,7 @@ from piecemill.tokenizers.models.vocabulary import Vocabulary
 from piecemill.tokenizers.pretokenizers import PATTERNS, Pattern
 
 DIGITS = {r"\p{N}": True, r"\p{N}+": False}
-"Regexes that tokenizer.json has a step of its own for, and whether it cuts digits one by one."
+"Regexes for which tokenizer.json has a dedicated step, and whether it cuts digits one by one."
 
 
 def tokenizer_json(vocabulary: Vocabulary, pattern: Pattern | None) -> str:

@@ -69,7 +69,7 @@ class CudaDevice:
         self._threads = ThreadPoolExecutor(4, "piecemill-copy")
         self._id = np.dtype(np.uint16 if narrow else np.uint32)
         tiles, bits = n // kernels.TILE + 2, (n + _PADDING) // 32 + 64
-        rounds = -(-tiles // 16384) * 16384  # kernel `offsets` reads so many at a time
+        rounds = -(-tiles // 16384) * 16384  # kernel `offsets` reads this many at a time
         space = _Space()
         shared = {
             "kinds": space(n + _PADDING, np.uint8),
