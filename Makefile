@@ -69,7 +69,7 @@ browser:
 # The tests of tokenizers with the next HF `tokenizers` (1.0, its candidates included) in a separate environment. It
 # cannot train: what the trainers of 0.2x make is saved by a run in .venv first.
 NEXT := .venv-next
-TOKENIZER_TESTS := $(addprefix tests/test_,engines.py tokenizers.py tokenizer_json.py verify.py saving.py split_note.py)
+TOKENIZER_TESTS := $(addprefix tests/test_,engines.py tokenizers.py tokenizer_json.py verify.py saving.py pretokenizer_note.py)
 test-tokenizers-next: tools
 	@test -x $(NEXT)/bin/pip || $(QUIETLY) $(PYTHON) -m venv $(NEXT)
 	@$(QUIETLY) $(NEXT)/bin/python -m pip install --pre --upgrade 'tokenizers>=1.0.0rc1,<2'

@@ -1,7 +1,7 @@
 """Balanced training against plain training, and against HF's `ParityBpeTrainer`: `python benchmarks/balance.py`.
 
 python-127mb in ten groups, document n in group n modulo 10: every group has all the common words, which is the hardest
-case, since the words of each group are counted and merged by themselves. GPT-2 split, vocabulary 50,257, two threads.
+case, since the words of each group are counted and merged by themselves. Pretokenizer gpt2, 50,257 tokens, two threads.
 Runs alternate. The peer breaks ties of pairs differently, so its merges are compared but need not be equal.
 """
 
@@ -37,7 +37,8 @@ def grouped() -> Path:
 def run_once(corpus: Path, cap: float, entry: Entry) -> None:
     out = SCRATCH / "balance"
     shutil.rmtree(out, ignore_errors=True)
-    command = [PIECEMILL, "train", str(corpus), "--out", str(out), "--split", "gpt2", "--quiet", "--no-special-tokens"]
+    command = [PIECEMILL, "train", str(corpus), "--out", str(out), "--pretokenizer", "gpt2", "--quiet"]
+    command += ["--no-special-tokens"]
     command += ["--vocab-size", str(VOCAB), "--threads", "2"]
     if entry.tool == HF:
         options = {"corpus": corpus, "out": out, "vocab": VOCAB}

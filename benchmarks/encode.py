@@ -1,7 +1,7 @@
 """Encoding text in memory, against everybody who does: `python benchmarks/encode.py`, or with `--quick`.
 
     bulk     every vocabulary on every corpus: cold, warm, memory, with one thread and with two
-    regex    a split that no library knows by name, one thread
+    regex    a pretokenizer that no library knows by name, one thread
     short    one string of 50 characters: microseconds of encode and of decode
     scaling  a gigabyte with more and more threads; for a machine with many cores (see `carry_encode.py`)
 

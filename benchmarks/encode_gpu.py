@@ -169,7 +169,7 @@ class OnGpu:
             unpacked.write_bytes(gzip.decompress(path.read_bytes()))
             path = unpacked
         self.name, self.path, self.narrow = name, path, name == "gpt2"
-        self.tokenizer = pm.load_tokenizer(path, **({"split": split} if split else {}))
+        self.tokenizer = pm.load_tokenizer(path, **({"pretokenizer": split} if split else {}))
         self.build = build_of(self.tokenizer.model)
         self.engine = CudaEngine(self.build)
         self.device = self.engine._device(narrow=self.narrow)
@@ -232,7 +232,7 @@ def home_ids(job: tuple[str, str, str, list[bytes]]) -> list[list[int]]:
     from piecemill.tokenizers.engines import load_engine
 
     _, split = VOCABS[name]
-    engine = load_engine(pm.load_tokenizer(path, **({"split": split} if split else {})).model, home, "asked")
+    engine = load_engine(pm.load_tokenizer(path, **({"pretokenizer": split} if split else {})).model, home, "asked")
     return [engine.encode(document.decode(), "plain").tolist() for document in documents]
 
 
@@ -400,7 +400,7 @@ def prepared(args: argparse.Namespace, found: dict[str, tuple[Any, Any]]) -> lis
         rows.append({"source": kind, "engine": "none: reading alone", "bytes": size, "seconds": alone})
         print(f"prepare {kind} reading alone: {statistics.median(alone):.2f} s", flush=True)
         for engine in ("piecemill", "cuda"):
-            tokenizer = pm.load_tokenizer(args.carried / "vocabs" / file, split=split, engine=engine)
+            tokenizer = pm.load_tokenizer(args.carried / "vocabs" / file, pretokenizer=split, engine=engine)
             tokenizer.encode_flat(*found["english"])  # compiles the kernels
             seconds, made = [], folder / "out"
             for _ in range(REPEATS):

@@ -3,7 +3,7 @@
     cache/vocabularies/NAME/ranks.tiktoken    tokens in base64 and their ranks, for vocabularies that are ranks
     cache/vocabularies/NAME/tokenizer.json    for Hugging Face and compatible readers
     cache/vocabularies/NAME/tokenizer.model   SentencePiece
-    cache/vocabularies/NAME/about.json        split pattern, and the hash of the file it was made from
+    cache/vocabularies/NAME/about.json        pattern of the pretokenizer, and the hash of the file it was made from
 
 Real vocabularies are not part of the project: they come from a folder beside the checkout (`--vocabs-from`), and one
 that is not there is skipped with that reason. The BERT one is trained here. Texts are plain for all libraries: special
@@ -51,13 +51,13 @@ class Vocabulary:
     source: str = ""
     "File in the folder of vocabularies."
     split: str = ""
-    "What Piecemill calls its split; of a regex the regex."
+    "What Piecemill calls its pretokenizer; of a regex the regex."
     pattern: str = ""
-    "The split as tiktoken spells it."
+    "The pretokenizer as tiktoken spells it."
     plain: str = ""
     "The same without possessive quantifiers, as tokenizer.json files have it; empty if it is the same."
     gigatoken: str = ""
-    "What gigatoken calls its split, to load ranks; empty: it loads tokenizer.json (it panics on Qwen's ranks)."
+    "What gigatoken calls its pretokenizer, to load ranks; empty: it loads tokenizer.json (it panics on Qwen's ranks)."
 
     @property
     def folder(self) -> Path:

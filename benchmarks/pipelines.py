@@ -209,4 +209,4 @@ def make_inputs(corpora: list[str]) -> None:
     SCRATCH.mkdir(parents=True, exist_ok=True)
     if not TOKENIZER.exists():
         command = [PIECEMILL, "train", str(RECORDED["python-127mb"].jsonl), "--out", str(TOKENIZER.parent), "--quiet"]
-        subprocess.run([*command, "--split", "gpt2", "--vocab-size", "50257"], check=True)
+        subprocess.run([*command, "--pretokenizer", "gpt2", "--vocab-size", "50257"], check=True)

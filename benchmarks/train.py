@@ -1,9 +1,9 @@
 """Training a vocabulary, against everybody who does: `make bench`, or `python benchmarks/train.py --quick`.
 
-    words         GPT-2 split, vocabulary 50,257, one and two threads
-    none          no split: each file is one word, 5, 20 and 127 MB
-    functions     no split: each top-level function or class is one word
-    multilingual  GPT-2 split over text in some hundred languages
+    words         GPT-2's pretokenizer, vocabulary 50,257, one and two threads
+    none          no pretokenizer: each file is one word, 5, 20 and 127 MB
+    functions     no pretokenizer: each top-level function or class is one word
+    multilingual  GPT-2's pretokenizer over text in some hundred languages
     superwords    two stages, 40,000 tokens in words, then across them to 50,257; 127 MB and 1 GB. No peer in the
                   package index trains in two stages: HF's trainer takes no merges to go on from
     extend        gpt2 and 10,000 tokens more (60,257), and the same size from nothing, which is called anew; 127 MB
@@ -107,7 +107,7 @@ class Question:
     threads: int
 
     def __str__(self) -> str:
-        return f"{self.question} {self.corpus} split={self.split} vocab={self.vocab:,} threads={self.threads}"
+        return f"{self.question} {self.corpus} pretokenizer={self.split} vocab={self.vocab:,} threads={self.threads}"
 
 
 def questions(only: Sequence[str], sizes: Sequence[int]) -> list[Question]:
@@ -146,7 +146,7 @@ def run_once(question: Question, cap: float, entry: Entry) -> None:
     answer, python = SCRATCH / "answer.json", TOOLS[entry.tool].python
     if entry.tool == OURS:
         # The peers read every file and know no special token.
-        command = [PIECEMILL, "train", str(corpus), "--out", str(out), "--split", question.split, "--quiet"]
+        command = [PIECEMILL, "train", str(corpus), "--out", str(out), "--pretokenizer", question.split, "--quiet"]
         command += ["--vocab-size", str(question.vocab), "--threads", str(question.threads)]
         command += ["--hidden", "--no-gitignore"]
         command += ["--start", str(SHARED / "gpt2")] if question.question == "extend" else ["--no-special-tokens"]
@@ -164,7 +164,7 @@ def compare(question: Question, entries: Sequence[Entry]) -> None:
     """Say of each tool how its merges compare with HF's; a broken promise of ours is an error, not a footnote."""
     done = {entry.tool: entry for entry in entries if entry.finished}
     promised = [entry for entry in done.values() if TOOLS[entry.tool].promises == "hf"]
-    # Without a split HF rarely ends in time; then anybody who promises its order stands in.
+    # Without a pretokenizer HF rarely ends in time; then anybody who promises its order stands in.
     base = done.get(HF) or done.get(OURS) or next(iter(promised), None)
     for entry in done.values():
         if TOOLS[entry.tool].promises == "other rules":
@@ -197,7 +197,7 @@ def difference(found: list[list[str]], wanted: list[list[str]]) -> str:
 
 
 def too_slow(question: Question, tool: str, last: dict, cap: float) -> str:
-    """Why a tool is not run: without a split, time never grew slower than the text, so this would be over the cap."""
+    """Why a tool is not run: without a pretokenizer, time grew at least as fast as the text: over the cap."""
     seconds, corpus = last.get((question.question, tool), (0, question.corpus))
     times = RECORDED[question.corpus].bytes / RECORDED[corpus].bytes
     if tool == OURS or question.question != "none" or times <= 1 or seconds * times < cap:
@@ -238,7 +238,7 @@ def table(group: Sequence[dict]) -> str:
         cells = [f"{tables.titled(record)}{other}", *tables.measured(record, median(ours))]
         rows.append([*cells, str(len(record["runs"])), record["agreement"]])
     return (
-        f"\n## {first['question']}: {first['corpus']}, split `{first['split']}`, vocabulary {first['vocab']:,}, "
+        f"\n## {first['question']}: {first['corpus']}, pretokenizer `{first['split']}`, vocabulary {first['vocab']:,}, "
         f"{first['threads']} {'thread' if first['threads'] == 1 else 'threads'}\n\n"
         f"{tables.machine(first)}; {moment(first)}; input {first['input'][:16]}\n\n"
     ) + tables.table(["tool", "wall s", "x ours", "CPU s", "peak MB", "runs", "merges"], rows)
@@ -267,12 +267,12 @@ def bars(groups: dict[tuple, list[dict]]) -> list[Bar]:
         _under("words 127 MB: peak memory at most 400 MB", ours, "peak_bytes", 400e6, 1e6, "MB"),
         bar("words 127 MB: merges equal to HF tokenizers'", merges,
             lambda count, _: (f"{count:,} merges", ours["merges_sha256"] == theirs["merges_sha256"])),
-        _under("no split 127 MB, whole files: at most 15 s", of(whole, OURS), "seconds", 15, 1, "s"),
-        _under("no split 127 MB, whole files: peak memory at most 1.5 GB",
+        _under("no pretokenizer 127 MB, whole files: at most 15 s", of(whole, OURS), "seconds", 15, 1, "s"),
+        _under("no pretokenizer 127 MB, whole files: peak memory at most 1.5 GB",
                of(whole, OURS), "peak_bytes", 1.5e9, 1e6, "MB"),
-        at_most("no split 127 MB, functions: at least 5x faster than the fastest peer",
+        at_most("no pretokenizer 127 MB, functions: at least 5x faster than the fastest peer",
                 of(functions, OURS), other, 1 / 5),
-        at_most("no split, 20 to 127 MB (6.35x): time grows at most 9x",
+        at_most("no pretokenizer, 20 to 127 MB (6.35x): time grows at most 9x",
                 of(whole, OURS), of(smaller, OURS), 9, "20 MB"),
         _under("superwords 127 MB: at most 8 s", lines, "seconds", 8, 1, "s"),
         _under("superwords 127 MB: peak memory at most 1.5 GB", lines, "peak_bytes", 1.5e9, 1e6, "MB"),
@@ -312,7 +312,7 @@ def main() -> None:
         entries = [Entry(name, reason=failed.get(name, "")) for name in asked_of(question, chosen)]
         for entry in entries:
             able = question.split in TOOLS[entry.tool].splits
-            slow = too_slow(question, entry.tool, last, args.cap) if able else "does not support this split"
+            slow = too_slow(question, entry.tool, last, args.cap) if able else "does not support this pretokenizer"
             entry.reason = entry.reason or slow
         once, about = partial(run_once, question, args.cap), partial(facts, question)
         session.ask(question, entries, once, about, partial(compare, question, entries))

@@ -20,7 +20,7 @@ def small_tokenizer() -> Tokenizer:
     """Bytes, a few merges, and an end of text."""
     from piecemill.training import train_bpe
 
-    return train_bpe([" ".join(WORDS) * 3], vocab_size=300, split="gpt2")
+    return train_bpe([" ".join(WORDS) * 3], vocab_size=300, pretokenizer="gpt2")
 
 
 def texts(count: int, seed: int = 1, copies: float = 0.1) -> list[str]:

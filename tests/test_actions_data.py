@@ -199,8 +199,8 @@ def test_an_unknown_item_stops_or_is_dropped_and_counted():
     histories = Histories.of([["a", "x", "b"], ["x"], ["b"]])
     items = Items.of({"b": [1], "a": [2]})
     with pytest.raises(SourceError, match=r"user 0 has the item 'x', .* 2 items \(2 of 5 actions, 1 of 3 items\)"):
-        histories.over(items)
-    known = histories.over(items, unknown="drop")
+        histories.map_to_items(items)
+    known = histories.map_to_items(items, unknown="drop")
     assert (known.items.tolist(), known.ends.tolist(), known.users.to_pylist()) == ([1, 0, 0], [2, 3], [0, 2])
     assert known.lists() == [["a", "b"], ["b"]]
     assert known.report["items"] == {
@@ -331,5 +331,5 @@ def test_the_published_sizes_come_out_of_the_real_data(shared):
     assert int(split.test.lengths.max()) == 21
     items = Items.of(data / "beauty.feat.json.gz")
     assert items.codes.shape == (12_101, 5)
-    train = split.train.over(items)
+    train = split.train.map_to_items(items)
     assert [items.keys[row] for row in train.items[:3]] == split.train.lists()[0]

@@ -233,7 +233,7 @@ def test_the_time_left_holds_within_a_factor_of_two_from_a_fifth_of_the_merges_o
         remaining = Remaining(record["merges"], merge_cost=record["merge_cost"])
         last, checked, wrong_line = record["trace"][-1][0], 0, 0
         for moment in (Moment(*moment) for moment in record["trace"]):
-            remaining.saw(moment)
+            remaining.add_snapshot(moment)
             estimate, left = remaining.seconds(), last - moment.seconds
             if moment.merges >= 0.2 * record["merges"]:
                 assert estimate is not None

@@ -37,7 +37,7 @@ def definition(words, alphabet, n_merges):
 def test_the_merges_are_those_of_the_definition_over_the_alphabet(texts, n_merges, asked):
     seen = {byte for text in texts for byte in text.encode()}
     alphabet = bytes(seen) if asked == "auto" else asked.encode()
-    tok = train_bpe(texts, alphabet=asked, split="none", vocab_size=1 + len(set(alphabet)) + n_merges)
+    tok = train_bpe(texts, alphabet=asked, pretokenizer="none", vocab_size=1 + len(set(alphabet)) + n_merges)
     assert [tuple(pair) for pair in tok.merges.tolist()] == definition([t.encode() for t in texts], alphabet, n_merges)
     assert tok.alphabet == bytes(sorted(alphabet))
     assert [tok.bytes_of(i) for i in range(1, 1 + len(alphabet))] == [bytes([byte]) for byte in sorted(alphabet)]
@@ -45,9 +45,9 @@ def test_the_merges_are_those_of_the_definition_over_the_alphabet(texts, n_merge
 
 
 def test_words_that_were_counted_give_the_same(tmp_path):
-    tok = train_bpe(DNA, alphabet="auto", split="gpt2", vocab_size=20)
-    assert tok.tokens == train_bpe(DNA, alphabet="ACGT", split="none", vocab_size=20).tokens
-    count_words(DNA, split="gpt2", save_counts=tmp_path / "counts.parquet")
+    tok = train_bpe(DNA, alphabet="auto", pretokenizer="gpt2", vocab_size=20)
+    assert tok.tokens == train_bpe(DNA, alphabet="ACGT", pretokenizer="none", vocab_size=20).tokens
+    count_words(DNA, pretokenizer="gpt2", save_counts=tmp_path / "counts.parquet")
     counted = train_bpe(from_counts=[tmp_path / "counts.parquet"], alphabet="auto", vocab_size=20)
     assert counted.identity == tok.identity
     with pytest.raises(PlanError, match=r"byte 0x47 \('G'\), which is not in alphabet='ACT'"):
@@ -55,7 +55,7 @@ def test_words_that_were_counted_give_the_same(tmp_path):
 
 
 def test_a_special_token_that_is_learned_keeps_its_id():
-    tok = train_bpe(DNA, alphabet="ACGT", split="none", vocab_size=12, special_tokens=["TTA"])
+    tok = train_bpe(DNA, alphabet="ACGT", pretokenizer="none", vocab_size=12, special_tokens=["TTA"])
     assert tok.special_tokens == {"TTA": 0}
     assert tok.vocab_size == 12
     assert tok.decode(tok.encode(DNA[1])) == DNA[1]
@@ -63,14 +63,14 @@ def test_a_special_token_that_is_learned_keeps_its_id():
 
 def test_characters_of_several_bytes_can_be_an_alphabet():
     texts = ["ñandú", "ñú", "andañ"]
-    tok = train_bpe(texts, alphabet="ñandú", split="none", vocab_size=12)
+    tok = train_bpe(texts, alphabet="ñandú", pretokenizer="none", vocab_size=12)
     assert set(tok.alphabet) == set("ñandú".encode())
     assert [tok.decode(tok.encode(text)) for text in texts] == texts
 
 
 def test_hf_and_transformers_give_the_same_ids(tmp_path):
     tokenizers, transformers = pytest.importorskip("tokenizers"), pytest.importorskip("transformers")
-    tok = train_bpe(DNA, alphabet="ACGT", split="none", vocab_size=40)
+    tok = train_bpe(DNA, alphabet="ACGT", pretokenizer="none", vocab_size=40)
     tok.save(tmp_path / "tok")
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tok" / "tokenizer.json"))
     auto = transformers.AutoTokenizer.from_pretrained(str(tmp_path / "tok"))
@@ -80,7 +80,7 @@ def test_hf_and_transformers_give_the_same_ids(tmp_path):
 
 
 def test_saved_and_loaded_it_is_the_same_and_refuses_the_same(tmp_path):
-    tok = train_bpe(DNA, alphabet="ACGT", split="none", vocab_size=40, roles={"pad": "<pad>"}, pad_to=8)
+    tok = train_bpe(DNA, alphabet="ACGT", pretokenizer="none", vocab_size=40, roles={"pad": "<pad>"}, pad_to=8)
     tok.save(tmp_path / "tok")
     for where in ("tok", "tok/tokenizer.json"):
         loaded = load_tokenizer(tmp_path / where)
@@ -96,7 +96,7 @@ def test_saved_and_loaded_it_is_the_same_and_refuses_the_same(tmp_path):
 
 def test_a_vocabulary_of_others_without_some_bytes_is_read_as_its_library_reads_it(tmp_path):
     pytest.importorskip("tokenizers")
-    train_bpe(DNA, alphabet="ACGT", split="none", vocab_size=40).save(tmp_path / "tok")
+    train_bpe(DNA, alphabet="ACGT", pretokenizer="none", vocab_size=40).save(tmp_path / "tok")
     config = tmp_path / "tok" / "tokenizer_config.json"
     said = json.loads(config.read_text())
     assert said.pop("piecemill_alphabet") == "ACGT"
@@ -107,12 +107,12 @@ def test_a_vocabulary_of_others_without_some_bytes_is_read_as_its_library_reads_
 
 
 def test_an_edited_and_a_continued_tokenizer_keep_the_alphabet(tmp_path):
-    tok = train_bpe(DNA, alphabet="ACGT", split="none", vocab_size=12)
+    tok = train_bpe(DNA, alphabet="ACGT", pretokenizer="none", vocab_size=12)
     edited = tok.edit(add_special=["<mask>"], roles={"mask": "<mask>"})
     edited.save(tmp_path / "edited")
     assert load_tokenizer(tmp_path / "edited").alphabet == b"ACGT"
     longer = train_bpe(DNA, start=tok, vocab_size=30)
-    assert longer.identity == train_bpe(DNA, alphabet="ACGT", split="none", vocab_size=30).identity
+    assert longer.identity == train_bpe(DNA, alphabet="ACGT", pretokenizer="none", vocab_size=30).identity
     with pytest.raises(SourceError, match=r"<list>\[1\]: 'N' \(byte 0x4e\) at byte 2 of the document is not in"):
         train_bpe(["ACG", "ACN"], start=tok, vocab_size=30)
 
@@ -120,8 +120,8 @@ def test_an_edited_and_a_continued_tokenizer_keep_the_alphabet(tmp_path):
 def test_another_byte_is_a_bad_document_that_is_named_or_skipped(tmp_path):
     path = write_jsonl(tmp_path / "in.jsonl", ["ACGT" * 9, "AC\u00e9", "NNN", "TTT"])
     with pytest.raises(SourceError, match=r"in\.jsonl@\d+: 'é' \(byte 0xc3\) at byte 2 of the document is not in the"):
-        train_bpe(path, alphabet="ACGT", split="none", vocab_size=10)
-    tok = train_bpe(path, alphabet="ACGT", split="none", vocab_size=10, on_bad_document="skip")
+        train_bpe(path, alphabet="ACGT", pretokenizer="none", vocab_size=10)
+    tok = train_bpe(path, alphabet="ACGT", pretokenizer="none", vocab_size=10, on_bad_document="skip")
     assert tok.training["corpus"]["documents"] == 2
     assert [name for name, _ in tok.training["corpus"]["skipped_documents"]] == [f"{path}@49", f"{path}@70"]
     with pytest.raises(SourceError, match=r"in\.jsonl@49: 'é'"):
@@ -134,9 +134,9 @@ def test_another_byte_is_a_bad_document_that_is_named_or_skipped(tmp_path):
 def test_a_vocabulary_that_cannot_hold_its_alphabet_is_an_error():
     with pytest.raises(PlanError, match=r"vocab_size=4: the 4 bytes and 1 special tokens alone need 5"):
         train_bpe(DNA, alphabet="ACGT", vocab_size=4)
-    for split in ("none", "gpt2"):
+    for pretokenizer in ("none", "gpt2"):
         with pytest.raises(PlanError, match=r"vocab_size=4: the 4 bytes of the alphabet and 1 special tokens alone"):
-            train_bpe(DNA, alphabet="auto", split=split, vocab_size=4)
+            train_bpe(DNA, alphabet="auto", pretokenizer=pretokenizer, vocab_size=4)
     with pytest.raises(PlanError, match=r"alphabet='': expected characters"):
         train_bpe(DNA, alphabet="")
     with pytest.raises(PlanError, match=r"alphabet and start"):
@@ -145,19 +145,22 @@ def test_a_vocabulary_that_cannot_hold_its_alphabet_is_an_error():
 
 def test_any_executor_gives_the_same(tmp_path):
     corpus = write_jsonl(tmp_path / "in.jsonl", DNA)
-    tok = train_bpe(corpus, alphabet="auto", split="none", vocab_size=30)
+    tok = train_bpe(corpus, alphabet="auto", pretokenizer="none", vocab_size=30)
     with ThreadPoolExecutor(2) as pool:
-        assert train_bpe(corpus, alphabet="auto", split="none", vocab_size=30, executor=pool).identity == tok.identity
+        assert (
+            train_bpe(corpus, alphabet="auto", pretokenizer="none", vocab_size=30, executor=pool).identity
+            == tok.identity
+        )
         with pytest.raises(SourceError, match="not in the alphabet ACG"):
-            train_bpe(corpus, alphabet="ACG", split="none", vocab_size=30, executor=pool)
+            train_bpe(corpus, alphabet="ACG", pretokenizer="none", vocab_size=30, executor=pool)
 
 
 def test_balanced_and_weighted_merges_are_those_of_all_bytes(tmp_path):
     for name, documents in (("one", DNA[:2]), ("two", DNA[2:])):
         write_jsonl(tmp_path / "in" / name / "a.jsonl", documents)
     for options in ({"balance": "directory"}, {"weight": ["one/**=3"]}):
-        small = train_bpe(tmp_path / "in", alphabet="auto", split="none", vocab_size=30, **options)
-        large = train_bpe(tmp_path / "in", split="none", vocab_size=30 + 252, **options)
+        small = train_bpe(tmp_path / "in", alphabet="auto", pretokenizer="none", vocab_size=30, **options)
+        large = train_bpe(tmp_path / "in", pretokenizer="none", vocab_size=30 + 252, **options)
         made = [[token for token in tok.vocabulary.tokens if len(token) > 1] for tok in (small, large)]
         assert made[0] == made[1]
         assert small.training["groups"] == large.training["groups"]
@@ -166,7 +169,7 @@ def test_balanced_and_weighted_merges_are_those_of_all_bytes(tmp_path):
 
 
 def test_a_pruned_tokenizer_keeps_the_alphabet(tmp_path):
-    tok = train_bpe(DNA, alphabet="ACGT", split="none", vocab_size=40)
+    tok = train_bpe(DNA, alphabet="ACGT", pretokenizer="none", vocab_size=40)
     prepare(DNA, tok, out=tmp_path / "shards")
     pruned = prune(tok, counts=[tmp_path / "shards"], vocab_size=20).tokenizer
     pruned.save(tmp_path / "pruned")
@@ -176,13 +179,13 @@ def test_a_pruned_tokenizer_keeps_the_alphabet(tmp_path):
 
 
 def test_from_merges_takes_an_alphabet():
-    tok = Tokenizer.from_merges([[0, 1]], split="none", alphabet=b"AB")
+    tok = Tokenizer.from_merges([[0, 1]], pretokenizer="none", alphabet=b"AB")
     assert (tok.vocab_size, tok.encode("ABA").tolist()) == (3, [2, 0])
 
 
 def test_a_custom_split_over_an_alphabet_is_encoded_by_our_engine(tmp_path):
     pytest.importorskip("tokenizers")
-    tok = train_bpe(DNA, alphabet="ACGT", split="G+", vocab_size=20)
+    tok = train_bpe(DNA, alphabet="ACGT", pretokenizer="G+", vocab_size=20)
     tok.save(tmp_path / "tok")
     loaded = load_tokenizer(tmp_path / "tok")
     assert loaded.engine.name == "piecemill"
@@ -191,7 +194,7 @@ def test_a_custom_split_over_an_alphabet_is_encoded_by_our_engine(tmp_path):
 
 def test_from_training_to_batches_on_the_command_line(tmp_path):
     corpus = write_jsonl(tmp_path / "in.jsonl", DNA * 5)
-    run("train", corpus, "--alphabet", "ACGT", "--split", "none", "--vocab-size", 40, "--out", tmp_path / "tok")
+    run("train", corpus, "--alphabet", "ACGT", "--pretokenizer", "none", "--vocab-size", 40, "--out", tmp_path / "tok")
     run("prepare", corpus, "--tokenizer", tmp_path / "tok", "--out", tmp_path / "one", "--threads", 1)
     run("prepare", corpus, "--tokenizer", tmp_path / "tok", "--out", tmp_path / "two", "--threads", 2)
     assert content(tmp_path / "one") == content(tmp_path / "two")

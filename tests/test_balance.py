@@ -184,7 +184,7 @@ def test_merges_are_those_of_hugging_face_where_no_pairs_tie(measured, tmp_path,
         documents = [text for group in groups for text in group]
         labels = [f"{number}" for number, group in enumerate(groups) for _ in group]
         write_jsonl(tmp_path / f"{name}.jsonl", documents, group=labels)
-    options = {"vocab_size": 256 + 40, "split": "gpt2", "special_tokens": []}
+    options = {"vocab_size": 256 + 40, "pretokenizer": "gpt2", "special_tokens": []}
     more = {"balance_on": tmp_path / "dev.jsonl"} if measured else {}
     tok = train_bpe(tmp_path / "training.jsonl", balance="group", **more, **options)
     measure_on = [words_of(texts) for texts in dev] if measured else None
@@ -256,7 +256,7 @@ def test_the_record_has_the_tokens_that_the_tokenizer_makes(folder):
 
 
 def test_continuing_a_balanced_vocabulary_gives_the_one_that_is_trained_in_one_go(folder):
-    options = {"split": "gpt2", "balance": "directory", "balance_on": folder / "folders"}
+    options = {"pretokenizer": "gpt2", "balance": "directory", "balance_on": folder / "folders"}
     at_once = train_bpe(folder / "folders", vocab_size=600, **options)
     first = train_bpe(folder / "folders", vocab_size=430, **options)
     went_on = train_bpe(folder / "folders", vocab_size=600, start=first, **options)
@@ -332,7 +332,7 @@ def test_the_command_balances_and_tells_the_groups(folder, tmp_path):
 
 
 def test_a_word_in_a_file_of_weight_two_counts_twice(folder):
-    options = {"vocab_size": 500, "split": "gpt2", "min_frequency": 20}
+    options = {"vocab_size": 500, "pretokenizer": "gpt2", "min_frequency": 20}
     files = sorted((folder / "folders").glob("*/*.txt"))
     texts = [(path.parent.name, path.read_text(encoding="utf-8")) for path in files]
     for weights in ({"one": 2}, {"one": 0, "two": 3}, {"one": 1.5, "three": 0.5}):
@@ -349,7 +349,7 @@ def test_a_word_in_a_file_of_weight_two_counts_twice(folder):
 
 
 def test_a_word_counts_as_often_as_the_weight_of_its_group_says(folder):
-    options = {"vocab_size": 500, "split": "gpt2", "min_frequency": 20}
+    options = {"vocab_size": 500, "pretokenizer": "gpt2", "min_frequency": 20}
     files = sorted((folder / "folders").glob("*/*.txt"))
     texts = [(path.parent.name, path.read_text(encoding="utf-8")) for path in files]
     table = pq.read_table(folder / "all.parquet")
@@ -406,8 +406,8 @@ def test_weights_and_groups_are_independent(folder):
 
 
 def test_continuing_counts_weights_too(folder):
-    first = train_bpe(folder / "folders", vocab_size=300, split="gpt2", weight=["one/**=3"])
-    at_once = train_bpe(folder / "folders", vocab_size=450, split="gpt2", weight=["one/**=3"])
+    first = train_bpe(folder / "folders", vocab_size=300, pretokenizer="gpt2", weight=["one/**=3"])
+    at_once = train_bpe(folder / "folders", vocab_size=450, pretokenizer="gpt2", weight=["one/**=3"])
     went_on = train_bpe(folder / "folders", vocab_size=450, start=first, weight=["one/**=3"])
     assert went_on.merges.tolist() == at_once.merges.tolist()
 

@@ -129,7 +129,7 @@ def test_the_bars_compare_with_the_fastest_peer_that_finished():
     assert passed["words 127 MB: at most 0.5x the time of the fastest peer"] is True
     assert passed["words 127 MB: at most 1/12 of the time of HF tokenizers"] is True
     assert passed["words 127 MB: merges equal to HF tokenizers'"] is True
-    assert passed["no split 127 MB, whole files: at most 15 s"] is None
+    assert passed["no pretokenizer 127 MB, whole files: at most 15 s"] is None
 
 
 def test_a_bar_that_is_missed_says_so_in_the_table():
@@ -487,7 +487,7 @@ def test_a_faster_library_has_an_environment_of_its_own_and_the_script_of_the_pi
 
 
 def test_both_libraries_of_the_pipelines_give_the_ids_and_the_end(tmp_path):
-    tokenizer = Tokenizer.from_merges([], split="gpt2", special_tokens=["<|endoftext|>"])
+    tokenizer = Tokenizer.from_merges([], pretokenizer="gpt2", special_tokens=["<|endoftext|>"])
     tokenizer.save(tmp_path)
     model = tmp_path / "tokenizer.json"
     texts = ["ab", "", "a b é"]

@@ -103,7 +103,8 @@ def test_the_commands_of_the_page_say_what_they_would_measure_and_rewrite_their_
         assert f"<!-- {name}: begin -->\n\n## Bars" in page
     assert without_tables(page) == without_tables((HOUSE / "docs/benchmarks.md").read_text())
     assert printed["python benchmarks/train.py --only words --peers tokenizers,gigatoken --repeats 3"] == [
-        f"words python-127mb split=gpt2 vocab=50,257 threads={threads}: piecemill, tokenizers, gigatoken; 3 runs each"
+        f"words python-127mb pretokenizer=gpt2 vocab=50,257 threads={threads}: "
+        "piecemill, tokenizers, gigatoken; 3 runs each"
         for threads in (1, 2)
     ]
     assert printed["python benchmarks/prepare.py --setup"][0].endswith("; set up, not measured")

@@ -26,7 +26,7 @@ TEXTS = [text for text in NASTY if text]
 @pytest.fixture(scope="module")
 def small():
     """A tokenizer whose files are small enough to flip many of their bytes."""
-    return Tokenizer.from_merges(np.array([[65, 66], [257, 67]]), split="gpt2", special_tokens=["<|endoftext|>"])
+    return Tokenizer.from_merges(np.array([[65, 66], [257, 67]]), pretokenizer="gpt2", special_tokens=["<|endoftext|>"])
 
 
 @pytest.fixture(scope="module")
@@ -315,7 +315,7 @@ def test_show_of_a_tokenizer_and_of_nothing(tmp_path, small):
     small.save(tmp_path / "tok")
     description = describe(tmp_path / "tok")
     found = description.facts
-    assert (found["vocab_size"], found["split"], found["special_tokens"]) == (259, "gpt2", {"<|endoftext|>": 0})
+    assert (found["vocab_size"], found["pretokenizer"], found["special_tokens"]) == (259, "gpt2", {"<|endoftext|>": 0})
     assert found["engine"] == small.engine.name
     assert found["sample"]["258"] == "abc"
     assert "engine   " in str(description)

@@ -286,7 +286,7 @@ def test_flag_beats_file_beats_default(corpus, tmp_path):
     from_file = piecemill("train", corpus, "--config", plan, "--out", tmp_path / "a", "--json")
     stored = json.loads(from_file.stdout)["plan"]
     assert (stored["vocab_size"], stored["gitignore"], stored["exclude"]) == (270, False, ["two*"])
-    assert (stored["special_tokens"], stored["split"]) == (["<|endoftext|>", "<x>", "<y>"], "cl100k")
+    assert (stored["special_tokens"], stored["pretokenizer"]) == (["<|endoftext|>", "<x>", "<y>"], "cl100k")
     flags = ("--vocab-size", 275, "--special-token", "<z>")
     mixed = piecemill("train", corpus, "--config", plan, "--out", tmp_path / "b", "--json", *flags)
     stored = json.loads(mixed.stdout)["plan"]
@@ -295,7 +295,7 @@ def test_flag_beats_file_beats_default(corpus, tmp_path):
 
 
 def test_the_stored_plan_is_a_config_file_in_all_but_spelling(corpus, tmp_path):
-    plan = json.loads(train(corpus, tmp_path / "a", "--json", "--split", "gpt2").stdout)["plan"]
+    plan = json.loads(train(corpus, tmp_path / "a", "--json", "--pretokenizer", "gpt2").stdout)["plan"]
     lines = [f"{key} = {json.dumps(value)}" for key, value in plan.items() if value is not None]
     (tmp_path / "again.toml").write_text("\n".join(lines))
     again = piecemill("train", corpus, "--config", tmp_path / "again.toml", "--out", tmp_path / "b", "--json")
@@ -363,9 +363,9 @@ def test_a_config_file_holds_sources_and_a_table_for_each_command(corpus, tmp_pa
         (["--on-bad-document", "ignore"], "ignore"),
         (["--memory", "lots"], "memory='lots': expected a size"),
         (["--threads", "0"], "threads=0: expected a whole number from 1"),
-        (["--split", "(unclosed"], "does not compile"),
-        (["--split", ""], "split ``: no split has this name. Choose gpt2, cl100k, o200k,"),
-        (["--split", "GPT-2"], "Did you mean `gpt2`?"),
+        (["--pretokenizer", "(unclosed"], "does not compile"),
+        (["--pretokenizer", ""], "split ``: no split has this name. Choose gpt2, cl100k, o200k,"),
+        (["--pretokenizer", "GPT-2"], "Did you mean `gpt2`?"),
         (["--special-token", "a"], "special_tokens[1] is 'a'"),
         (["--special-token", "<a>", "--special-token", "<a>"], "special_tokens[2] repeats special_tokens[1]"),
         (["--vocab-size", "1099511627776"], "vocab_size=1099511627776: expected a whole number"),
@@ -436,13 +436,13 @@ def test_an_existing_tokenizer_is_replaced_only_with_force(corpus, tmp_path):
 
 
 def test_lines_elsewhere_come_while_it_runs_with_fixed_columns(tmp_path):
-    # Merging without splits, on text that has enough to merge for several lines, three seconds apart.
+    # Merging without a pretokenizer, on text that has enough to merge for several lines, three seconds apart.
     (tmp_path / "big.txt").write_bytes(os.urandom(3_000_000).hex().encode())
     running = start(
         PIECEMILL,
         "train",
         tmp_path / "big.txt",
-        "--split",
+        "--pretokenizer",
         "none",
         "--vocab-size",
         2_000_000,

@@ -34,7 +34,7 @@ def corpus(tmp_path):
 @pytest.fixture
 def bytes_only(tmp_path):
     """A vocabulary of bytes: as many tokens as bytes."""
-    tok = pm.Tokenizer.from_merges(np.empty((0, 2), np.uint32), split="gpt2", special_tokens=["<|endoftext|>"])
+    tok = pm.Tokenizer.from_merges(np.empty((0, 2), np.uint32), pretokenizer="gpt2", special_tokens=["<|endoftext|>"])
     tok.save(tmp_path / "bytes")
     return tmp_path / "bytes"
 
@@ -63,7 +63,7 @@ def test_figures_are_those_of_encoding_every_document(corpus, bytes_only):
 
 
 def test_words_kept_whole_are_words_of_letters_with_one_token():
-    tok = pm.train_bpe(["low lower lower"] * 20, vocab_size=300, split="gpt2")
+    tok = pm.train_bpe(["low lower lower"] * 20, vocab_size=300, pretokenizer="gpt2")
     (found,) = pm.compare([tok], on=["lower lower low, 12 zebra"]).tokenizers
     # "lower" begins the document, the others have a space before them; " zebra" is several tokens, "12" no word
     one = [len(tok.encode(word)) == 1 for word in ("lower", " lower", " low", " zebra")]

@@ -336,20 +336,22 @@ class Memory:
         self.tokens += tokens
         return self.ids[self.tokens - tokens : self.tokens]
 
-    def put(self, ids):
+    def append_ids(self, ids):
         self.room(len(ids))[:] = ids
 
 
 @pytest.fixture(scope="module")
 def engine():
-    tokenizer = pm.train_bpe(["the cat sat on the mat, 's naïve 你好 1234 the"] * 9, vocab_size=330, split="cl100k")
+    tokenizer = pm.train_bpe(
+        ["the cat sat on the mat, 's naïve 你好 1234 the"] * 9, vocab_size=330, pretokenizer="cl100k"
+    )
     return CudaEngine(build_of(tokenizer.model))
 
 
 def on_stand_in(engine, device, data, ends, *, special="plain", **edges):
     device.look_for(engine.tables.looked_for(special))
     memory = Memory(data)
-    token_ends = encode(device, cuda._Host(engine, special, 1), memory, ends, memory, **edges)
+    token_ends = encode(device, cuda._HostEncoder(engine, special, 1), memory, ends, memory, **edges)
     assert not device.running
     return memory.ids[: memory.tokens], token_ends
 
@@ -416,9 +418,9 @@ def test_the_tables_hold_every_pair_and_every_whole_word(engine):
 
 
 def test_without_a_gpu_the_processor_encodes_and_the_reason_is_given(tmp_path):
-    if cuda.can_encode(pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), split="gpt2").model) is None:
+    if cuda.can_encode(pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), pretokenizer="gpt2").model) is None:
         pytest.skip("this machine has a GPU")
-    pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), split="gpt2").save(tmp_path / "tok")
+    pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), pretokenizer="gpt2").save(tmp_path / "tok")
     with pytest.warns(UserWarning, match="encodes instead"):
         tokenizer = pm.load_tokenizer(tmp_path / "tok", engine="cuda")
     assert tokenizer.engine.name == "piecemill"
@@ -426,13 +428,13 @@ def test_without_a_gpu_the_processor_encodes_and_the_reason_is_given(tmp_path):
 
 
 def test_what_the_gpu_cannot_do_is_said():
-    none = pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), split="none")
+    none = pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), pretokenizer="none")
     assert "none" in tables.why_not(build_of(none.model))
-    own = pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), split=r"\w+|\W+")
-    assert "splits" in tables.why_not(build_of(own.model))
-    dna = pm.train_bpe(["ACGT" * 9], vocab_size=20, split="gpt2", alphabet="ACGT", special_tokens=[])
+    own = pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), pretokenizer=r"\w+|\W+")
+    assert "pretokenizers" in tables.why_not(build_of(own.model))
+    dna = pm.train_bpe(["ACGT" * 9], vocab_size=20, pretokenizer="gpt2", alphabet="ACGT", special_tokens=[])
     assert "some bytes" in tables.why_not(build_of(dna.model))
-    named = pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), split="o200k")
+    named = pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), pretokenizer="o200k")
     assert tables.why_not(build_of(named.model)) is None
 
 
@@ -444,19 +446,19 @@ def test_a_buffer_is_used_again_when_no_array_over_it_is_left():
         return made[-1]
 
     pool = Pool(allocate)
-    ids = pool.lend(pool.take(1000), np.uint32, 5)
+    ids = pool.lend(pool.take_buffer(1000), np.uint32, 5)
     ids[:] = range(5)
     part = ids[1:3].view(np.uint16).reshape(2, 2)
     del ids
-    again = pool.lend(pool.take(1000), np.uint16, 3)  # the first one is still shown by `part`
+    again = pool.lend(pool.take_buffer(1000), np.uint16, 3)  # the first one is still shown by `part`
     again[:] = 9
     assert part.tolist() == [[1, 0], [2, 0]]
     assert len(made) == 2
     del part
-    third = pool.take(900)
+    third = pool.take_buffer(900)
     assert np.shares_memory(third, made[0])
     assert len(made) == 2
-    assert len(pool.take(1)) == 64  # nothing is spare: `again` holds the other one
+    assert len(pool.take_buffer(1)) == 64  # nothing is spare: `again` holds the other one
     assert again.tolist() == [9, 9, 9]
 
 

@@ -75,7 +75,7 @@ def build_named(name, folder):
         path, packed = folder / name / "tokenizer.json", path
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(gzip.decompress(packed.read_bytes()))
-    return build_of(pm.load_tokenizer(path, **({"split": split} if split else {})).model)
+    return build_of(pm.load_tokenizer(path, **({"pretokenizer": split} if split else {})).model)
 
 
 def check(engine, data, ends, **more):
@@ -133,7 +133,7 @@ def test_special_tokens_in_texts(folder, special):
 
 def test_documents_that_normalizing_changes(folder):
     documents = ["Ame\u0301lie e\u0301 café \u212b".encode() * 300, b"plain" * 9000, "नमस्ते".encode() * 200, b""]
-    model = pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), split="gpt2").model
+    model = pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), pretokenizer="gpt2").model
     build = build_of(model)
     build.keywords["normalizer"] = [("nfc",)]
     check(CudaEngine(build, most_bytes=1 << 17), *flat(documents))
@@ -216,8 +216,8 @@ def test_batches_from_text_are_the_same_on_both(folder, tmp_path):
     path, split = FILES["cl100k"]
     if not (VOCABS / path).exists():
         pytest.skip("needs ../shared/vocabs")
-    here = pm.load_tokenizer(VOCABS / path, split=split)
-    there = pm.load_tokenizer(VOCABS / path, split=split, engine="cuda")
+    here = pm.load_tokenizer(VOCABS / path, pretokenizer=split)
+    there = pm.load_tokenizer(VOCABS / path, pretokenizer=split, engine="cuda")
     assert there.engine.name == "cuda"
     options = {"window": 512, "batch_size": 4, "epochs": 2, "seed": 5, "boundaries": True, "block_bytes": 1 << 18}
     mine = list(text_batches(tmp_path, there, device="cuda", **options))
@@ -248,7 +248,7 @@ def test_prepare_reads_into_pinned_memory_and_writes_the_same_bytes(tmp_path, mo
     made = {}
     for engine in ("piecemill", "cuda"):
         out = tmp_path / engine
-        pm.prepare(source, pm.load_tokenizer(VOCABS / path, split=split, engine=engine), out=out)
+        pm.prepare(source, pm.load_tokenizer(VOCABS / path, pretokenizer=split, engine=engine), out=out)
         files = sorted(file for file in out.rglob("*") if file.is_file() and file.name != "timing.json")
         made[engine] = {str(file.relative_to(out)): file.read_bytes() for file in files}
     assert made["cuda"] == made["piecemill"]

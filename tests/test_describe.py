@@ -49,21 +49,24 @@ def folder_of(kind, tmp_path):
 )
 def test_a_folder_and_the_file_in_it_are_described_alike(kind, tmp_path):
     folder, file = folder_of(kind, tmp_path)
-    split = "gpt2" if kind == "ranks" else None
-    by_folder, by_file = pm.describe(folder, split=split), pm.describe(str(file), split=split)
+    pretokenizer = "gpt2" if kind == "ranks" else None
+    by_folder, by_file = (
+        pm.describe(folder, pretokenizer=pretokenizer),
+        pm.describe(str(file), pretokenizer=pretokenizer),
+    )
     assert by_folder.kind == by_file.kind == "tokenizer"
     assert dict(by_folder.facts) == dict(by_file.facts)
     assert str(by_folder).partition(": ")[2] == str(by_file).partition(": ")[2]
     found = by_folder.to_dict()
     assert json.loads(json.dumps(found)) == found
-    tok = pm.load_tokenizer(folder, split=split)
+    tok = pm.load_tokenizer(folder, pretokenizer=pretokenizer)
     assert (found["vocab_size"], found["identity"], found["model"]) == (tok.vocab_size, tok.identity, tok.kind)
     assert list(found["sample"])[-1] == str(tok.vocab_size - 1)
     assert f"a tokenizer of {tok.vocab_size:,} tokens" in str(by_folder)
 
 
 def test_a_trained_tokenizer_says_how_it_was_trained(tmp_path):
-    pm.train_bpe(["low lower lowest"] * 10, vocab_size=262, split="gpt2").save(tmp_path / "tok")
+    pm.train_bpe(["low lower lowest"] * 10, vocab_size=262, pretokenizer="gpt2").save(tmp_path / "tok")
     for path in ("tok", "tok/tokenizer.json"):
         facts = pm.describe(tmp_path / path).facts
         assert (facts["training"]["corpus"]["documents"], facts["eos"]) == (10, "<|endoftext|>")

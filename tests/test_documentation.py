@@ -53,7 +53,7 @@ def small_data(tmp_path_factory):
         library = Path(sysconfig.get_path("stdlib"))
         shutil.copytree(library / name, folder / "corpus" / name, ignore=shutil.ignore_patterns("__pycache__"))
     pm.train_bpe(folder / "corpus", vocab_size=4096).save(folder / "tok")
-    pm.train_bpe(folder / "corpus", vocab_size=1024, split="gpt2").save(folder / "gpt2")
+    pm.train_bpe(folder / "corpus", vocab_size=1024, pretokenizer="gpt2").save(folder / "gpt2")
     pm.prepare(folder / "corpus", folder / "tok", out=folder / "shards", splits="train=85,val=10,test=5")
     (folder / "proteins.txt").write_text("MKTAYIAKQRQISFVKSHFSRQLEERLGLIEVQ\nMADEEKLPPGWEKRMSRSSGRVYYFNHITNASQ\n" * 20)
     texts = {"de": "Das Haus steht am Rand der Stadt.", "en": "The house is at the edge of the town."}

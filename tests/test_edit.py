@@ -25,7 +25,9 @@ def load(kind, folder):
         trained.save(folder / "tok")
         ranks = folder / "x.tiktoken"
         ranks.write_bytes((folder / "tok/ranks.tiktoken").read_bytes())
-        return piecemill.load_tokenizer(ranks, split="cl100k", special_tokens={"<|end|>": 310})  # a gap before it
+        return piecemill.load_tokenizer(
+            ranks, pretokenizer="cl100k", special_tokens={"<|end|>": 310}
+        )  # a gap before it
     if kind == "byte_bpe":
         trained.save(folder / "tok")
         return piecemill.load_tokenizer(folder / "tok")
@@ -128,7 +130,7 @@ def test_an_edited_tokenizer_goes_through_prepare_and_pretrain(tmp_path):
     tok = load("nfc", tmp_path / "in").edit(**EDIT)
     piecemill.prepare([TEXT] * 20, tok, out=tmp_path / "shards")
     assert piecemill.open_shards(tmp_path / "shards", "all").eos == tok.special_tokens["<|im_end|>"]
-    options = {key: value for key, value in SMALL.items() if "split" not in key}
+    options = {key: value for key, value in SMALL.items() if "pretokenizer" not in key}
     piecemill.pretrain(tmp_path / "shards", out=tmp_path / "run", steps=2, **options)
     loaded = transformers.AutoTokenizer.from_pretrained(tmp_path / "run/checkpoints/step-00000002")
     assert (loaded.eos_token, loaded.pad_token, loaded.chat_template) == ("<|im_end|>", "<|pad|>", TEMPLATE)

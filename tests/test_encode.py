@@ -50,10 +50,10 @@ def encode(encoder, texts, *, bos=None, eos=None, narrow=False, special="plain",
     return [row.tolist() for row in np.split(ids, ends[:-1])] if len(ends) else []
 
 
-def from_ranks(ranks, split, **options):
+def from_ranks(ranks, pretokenizer, **options):
     tokens = sorted(ranks, key=ranks.__getitem__)
     ids = np.array([ranks[token] for token in tokens], np.uint32)
-    return _core.Encoder.bpe(*flat(tokens), ids, None, split=[split], whole_words=True, **options)
+    return _core.Encoder.bpe(*flat(tokens), ids, None, split=[pretokenizer], whole_words=True, **options)
 
 
 @cache
@@ -70,15 +70,17 @@ def small_ranks():
 
     scripts = (Path(__file__).parent / "scripts.txt").read_text()
     vocabulary = train_bpe(
-        [*library_texts(8), scripts * 20], vocab_size=1500, split="cl100k", special_tokens=[]
+        [*library_texts(8), scripts * 20], vocab_size=1500, pretokenizer="cl100k", special_tokens=[]
     ).vocabulary
     return {vocabulary.tokens[i]: rank for rank, i in enumerate(vocabulary.ranked)}
 
 
 @cache
-def tiktoken_of(name, split):
+def tiktoken_of(name, pretokenizer):
     ranks = small_ranks() if name is None else ranks_of(name)
-    return tiktoken.Encoding("ranks", pat_str=SPLITS[split]["patterns"][0], mergeable_ranks=ranks, special_tokens={})
+    return tiktoken.Encoding(
+        "ranks", pat_str=SPLITS[pretokenizer]["patterns"][0], mergeable_ranks=ranks, special_tokens={}
+    )
 
 
 @cache
@@ -117,9 +119,9 @@ def agree(encoder, texts, wanted, **options):
 @needs_shared
 @pytest.mark.parametrize("name", RANKED)
 def test_todays_vocabularies_give_tiktokens_ids(name):
-    split = RANKED[name]
-    wanted = tiktoken_of(name, split).encode_ordinary_batch(texts(), num_threads=2)
-    agree(from_ranks(ranks_of(name), split), texts(), wanted, threads=2)
+    pretokenizer = RANKED[name]
+    wanted = tiktoken_of(name, pretokenizer).encode_ordinary_batch(texts(), num_threads=2)
+    agree(from_ranks(ranks_of(name), pretokenizer), texts(), wanted, threads=2)
 
 
 @needs_shared
@@ -131,10 +133,10 @@ def test_the_size_of_the_cache_and_the_processor_do_not_matter():
             agree(encoder, texts(), wanted, threads=threads)
 
 
-@pytest.mark.parametrize("split", [name for name, row in SPLITS.items() if len(row["patterns"]) == 1])
-def test_every_code_point_gives_tiktokens_ids(split):
-    wanted = tiktoken_of(None, split).encode_ordinary_batch(code_points(), num_threads=2)
-    agree(from_ranks(small_ranks(), split), code_points(), wanted, threads=2)
+@pytest.mark.parametrize("pretokenizer", [name for name, row in SPLITS.items() if len(row["patterns"]) == 1])
+def test_every_code_point_gives_tiktokens_ids(pretokenizer):
+    wanted = tiktoken_of(None, pretokenizer).encode_ordinary_batch(code_points(), num_threads=2)
+    agree(from_ranks(small_ranks(), pretokenizer), code_points(), wanted, threads=2)
 
 
 def hf_tokenizer(path):
@@ -145,9 +147,9 @@ def hf_tokenizer(path):
 
 @needs_shared
 @pytest.mark.parametrize(
-    ("file", "split"), [("gpt2/tokenizer.json", "gpt2"), ("deepseek_v3.tokenizer.json.gz", "deepseek-v3")]
+    ("file", "pretokenizer"), [("gpt2/tokenizer.json", "gpt2"), ("deepseek_v3.tokenizer.json.gz", "deepseek-v3")]
 )
-def test_lists_of_merges_give_the_ids_of_tokenizers(file, split):
+def test_lists_of_merges_give_the_ids_of_tokenizers(file, pretokenizer):
     tokenizers = pytest.importorskip("tokenizers")
     from piecemill.tokenizers.models.byte_level import bytes_of
 
@@ -158,7 +160,9 @@ def test_lists_of_merges_give_the_ids_of_tokenizers(file, split):
     pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in data["model"]["merges"]]
     merges = np.array([[place[left], place[right]] for left, right in pairs], np.uint32)
     ids = np.array([data["model"]["vocab"][name] for name in names], np.uint32)
-    encoder = _core.Encoder.bpe(*flat([known[name] for name in names]), ids, merges, split=[split], whole_words=False)
+    encoder = _core.Encoder.bpe(
+        *flat([known[name] for name in names]), ids, merges, split=[pretokenizer], whole_words=False
+    )
     home = tokenizers.Tokenizer.from_str(text)
     home.encode_special_tokens = True
     rows = [*texts(), *code_points()[::7]]

@@ -27,7 +27,7 @@ from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve
 from piecemill.tokenizers.engines import engines
 from piecemill.tokenizers.models.ranks import PUBLISHED
 from piecemill.tokenizers.models.sentencepiece import read
-from piecemill.tokenizers.splits import PATTERNS
+from piecemill.tokenizers.pretokenizers import PATTERNS
 from vocabularies import END, rows, tokenizer
 
 SENTENCEPIECE = {
@@ -59,7 +59,7 @@ def made(tmp_path_factory):
 
 def load(folder, name, **options):
     if name == "small.tiktoken":
-        options = {"split": "cl100k", "special_tokens": {END: 5000}} | options
+        options = {"pretokenizer": "cl100k", "special_tokens": {END: 5000}} | options
     return load_tokenizer(folder / name, **options)
 
 
@@ -191,9 +191,9 @@ def test_bytes_that_are_not_text_are_decoded_as_sentencepiece_does(made, name):
 
 def test_identities_differ_where_ids_would(made):
     assert len({load(made, name).identity for name in KINDS}) == len(KINDS)
-    other = load(made, "small.tiktoken", split="gpt2")
+    other = load(made, "small.tiktoken", pretokenizer="gpt2")
     assert other.identity != load(made, "small.tiktoken").identity
-    assert load(made, "small.tiktoken", split=PATTERNS["gpt2"]).identity == other.identity
+    assert load(made, "small.tiktoken", pretokenizer=PATTERNS["gpt2"]).identity == other.identity
 
 
 @settings(max_examples=150, deadline=None)
@@ -245,7 +245,7 @@ def test_mistral_has_sentencepieces_ids_also_where_a_text_says_s(shared, stdlib_
 
 
 @pytest.mark.parametrize(
-    ("name", "split", "special"),
+    ("name", "pretokenizer", "special"),
     [
         ("llama3.tiktoken.gz", "llama3", {"<|begin_of_text|>": 128_000}),
         ("qwen.tiktoken.gz", "qwen2", {END: 151_643}),
@@ -253,8 +253,8 @@ def test_mistral_has_sentencepieces_ids_also_where_a_text_says_s(shared, stdlib_
         ("tekken.tiktoken.gz", "tekken", None),
     ],
 )
-def test_the_ranks_of_todays_models_have_tiktokens_ids(shared, stdlib_texts, name, split, special):
-    tok = real(shared, name, split=split, special_tokens=special)
+def test_the_ranks_of_todays_models_have_tiktokens_ids(shared, stdlib_texts, name, pretokenizer, special):
+    tok = real(shared, name, pretokenizer=pretokenizer, special_tokens=special)
     assert tok.engine.name == "piecemill"
     assert verify(tok, [*TEXTS, *stdlib_texts[:10]]).home == "tiktoken"
 
@@ -351,7 +351,7 @@ def test_no_end_is_an_error_that_names_the_choices(made):
         resolve_eos(load(made, "word_piece"))
     with pytest.raises(PlanError, match=r"eos='\[EOS\]': not a special token"):
         resolve_eos(load(made, "word_piece"), "[EOS]")
-    bare = Tokenizer.from_merges(np.empty((0, 2)), split="gpt2")
+    bare = Tokenizer.from_merges(np.empty((0, 2)), pretokenizer="gpt2")
     with pytest.raises(PlanError, match="it has none"):
         resolve_eos(bare)
     assert resolve_eos(bare, "none") is None
@@ -440,8 +440,12 @@ def test_whole_documents_survive_the_flat_form():
             "sentencepiece does not encode a byte-level BPE.*piecemill, tokenizers",
         ),
         ("trained", {"engine": "gigatoken"}, "gigatoken does not encode a byte-level BPE"),
-        ("trained", {"split": "gpt2"}, "it has its own split"),
-        ("small.tiktoken", {"split": None}, "does not say how texts are split.*split= one of gpt2.*--tokenizer-split"),
+        ("trained", {"pretokenizer": "gpt2"}, "it has its own pretokenizer"),
+        (
+            "small.tiktoken",
+            {"pretokenizer": None},
+            "has no pretokenizer.*Pass pretokenizer= one of gpt2.*--pretokenizer",
+        ),
         ("small.tiktoken", {"special_tokens": {END: 7}}, "special token '<.endoftext.>' with id 7.*2,499 and up"),
         ("nothing.model", {}, "nothing.model: no such file; expected a folder saved"),
     ],
@@ -457,7 +461,7 @@ def test_broken_files_are_named(tmp_path):
         load_tokenizer(tmp_path / "a.model")
     (tmp_path / "a.tiktoken").write_bytes(b"IQ== 0\n*** 1\n")
     with pytest.raises(TokenizerError, match=r"a.tiktoken: line 2 is b'\*\*\* 1'; expected a token in base64"):
-        load_tokenizer(tmp_path / "a.tiktoken", split="gpt2")
+        load_tokenizer(tmp_path / "a.tiktoken", pretokenizer="gpt2")
     (tmp_path / "b.model").write_bytes(b"")
     with pytest.raises(TokenizerError, match=r"holds a\.model, b\.model; name the file that is meant"):
         load_tokenizer(tmp_path)
@@ -537,10 +541,10 @@ def test_openais_files_by_name_come_from_the_cache_of_tiktoken(made, tmp_path, m
     monkeypatch.delitem(PUBLISHED, next(key for key, one in PUBLISHED.items() if one is published))
     for name in ("o200k", "o200k_base"):
         tok = load_tokenizer(name)
-        assert (tok.special_tokens, tok.model.split) == ({END: 9999}, "o200k")
+        assert (tok.special_tokens, tok.model.pretokenizer) == ({END: 9999}, "o200k")
         assert (
             tok.encode("some words").tolist()
-            == load(made, "small.tiktoken", split="o200k").encode("some words").tolist()
+            == load(made, "small.tiktoken", pretokenizer="o200k").encode("some words").tolist()
         )
 
 

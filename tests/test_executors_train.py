@@ -61,7 +61,7 @@ def test_the_vocabulary_is_the_same_on_ray(corpus, alone, ray_cluster):
 
 
 def test_whole_documents_give_the_same_vocabulary(corpus):
-    options = {"vocab_size": 300, "split": "none", "include": ["0*.txt"]}
+    options = {"vocab_size": 300, "pretokenizer": "none", "include": ["0*.txt"]}
     with ThreadPoolExecutor(2) as executor:
         elsewhere = pm.train_bpe(corpus, executor=executor, **options)
     assert elsewhere.identity == pm.train_bpe(corpus, **options).identity

@@ -202,13 +202,13 @@ def test_a_batch_of_a_mixture_says_which_part_each_row_is_from(rows, tok, tmp_pa
     # On a device, here in main memory.
     import torch
 
-    from piecemill.loading.device import Device
+    from piecemill.loading.device import DeviceDestination
     from piecemill.loading.text import windows_to
 
     options = {"window": 4, "batch_size": 5, "epochs": 1, "seed": 3, "boundaries": True}
     source = mix([(rows, 1), (other, 1)])
     for sent, here in zip(
-        windows_to(Device(torch.device("cpu"), slots=2), source, options),
+        windows_to(DeviceDestination(torch.device("cpu"), slots=2), source, options),
         batches(source, **options),
         strict=True,
     ):
@@ -473,14 +473,14 @@ def test_one_cause_is_one_problem(tok, tmp_path, capsys):
 def test_counts_are_trained_with_the_split_that_they_were_made_with(tmp_path):
     counts = [tmp_path / "1.parquet", tmp_path / "2.parquet"]
     for path in counts:
-        piecemill.count_words([TEXT], split="gpt2", save_counts=path)
+        piecemill.count_words([TEXT], pretokenizer="gpt2", save_counts=path)
     done = run("train", "--from-counts", *counts, "--vocab-size", 280, "--out", tmp_path / "tok")
     assert done.returncode == 0, done.stderr
-    assert piecemill.load_tokenizer(tmp_path / "tok").split == "gpt2"
-    assert json.loads((tmp_path / "tok/training.json").read_text())["plan"]["split"] == "gpt2"
-    with pytest.raises(SourceError, match=r"1.parquet: counted with split='gpt2', requested split='o200k'"):
-        piecemill.train_bpe(from_counts=counts, split="o200k")
-    assert piecemill.train_bpe([TEXT], vocab_size=280).split == "cl100k"
+    assert piecemill.load_tokenizer(tmp_path / "tok").pretokenizer == "gpt2"
+    assert json.loads((tmp_path / "tok/training.json").read_text())["plan"]["pretokenizer"] == "gpt2"
+    with pytest.raises(SourceError, match=r"1.parquet: counted with pretokenizer='gpt2', requested 'o200k'"):
+        piecemill.train_bpe(from_counts=counts, pretokenizer="o200k")
+    assert piecemill.train_bpe([TEXT], vocab_size=280).pretokenizer == "cl100k"
     (tmp_path / "1.parquet").write_bytes(b"no")
     with pytest.raises(SourceError, match=r"1.parquet: cannot be read as Parquet"):
         piecemill.train_bpe(from_counts=counts)

@@ -1,5 +1,6 @@
 """The house as the README draws it, and a few rules of it."""
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -88,3 +89,12 @@ def test_the_changelog_knows_this_version_or_what_is_to_come():
     version = re.search(r'^version = "(.*)"', (HOUSE / "Cargo.toml").read_text(), re.M)[1]
     changelog = (HOUSE / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## \[?(Unreleased|{re.escape(version)})\b", changelog, re.M | re.I)
+
+
+def test_a_name_is_given_to_one_class_only():
+    found: dict[str, list[str]] = {}
+    for path in sorted((HOUSE / "python").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name.lstrip("_"), []).append(f"{path.relative_to(HOUSE)}:{node.lineno}")
+    assert [places for places in found.values() if len(places) > 1] == []

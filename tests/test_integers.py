@@ -200,7 +200,7 @@ def test_options_that_are_about_text_are_refused():
     for options in (
         {"superwords": 9},
         {"balance": "a"},
-        {"split": "gpt2"},
+        {"pretokenizer": "gpt2"},
         {"alphabet": "auto"},
         {"start": "tok"},
         {"save_counts": "a.parquet"},

@@ -14,7 +14,7 @@ from piecemill.loading.torch import batches, text_batches
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return pm.train_bpe(["the cat sat on the mat, the dog did not"] * 20, vocab_size=300, split="cl100k")
+    return pm.train_bpe(["the cat sat on the mat, the dog did not"] * 20, vocab_size=300, pretokenizer="cl100k")
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +170,9 @@ def test_the_cost_is_counted(folder, tokenizer):
 
 
 def test_documents_without_two_tokens_are_an_error_and_not_an_endless_loop():
-    plain = pm.Tokenizer.from_merges(np.zeros((0, 2), np.uint32), split="gpt2")  # without a token after documents
+    plain = pm.Tokenizer.from_merges(
+        np.zeros((0, 2), np.uint32), pretokenizer="gpt2"
+    )  # without a token after documents
     with pytest.raises(LoadError, match="no window"):
         next(text_batches(["a"], plain, window=4, threads=0, eos="none"))
 

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="needs torch: pip install 'piecemill
 
 from torch.utils.data import DataLoader  # noqa: E402
 
-from piecemill.loading.device import Device, Processor  # noqa: E402
+from piecemill.loading.device import DeviceDestination, Processor  # noqa: E402
 from piecemill.loading.text import windows_to  # noqa: E402
 from piecemill.loading.torch import BatchDataset, batches  # noqa: E402
 
@@ -35,7 +35,7 @@ def listed(batch):
 
 def through_slots(rows, threads=1, **options):
     """As on a device, with copies in main memory."""
-    place = Device(torch.device("cpu"), slots=threads + 1)
+    place = DeviceDestination(torch.device("cpu"), slots=threads + 1)
     return windows_to(place, rows, {**options, "threads": threads})
 
 

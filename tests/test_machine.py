@@ -59,7 +59,7 @@ assert cores() == os.cpu_count(), cores()
 held = b"x" * (100 << 20)
 assert 100 << 20 <= memory_peak() < 1 << 40, memory_peak()
 assert memory_now() > 0 and tree_memory() > 0
-tokenizer = Tokenizer.from_merges([], split="gpt2", special_tokens=["<|endoftext|>"])
+tokenizer = Tokenizer.from_merges([], pretokenizer="gpt2", special_tokens=["<|endoftext|>"])
 assert piecemill.prepare(["one two", "three"], tokenizer, out=sys.argv[1]).documents == 2
 assert piecemill.train_bpe(["low lower lowest"] * 10, vocab_size=262).vocab_size == 262
 """

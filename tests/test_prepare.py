@@ -109,7 +109,9 @@ def test_nothing_but_the_result_is_left_in_the_folder(tok, corpus, tmp_path):
 
 
 def test_bos_and_eos_stand_around_each_document_or_not_at_all(tmp_path):
-    tok = Tokenizer.from_merges(np.empty((0, 2), np.uint32), split="gpt2", special_tokens=["<|endoftext|>", "<s>"])
+    tok = Tokenizer.from_merges(
+        np.empty((0, 2), np.uint32), pretokenizer="gpt2", special_tokens=["<|endoftext|>", "<s>"]
+    )
     prepare(["a", "b"], tok, out=tmp_path / "both", bos="<s>")
     assert split_documents(tmp_path / "both", "all")[0] == [[1, tok.id_of(b"a"), 0], [1, tok.id_of(b"b"), 0]]
     prepare(["a", "b"], tok, out=tmp_path / "none", eos="none")
@@ -357,7 +359,7 @@ def test_another_plan_is_refused_with_what_differs(tok, corpus, stopped, change,
 
 
 def test_another_tokenizer_is_refused(corpus, stopped):
-    other = Tokenizer.from_merges(np.array([[66, 67]]), split="gpt2", special_tokens=["<|endoftext|>"])
+    other = Tokenizer.from_merges(np.array([[66, 67]]), pretokenizer="gpt2", special_tokens=["<|endoftext|>"])
     with pytest.raises(ShardError, match=r"made with another tokenizer \(identity was .*--tokenizer"):
         prepare(corpus, other, out=stopped, **SMALL)
 
@@ -528,6 +530,6 @@ def test_what_prepare_writes_passes_its_own_check(tmp_path):
     from piecemill.shards.check import check_shards
 
     texts = [f"document number {number} " * (number % 7 + 1) for number in range(300)]
-    tok = Tokenizer.from_merges([], split="gpt2", special_tokens=["<|endoftext|>"])
+    tok = Tokenizer.from_merges([], pretokenizer="gpt2", special_tokens=["<|endoftext|>"])
     prepare(texts, tok, out=tmp_path / "out", splits="train=9,val=1")
     assert check_shards(tmp_path / "out").sound

@@ -62,7 +62,7 @@ def test_force_replaces_other_data_options_and_tokenizers(tok, tmp_path):
     times = {path: path.stat().st_mtime_ns for path in (out / "all").iterdir()}
     assert pm.prepare(corpus, tok, out=out, force=True).complete_before  # the same: there is nothing to replace
     assert times == {path: path.stat().st_mtime_ns for path in times}
-    other = pm.train_bpe(["other words"], vocab_size=260, split="gpt2")
+    other = pm.train_bpe(["other words"], vocab_size=260, pretokenizer="gpt2")
     with pytest.raises((PlanError, ShardError), match="tokenizer"):
         pm.prepare(corpus, other, out=out)
     pm.prepare(corpus, other, out=out, force=True)

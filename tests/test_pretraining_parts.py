@@ -312,7 +312,7 @@ def test_readings_give_every_step_once_and_in_order():
     for step in range(1, 9):
         batch = readings.waiting(lambda step=step: step)
         assert batch == step
-        if readings.put(torch.tensor(float(step)), torch.tensor(step / 2)):
+        if readings.add_step(torch.tensor(float(step)), torch.tensor(step / 2)):
             found += readings.close()
     found += readings.drain()
     assert [(reading.first, reading.losses) for reading in found] == [(1, [1, 2, 3]), (4, [4, 5, 6]), (7, [7, 8])]

@@ -18,7 +18,7 @@ from piecemill.reference import encode as reference
 from piecemill.tokenizers import Tokenizer, load_tokenizer, verify
 from piecemill.tokenizers.models.byte_level import CHARACTERS, bytes_of, characters_of
 from piecemill.tokenizers.models.writing import added_token, pre_tokenizer
-from piecemill.tokenizers.splits import pattern_of
+from piecemill.tokenizers.pretokenizers import pattern_of
 from vocabularies import END, NASTY, SCRIPTS, library_texts
 
 TEXTS = ["abcabca ba cab", "aabbcc abc cba", "bacabac", "aaaaaaaa", "\u00e9 abc\n", ""]
@@ -92,9 +92,9 @@ def check_laws(old, new, pruned, texts=TEXTS):
     return vocab, places, whole
 
 
-def words(text, split):
+def words(text, pretokenizer):
     data = text.encode()
-    return [data[start:end] for start, end in pairwise([0, *split_text(text, split).tolist()])]
+    return [data[start:end] for start, end in pairwise([0, *split_text(text, pretokenizer).tolist()])]
 
 
 @settings(deadline=None, max_examples=80)
@@ -108,7 +108,7 @@ def words(text, split):
 )
 def test_trained_vocabularies_obey_the_laws(texts, merges, fewer, seed, ids, special_tokens):
     first = 256 + len(special_tokens)
-    old = pm.train_bpe([*texts, "x"], vocab_size=first + merges, split="gpt2", special_tokens=special_tokens)
+    old = pm.train_bpe([*texts, "x"], vocab_size=first + merges, pretokenizer="gpt2", special_tokens=special_tokens)
     size = max(old.vocab_size - fewer, 0)
     used = np.random.default_rng(seed).integers(0, 6, old.vocab_size)
     gone = definition(data_of(old), used, size)
@@ -193,7 +193,7 @@ def test_any_byte_level_tokenizer_json_obeys_the_laws(tmp_path_factory, data, fe
 
 def test_counts_fall_to_the_parts_so_that_they_are_not_removed_next():
     # Merges: a b, ab c, d e. "abc" is in every text, "ab" never alone; "de" is rarer than "abc".
-    tok = Tokenizer.from_merges(np.array([[64, 65], [256, 66], [67, 68]]), split="gpt2")
+    tok = Tokenizer.from_merges(np.array([[64, 65], [256, 66], [67, 68]]), pretokenizer="gpt2")
     counts = np.zeros(259, int)
     counts[[257, 258]] = 3, 5
     gone = lambda size: [i for i, ids in pm.prune(tok, counts=counts, vocab_size=size).mapping.items() if len(ids) > 1]  # noqa: E731
@@ -208,8 +208,8 @@ def test_counts_fall_to_the_parts_so_that_they_are_not_removed_next():
 
 
 def llama_like(folder):
-    """Whole words first, every split of a token as a merge, and a post-processor and a config that name ids."""
-    plain = pm.train_bpe(list(library_texts(6)), vocab_size=600, split="cl100k", special_tokens=[])
+    """Whole words first, every pretokenizer of a token as a merge, and a post-processor and a config that name ids."""
+    plain = pm.train_bpe(list(library_texts(6)), vocab_size=600, pretokenizer="cl100k", special_tokens=[])
     data = data_of(plain)
     vocab = data["model"]["vocab"]
     pairs = [(vocab[text], [text[:at], text[at:]]) for text in vocab for at in range(1, len(text))]
@@ -265,9 +265,11 @@ def test_every_id_that_the_files_name_is_the_new_one(tmp_path, ids):
 
 @pytest.mark.parametrize("ids", ["dense", "stable"])
 def test_ranks_become_a_tokenizer_json_in_the_order_of_the_ranks(tmp_path, ids):
-    plain = pm.train_bpe(list(library_texts(6)), vocab_size=600, split="cl100k", special_tokens=[])
+    plain = pm.train_bpe(list(library_texts(6)), vocab_size=600, pretokenizer="cl100k", special_tokens=[])
     plain.save(tmp_path / "plain")
-    old = load_tokenizer(tmp_path / "plain/ranks.tiktoken", split="cl100k", special_tokens={END: 610, "<|fim|>": 612})
+    old = load_tokenizer(
+        tmp_path / "plain/ranks.tiktoken", pretokenizer="cl100k", special_tokens={END: 610, "<|fim|>": 612}
+    )
     texts = list(library_texts(3))
     counts = token_counts(old, texts)
     pruned = pm.prune(old, counts=counts, vocab_size=402, ids=ids)
@@ -347,7 +349,7 @@ def test_what_cannot_be_pruned_is_refused(tmp_path):
     other = load_tokenizer(tmp_path)
     with pytest.raises(PlanError, match=r"tokenizer.json \(WordPiece\) cannot be pruned.*Expected byte-level BPE"):
         pm.prune(other, counts=np.zeros(other.vocab_size), vocab_size=1000)
-    tok = Tokenizer.from_merges(np.array([[64, 65]]), split="gpt2")
+    tok = Tokenizer.from_merges(np.array([[64, 65]]), pretokenizer="gpt2")
     for counts in (np.zeros(256), [-1] * 257, []):
         with pytest.raises(PlanError, match="expected folders of shards, or a number of 0 or more for each of the 257"):
             pm.prune(tok, counts=counts, vocab_size=256)

@@ -79,7 +79,7 @@ def test_text_has_the_ids_that_it_had(tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
     texts = ["one two", "zwei é drei", "ünï €"]
     tok = train_bpe(texts, bytes=True, vocab_size=270)
-    assert tok.identity == train_bpe(texts, split="none", vocab_size=270).identity
+    assert tok.identity == train_bpe(texts, pretokenizer="none", vocab_size=270).identity
     tok.save(tmp_path / "tok")
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tok" / "tokenizer.json"))
     assert [theirs.encode(text).ids for text in texts] == [tok.encode(text).tolist() for text in texts]
@@ -166,21 +166,25 @@ def test_words_counted_elsewhere_are_the_documents(tmp_path):
 
 
 def test_what_needs_text_refuses_bytes():
-    with pytest.raises(PlanError, match=r"bytes and split='gpt2': a split needs text"):
-        train_bpe([b"\xff"], bytes=True, split="gpt2")
-    text = Tokenizer.from_merges([], split="gpt2")
-    with pytest.raises(PlanError, match=r"bytes: the split of start or of the counts is 'gpt2', which needs text"):
+    with pytest.raises(PlanError, match=r"bytes and pretokenizer='gpt2': a pretokenizer needs text"):
+        train_bpe([b"\xff"], bytes=True, pretokenizer="gpt2")
+    text = Tokenizer.from_merges([], pretokenizer="gpt2")
+    with pytest.raises(
+        PlanError, match=r"bytes: the pretokenizer of start or of the counts is 'gpt2', which needs text"
+    ):
         train_bpe([b"\xff"], bytes=True, start=text, vocab_size=300)
-    with pytest.raises(PlanError, match=r"bytes: a byte-level BPE with a split encodes text. Expected byte-level BPE"):
+    with pytest.raises(
+        PlanError, match=r"bytes: a byte-level BPE with a pretokenizer encodes text. Expected byte-level BPE"
+    ):
         prepare([b"\xff"], text, out="nowhere", bytes=True, eos="none")
     for call in (text.encode, lambda document: text.encode_batch([document])):
         with pytest.raises(TokenizerError, match="UTF-8"):
             call(b"a\xff")
-    whole = Tokenizer.from_merges([], split="none", special_tokens=["<|endoftext|>"])
+    whole = Tokenizer.from_merges([], pretokenizer="none", special_tokens=["<|endoftext|>"])
     with pytest.raises(TokenizerError, match="UTF-8"):  # what is to be parsed is text
         whole.encode_batch([b"a\xff"], special="parse")
     with pytest.raises(SourceError, match=r"<list>\[0\]: invalid UTF-8 at byte 0"):
-        train_bpe([b"\xff"], split="none", vocab_size=300)
+        train_bpe([b"\xff"], pretokenizer="none", vocab_size=300)
 
 
 def test_bytes_with_an_alphabet():

@@ -17,7 +17,7 @@ def estimates(run):
     remaining = Remaining(run["merges"])
     moments = [Moment(*moment) for moment in run["trace"]]
     for moment in moments:
-        remaining.saw(moment)
+        remaining.add_snapshot(moment)
         estimate = remaining.seconds()
         if estimate is not None:
             yield moment, estimate, moments[-1].seconds - moment.seconds
@@ -50,6 +50,6 @@ def test_a_straight_line_would_fail():
 def test_too_early_there_is_no_estimate():
     remaining = Remaining(1000)
     assert remaining.seconds() is None
-    remaining.saw(Moment(0.1, 10, 100, 50, 1, 1, 1, 0.0))
+    remaining.add_snapshot(Moment(0.1, 10, 100, 50, 1, 1, 1, 0.0))
     assert remaining.seconds() is None
     assert remaining.merges_per_second() == pytest.approx(100)

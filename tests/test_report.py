@@ -37,7 +37,7 @@ def made(tmp_path_factory):
         (folder / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "in" / name).write_text(text)
     (folder / "in" / "a" / "hostile.txt").write_text(HOSTILE * 20)
-    tok = pm.train_bpe(folder / "in", vocab_size=2000, split="cl100k")
+    tok = pm.train_bpe(folder / "in", vocab_size=2000, pretokenizer="cl100k")
     tok.save(folder / "tok")
     small_tokenizer().save(folder / "other")
     pm.prepare(folder / "in", folder / "tok", out=folder / "shards", splits="train=80,val=20")
@@ -85,7 +85,7 @@ def test_sections_are_those_of_the_paths(made, written, tmp_path):
     alone = pm.report(made / "tok", out=tmp_path / "tok.html")
     for report, path, option in (
         (written, "shards", ("splits", "train=80,val=20")),
-        (alone, "tok", ("split", "cl100k")),
+        (alone, "tok", ("pretokenizer", "cl100k")),
     ):
         tables = {one["title"]: one for one in report.facts["sections"][0]["tables"]}
         assert dict(zip(("option", "value"), option, strict=True)) in tables[f"Plan of {made / path}"]["rows"]
@@ -157,7 +157,9 @@ def test_the_curve_is_that_of_smaller_vocabularies(made):
     size = sum(len(text.encode()) for text in texts)
     assert size - applied.sum() == len(ids)
     for merges in (0, 1, 50, 700, len(tok.merges)):
-        smaller = pm.Tokenizer.from_merges(tok.merges[:merges], split="cl100k", special_tokens=list(tok.special_tokens))
+        smaller = pm.Tokenizer.from_merges(
+            tok.merges[:merges], pretokenizer="cl100k", special_tokens=list(tok.special_tokens)
+        )
         assert size - applied[:merges].sum() == len(smaller.encode_batch(texts)[0]), merges
     found = compression_by_size(tok, merges_of(tok), counts)
     assert found["curve"]["series"][0]["points"][-1] == [len(tok), round(size / len(ids), 4)]
@@ -166,7 +168,7 @@ def test_the_curve_is_that_of_smaller_vocabularies(made):
 
 def test_findings_about_tokens_by_hand():
     # a 64, b 65, space 220 are ids of bytes; the merges make "ab", " ab", "aba", and bytes of "ä" and "я"
-    tok = pm.Tokenizer.from_merges(np.empty((0, 2), np.uint32), split="gpt2")
+    tok = pm.Tokenizer.from_merges(np.empty((0, 2), np.uint32), pretokenizer="gpt2")
     byte = {bytes([b]): tok.id_of(bytes([b])) for b in range(256)}
     merges = [
         (byte[b"a"], byte[b"b"]),  # 256: ab
@@ -174,9 +176,9 @@ def test_findings_about_tokens_by_hand():
         (byte[b"A"], byte[b"b"]),  # 258: Ab
         (byte["я".encode()[:1]], byte["я".encode()[1:]]),  # 259: я
         (256, 259),  # 260: abя, of two scripts
-        (byte[b"."], byte[b"a"]),  # 261: ".a", which the split always cuts
+        (byte[b"."], byte[b"a"]),  # 261: ".a", which the pretokenizer always cuts
     ]
-    tok = pm.Tokenizer.from_merges(np.array(merges), split="gpt2")
+    tok = pm.Tokenizer.from_merges(np.array(merges), pretokenizer="gpt2")
     counts = np.zeros(len(tok), np.uint64)
     counts[257], counts[256] = 1000, 3
     section = vocabulary_section(tok, merges_of(tok), counts)
@@ -203,7 +205,7 @@ def test_a_tokenizer_of_any_kind_has_a_report(name, tmp_path, made):
         path.write_text(models.tokenizer_json(name))
     pm.prepare(made / "in", path, out=tmp_path / "shards", eos="none")
     done = pm.report(tmp_path / "shards", out=tmp_path / "r.html", against=[made / "tok"])
-    assert "only byte-level BPE with a named split" in (tmp_path / "r.html").read_text()
+    assert "only byte-level BPE with a named pretokenizer" in (tmp_path / "r.html").read_text()
     assert [section["id"] for section in done.facts["sections"]][1:3] == ["compression", "comparison"]
 
 
@@ -354,7 +356,7 @@ def test_a_report_does_not_change_what_it_is_about(made):
 def test_merges_of_ranks_are_those_of_the_vocabulary(made, tmp_path):
     """A .tiktoken file lists no merges; they follow from its ranks."""
     tok = pm.load_tokenizer(made / "tok")
-    ranks = pm.load_tokenizer(made / "tok" / "ranks.tiktoken", split="cl100k")
+    ranks = pm.load_tokenizer(made / "tok" / "ranks.tiktoken", pretokenizer="cl100k")
     found, want = merges_of(ranks), merges_of(tok)
     assert found.whole == {}
     spelled = [[(ranks.bytes_of(a), ranks.bytes_of(b)) for a, b in found.pairs.tolist()]]
@@ -417,10 +419,12 @@ def test_the_page_has_no_complaints_and_shows_every_figure(browser, name, reques
     assert spans >= sum(len(sample["tokens"]) for sample in samples) > 100
 
 
-@pytest.mark.parametrize("split", [one["name"] for one in splits()])
-def test_typed_text_gets_the_ids_of_the_tokenizer(browser, split, tmp_path):
+@pytest.mark.parametrize("pretokenizer", [one["name"] for one in splits()])
+def test_typed_text_gets_the_ids_of_the_tokenizer(browser, pretokenizer, tmp_path):
     tok = pm.train_bpe(
-        [*library_texts(4), *models.SCRIPTS, "it's IT'S 'ſ don't\u0085x\ufeffy"], vocab_size=1500, split=split
+        [*library_texts(4), *models.SCRIPTS, "it's IT'S 'ſ don't\u0085x\ufeffy"],
+        vocab_size=1500,
+        pretokenizer=pretokenizer,
     )
     tok.save(tmp_path / "tok")
     pm.report(tmp_path / "tok", out=tmp_path / "r.html")
@@ -455,7 +459,7 @@ def test_published_ranks_can_be_typed(browser, name, shared, tmp_path):
 def test_a_vocabulary_of_more_than_65536_tokens_can_be_typed(browser, tmp_path):
     """Ids take three bytes each then."""
     pairs = [(a, b) for a in range(256) for b in range(256)] + [(256 + n, 256 + n) for n in range(2000)]
-    tok = pm.Tokenizer.from_merges(np.array(pairs), split="gpt2")
+    tok = pm.Tokenizer.from_merges(np.array(pairs), pretokenizer="gpt2")
     assert len(tok) > 65_536
     tok.save(tmp_path / "tok")
     pm.report(tmp_path / "tok", out=tmp_path / "r.html")

@@ -16,7 +16,7 @@ from hf import HF, OWN_REGEX, needs_trainers
 from piecemill import files
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers import Tokenizer, load_tokenizer, saving
-from piecemill.tokenizers.splits import PATTERNS, WHOLE_DOCUMENT
+from piecemill.tokenizers.pretokenizers import PATTERNS, WHOLE_DOCUMENT
 from vocabularies import CUSTOM, END, NASTY, SPLITS, library_texts, tokenizer
 
 NAMES = [*SPLITS[:4], "custom"]
@@ -26,31 +26,31 @@ TEXTS = [*NASTY, *library_texts(35)[25:]]
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("saved")
-    for split, name in zip(SPLITS, NAMES, strict=True):
-        tokenizer(split).save(folder / name)
+    for pretokenizer, name in zip(SPLITS, NAMES, strict=True):
+        tokenizer(pretokenizer).save(folder / name)
     return dict(zip(SPLITS, (folder / name for name in NAMES), strict=True))
 
 
 # Who loads it
 
 
-@pytest.mark.parametrize("split", SPLITS if OWN_REGEX else SPLITS[:4], ids=NAMES if OWN_REGEX else NAMES[:4])
-def test_hf_tokenizers_gives_the_same_ids(split, saved):
-    hf = HF((saved[split] / "tokenizer.json").read_text(encoding="utf-8"))
-    tok = tokenizer(split)
+@pytest.mark.parametrize("pretokenizer", SPLITS if OWN_REGEX else SPLITS[:4], ids=NAMES if OWN_REGEX else NAMES[:4])
+def test_hf_tokenizers_gives_the_same_ids(pretokenizer, saved):
+    hf = HF((saved[pretokenizer] / "tokenizer.json").read_text(encoding="utf-8"))
+    tok = tokenizer(pretokenizer)
     assert hf.ids(TEXTS) == [tok.encode(t, special="parse").tolist() for t in TEXTS]
     assert hf.decode(tok.encode(TEXTS[-1]).tolist()) == TEXTS[-1]
     assert hf.ids(TEXTS, plain=True) == [tok.encode(t).tolist() for t in TEXTS]
 
 
 @needs_trainers  # and so does transformers
-@pytest.mark.parametrize("split", SPLITS, ids=NAMES)
-def test_transformers_gives_the_same_ids(split, saved, monkeypatch):
+@pytest.mark.parametrize("pretokenizer", SPLITS, ids=NAMES)
+def test_transformers_gives_the_same_ids(pretokenizer, saved, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     import transformers
 
-    auto = transformers.AutoTokenizer.from_pretrained(str(saved[split]))
-    tok = tokenizer(split)
+    auto = transformers.AutoTokenizer.from_pretrained(str(saved[pretokenizer]))
+    tok = tokenizer(pretokenizer)
     assert auto(TEXTS)["input_ids"] == [tok.encode(t, special="parse").tolist() for t in TEXTS]
     plain = [auto(t, split_special_tokens=True)["input_ids"] for t in TEXTS[:25]]
     assert plain == [tok.encode(t).tolist() for t in TEXTS[:25]]
@@ -59,43 +59,52 @@ def test_transformers_gives_the_same_ids(split, saved, monkeypatch):
     assert auto.decode(tok.encode("a , b .  c 's")) == "a , b .  c 's"
 
 
-@pytest.mark.parametrize("split", ["gpt2", "cl100k", "o200k"])
-def test_gigatoken_gives_the_same_ids(split, saved):
+@pytest.mark.parametrize("pretokenizer", ["gpt2", "cl100k", "o200k"])
+def test_gigatoken_gives_the_same_ids(pretokenizer, saved):
     gigatoken = pytest.importorskip("gigatoken")
-    theirs = gigatoken.Tokenizer(str(saved[split]))
-    tok = tokenizer(split)
+    theirs = gigatoken.Tokenizer(str(saved[pretokenizer]))
+    tok = tokenizer(pretokenizer)
     assert theirs.vocab_size == tok.vocab_size
     assert [theirs.encode(t).tolist() for t in TEXTS] == [tok.encode(t, special="parse").tolist() for t in TEXTS]
 
 
-@pytest.mark.parametrize("split", ["none", CUSTOM], ids=["none", "custom"])
-def test_gigatoken_refuses_what_it_cannot_express_rather_than_give_other_ids(split, saved):
+@pytest.mark.parametrize("pretokenizer", ["none", CUSTOM], ids=["none", "custom"])
+def test_gigatoken_refuses_what_it_cannot_express_rather_than_give_other_ids(pretokenizer, saved):
     gigatoken = pytest.importorskip("gigatoken")
     with pytest.raises(RuntimeError, match=r"no Split regex found|no fast pretokenizer"):
-        gigatoken.Tokenizer(str(saved[split]))
+        gigatoken.Tokenizer(str(saved[pretokenizer]))
 
 
-@pytest.mark.parametrize("split", SPLITS, ids=NAMES)
-def test_tiktoken_gives_the_same_ids_less_the_special_tokens(split, saved):
-    lines = (saved[split] / "ranks.tiktoken").read_bytes().splitlines()
+@pytest.mark.parametrize("pretokenizer", SPLITS, ids=NAMES)
+def test_tiktoken_gives_the_same_ids_less_the_special_tokens(pretokenizer, saved):
+    lines = (saved[pretokenizer] / "ranks.tiktoken").read_bytes().splitlines()
     ranks = {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in lines)}
     assert list(ranks.values()) == list(range(len(lines)))
-    tok = tokenizer(split)
-    pattern = json.loads((saved[split] / "training.json").read_text(encoding="utf-8"))["pattern"] or WHOLE_DOCUMENT
+    tok = tokenizer(pretokenizer)
+    pattern = (
+        json.loads((saved[pretokenizer] / "training.json").read_text(encoding="utf-8"))["pattern"] or WHOLE_DOCUMENT
+    )
     encoding = tiktoken.Encoding("saved", pat_str=pattern, mergeable_ranks=ranks, special_tokens={END: len(ranks)})
     for text in TEXTS:
         assert [i + 1 for i in encoding.encode_ordinary(text)] == tok.encode(text).tolist()
 
 
-@pytest.mark.parametrize("split", SPLITS, ids=NAMES)
-def test_we_load_what_we_saved(split, saved, tmp_path):
-    tok, again = tokenizer(split), load_tokenizer(saved[split])
-    assert (again.split, again.pattern, again.special_tokens) == (tok.split, tok.pattern, tok.special_tokens)
+@pytest.mark.parametrize("pretokenizer", SPLITS, ids=NAMES)
+def test_we_load_what_we_saved(pretokenizer, saved, tmp_path):
+    tok, again = tokenizer(pretokenizer), load_tokenizer(saved[pretokenizer])
+    assert (again.pretokenizer, again.pattern, again.special_tokens) == (
+        tok.pretokenizer,
+        tok.pattern,
+        tok.special_tokens,
+    )
     assert again.vocabulary.tokens == tok.vocabulary.tokens
     assert np.array_equal(again.merges, tok.merges)
     again.save(tmp_path / "again")
-    assert contents(tmp_path / "again") == contents(saved[split])
-    assert load_tokenizer(saved[split] / "tokenizer.json").encode(TEXTS[4]).tolist() == tok.encode(TEXTS[4]).tolist()
+    assert contents(tmp_path / "again") == contents(saved[pretokenizer])
+    assert (
+        load_tokenizer(saved[pretokenizer] / "tokenizer.json").encode(TEXTS[4]).tolist()
+        == tok.encode(TEXTS[4]).tolist()
+    )
 
 
 def test_a_special_token_that_was_also_learned_survives_saving(tmp_path):
@@ -110,15 +119,15 @@ def test_a_special_token_that_was_also_learned_survives_saving(tmp_path):
 
 def test_the_training_record_is_written_and_read_back(tmp_path):
     record = {"plan": {"vocab_size": 257}, "corpus": "xxh3:00", "seconds": {"count": 0.1}, "note": "ünï"}
-    tok = Tokenizer.from_merges(np.array([[64, 65]]), split="gpt2", training=record)
+    tok = Tokenizer.from_merges(np.array([[64, 65]]), pretokenizer="gpt2", training=record)
     tok.save(tmp_path / "tok")
     written = json.loads((tmp_path / "tok" / "training.json").read_text(encoding="utf-8"))
-    assert written == {"piecemill": written["piecemill"], "split": "gpt2", "pattern": PATTERNS["gpt2"]} | {
+    assert written == {"piecemill": written["piecemill"], "pretokenizer": "gpt2", "pattern": PATTERNS["gpt2"]} | {
         "vocab_size": 257,
         **record,
     }
     assert load_tokenizer(tmp_path / "tok").training == written
-    bad = Tokenizer.from_merges(np.array([[64, 65]]), split="gpt2", training={"seconds": float("nan")})
+    bad = Tokenizer.from_merges(np.array([[64, 65]]), pretokenizer="gpt2", training={"seconds": float("nan")})
     with pytest.raises(TokenizerError, match=r"training record: .*expected only what JSON can hold"):
         bad.save(tmp_path / "bad")
     assert not (tmp_path / "bad").exists()
@@ -133,11 +142,11 @@ def contents(folder):
 
 @pytest.fixture
 def old(tmp_path):
-    Tokenizer.from_merges(np.array([[64, 65]]), split="gpt2").save(tmp_path / "tok")
+    Tokenizer.from_merges(np.array([[64, 65]]), pretokenizer="gpt2").save(tmp_path / "tok")
     return tmp_path / "tok"
 
 
-NEW = Tokenizer.from_merges(np.array([[66, 67], [256, 68]]), split="cl100k", special_tokens=[END])
+NEW = Tokenizer.from_merges(np.array([[66, 67], [256, 68]]), pretokenizer="cl100k", special_tokens=[END])
 STEPS = ("mkdir", "open", "fsync", "rename")
 
 
@@ -171,7 +180,7 @@ def test_a_failure_at_any_step_leaves_the_old_or_the_new_whole(tmp_path, monkeyp
     target = tmp_path / "tok"
     NEW.save(tmp_path / "expected")
     new = contents(tmp_path / "expected")
-    first = Tokenizer.from_merges(np.array([[64, 65]]), split="gpt2")
+    first = Tokenizer.from_merges(np.array([[64, 65]]), pretokenizer="gpt2")
     finished = False
     for at in range(1, 40):
         shutil.rmtree(target, ignore_errors=True)
@@ -208,8 +217,8 @@ import killer
 from piecemill.tokenizers import Tokenizer, saving
 
 work = Path(sys.argv[1])
-one = Tokenizer.from_merges(np.array([[64, 65]]), split="gpt2")
-two = Tokenizer.from_merges(np.array([[66, 67], [256, 68]]), split="cl100k")
+one = Tokenizer.from_merges(np.array([[64, 65]]), pretokenizer="gpt2")
+two = Tokenizer.from_merges(np.array([[66, 67], [256, 68]]), pretokenizer="cl100k")
 whole = [saving.files_of(one), saving.files_of(two)]
 for at in range(1, 200):
     target = work / str(at) / "tok"

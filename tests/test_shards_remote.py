@@ -167,7 +167,7 @@ def asked_for(rows, monkeypatch, **options):
     windows = Windows(rows, window=8)
     with batches(rows, window=8, batch_size=1, epochs=1, threads=0, **options) as fed:
         monkeypatch.setattr("piecemill.loading.batching.CHUNK_TOKENS", 8)
-        fed._job.chunk = 1
+        fed._chunks.chunk = 1
         # A chunk asks for its own files last, when it is gathered.
         ahead = []
         for _ in fed:
@@ -439,7 +439,7 @@ def test_memory_works_as_a_bucket_does(folder, tmp_path):
 
 
 def test_the_tokenizer_comes_along(s3, tmp_path):
-    tok = pm.train_bpe(["low lower lowest"] * 10, vocab_size=262, split="gpt2")
+    tok = pm.train_bpe(["low lower lowest"] * 10, vocab_size=262, pretokenizer="gpt2")
     folder = prepare_folder(tmp_path / "prepared", {"all": ["low lower", "lowest"]}, tok)
     place = s3.place()
     upload(folder, place)
@@ -473,7 +473,7 @@ def test_prepare_writes_the_same_objects_to_a_bucket_as_files_to_a_folder(s3, tm
     for number in range(4):
         texts = stdlib_texts[number * 20 : number * 20 + 25]  # five of each file are in the next one too
         (tmp_path / f"corpus/{number}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    tok = pm.train_bpe(stdlib_texts[:20], vocab_size=500, split="gpt2")
+    tok = pm.train_bpe(stdlib_texts[:20], vocab_size=500, pretokenizer="gpt2")
     options = {"splits": "train=80,val=20", "dedup": "exact", "piece_bytes": "4KiB"}
     pm.prepare(tmp_path / "corpus", tok, out=tmp_path / "out", **options)
     with proxied(s3) as (port, faults):

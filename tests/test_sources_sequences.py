@@ -138,7 +138,7 @@ def genome(tmp_path_factory):
 
 
 def test_prepared_in_pieces_it_is_the_same_for_any_number_of_workers(genome, tmp_path):
-    tok = train_bpe(genome, alphabet="ACGT", split="none", vocab_size=60)
+    tok = train_bpe(genome, alphabet="ACGT", pretokenizer="none", vocab_size=60)
     options = {"piece_bytes": 20_000, "block_bytes": 8_000, "splits": "train=90,val=10"}
     for workers in (1, 2):
         prepare(genome, tok, out=tmp_path / str(workers), threads=workers, **options)
@@ -150,7 +150,7 @@ def test_prepared_in_pieces_it_is_the_same_for_any_number_of_workers(genome, tmp
 def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(genome, tmp_path):
     from test_prepare_faults import kill
 
-    tok = train_bpe(genome, alphabet="ACGT", split="none", vocab_size=60)
+    tok = train_bpe(genome, alphabet="ACGT", pretokenizer="none", vocab_size=60)
     report = kill(tmp_path, tok, genome, {"piece_bytes": 50_000, "block_bytes": 20_000}, points=16, random=4)
     assert report["wrong"] == []
     assert report["killed"] >= 16

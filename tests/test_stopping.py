@@ -18,7 +18,7 @@ from command import PIECEMILL, environment, start
 from piecemill.machine import cores
 
 SLACK = 2.0 * cores()
-SLOW_SPLIT = r"(?=\w)\w+?(?!\w)|(?!\w)."  # lookarounds: the slow way through fancy-regex
+SLOW_REGEX = r"(?=\w)\w+?(?!\w)|(?!\w)."  # lookarounds: the slow way through fancy-regex
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def interrupted_at_each_mark(place, arguments, before=None):
 
 def test_at_any_moment_it_is_stopped_with_nothing_or_done_with_everything(place):
     (place / "corpus.txt").write_bytes(hex_text(1)[:50_000])
-    arguments = ["train", place / "corpus.txt", "--split", "[0-9a-f]{1,40}", "--vocab-size", 400, "--quiet"]
+    arguments = ["train", place / "corpus.txt", "--pretokenizer", "[0-9a-f]{1,40}", "--vocab-size", 400, "--quiet"]
     arguments += ["--out", place / "out/tok", "--save-counts", place / "out/counts.parquet"]
     runs = interrupted_at_each_mark(place, arguments)
     complete = runs[-1][2]
@@ -118,7 +118,7 @@ def test_at_any_moment_it_is_stopped_with_nothing_or_done_with_everything(place)
 
 def test_while_replacing_a_tokenizer(place):
     (place / "corpus.txt").write_bytes(hex_text(1)[:50_000])
-    arguments = ["train", place / "corpus.txt", "--split", "none", "--out", place / "out/tok", "--quiet"]
+    arguments = ["train", place / "corpus.txt", "--pretokenizer", "none", "--out", place / "out/tok", "--quiet"]
     before = [str(word) for word in (*arguments, "--vocab-size", 300)]
     runs = interrupted_at_each_mark(place, [*arguments, "--vocab-size", 400, "--force"], before)
     for _, _, there in runs:
@@ -159,7 +159,7 @@ def test_while_counting_many_files(place):
     (place / "corpus/0.txt").write_bytes(text(4))
     for number in range(1, 60):
         os.link(place / "corpus/0.txt", place / f"corpus/{number}.txt")
-    running = train(place, place / "corpus", "--split", SLOW_SPLIT, "--out", place / "out/tok")
+    running = train(place, place / "corpus", "--pretokenizer", SLOW_REGEX, "--out", place / "out/tok")
     first_line(running, "count")
     assert stop(running) == 130
     assert left(place) == []
@@ -167,7 +167,7 @@ def test_while_counting_many_files(place):
 
 def test_while_counting_one_huge_document(place):
     (place / "huge.txt").write_bytes(text(200))
-    running = train(place, place / "huge.txt", "--split", SLOW_SPLIT, "--out", place / "out/tok")
+    running = train(place, place / "huge.txt", "--pretokenizer", SLOW_REGEX, "--out", place / "out/tok")
     first_line(running, "count")
     assert stop(running) == 130
     assert left(place) == []
@@ -176,7 +176,7 @@ def test_while_counting_one_huge_document(place):
 @pytest.mark.parametrize("stage", ["read", "merge"])
 def test_while_merging_whole_documents(place, stage):
     (place / "flat.txt").write_bytes(hex_text(30))
-    arguments = ("--split", "none", "--vocab-size", 5_000_000, "--out", place / "out/tok")
+    arguments = ("--pretokenizer", "none", "--vocab-size", 5_000_000, "--out", place / "out/tok")
     running = train(place, place / "flat.txt", *arguments)
     first_line(running, stage)  # that of reading comes when merging begins
     assert stop(running) == 130
@@ -185,7 +185,7 @@ def test_while_merging_whole_documents(place, stage):
 
 def test_counts_that_went_over_disk_leave_nothing(place):
     (place / "flat.txt").write_bytes(b"\n".join(hex_text(1) for _ in range(100)))
-    arguments = ("--split", ".{9}", "--memory", "64MiB", "--separator", "\n", "--out", place / "out/tok")
+    arguments = ("--pretokenizer", ".{9}", "--memory", "64MiB", "--separator", "\n", "--out", place / "out/tok")
     running = train(place, place / "flat.txt", *arguments)
     first_line(running, "count")
     assert left(place) == []
@@ -196,7 +196,7 @@ def test_counts_that_went_over_disk_leave_nothing(place):
 
 def test_sigterm_stops_as_ctrl_c_does_but_is_told_apart(place):
     (place / "flat.txt").write_bytes(hex_text(30))
-    arguments = ("--split", "none", "--vocab-size", 5_000_000, "--out", place / "out/tok")
+    arguments = ("--pretokenizer", "none", "--vocab-size", 5_000_000, "--out", place / "out/tok")
     running = train(place, place / "flat.txt", *arguments)
     first_line(running, "read")
     assert stop(running, signal.SIGTERM) == 128 + signal.SIGTERM

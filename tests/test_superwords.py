@@ -23,17 +23,17 @@ JOINED = [row["name"] for row in splits() if row["name"].endswith("-superwords")
 TEXTS = st.lists(st.text("ab c\u00e9\n!1", max_size=24), min_size=1, max_size=6).filter(any)
 
 
-def cut(text, split):
+def cut(text, pretokenizer):
     data = text.encode()
-    return [data[start:end] for start, end in pairwise([0, *split_text(text, split).tolist()])]
+    return [data[start:end] for start, end in pairwise([0, *split_text(text, pretokenizer).tolist()])]
 
 
-def definition(texts, split, other, n_first, n_merges, special_tokens=(END,), **options):
+def definition(texts, pretokenizer, other, n_first, n_merges, special_tokens=(END,), **options):
     """The merges of both stages, counted anew at every step."""
     byte_ids = [0] * 256
     for rank, byte in enumerate(BYTE_ORDER):
         byte_ids[byte] = len(special_tokens) + rank
-    words, longer = ([word for text in texts for word in cut(text, one)] for one in (split, other))
+    words, longer = ([word for text in texts for word in cut(text, one)] for one in (pretokenizer, other))
     special = [bytes_of(token) or b"" for token in special_tokens]
     return reference.bpe.train_superwords(
         words, longer, n_first, n_merges, byte_ids=byte_ids, special_tokens=special, **options
@@ -50,12 +50,12 @@ def merged(ids, merges):
 def test_three_words_by_hand():
     # First stage, within words: " a" (5 times) leads, then " b" (5; a tie, and 97 < 98). Then across them.
     texts = ["x a b", "y a b", " a b a b a b"]
-    grown = train_bpe(texts, vocab_size=260, superwords=258, split="gpt2", special_tokens=[])
+    grown = train_bpe(texts, vocab_size=260, superwords=258, pretokenizer="gpt2", special_tokens=[])
     assert [grown.bytes_of(i) for i in range(256, 260)] == [b" a", b" b", b" a b", b" a b a b"]
     assert grown.encode(" a b a b a b").tolist() == [259, 258]
-    narrow = train_bpe(texts, vocab_size=260, superwords=258, split="gpt2", special_tokens=[], max_words=2)
+    narrow = train_bpe(texts, vocab_size=260, superwords=258, pretokenizer="gpt2", special_tokens=[], max_words=2)
     assert [narrow.bytes_of(i) for i in range(258, narrow.vocab_size)] == [b" a b"]  # "x a b" has three words
-    assert narrow.split == "gpt2-superwords"
+    assert narrow.pretokenizer == "gpt2-superwords"
 
 
 @settings(deadline=None, max_examples=120)
@@ -68,72 +68,97 @@ def test_three_words_by_hand():
     st.sampled_from([(END,), ("ab", "b a", "!\u0120a", "a\u0120")]),
 )
 def test_both_stages_equal_the_definition(texts, both, k, n, max_words, special_tokens):
-    split, other = both
+    pretokenizer, other = both
     first = 256 + len(special_tokens)
     grown = train_bpe(
-        texts, vocab_size=first + k + n, superwords=first + k, split=split, superword_split=other,
+        texts, vocab_size=first + k + n, superwords=first + k, pretokenizer=pretokenizer, superword_pretokenizer=other,
         max_words=max_words, special_tokens=special_tokens,
     )  # fmt: skip
     if n:
-        want = definition(texts, split, other, k, k + n, special_tokens, max_words=max_words)
+        want = definition(texts, pretokenizer, other, k, k + n, special_tokens, max_words=max_words)
         assert [tuple(pair) for pair in grown.merges.tolist()] == want
-        assert grown.split == other
+        assert grown.pretokenizer == other
     assert grown.vocab_size <= first + k + n
     assert "mapping.json" not in grown.model.beside
 
 
 @settings(deadline=None, max_examples=60)
 @given(TEXTS, st.integers(0, 10), st.integers(0, 10), st.sampled_from(["gpt2", "cl100k", r"\w+"]))
-def test_where_the_settings_coincide_it_is_plain_training(texts, k, n, split):
-    plain = train_bpe(texts, vocab_size=257 + k + n, split=split)
-    same = train_bpe(texts, vocab_size=257 + k + n, superwords=257 + k, split=split, superword_split=split)
+def test_where_the_settings_coincide_it_is_plain_training(texts, k, n, pretokenizer):
+    plain = train_bpe(texts, vocab_size=257 + k + n, pretokenizer=pretokenizer)
+    same = train_bpe(
+        texts,
+        vocab_size=257 + k + n,
+        superwords=257 + k,
+        pretokenizer=pretokenizer,
+        superword_pretokenizer=pretokenizer,
+    )
     assert same.identity == plain.identity
-    assert train_bpe(texts, vocab_size=257 + k, superwords=257 + k, split=split).split == plain.split
-    by_hand = train_bpe(texts, start=train_bpe(texts, vocab_size=257 + k, split=split), split="none", vocab_size=600)
-    unlimited = train_bpe(texts, vocab_size=600, superwords=257 + k, split=split, superword_split="none", max_words=99)
+    assert (
+        train_bpe(texts, vocab_size=257 + k, superwords=257 + k, pretokenizer=pretokenizer).pretokenizer
+        == plain.pretokenizer
+    )
+    by_hand = train_bpe(
+        texts,
+        start=train_bpe(texts, vocab_size=257 + k, pretokenizer=pretokenizer),
+        pretokenizer="none",
+        vocab_size=600,
+    )
+    unlimited = train_bpe(
+        texts,
+        vocab_size=600,
+        superwords=257 + k,
+        pretokenizer=pretokenizer,
+        superword_pretokenizer="none",
+        max_words=99,
+    )
     assert unlimited.identity == by_hand.identity
 
 
 @settings(deadline=None, max_examples=80)
 @given(TEXTS, st.sampled_from(JOINED), st.integers(0, 8), st.integers(1, 12), st.integers(1, 3))
-def test_texts_are_encoded_as_training_ended(texts, split, k, n, max_words):
+def test_texts_are_encoded_as_training_ended(texts, pretokenizer, k, n, max_words):
     grown = train_bpe(
-        texts, vocab_size=257 + k + n, superwords=257 + k, split=split.removesuffix("-superwords"), max_words=max_words
+        texts,
+        vocab_size=257 + k + n,
+        superwords=257 + k,
+        pretokenizer=pretokenizer.removesuffix("-superwords"),
+        max_words=max_words,
     )
     named = {grown.bytes_of(i): i for i in range(1, grown.vocab_size)}
     merges = [
         ((left, right), named[grown.bytes_of(left) + grown.bytes_of(right)]) for left, right in grown.merges.tolist()
     ]
     for text in texts:
-        want = [i for piece in cut(text, split) for i in merged([named[bytes([b])] for b in piece], merges)]
+        want = [i for piece in cut(text, pretokenizer) for i in merged([named[bytes([b])] for b in piece], merges)]
         assert grown.encode(text).tolist() == want
         assert grown.decode(want) == text
     for i in range(257 + k, grown.vocab_size):
         assert reference.bpe.count_words(grown.bytes_of(i)) <= max_words
 
 
-@pytest.mark.parametrize("split", JOINED)
-def test_a_second_stage_takes_cuts_away_and_adds_none(split):
-    rng = random.Random(split)
-    first = split.removesuffix("-superwords")
+@pytest.mark.parametrize("pretokenizer", JOINED)
+def test_a_second_stage_takes_cuts_away_and_adds_none(pretokenizer):
+    rng = random.Random(pretokenizer)
+    first = pretokenizer.removesuffix("-superwords")
     texts = [*NASTY, SCRIPTS, *library_texts(4)]
     texts += ["".join(rng.choices(" \n\r\tab.'/A1\u0301\u4e2d\u30fb\u3000é", k=300)) for _ in range(200)]
     for text in texts:
-        cuts, kept = set(split_text(text, first).tolist()), split_text(text, split).tolist()
+        cuts, kept = set(split_text(text, first).tolist()), split_text(text, pretokenizer).tolist()
         assert cuts.issuperset(kept)
-        for piece in cut(text, split):
+        for piece in cut(text, pretokenizer):
             # A line's end, or text without one; a number, or text without any.
             shown = piece.decode()
             assert "\n" not in shown or piece in cut(text, first), piece
             assert not re.search(r"\d", shown) or re.fullmatch(r" ?\d+", shown), piece
 
 
-@pytest.mark.parametrize("split", ["cl100k", "gpt2", "o200k", "qwen2"])
-def test_the_standard_library_gets_shorter_and_no_first_token_is_lost(split):
+@pytest.mark.parametrize("pretokenizer", ["cl100k", "gpt2", "o200k", "qwen2"])
+def test_the_standard_library_gets_shorter_and_no_first_token_is_lost(pretokenizer):
     texts = list(library_texts())
-    grown = train_bpe(texts, vocab_size=1500, superwords=1000, split=split)
-    first = train_bpe(texts, vocab_size=1000, split=split)
-    plain = train_bpe(texts, vocab_size=1500, split=split)
+    grown = train_bpe(texts, vocab_size=1500, superwords=1000, pretokenizer=pretokenizer)
+    first = train_bpe(texts, vocab_size=1000, pretokenizer=pretokenizer)
+    plain = train_bpe(texts, vocab_size=1500, pretokenizer=pretokenizer)
     assert grown.merges[: len(first.merges)].tolist() == first.merges.tolist()
     sizes = [(len(grown.encode(text)), len(first.encode(text))) for text in (*texts, *NASTY)]
     assert all(now <= before for now, before in sizes)
@@ -141,10 +166,13 @@ def test_the_standard_library_gets_shorter_and_no_first_token_is_lost(split):
     spans = [grown.bytes_of(i) for i in range(1000, 1500)]
     assert sum(reference.bpe.count_words(token) > 1 for token in spans) > 50
     assert not any(b"\n" in token.strip(b"\r\n") for token in spans)
-    assert train_bpe(texts, vocab_size=1500, superwords=1000, split=split, threads=1).identity == grown.identity
-    assert train_bpe(texts[::-1], vocab_size=1500, superwords=1000, split=split, memory="64MiB").identity == (
-        grown.identity
+    assert (
+        train_bpe(texts, vocab_size=1500, superwords=1000, pretokenizer=pretokenizer, threads=1).identity
+        == grown.identity
     )
+    assert train_bpe(
+        texts[::-1], vocab_size=1500, superwords=1000, pretokenizer=pretokenizer, memory="64MiB"
+    ).identity == (grown.identity)
 
 
 def test_the_command_saves_what_every_library_reads(tmp_path):
@@ -162,14 +190,14 @@ def test_the_command_saves_what_every_library_reads(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("1,280 tokens (943 merges, 400 across words) from 7 documents")
     record = json.loads((out / "training.json").read_text())
-    assert record["plan"]["split"] == "cl100k"
-    assert record["plan"]["superword_split"] == "cl100k-superwords"
+    assert record["plan"]["pretokenizer"] == "cl100k"
+    assert record["plan"]["superword_pretokenizer"] == "cl100k-superwords"
     assert (record["plan"]["superwords"], record["plan"]["max_words"]) == (800, 3)
     assert (record["merges"], record["second_stage"]["begins"], record["second_stage"]["merges"]) == (943, 800, 400)
     assert [stage["stage"] for stage in record["stages"]] == ["count", "merge", "segment", "merge"]
     assert not (out / "mapping.json").exists()
     tok = load_tokenizer(out)
-    assert (tok.split, tok.vocab_size, tok.engine.name) == ("cl100k-superwords", 1280, "piecemill")
+    assert (tok.pretokenizer, tok.vocab_size, tok.engine.name) == ("cl100k-superwords", 1280, "piecemill")
     theirs = tokenizers.Tokenizer.from_file(str(out / "tokenizer.json"))
     auto = transformers.AutoTokenizer.from_pretrained(out)
     # Of a long run each character looked at to the end of the run would take an hour.
@@ -185,7 +213,10 @@ def test_the_command_saves_what_every_library_reads(tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [*({"split": split.removesuffix("-superwords")} for split in JOINED), {"superword_split": r"[^\n]{1,40}\n?|\n"}],
+    [
+        *({"pretokenizer": pretokenizer.removesuffix("-superwords")} for pretokenizer in JOINED),
+        {"superword_pretokenizer": r"[^\n]{1,40}\n?|\n"},
+    ],
     ids=lambda options: "-".join(options.values()),
 )
 def test_the_ids_of_every_second_stage_are_those_of_tokenizers(options):
@@ -202,9 +233,9 @@ def test_the_ids_of_every_second_stage_are_those_of_tokenizers(options):
 
 def test_a_given_tokenizer_gets_superwords(tmp_path):
     texts = list(library_texts(8))
-    start = train_bpe(texts[:4], vocab_size=700, split="gpt2")
+    start = train_bpe(texts[:4], vocab_size=700, pretokenizer="gpt2")
     grown = train_bpe(texts, start=start, superwords=700, vocab_size=900)
-    assert grown.split == "gpt2-superwords"
+    assert grown.pretokenizer == "gpt2-superwords"
     assert grown.vocabulary.tokens[:700] == start.vocabulary.tokens
     assert all(len(grown.encode(text)) < len(start.encode(text)) for text in texts)
     both = train_bpe(texts, start=start, superwords=800, vocab_size=900)
@@ -233,11 +264,14 @@ def test_other_executors_count_both_stages(tmp_path):
         ({"superwords": 100}, "superwords=100: expected a whole number from 257 to 300"),
         ({"superwords": 301}, "superwords=301: expected a whole number from 257 to 300"),
         (
-            {"superwords": 280, "split": "none"},
-            "split='none': no split of a second stage .* gpt2, cl100k, .*-then-gpt2",
+            {"superwords": 280, "pretokenizer": "none"},
+            "pretokenizer='none': none of a second stage .* gpt2, cl100k, .*-then-gpt2",
         ),
-        ({"superwords": 280, "split": r"\w+"}, "Give one: superword_split='cl100k-superwords', or a regex"),
-        ({"superword_split": "gpt2"}, "superword_split is for the second stage: superwords begins it"),
+        (
+            {"superwords": 280, "pretokenizer": r"\w+"},
+            "Give one: superword_pretokenizer='cl100k-superwords', or a regex",
+        ),
+        ({"superword_pretokenizer": "gpt2"}, "superword_pretokenizer is for the second stage: superwords begins it"),
         ({"superwords": 280, "max_words": 0}, "max_words=0: expected a whole number from 1"),
         ({"superwords": 280, "save_counts": "counts.parquet"}, "superwords reads documents"),
         ({"superwords": 280, "from_counts": ["counts.parquet"]}, "superwords reads documents"),
@@ -249,7 +283,7 @@ def test_what_makes_no_second_stage_is_refused(options, message):
 
 
 def test_a_second_stage_before_the_end_of_the_start_is_refused():
-    start = train_bpe(["a b a b"], vocab_size=258, split="gpt2")
+    start = train_bpe(["a b a b"], vocab_size=258, pretokenizer="gpt2")
     with pytest.raises(PlanError, match="superwords=257: start has 258 tokens already"):
         train_bpe(["a b"], start=start, superwords=257, vocab_size=300)
 

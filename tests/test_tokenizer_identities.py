@@ -12,7 +12,7 @@ from piecemill.loading import batches, mix
 
 def tokenizer_of(words):
     """Of 270 tokens with eos 0, whatever the words: only the identity tells two of them apart."""
-    return pm.train_bpe([" ".join(words) * 9], vocab_size=270, split="gpt2")
+    return pm.train_bpe([" ".join(words) * 9], vocab_size=270, pretokenizer="gpt2")
 
 
 @pytest.fixture(scope="module")

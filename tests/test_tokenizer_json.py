@@ -15,7 +15,7 @@ from piecemill.errors import TokenizerError
 from piecemill.tokenizers import load_tokenizer
 from piecemill.tokenizers.models.byte_level import CHARACTERS
 from piecemill.tokenizers.models.sentencepiece import PieceType, read
-from piecemill.tokenizers.splits import PATTERNS
+from piecemill.tokenizers.pretokenizers import PATTERNS
 from vocabularies import END, rows, trained_by_hf
 
 SPACE = "▁"
@@ -286,9 +286,7 @@ LEFT = {
     ),
     "does not carry out the normalizer Nmt": lambda: changed("bytes", normalizer={"type": "Nmt"}),
     "a normalizer that replaces a regex": lambda: changed("bytes", normalizer=replace("[0-9]", "0", "Regex")),
-    "Metaspace splits texts at spaces": lambda: changed(
-        "llama", normalizer=None, pre_tokenizer=LLAMA | {"split": True}
-    ),
+    "Metaspace cuts texts at spaces": lambda: changed("llama", normalizer=None, pre_tokenizer=LLAMA | {"split": True}),
     "Metaspace writes spaces as '_'": lambda: changed(
         "llama", normalizer=None, pre_tokenizer=LLAMA | {"replacement": "_"}
     ),

@@ -72,7 +72,7 @@ for number in range(count):
     file.write_bytes(mutate(base.read_bytes()))
     (folder / "work" / "last").write_text(f"{seed} {number} {base.name}")
     try:
-        tokenizer = load_tokenizer(file, **({"split": "gpt2"} if base.suffix == ".tiktoken" else {}))
+        tokenizer = load_tokenizer(file, **({"pretokenizer": "gpt2"} if base.suffix == ".tiktoken" else {}))
         ids, ends = tokenizer.encode_batch(TEXTS)
         assert not len(ids) or int(ids.max()) < tokenizer.vocab_size, (number, base)
         tokenizer.identity, tokenizer.special_tokens, resolve_eos(tokenizer, "auto"), resolve_bos(tokenizer, "auto")
@@ -124,7 +124,7 @@ def test_nested_brackets_and_a_rank_beyond_all_ids_are_refused(tmp_path):
     lines[-1] = lines[-1].split()[0] + b" 99999999999999999999"
     (tmp_path / "r.tiktoken").write_bytes(b"\n".join(lines))
     with pytest.raises(TokenizerError, match=r"r\.tiktoken: the id of .* is 99999999999999999999"):
-        load_tokenizer(tmp_path / "r.tiktoken", split="gpt2")
+        load_tokenizer(tmp_path / "r.tiktoken", pretokenizer="gpt2")
 
 
 @needs_trainers

@@ -14,11 +14,11 @@ from piecemill.errors import PiecemillError, PlanError, PretokenizerError, Sourc
 from piecemill.training.progress import show_token
 
 
-def hf_merges(texts, split, vocab_size, *, min_frequency=0, special_tokens=()):
+def hf_merges(texts, pretokenizer, vocab_size, *, min_frequency=0, special_tokens=()):
     """Merges and ids of HF's byte-level BpeTrainer on the same question."""
     tokenizer = Tokenizer(models.BPE())
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    cuts = [pre_tokenizers.Split(Regex(regex), behavior="isolated") for regex in _core.resolve_split(split)[1]]
+    cuts = [pre_tokenizers.Split(Regex(regex), behavior="isolated") for regex in _core.resolve_split(pretokenizer)[1]]
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, byte_level])
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -37,27 +37,27 @@ def merges_of(tokenizer):
     return [tuple(pair) for pair in tokenizer.merges.tolist()]
 
 
-@pytest.mark.parametrize("split", ["gpt2", "cl100k"])
+@pytest.mark.parametrize("pretokenizer", ["gpt2", "cl100k"])
 @pytest.mark.parametrize("vocab_size", [2_000, 8_000])
 @pytest.mark.parametrize("min_frequency", [0, 2])
 @pytest.mark.parametrize("special_tokens", [(), ("<|endoftext|>", "<pad>")])
-def test_merges_equal_hf_tokenizers(stdlib_texts, split, vocab_size, min_frequency, special_tokens):
+def test_merges_equal_hf_tokenizers(stdlib_texts, pretokenizer, vocab_size, min_frequency, special_tokens):
     options = {"vocab_size": vocab_size, "min_frequency": min_frequency, "special_tokens": special_tokens}
-    ours = pm.train_bpe(iter(stdlib_texts), split=split, **options)
-    theirs, vocab = hf_merges(stdlib_texts, split, **options)
+    ours = pm.train_bpe(iter(stdlib_texts), pretokenizer=pretokenizer, **options)
+    theirs, vocab = hf_merges(stdlib_texts, pretokenizer, **options)
     assert merges_of(ours) == theirs
     assert ours.vocab_size == len(vocab)
     assert ours.training["merging"]["queue_per_mille"] <= 2000
 
 
-@pytest.mark.parametrize("split", ["gpt2", "none"])
+@pytest.mark.parametrize("pretokenizer", ["gpt2", "none"])
 @pytest.mark.parametrize("special", ["café", "中", "a b", "Ġthe", "the", "Ã©t"])
-def test_special_tokens_that_the_text_spells_equal_hf(special, split):
+def test_special_tokens_that_the_text_spells_equal_hf(special, pretokenizer):
     # Only "the", "Ġthe" and "Ã©t" are written as bytes are, and become the learned token too.
     texts = ["le café de l'été", "the café in the 中国, 中国 a b a b", "xyzw xyzw"] * 5
     options = {"vocab_size": 320, "special_tokens": ("<|endoftext|>", special)}
-    ours = pm.train_bpe(iter(texts), split=split, **options)
-    theirs, vocab = hf_merges(texts, split, **options)
+    ours = pm.train_bpe(iter(texts), pretokenizer=pretokenizer, **options)
+    theirs, vocab = hf_merges(texts, pretokenizer, **options)
     assert merges_of(ours) == theirs
     assert ours.vocab_size == len(vocab) == ours.training["vocab_size"]
     assert json.loads(ours.model.files()["tokenizer.json"])["model"]["vocab"] == vocab
@@ -66,7 +66,7 @@ def test_special_tokens_that_the_text_spells_equal_hf(special, split):
 def test_running_out_of_words_equals_hf_and_says_so(stdlib_texts):
     # High vocabulary, little text: every pair down to the last one, where nearly all are ties.
     texts = stdlib_texts[:3]
-    ours = pm.train_bpe(iter(texts), vocab_size=60_000, split="gpt2", special_tokens=())
+    ours = pm.train_bpe(iter(texts), vocab_size=60_000, pretokenizer="gpt2", special_tokens=())
     theirs, _ = hf_merges(texts, "gpt2", 60_000)
     assert merges_of(ours) == theirs
     assert ours.training["ended"] == "no pair left"
@@ -75,43 +75,43 @@ def test_running_out_of_words_equals_hf_and_says_so(stdlib_texts):
 
 def test_whole_documents_equal_hf(stdlib_texts):
     texts = [text[:3000] for text in stdlib_texts[:150]]
-    ours = pm.train_bpe(iter(texts), vocab_size=3_000, split="none", special_tokens=())
+    ours = pm.train_bpe(iter(texts), vocab_size=3_000, pretokenizer="none", special_tokens=())
     theirs, _ = hf_merges(texts, "none", 3_000)
     assert merges_of(ours) == theirs
 
 
-@pytest.mark.parametrize("split", [row["name"] for row in _core.splits() if row["patterns"]])
-def test_text_in_many_scripts_equals_hf_with_every_named_split(split):
+@pytest.mark.parametrize("pretokenizer", [row["name"] for row in _core.splits() if row["patterns"]])
+def test_text_in_many_scripts_equals_hf_with_every_named_split(pretokenizer):
     from pathlib import Path
 
     texts = Path(__file__).with_name("scripts.txt").read_text(encoding="utf-8").splitlines() * 2
-    ours = pm.train_bpe(iter(texts), vocab_size=1_500, split=split, special_tokens=())
-    theirs, _ = hf_merges(texts, split, 1_500)
+    ours = pm.train_bpe(iter(texts), vocab_size=1_500, pretokenizer=pretokenizer, special_tokens=())
+    theirs, _ = hf_merges(texts, pretokenizer, 1_500)
     assert merges_of(ours) == theirs
-    assert ours.split == split
+    assert ours.pretokenizer == pretokenizer
 
 
 def test_training_with_an_alias_is_training_with_the_split(tmp_path):
     texts = ["some words 123", "more words 4567"]
-    pm.count_words(iter(texts), split="starcoder", save_counts=tmp_path / "counts.parquet")
-    counted = pm.train_bpe(vocab_size=270, split="digits-then-gpt2", from_counts=[tmp_path / "counts.parquet"])
-    direct = pm.train_bpe(iter(texts), vocab_size=270, split="smollm")
-    assert direct.split == counted.split == "digits-then-gpt2"
+    pm.count_words(iter(texts), pretokenizer="starcoder", save_counts=tmp_path / "counts.parquet")
+    counted = pm.train_bpe(vocab_size=270, pretokenizer="digits-then-gpt2", from_counts=[tmp_path / "counts.parquet"])
+    direct = pm.train_bpe(iter(texts), vocab_size=270, pretokenizer="smollm")
+    assert direct.pretokenizer == counted.pretokenizer == "digits-then-gpt2"
     assert direct.identity == counted.identity
 
 
-@pytest.mark.parametrize("split", ["qwen9", "hello", ""])
-def test_a_split_that_no_one_knows_is_an_error(split):
-    with pytest.raises(PretokenizerError, match=f"split `{split}`: no split has this name. Choose gpt2, cl100k"):
-        pm.train_bpe(iter(["text"]), vocab_size=300, split=split)
+@pytest.mark.parametrize("pretokenizer", ["qwen9", "hello", ""])
+def test_a_split_that_no_one_knows_is_an_error(pretokenizer):
+    with pytest.raises(PretokenizerError, match=f"split `{pretokenizer}`: no split has this name. Choose gpt2, cl100k"):
+        pm.train_bpe(iter(["text"]), vocab_size=300, pretokenizer=pretokenizer)
 
 
-@pytest.mark.parametrize("split", ["cl100k", "none", r"\w+|\s+"])
-def test_the_result_is_the_same_for_any_threads_order_and_memory(stdlib_texts, split):
+@pytest.mark.parametrize("pretokenizer", ["cl100k", "none", r"\w+|\s+"])
+def test_the_result_is_the_same_for_any_threads_order_and_memory(stdlib_texts, pretokenizer):
     texts = stdlib_texts[:80]
     shuffled = texts[:]
     random.Random(1).shuffle(shuffled)
-    options = {"vocab_size": 1_500, "split": split}
+    options = {"vocab_size": 1_500, "pretokenizer": pretokenizer}
     once = pm.train_bpe(iter(texts), threads=1, **options)
     for run in (
         pm.train_bpe(iter(texts), threads=1, **options),
@@ -124,10 +124,10 @@ def test_the_result_is_the_same_for_any_threads_order_and_memory(stdlib_texts, s
 
 def test_counts_saved_in_parts_train_as_the_whole_does(stdlib_texts, tmp_path):
     texts = stdlib_texts[:60]
-    whole = pm.train_bpe(iter(texts), vocab_size=2_000, split="gpt2")
+    whole = pm.train_bpe(iter(texts), vocab_size=2_000, pretokenizer="gpt2")
     for part in range(3):
-        pm.count_words(iter(texts[part::3]), split="gpt2", save_counts=tmp_path / f"{part}.parquet")
-    parts = pm.train_bpe(vocab_size=2_000, split="gpt2", from_counts=sorted(tmp_path.glob("*.parquet")))
+        pm.count_words(iter(texts[part::3]), pretokenizer="gpt2", save_counts=tmp_path / f"{part}.parquet")
+    parts = pm.train_bpe(vocab_size=2_000, pretokenizer="gpt2", from_counts=sorted(tmp_path.glob("*.parquet")))
     assert merges_of(parts) == merges_of(whole)
     assert parts.training["corpus"]["fingerprint"] == whole.training["corpus"]["fingerprint"]
     assert parts.training["corpus"]["documents"] == len(texts)
@@ -135,8 +135,8 @@ def test_counts_saved_in_parts_train_as_the_whole_does(stdlib_texts, tmp_path):
 
 def test_a_saved_count_file_is_a_function_of_the_text(stdlib_texts, tmp_path):
     texts = stdlib_texts[:40]
-    pm.count_words(iter(texts), split="gpt2", save_counts=tmp_path / "a.parquet", threads=1)
-    pm.count_words(iter(texts[::-1]), split="gpt2", save_counts=tmp_path / "b.parquet", threads=3)
+    pm.count_words(iter(texts), pretokenizer="gpt2", save_counts=tmp_path / "a.parquet", threads=1)
+    pm.count_words(iter(texts[::-1]), pretokenizer="gpt2", save_counts=tmp_path / "b.parquet", threads=3)
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
 
 
@@ -159,16 +159,16 @@ def test_counts_that_do_not_tell_what_was_not_read_still_load(tmp_path):
 
 def test_whole_documents_can_be_counted_too(stdlib_texts, tmp_path):
     texts = [text[:2000] for text in stdlib_texts[:40]] * 2
-    whole = pm.train_bpe(iter(texts), vocab_size=600, split="none")
-    pm.count_words(iter(texts), split="none", save_counts=tmp_path / "documents.parquet")
-    counted = pm.train_bpe(vocab_size=600, split="none", from_counts=[tmp_path / "documents.parquet"])
+    whole = pm.train_bpe(iter(texts), vocab_size=600, pretokenizer="none")
+    pm.count_words(iter(texts), pretokenizer="none", save_counts=tmp_path / "documents.parquet")
+    counted = pm.train_bpe(vocab_size=600, pretokenizer="none", from_counts=[tmp_path / "documents.parquet"])
     assert merges_of(counted) == merges_of(whole)
 
 
 def test_counts_of_another_split_are_refused(tmp_path):
-    pm.count_words(iter(["some words"]), split="gpt2", save_counts=tmp_path / "gpt2.parquet")
-    with pytest.raises(SourceError, match=r"gpt2\.parquet: counted with split='gpt2', requested split='cl100k'"):
-        pm.train_bpe(vocab_size=300, split="cl100k", from_counts=[tmp_path / "gpt2.parquet"])
+    pm.count_words(iter(["some words"]), pretokenizer="gpt2", save_counts=tmp_path / "gpt2.parquet")
+    with pytest.raises(SourceError, match=r"gpt2\.parquet: counted with pretokenizer='gpt2', requested 'cl100k'"):
+        pm.train_bpe(vocab_size=300, pretokenizer="cl100k", from_counts=[tmp_path / "gpt2.parquet"])
 
 
 def test_counts_are_never_written_over_what_they_are_made_from(tmp_path):
@@ -241,37 +241,37 @@ def test_an_unknown_option_names_the_nearest():
 
 def test_a_broken_regex_says_what_is_wrong():
     with pytest.raises(PretokenizerError, match="does not compile"):
-        pm.train_bpe(iter(["text"]), vocab_size=300, split="(unclosed")
+        pm.train_bpe(iter(["text"]), vocab_size=300, pretokenizer="(unclosed")
 
 
 def test_a_regex_that_gives_up_names_the_document(tmp_path):
     (tmp_path / "a.txt").write_text("short")
     (tmp_path / "b.txt").write_text("a" * 40)
     with pytest.raises(PretokenizerError, match=r"b\.txt: split .*the regex failed after byte 0 of the document"):
-        pm.train_bpe(tmp_path, vocab_size=300, split=r"(?:a|aa)+(?=b)(?<!x)\b")
+        pm.train_bpe(tmp_path, vocab_size=300, pretokenizer=r"(?:a|aa)+(?=b)(?<!x)\b")
 
 
-@pytest.mark.parametrize("split", ["regex:-", "regex:_", "[。]", "(?:ATG)"])
-def test_a_regex_may_be_short(split):
-    once = pm.train_bpe(iter([f"one{split}two", "ATG" * 9]), vocab_size=300, split=split)
-    assert once.training["plan"]["split"] == split
+@pytest.mark.parametrize("pretokenizer", ["regex:-", "regex:_", "[。]", "(?:ATG)"])
+def test_a_regex_may_be_short(pretokenizer):
+    once = pm.train_bpe(iter([f"one{pretokenizer}two", "ATG" * 9]), vocab_size=300, pretokenizer=pretokenizer)
+    assert once.training["plan"]["pretokenizer"] == pretokenizer
 
 
 def test_a_word_is_taken_for_a_misspelt_name():
     with pytest.raises(PretokenizerError, match=r"split `ATG`: .* or a regex\. If it is a regex, write `regex:ATG`"):
-        pm.train_bpe(iter(["text"]), vocab_size=300, split="ATG")
-    with pytest.raises(PlanError, match="split=5: expected the name"):
-        pm.train_bpe(iter(["text"]), vocab_size=300, split=5)
+        pm.train_bpe(iter(["text"]), vocab_size=300, pretokenizer="ATG")
+    with pytest.raises(PlanError, match="pretokenizer=5: expected the name"):
+        pm.train_bpe(iter(["text"]), vocab_size=300, pretokenizer=5)
 
 
 def test_counts_of_long_documents_are_read_back_a_part_at_a_time(tmp_path):
     import pyarrow.parquet as pq
 
     texts = [f"{number} " + "x" * 30_000_000 for number in range(4)]
-    pm.count_words(iter(texts), split="none", save_counts=tmp_path / "a.parquet")
+    pm.count_words(iter(texts), pretokenizer="none", save_counts=tmp_path / "a.parquet")
     with pq.ParquetFile(tmp_path / "a.parquet") as file:
         assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == [2, 2]
-    assert pm.train_bpe(vocab_size=258, split="none", from_counts=[tmp_path / "a.parquet"]).vocab_size == 258
+    assert pm.train_bpe(vocab_size=258, pretokenizer="none", from_counts=[tmp_path / "a.parquet"]).vocab_size == 258
 
 
 def test_no_source_and_no_counts_is_refused():
@@ -297,7 +297,7 @@ def test_skipped_documents_are_counted_and_listed(tmp_path):
 
 def test_progress_comes_in_order_and_ends_complete(stdlib_texts):
     seen = []
-    pm.train_bpe(iter(stdlib_texts), vocab_size=6_000, split="gpt2", on_progress=seen.append)
+    pm.train_bpe(iter(stdlib_texts), vocab_size=6_000, pretokenizer="gpt2", on_progress=seen.append)
     stages = [moment.stage for moment in seen]
     assert stages == sorted(stages, key=["count", "merge"].index)
     merges = [moment.merges for moment in seen if moment.stage == "merge"]

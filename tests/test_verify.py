@@ -50,10 +50,10 @@ def broken(text, **options):
     return tok
 
 
-def load_again(split):
+def load_again(pretokenizer):
     from pickle import dumps, loads
 
-    return loads(dumps(tokenizer(split)))
+    return loads(dumps(tokenizer(pretokenizer)))
 
 
 def test_the_record_is_small_json_with_both_versions():

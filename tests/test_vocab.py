@@ -98,7 +98,7 @@ def test_vocabularies_of_other_kinds_are_listed_too(tmp_path, kind):
 
 
 def test_merges_of_ranks_and_of_any_bpe_are_listed(folder, tok, tmp_path):
-    ranks = piecemill.load_tokenizer(folder / "tok/ranks.tiktoken", split="cl100k")
+    ranks = piecemill.load_tokenizer(folder / "tok/ranks.tiktoken", pretokenizer="cl100k")
     data = json.loads((folder / "tok/tokenizer.json").read_text())
     (tmp_path / "tokenizer.json").write_text(json.dumps(data | {"normalizer": {"type": "NFC"}}))
     normalized = piecemill.load_tokenizer(tmp_path)

@@ -20,7 +20,7 @@ from piecemill.loading import batches
 
 sys.exit("installed from the checkout") if Path(pm.__file__).is_relative_to(sys.argv[1]) else None
 texts = [f"document {number} is not document {number + 1}" for number in range(200)]
-tok = pm.train_bpe(texts, vocab_size=300, split="cl100k")
+tok = pm.train_bpe(texts, vocab_size=300, pretokenizer="cl100k")
 tok.save("tok/")
 pm.prepare(texts, "tok/", out="shards/", splits="train=80,val=20")
 with batches(pm.open_shards("shards/", split="train"), window=16, batch_size=4, epochs=1) as fed:

@@ -55,19 +55,23 @@ def library_texts(n_files: int = 25) -> tuple[str, ...]:
 
 
 @cache
-def trained_by_hf(split: str, special_tokens: tuple[str, ...] = (END,), vocab_size: int = 2500) -> HF:
-    return HF(trained(repr((split, special_tokens, vocab_size)), lambda: _train(split, special_tokens, vocab_size)))
+def trained_by_hf(pretokenizer: str, special_tokens: tuple[str, ...] = (END,), vocab_size: int = 2500) -> HF:
+    return HF(
+        trained(
+            repr((pretokenizer, special_tokens, vocab_size)), lambda: _train(pretokenizer, special_tokens, vocab_size)
+        )
+    )
 
 
-def _train(split: str, special_tokens: tuple[str, ...], vocab_size: int) -> "tokenizers.Tokenizer":
+def _train(pretokenizer: str, special_tokens: tuple[str, ...], vocab_size: int) -> "tokenizers.Tokenizer":
     from tokenizers import decoders, models, pre_tokenizers, trainers
 
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split == "gpt2")
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pretokenizer == "gpt2")
     tokenizer = tokenizers.Tokenizer(models.BPE())
-    if split in ("gpt2", "none"):
+    if pretokenizer in ("gpt2", "none"):
         tokenizer.pre_tokenizer = byte_level
     else:
-        cuts = [pre_tokenizers.Split(tokenizers.Regex(regex), "isolated") for regex in resolve_split(split)[1]]
+        cuts = [pre_tokenizers.Split(tokenizers.Regex(regex), "isolated") for regex in resolve_split(pretokenizer)[1]]
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, byte_level])
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -77,7 +81,7 @@ def _train(split: str, special_tokens: tuple[str, ...], vocab_size: int) -> "tok
         show_progress=False,
     )
     texts = [*library_texts(), SCRIPTS]
-    if split == "none":  # HF is slow on whole documents, so short ones
+    if pretokenizer == "none":  # HF is slow on whole documents, so short ones
         texts = [part for text in texts[:8] for part in text.split("\n\n")] + [SCRIPTS]
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
@@ -91,9 +95,9 @@ def merges_of(trained: HF) -> np.ndarray:
 
 
 @cache
-def tokenizer(split: str, special_tokens: tuple[str, ...] = (END,), vocab_size: int = 2500) -> Tokenizer:
-    merges = merges_of(trained_by_hf(split, special_tokens, vocab_size))
-    return Tokenizer.from_merges(merges, split=split, special_tokens=special_tokens)
+def tokenizer(pretokenizer: str, special_tokens: tuple[str, ...] = (END,), vocab_size: int = 2500) -> Tokenizer:
+    merges = merges_of(trained_by_hf(pretokenizer, special_tokens, vocab_size))
+    return Tokenizer.from_merges(merges, pretokenizer=pretokenizer, special_tokens=special_tokens)
 
 
 def rows(batch: tuple[np.ndarray, np.ndarray]) -> Sequence[list[int]]:

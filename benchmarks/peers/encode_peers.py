@@ -73,7 +73,7 @@ class Piecemill(Flat):
 
         if self.about["kind"] == "ranks":
             file = self.file("ranks.tiktoken")
-            self.tokenizer = piecemill.load_tokenizer(file, split=self.about["split"], special_tokens={})
+            self.tokenizer = piecemill.load_tokenizer(file, pretokenizer=self.about["split"], special_tokens={})
         else:
             self.tokenizer = piecemill.load_tokenizer(self.file("tokenizer.model", "tokenizer.json"))
         self.engine = self.tokenizer.engine.name

@@ -69,7 +69,7 @@ class Bench:
         for _ in range(steps):
             # A rate as at the end of a warm-up would be; what is learned does not matter, that it stays finite does.
             loss, norm = self.step(lambda: readings.waiting(next_batch), 1e-4)
-            readings.put(loss, norm)
+            readings.add_step(loss, norm)
             if look:
                 loss.item()
         (reading,) = readings.drain()

@@ -105,7 +105,7 @@ class SavesPairs:
 
 
 class Gigatoken(SavesPairs):
-    """Promises HF's order of merges. It has one split for training, GPT-2's."""
+    """Promises HF's order of merges. It has one pretokenizer for training, GPT-2's."""
 
     def pairs(self, args):
         from gigatoken import JsonlFileSource, TextFileSource, train_bpe
@@ -216,7 +216,7 @@ class YouTokenToMe:
 
 
 class SentencePiece:
-    """BPE over characters, lines as sentences, its own splits. Other rules, so its merges are not compared."""
+    """BPE over characters, lines as sentences, its own pretokenizer. Other rules, so its merges are not compared."""
 
     # It ends on a longer word: a place in one is 16 bits. Longer documents are several words to it.
     LONGEST = 65_000

@@ -1,7 +1,7 @@
 """Piecemill turns raw corpora into training batches.
 
 >>> import piecemill as pm
->>> tok = pm.train_bpe(["low lower lowest"] * 10, vocab_size=262, split="gpt2")
+>>> tok = pm.train_bpe(["low lower lowest"] * 10, vocab_size=262, pretokenizer="gpt2")
 >>> tok.decode(tok.encode("lower"))
 'lower'
 """

@@ -21,8 +21,8 @@ __all__ = [
 __version__: str
 
 @type_check_only
-class NamedSplit(TypedDict):
-    """A row of the table of splits; a type only, the core has no such class."""
+class NamedPretokenizer(TypedDict):
+    """A row of the table of pretokenizers; a type only, the core has no such class."""
 
     name: str
     aliases: tuple[str, ...]
@@ -34,19 +34,19 @@ class NamedSplit(TypedDict):
     """A text may be cut before a space that follows a visible ASCII character, and before a line feed that follows an
     ASCII letter or digit: the pretokens of the two halves are those of the whole."""
 
-def splits() -> list[NamedSplit]:
-    """The named splits."""
+def splits() -> list[NamedPretokenizer]:
+    """The named pretokenizers."""
 
 def resolve_split(split: str | Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """The name of `split` ("regex" or "sequence" if it has none) and its regexes.
 
-    A split is a name or alias in `splits()`, a regex in fancy-regex syntax, or `regex:` and a regex; or a list of
-    these, to be applied one after another. What has one of `\\^$|?*+()[]{}` in it is a regex; else it is a name, and a
-    PretokenizerError if no split has it. A regex that is letter for letter that of a named split is that split.
+    It is a name or alias in `splits()`, a regex in fancy-regex syntax, or `regex:` and a regex; or a list of these, to
+    be applied one after another. What has one of `\\^$|?*+()[]{}` in it is a regex; else it is a name, and a
+    PretokenizerError if none has it. A regex that is letter for letter that of a named pretokenizer is that one.
     """
 
 def code_points() -> NDArray[np.uint8]:
-    """For each code point the number of its class, as the named splits see it, and 16 more if NFC may change it."""
+    """For each code point the number of its class, as named pretokenizers see it, and 16 more if NFC may change it."""
 
 def split_text(text: str, split: str | Sequence[str]) -> NDArray[np.int64]:
     """Where each pretoken of `text` ends, in bytes of its UTF-8; the last end is the length of the text.
@@ -57,7 +57,7 @@ def split_text(text: str, split: str | Sequence[str]) -> NDArray[np.int64]:
     """
 
 def split_text_reference(text: str, split: str | Sequence[str]) -> NDArray[np.int64]:
-    """As `split_text`, by the regexes that define the split: the slow twin that `split_text` must equal."""
+    """As `split_text`, by the regexes that define `split`: the slow twin that `split_text` must equal."""
 
 _Step: TypeAlias = tuple[str, ...]
 _AddedToken: TypeAlias = tuple[str, int, int]

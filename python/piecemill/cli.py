@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App, CycloptsError, Parameter, UnknownOptionError
 
 from piecemill._core import __version__
 from piecemill.command import (
@@ -22,10 +22,10 @@ from piecemill.command import (
     Engine,
     Flag,
     Json,
+    PretokenizerName,
     Quiet,
     SourceName,
     TokenizerName,
-    TokenizerSplit,
     as_flags,
     paths,
     print_result,
@@ -33,7 +33,7 @@ from piecemill.command import (
 )
 from piecemill.errors import PiecemillError, PlanError, PretokenizerError
 from piecemill.executors import PartOptions
-from piecemill.plans import speaking_flags
+from piecemill.plans import RENAMED, speaking_flags
 from piecemill.preparing.plan import PreparePlan
 
 
@@ -44,6 +44,19 @@ def _shown(default: object) -> str | None:
     return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
 
+def _panel(error: CycloptsError) -> Any:
+    """An error of the parser as it shows it; for an option that was renamed, with the name of today."""
+    from cyclopts import CycloptsPanel
+
+    if isinstance(error, UnknownOptionError):
+        given = (error.token.keyword or error.token.value).partition("=")[0].strip("-[]").replace("-", "_")
+        flag = f"--{RENAMED.get(given, given).replace('_', '-')}"
+        known = [name for argument in error.argument_collection for name in argument.names]
+        if flag in known and f"--{given}s" not in known:  # `--splits` is nearer
+            return CycloptsPanel(f"{str(error).partition(' Did you mean ')[0]} Did you mean {flag}?")
+    return CycloptsPanel(error)
+
+
 app = App(
     name="piecemill",
     version=__version__,
@@ -51,10 +64,11 @@ app = App(
     help="Turn raw corpora into training batches.",
     default_parameter=Parameter(negative_iterable=(), show_default=_shown, consume_multiple=True),
     suppress_keyboard_interrupt=False,
+    error_formatter=_panel,
 )
 app.meta.suppress_keyboard_interrupt = False  # what stopped the command is for `__main__` to say
 as_flags(PreparePlan, weight=Parameter(name="--weight"))
-app.command("piecemill.training.commands:train", name="train")  # by name: imported when it is called or described
+app.command("piecemill.training.commands_train:train", name="train")  # by name: imported when it is called or described
 
 
 @app.command
@@ -63,7 +77,7 @@ def prepare(
     tokenizer: TokenizerName,
     out: str,
     engine: Engine = None,
-    tokenizer_split: TokenizerSplit = None,
+    pretokenizer: PretokenizerName = None,
     force: Flag = False,
     quiet: Quiet = False,
     json: Json = False,
@@ -89,7 +103,7 @@ def prepare(
         from piecemill.executors.ray import connect
 
         connect(where.ray_address)  # now, so that its workers start while the tokenizer is loaded
-    loaded = load_tokenizer(tokenizer, engine=engine, split=tokenizer_split)
+    loaded = load_tokenizer(tokenizer, engine=engine, pretokenizer=pretokenizer)
     with Display(quiet=quiet) as display:
         source = read_sources(sources, plan.separator)
         summary = run(source, loaded, out=out, force=force, plan=plan, on_progress=display, **asdict(where))
@@ -103,7 +117,7 @@ def verify(
     on: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
     documents: int = 1000,
     engine: str | None = None,
-    tokenizer_split: TokenizerSplit = None,
+    pretokenizer: PretokenizerName = None,
     json: Json = False,
 ) -> None:
     """Compare the ids of TOKENIZER's engine with those of its home library; exit 1 and show both if they differ.
@@ -121,7 +135,7 @@ def verify(
     from piecemill.tokenizers import load_tokenizer
     from piecemill.tokenizers import verify as run
 
-    loaded = load_tokenizer(tokenizer, engine=engine, split=tokenizer_split)
+    loaded = load_tokenizer(tokenizer, engine=engine, pretokenizer=pretokenizer)
     corpus = open_source(paths(on)) if on else ()
     verified = run(loaded, corpus, most=documents or None)
     print_result(verified.to_dict() if json else str(verified))
@@ -146,7 +160,7 @@ def demo(*, out: Path = Path("demo"), vocab_size: int = 8192, pretrain: bool = T
 
 
 @app.command
-def show(what: str, *, engine: str | None = None, split: str | None = None, json: Flag = False) -> None:
+def show(what: str, *, engine: str | None = None, pretokenizer: str | None = None, json: Flag = False) -> None:
     """Say what WHAT is: prepared shards, a tokenizer, a vocabulary or shards of actions, a pretraining run.
 
     Parameters
@@ -156,14 +170,14 @@ def show(what: str, *, engine: str | None = None, split: str | None = None, json
         or a Hugging Face hub id.
     engine
         Of a tokenizer: force piecemill, tokenizers, sentencepiece or tiktoken.
-    split
+    pretokenizer
         Of a .tiktoken file, which does not say it: a name that `piecemill train --help` lists, or a regex.
     json
         Print everything as JSON.
     """
     from piecemill.reporting.describing import describe
 
-    found = describe(what, engine=engine, split=split)
+    found = describe(what, engine=engine, pretokenizer=pretokenizer)
     print_result(found.to_dict() if json else str(found))
 
 
@@ -189,16 +203,16 @@ def check(folder: str, *, sample: int = 1000, json: Flag = False) -> None:
         sys.exit(1)
 
 
-app.command("piecemill.actions.commands:app", name="actions")
-app.command("piecemill.reporting.commands:compare", name="compare")
-app.command("piecemill.reporting.commands:report", name="report")
-app.command("piecemill.shards.commands:export", name="export")
-app.command("piecemill.shards.commands:vocab", name="vocab")
-app.command("piecemill.training.commands:train_wordpiece", name="train-wordpiece")
-app.command("piecemill.training.commands:prune", name="prune")
+app.command("piecemill.actions.commands_actions:app", name="actions")
+app.command("piecemill.reporting.commands_report:compare", name="compare")
+app.command("piecemill.reporting.commands_report:report", name="report")
+app.command("piecemill.shards.commands_shards:export", name="export")
+app.command("piecemill.shards.commands_shards:vocab", name="vocab")
+app.command("piecemill.training.commands_train:train_wordpiece", name="train-wordpiece")
+app.command("piecemill.training.commands_train:prune", name="prune")
 for _name in ("edit", "encode", "decode"):
-    app.command(f"piecemill.tokenizers.commands:{_name}", name=_name)
-app.command("piecemill.pretraining.commands:pretrain", name="pretrain")
+    app.command(f"piecemill.tokenizers.commands_tokenizer:{_name}", name=_name)
+app.command("piecemill.pretraining.commands_pretrain:pretrain", name="pretrain")
 
 
 @app.command

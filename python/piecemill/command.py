@@ -32,11 +32,10 @@ TokenizerName = Annotated[
         "id."
     ),
 ]
-TokenizerSplit = Annotated[
+PretokenizerName = Annotated[
     str | None,
     Parameter(
-        help="Split of a .tiktoken file, which does not carry one: a name that `piecemill train --help` lists, or a "
-        "regex."
+        help="Pretokenizer of a .tiktoken file, which has none: a name that `piecemill train --help` lists, or a regex."
     ),
 ]
 Engine = Annotated[
@@ -93,10 +92,10 @@ def read_sources(sources: tuple[str, ...], separator: str | None) -> list[PathLi
         return paths(sources)
     if len(sources) > 1:
         raise PlanError("-: standard input is the only source where it is named; name files beside it in another run.")
-    return cut(sys.stdin.buffer, separator)
+    return cut_documents(sys.stdin.buffer, separator)
 
 
-def cut(stream: BinaryIO, separator: str | None) -> Iterator[bytes]:
+def cut_documents(stream: BinaryIO, separator: str | None) -> Iterator[bytes]:
     """The documents of a stream of text: one, or several with `separator` between them."""
     if not separator:
         yield stream.read()

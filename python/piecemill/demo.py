@@ -87,11 +87,11 @@ def _train(training: list[Path], held_out: list[Path], out: Path, vocab_size: in
     source = open_source(held_out, on_bad_document="skip")
     texts = [block.text(i) for block in source.blocks() for i in range(len(block))]
     size = sum(len(text.encode()) for text in texts)
-    gpt2_split = train_bpe(training, plan=plan, split="gpt2")
+    by_gpt2 = train_bpe(training, plan=plan, pretokenizer="gpt2")
     _say(f"Bytes per token on {len(texts):,} held-out files, {show_bytes(size)}; more means shorter sequences:\n")
     for name, tokens in (
-        ("this vocabulary, cl100k split", len(tokenizer.encode_batch(texts)[0])),
-        ("as many tokens, GPT-2's split", len(gpt2_split.encode_batch(texts)[0])),
+        ("this vocabulary, pretokenizer cl100k", len(tokenizer.encode_batch(texts)[0])),
+        ("as many tokens, pretokenizer gpt2", len(by_gpt2.encode_batch(texts)[0])),
         ("plain bytes", size),
     ):
         _say(f"  {size / tokens:5.2f}  {name}\n")

@@ -10,7 +10,7 @@ class SourceError(PiecemillError):
 
 
 class PretokenizerError(PiecemillError):
-    """A split pattern that cannot be compiled or applied."""
+    """A pretokenizer pattern that cannot be compiled or applied."""
 
 
 class PlanError(PiecemillError):

@@ -32,11 +32,30 @@ def with_keywords(plan: P, arguments: dict[str, Any], unknown: dict[str, Any]) -
     return with_options(plan, {name: value for name, value in {**given, **unknown}.items() if value is not FROM_PLAN})
 
 
+RENAMED = {
+    "split": "pretokenizer",
+    "tokenizer_split": "pretokenizer",
+    "superword_split": "superword_pretokenizer",
+    "split_note": "pretokenizer_note",
+}
+"Earlier names of options: named in an error, and still in files on disk."
+
+
+def new_names(record: dict[str, Any]) -> dict[str, Any]:
+    """A record on disk with the names of today, also if an earlier version wrote it."""
+    if "pretokenizer" in record:
+        return record
+    renamed = {RENAMED.get(name, name): value for name, value in record.items()}
+    plan = renamed.get("plan")
+    return {**renamed, "plan": new_names(plan)} if isinstance(plan, dict) else renamed
+
+
 def check_names(given: Iterable[str], known: Sequence[str], what: str = "option") -> None:
     """PlanError for the first name that is not known, with the nearest one that is."""
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
+            near = [new for old, new in RENAMED.items() if old == name and new in known]
+            near = near or difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"known are {list(known)}."
             raise PlanError(f"unknown {what} {name!r}; {hint}")
 

@@ -120,7 +120,7 @@ class ExampleMaker(Maker):
         options = {"examples": examples, "history": history, "segmentation": segmentation, "ensemble": ensemble}
         self.identity = {**options, "data": shards.identity}
 
-    def make(self, samples: Ints, room: Room) -> tuple[Columns, Ints | None]:
+    def make_rows(self, samples: Ints, room: Room) -> tuple[Columns, Ints | None]:
         """The rows of some examples; those of padding where a rank has no example left in the last batch."""
         real = samples[samples >= 0]
         _, numbers = self._draws(real)

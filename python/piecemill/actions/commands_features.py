@@ -116,7 +116,7 @@ def split(
         time_format=plan.time_format,
     )
     if plan.items is not None:
-        histories = histories.over(keys_alone(plan.items), unknown=plan.unknown)
+        histories = histories.map_to_items(keys_alone(plan.items), unknown=plan.unknown)
     if plan.k_core:
         histories = k_core(histories, plan.k_core)
     parts = leave_out(histories, plan.leave_out, max_history=plan.max_history)

@@ -98,7 +98,7 @@ def encode_histories(
     if plan.to == "shards":
         shards = write_action_shards(histories, tokenizer, out=target, unknown=plan.unknown)
         return Encoded(target, len(shards), len(shards.items), None, shards.manifest["report"], plan)
-    over = Histories.of(histories).over(tokenizer.known_items, unknown=plan.unknown)
+    over = Histories.of(histories).map_to_items(tokenizer.known_items, unknown=plan.unknown)
     tell = on_progress or (lambda moment: None)
     try:
         if plan.to == "jsonl":

@@ -118,7 +118,7 @@ class Histories:
         listed: Any = self.table().column("items").to_pylist()
         return list(listed)
 
-    def over(self, items: Items, *, unknown: Literal["stop", "drop"] = "stop") -> "Histories":
+    def map_to_items(self, items: Items, *, unknown: Literal["stop", "drop"] = "stop") -> "Histories":
         """The same histories as rows of `items`.
 
         An action whose item is not among them is an error; with `unknown="drop"` it is left out and counted, and so
@@ -137,7 +137,7 @@ class Histories:
                 f"({int(lost.sum()):,} of {len(rows):,} actions, {int((row_of[used] < 0).sum()):,} of {len(used):,} "
                 f"items). Add the items; {option('unknown', 'drop')} leaves these actions out."
             )
-        kept = self.where(~lost)
+        kept = self.keep_actions(~lost)
         counts = {
             "unknown_items": int((row_of[used] < 0).sum()),
             "actions_dropped": int(lost.sum()),
@@ -153,7 +153,7 @@ class Histories:
             begin = int(self.starts[first])
             yield first, self.items[begin : int(ends[-1])], ends - begin
 
-    def where(self, keep: NDArray[np.bool_]) -> "Histories":
+    def keep_actions(self, keep: NDArray[np.bool_]) -> "Histories":
         """The histories with the actions of `keep` alone; users with none are gone."""
         lengths = np.bincount(self.user_of[keep], minlength=len(self)).astype(np.int64)
         there = lengths > 0
@@ -161,7 +161,7 @@ class Histories:
             self, users=self.users.filter(pa.array(there)), items=self.items[keep], ends=np.cumsum(lengths[there])
         )
 
-    def cut(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> "Histories":
+    def slice_actions(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> "Histories":
         """Of every history the actions from one place to another; users with none are gone."""
         lengths = np.maximum(ends - starts, 0)
         borders = np.cumsum(lengths)
@@ -238,7 +238,7 @@ def k_core(histories: Histories, k: int, *, item_k: int | None = None) -> Histor
             f"histories: nothing is left of {len(histories):,} users and {len(histories.items):,} actions after "
             f"{rounds} rounds of {option('k_core', k)}. Choose a smaller k."
         )
-    core = histories.where(keep)
+    core = histories.keep_actions(keep)
     counts = {"k": k, "item_k": item_k, "rounds": rounds, **_dropped(histories, core), **core.counts}
     return replace(core, report={**histories.report, "k_core": counts})
 
@@ -261,8 +261,8 @@ def leave_out(histories: Histories, n: Literal[1, 2] = 2, *, max_history: int | 
     long = histories.lengths > n
     if not long.any():
         raise SourceError(f"histories: no user has more than {n} items, so that leaving out {n} leaves nothing.")
-    whole = histories.where(np.repeat(long, histories.lengths))
-    parts = [whole.cut(whole.starts, whole.ends - back) for back in range(n, -1, -1)]
+    whole = histories.keep_actions(np.repeat(long, histories.lengths))
+    parts = [whole.slice_actions(whole.starts, whole.ends - back) for back in range(n, -1, -1)]
     train = parts[0]
     held = [max_items(part, max_history + 1) if max_history is not None else part for part in parts[1:]]
     seen = np.zeros(len(histories.keys), bool)
@@ -294,7 +294,7 @@ def max_items(histories: Histories, most: int) -> Histories:
     """
     if most < 1:
         raise PlanError(f"max_items={most}: expected 1 or more.")
-    short = histories.cut(np.maximum(histories.starts, histories.ends - most), histories.ends)
+    short = histories.slice_actions(np.maximum(histories.starts, histories.ends - most), histories.ends)
     counts = {"most": most, "histories_cut": int((histories.lengths > most).sum()), **_dropped(histories, short)}
     return replace(short, report={**histories.report, "max_items": {**counts, **short.counts}})
 

@@ -225,7 +225,7 @@ def _repeats(built: Histories, repeats: str, counts: dict[str, int]) -> Historie
     before[order[1:]] = (users[1:] == users[:-1]) & (items[1:] == items[:-1])
     counts["repeated_items"] = int(before.sum())
     if repeats == "first":
-        built = built.where(~before)
+        built = built.keep_actions(~before)
     return replace(built, report={"read": {**counts, **built.counts}})
 
 

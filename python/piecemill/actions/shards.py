@@ -81,7 +81,7 @@ def write_action_shards(
 
     Items that the tokenizer does not know are an error, or with `unknown="drop"` left out and counted in the manifest.
     """
-    over = Histories.of(histories).over(tokenizer.known_items, unknown=unknown)
+    over = Histories.of(histories).map_to_items(tokenizer.known_items, unknown=unknown)
     target = Path(out).resolve()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ShardError(f"{target}: something is there already. Choose another folder, or remove it first.")

@@ -154,7 +154,7 @@ def _where(initial: bool, repeated: bool, counts: list[int] | None) -> str:
 def _use(tokenizer: ActionTokenizer, histories: Histories, epochs: int, seed: int) -> dict[str, Any]:
     """How a corpus uses the vocabulary: without chance, after one epoch of random orders, and after all of them."""
     vocabulary = tokenizer.vocabulary
-    over = histories.over(tokenizer.known_items)
+    over = histories.map_to_items(tokenizer.known_items)
     actions, size = len(over.items), vocabulary.size - 1
     width = widths(vocabulary)
     weighed = np.zeros(vocabulary.size, np.int64)

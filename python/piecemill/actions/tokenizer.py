@@ -47,7 +47,11 @@ class ActionTokenizer:
                 f"the vocabulary has the columns {vocabulary.columns or vocabulary.n_categories}, the items "
                 f"{items.columns}. Expected items with the columns that the vocabulary was made for."
             )
-        if items is not None and vocabulary.labels is not None and named(vocabulary.labels) != named(items.labels):
+        if (
+            items is not None
+            and vocabulary.labels is not None
+            and label_texts(vocabulary.labels) != label_texts(items.labels)
+        ):
             items = code_like(items, _by_labels(vocabulary, items))  # codes stand for other values than here
         self.vocabulary = vocabulary
         self.items = items
@@ -392,7 +396,7 @@ class ActionTokenizer:
         return np.ascontiguousarray(ids, np.uint32)
 
 
-def named(labels: Iterable[Sequence[Any] | None]) -> tuple[tuple[str, ...] | None, ...]:
+def label_texts(labels: Iterable[Sequence[Any] | None]) -> tuple[tuple[str, ...] | None, ...]:
     """Labels of columns as a vocabulary has them: as text."""
     return tuple(None if names is None else tuple(map(str, names)) for names in labels)
 

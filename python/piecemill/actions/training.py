@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from piecemill import _core
 from piecemill.actions.histories import Histories
 from piecemill.actions.items import Items
-from piecemill.actions.tokenizer import ActionTokenizer, named
+from piecemill.actions.tokenizer import ActionTokenizer, label_texts
 from piecemill.actions.training_plan import ActionsPlan
 from piecemill.actions.vocabulary import ActionVocabulary
 from piecemill.errors import PlanError, SourceError, TrainingError
@@ -117,7 +117,7 @@ def train_actions(
         merges=np.empty((0, 2), np.uint32),
         priority=[0] * (sum(len(np.unique(column)) for column in items.codes.T) + 1),
         columns=items.columns,
-        labels=named(items.labels),
+        labels=label_texts(items.labels),
     )
     least = initial.n_init_feats
     if plan.vocab_size < least:
@@ -168,7 +168,9 @@ def rows_of(histories: Histories, items: Items) -> NDArray[np.uint32]:
     if len(lost):
         first = int(lost[0])
         at = int(np.searchsorted(histories.ends, first, "right"))
-        remedy = by_place("`histories.over(items, unknown='drop')`", "`actions split --items ... --unknown drop`")
+        remedy = by_place(
+            "`histories.map_to_items(items, unknown='drop')`", "`actions split --items ... --unknown drop`"
+        )
         raise SourceError(
             f"sequence of {histories.users[at].as_py()!r}, position {first - int(histories.starts[at])}: the item "
             f"{histories.keys[int(histories.items[first])].as_py()!r} has no features ({len(lost):,} of {len(rows):,} "
@@ -213,7 +215,7 @@ def _learn(
         ready = bool(progress.rounds_ready)
         now = moment(time.perf_counter() - started, progress)
         if ready:
-            remaining.saw(now)
+            remaining.add_snapshot(now)
         on_progress(
             ActionsProgress(
                 stage="merge" if ready else "count",

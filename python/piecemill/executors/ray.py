@@ -129,7 +129,7 @@ def _run(run: str, shared: list[Any], task: Any, number: int) -> Any:
         if progress is not None and time.monotonic() - reported > REPORT_SECONDS:
             reported = time.monotonic()
             with suppress(ValueError):  # no mailbox: the driver opens one only if results are rare
-                ray.get_actor(run).put.remote(number, progress)
+                ray.get_actor(run).put_progress.remote(number, progress)
 
     return run_with_checkpoint(checkpoint, _functions[run], task)
 
@@ -140,10 +140,10 @@ class _Mailbox:
     def __init__(self) -> None:
         self._new: dict[int, Any] = {}
 
-    def put(self, number: int, progress: Any) -> None:
+    def put_progress(self, number: int, progress: Any) -> None:
         self._new[number] = progress
 
-    def take(self) -> dict[int, Any]:
+    def take_progress(self) -> dict[int, Any]:
         new, self._new = self._new, {}
         return new
 
@@ -165,11 +165,11 @@ class _Reports:
         self._finished = time.monotonic() if finished else self._finished
         if self._mailbox is None and time.monotonic() - self._finished > QUIET_SECONDS:
             self._mailbox = ray.remote(num_cpus=0, max_restarts=-1)(_Mailbox).options(name=self._run).remote()
-            self._asked = self._mailbox.take.remote()
+            self._asked = self._mailbox.take_progress.remote()
         if self._mailbox is not None and ray.wait([self._asked], timeout=0)[0]:
             with suppress(exceptions.RayError):  # the node of the actor was lost: Ray starts it again elsewhere
                 self._latest.update(ray.get(self._asked))
-            self._asked = self._mailbox.take.remote()
+            self._asked = self._mailbox.take_progress.remote()
         self._latest = {number: self._latest[number] for number in running if number in self._latest}
         return list(self._latest.values())
 

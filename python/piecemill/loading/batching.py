@@ -90,7 +90,7 @@ class Maker(ABC):
     "What must be the same to go on from a state: `data`, options, and `tokenizer` where it is known."
 
     @abstractmethod
-    def make(self, samples: Ints, room: Room) -> "tuple[Columns, Ints | None]":
+    def make_rows(self, samples: Ints, room: Room) -> "tuple[Columns, Ints | None]":
         """The columns of the rows of these samples, and their `cuts` if any; -1 stands for padding in a row's place."""
 
     def look_ahead(self, sample: int, last: int | None) -> None:  # noqa: B027 - not every maker needs it
@@ -108,7 +108,7 @@ class Chunk:
 
 
 class Destination(Protocol[Sent]):
-    """Where batches go. `room` and `send` are called in feeder threads, `take` in the training loop."""
+    """Where batches go. `room` and `send` are called in feeder threads, `take_batches` in the training loop."""
 
     single: bool
     "Whether a chunk is always one batch."
@@ -119,7 +119,7 @@ class Destination(Protocol[Sent]):
     def send(self, chunk: Chunk) -> Sent:
         """Start to copy a gathered chunk to its destination."""
 
-    def take(self, sent: Sent) -> Iterator[dict[str, Any]]:
+    def take_batches(self, sent: Sent) -> Iterator[dict[str, Any]]:
         """The batches of a chunk."""
 
     def close(self) -> None:
@@ -163,18 +163,18 @@ class Numpy:
     def send(self, chunk: Chunk) -> Chunk:
         return chunk
 
-    def take(self, sent: Chunk) -> Iterator[dict[str, Any]]:
+    def take_batches(self, sent: Chunk) -> Iterator[dict[str, Any]]:
         starts = (0, *sent.ends[:-1])
         cut = {
             name: [array[a:b] for a, b in zip(starts, sent.ends, strict=True)] for name, array in sent.columns.items()
         }
-        return split(cut, sent)
+        return split_batches(cut, sent)
 
     def close(self) -> None:
         self._made = []
 
 
-def split(columns: Mapping[str, Sequence[Any]], chunk: Chunk) -> Iterator[dict[str, Any]]:
+def split_batches(columns: Mapping[str, Sequence[Any]], chunk: Chunk) -> Iterator[dict[str, Any]]:
     """The batches of a chunk, one after another, from the parts that each column was cut into."""
     start = 0
     for end, *parts in zip(chunk.ends, *columns.values(), strict=True):
@@ -236,7 +236,7 @@ class Batches(Prefetched[Sent]):
     def __init__(self, maker: Maker, plan: BatchPlan, place: Destination[Sent]) -> None:
         super().__init__()
         self.maker, self.plan, self._place = maker, plan, place
-        self._job = _Job(maker, plan, place)
+        self._chunks = _ChunkMaker(maker, plan, place)
         # The next batch to give, and how far it is to the one after.
         self._given, self._step = 0, 1
         self._failed: BaseException | None = None
@@ -245,9 +245,9 @@ class Batches(Prefetched[Sent]):
 
     def __len__(self) -> int:
         """Batches from the beginning to the end, on each rank."""
-        if self._job.batches is None:
+        if self._chunks.batches is None:
             raise TypeError("epochs=None: batches without end have no length")
-        return self._job.batches
+        return self._chunks.batches
 
     def __next__(self) -> dict[str, Any]:
         batch = next(self._chunk, None)
@@ -263,14 +263,14 @@ class Batches(Prefetched[Sent]):
     def _next_chunk(self) -> None:
         if self._failed is not None:
             raise self._failed
-        if self._closed or (self._job.batches is not None and self._given >= self._job.batches):
+        if self._closed or (self._chunks.batches is not None and self._given >= self._chunks.batches):
             self.close()
             raise StopIteration
         if self._feeder is None:
-            self._feeder = self._job.feeder(self._given, self._step)
+            self._feeder = self._chunks.feeder(self._given, self._step)
         try:
-            sent, waited = self._feeder.take()
-            self._chunk = self._place.take(sent)
+            sent, waited = self._feeder.next_result()
+            self._chunk = self._place.take_batches(sent)
         except BaseException as error:
             if isinstance(error, Exception):
                 error.add_note(f"While making batch {self._given:,} of rank {self.plan.rank}, for {self.maker.source}.")
@@ -282,8 +282,8 @@ class Batches(Prefetched[Sent]):
     @property
     def samples(self) -> int:
         """Samples returned so far, over all ranks."""
-        given = self._job.offset + self._given * self.plan.global_batch
-        return given if self._job.samples is None else min(given, self._job.samples)
+        given = self._chunks.offset + self._given * self.plan.global_batch
+        return given if self._chunks.samples is None else min(given, self._chunks.samples)
 
     @property
     def epoch(self) -> int:
@@ -292,7 +292,7 @@ class Batches(Prefetched[Sent]):
 
     def state_dict(self) -> dict[str, Any]:
         """The position of the next batch: after the last one returned, whatever was prefetched."""
-        offset = {"offset": self._job.offset} if self._job.offset else {}
+        offset = {"offset": self._chunks.offset} if self._chunks.offset else {}
         return {"format": FORMAT, "samples": self.samples, **offset, **self._identity()}
 
     def _identity(self) -> dict[str, Any]:
@@ -314,8 +314,8 @@ class Batches(Prefetched[Sent]):
         self._drop()
         # Batches are counted from the first sample that is not of a step with another global batch.
         offset = samples if change_batch else int(state.get("offset", 0))
-        self._job.begin_at(offset % self.plan.global_batch)
-        self._given = -(-(samples - self._job.offset) // self.plan.global_batch)
+        self._chunks.begin_at(offset % self.plan.global_batch)
+        self._given = -(-(samples - self._chunks.offset) // self.plan.global_batch)
         self._closed, self._failed = False, None
 
     def _samples_of(self, state: Mapping[str, Any], change_batch: bool) -> int:
@@ -334,7 +334,7 @@ class Batches(Prefetched[Sent]):
             unknown = name == "tokenizer" and None in (mine, theirs)
             if theirs != mine and not unknown and not (change_batch and name == "global_batch"):
                 raise LoadError(f"state: {self._differs(name, theirs, mine)}")
-        samples, offset, last = state.get("samples"), state.get("offset", 0), self._job.samples
+        samples, offset, last = state.get("samples"), state.get("offset", 0), self._chunks.samples
         if type(samples) is not int or type(offset) is not int or not 0 <= offset <= samples < 1 << 62:
             raise LoadError(f"state: samples={samples!r}, offset={offset!r}; expected numbers from `state_dict()`.")
         if not change_batch and (samples - offset) % self.plan.global_batch and samples != last:
@@ -382,7 +382,7 @@ def share(count: int, rank: int, world_size: int) -> tuple[int, int]:
     return rank * each + min(rank, more), each + (rank < more)
 
 
-class _Job(Generic[Sent]):
+class _ChunkMaker(Generic[Sent]):
     """Makes chunks of batches of one rank: which samples, their rows, send."""
 
     def __init__(self, maker: Maker, plan: BatchPlan, place: Destination[Sent]) -> None:
@@ -415,9 +415,9 @@ class _Job(Generic[Sent]):
         """Makes every `step`-th batch from `first` on, ahead."""
         stride = self.chunk * step
         last = None if self.batches is None else -(-(self.batches - first) // stride)
-        return Feeder(lambda number: self.make(first + number * stride, step), 0, last, self._plan.threads)
+        return Feeder(lambda number: self.make_chunk(first + number * stride, step), 0, last, self._plan.threads)
 
-    def make(self, first: int, step: int) -> Sent:
+    def make_chunk(self, first: int, step: int) -> Sent:
         """One chunk: every `step`-th batch from `first` on."""
         last = first + self.chunk * step
         shares = [self._share(batch) for batch in range(first, min(last, self.batches or last), step)]
@@ -426,6 +426,6 @@ class _Job(Generic[Sent]):
         samples = np.arange(ends[-1]) + np.repeat(starts - ends + counts, np.maximum(counts, 1))
         samples[ends[counts == 0] - 1] = -1
         self._maker.look_ahead(self.offset + first * self._plan.global_batch, self.samples)
-        columns, cuts = self._maker.make(samples, self._place.room)
+        columns, cuts = self._maker.make_rows(samples, self._place.room)
         # A sample may have several rows, where a chunk is one batch.
         return self._place.send(Chunk(columns, (*ends[:-1].tolist(), len(columns["input_ids"])), cuts))

@@ -105,7 +105,7 @@ class Cuda:
 
 
 @dataclass(slots=True)
-class _Slot:
+class _StagingSlot:
     """Memory for one batch, and the last copy out of it."""
 
     ids: torch.Tensor
@@ -115,7 +115,7 @@ class _Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentBatch:
     """A batch being copied."""
 
     names: tuple[str, ...]
@@ -124,7 +124,7 @@ class Sent:
     longest: int
 
 
-class Device:
+class DeviceDestination:
     """Batches as dicts of tensors on a device; each is a separate copy."""
 
     single = True
@@ -135,7 +135,7 @@ class Device:
         self._mine = threading.local()
         self._lock = threading.Lock()
         self._made = 0
-        self._free: queue.SimpleQueue[_Slot] = queue.SimpleQueue()
+        self._free: queue.SimpleQueue[_StagingSlot] = queue.SimpleQueue()
 
     def room(self, rows: int, window: int, dtype: str) -> tuple[NDArray[Any], NDArray[Any]]:
         """Inputs and labels in a slot that no copy reads any more."""
@@ -144,7 +144,7 @@ class Device:
         ids = slot.ids[: 2 * rows * window].view(2, rows, window).numpy()
         return ids[0], ids[1]
 
-    def _slot(self, rows: int, places: int, dtype: torch.dtype) -> _Slot:
+    def _slot(self, rows: int, places: int, dtype: torch.dtype) -> _StagingSlot:
         if hasattr(self._mine, "slot"):  # gathering into it failed
             self._free.put(self._mine.slot)
             del self._mine.slot
@@ -155,14 +155,14 @@ class Device:
         slot = None if new else self._free.get()
         if slot is None or len(slot.ids) < 4 * places:
             cuts, part = self._lane.slot(places + 1, torch.int32), self._lane.slot(rows, torch.int64)
-            return _Slot(self._lane.slot(4 * places, dtype), cuts, part)
+            return _StagingSlot(self._lane.slot(4 * places, dtype), cuts, part)
         if slot.event is not None:
             self._lane.wait(slot.event)
         return slot
 
-    def send(self, chunk: Chunk) -> Sent:
+    def send(self, chunk: Chunk) -> SentBatch:
         """Start the copies of a batch; the slot is free for another when they are done."""
-        slot: _Slot = self._mine.slot
+        slot: _StagingSlot = self._mine.slot
         del self._mine.slot
         names: tuple[str, ...] = ("input_ids", "labels")
         rows, window = chunk.columns["input_ids"].shape
@@ -179,11 +179,11 @@ class Device:
             np.copyto(slot.part[:rows].numpy(), chunk.columns["part"])
             names, sources = (*names, "part"), [*sources, slot.part[:rows]]
         copied, slot.event = self._lane.copies([slot.ids[: planes * rows * window], *sources])
-        sent = Sent(names, [*copied[0].view(planes, rows, window).unbind(), *copied[1:]], slot.event, longest)
+        sent = SentBatch(names, [*copied[0].view(planes, rows, window).unbind(), *copied[1:]], slot.event, longest)
         self._free.put(slot)
         return sent
 
-    def take(self, sent: Sent) -> Iterator[dict[str, Any]]:
+    def take_batches(self, sent: SentBatch) -> Iterator[dict[str, Any]]:
         """The batch, safe to use on the caller's stream."""
         self._lane.hand_over(sent.tensors, sent.event)
         batch: dict[str, Any] = dict(zip(sent.names, sent.tensors, strict=True))

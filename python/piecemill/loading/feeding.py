@@ -1,7 +1,7 @@
 """Feeding: chunks prefetched by background threads, returned in order.
 
-A job is a number; `make(number)` runs in a feeder thread, and what it returned, or raised, comes out of `take` in the
-order of the numbers. With no threads, `make` runs in `take`. Nothing here knows what is made.
+A job is a number; `make(number)` runs in a feeder thread, and what it returned, or raised, comes out of `next_result`
+in the order of the numbers. With no threads, `make` runs in `next_result`. Nothing here knows what is made.
 
 Gathering releases the GIL, so threads are enough: no process is started, nothing is pickled.
 """
@@ -37,7 +37,7 @@ class Feeder(Generic[Made]):
             self._pending.append(self._pool.submit(self._clock, self._next))
             self._next += 1
 
-    def take(self) -> tuple[Made, float]:
+    def next_result(self) -> tuple[Made, float]:
         """The next thing made and the seconds that were waited for it; IndexError after the last one."""
         started = time.perf_counter()
         if self._pool is None:

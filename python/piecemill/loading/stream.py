@@ -153,7 +153,7 @@ class TextBatches(Prefetched[Any]):
             # One thread at most: each batch begins where the one before it ends.
             self._feeder = Feeder(make, 0, None, min(self.plan.threads, 1))
         try:
-            taken, waited = self._feeder.take()
+            taken, waited = self._feeder.next_result()
         except BaseException:
             self.close()
             raise

@@ -105,7 +105,7 @@ class WindowMaker(Maker):
             "data": shared,
         }
 
-    def make(self, samples: Ints, room: Room) -> tuple[Columns, Ints | None]:
+    def make_rows(self, samples: Ints, room: Room) -> tuple[Columns, Ints | None]:
         """Gather the windows of the samples."""
         part, numbers = np.zeros(len(samples), np.int64), np.full(len(samples), -1)
         real = samples >= 0

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from piecemill.errors import PlanError
-from piecemill.loading.batching import Batches, BatchPlan, Chunk, Numpy, split
+from piecemill.loading.batching import Batches, BatchPlan, Chunk, Numpy, split_batches
 from piecemill.loading.mixing import Mixture, Weights
 from piecemill.loading.order import OrderPlan
 from piecemill.loading.text import windows_to
@@ -30,11 +30,11 @@ class Tensors(Numpy):
         super().__init__()
         self.single = single
 
-    def take(self, sent: Chunk) -> Iterator[dict[str, Any]]:
+    def take_batches(self, sent: Chunk) -> Iterator[dict[str, Any]]:
         """The batches of a chunk."""
         sizes = [end - start for start, end in zip((0, *sent.ends), sent.ends, strict=False)]
         cut = {name: torch.from_numpy(array).split(sizes) for name, array in sent.columns.items()}
-        for batch in split(cut, sent):
+        for batch in split_batches(cut, sent):
             if "cu_seqlens" in batch:
                 batch["cu_seqlens"] = torch.from_numpy(batch["cu_seqlens"])
             yield batch
@@ -74,9 +74,9 @@ def batches(
         return windows_to(Tensors(), rows, options)
     if where.type != "cuda":
         raise PlanError(f"device={str(device)!r}: expected cpu or cuda.")
-    from piecemill.loading.device import Device
+    from piecemill.loading.device import DeviceDestination
 
-    return windows_to(Device(where, slots=threads + 1), rows, options)
+    return windows_to(DeviceDestination(where, slots=threads + 1), rows, options)
 
 
 def text_batches(

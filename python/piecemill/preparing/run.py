@@ -100,7 +100,7 @@ def prepare(
     `force` replaces it. The rules are in `docs/prepare.md`.
 
     >>> import tempfile
-    >>> tok = Tokenizer.from_merges([], split="gpt2", special_tokens=["<|endoftext|>"])
+    >>> tok = Tokenizer.from_merges([], pretokenizer="gpt2", special_tokens=["<|endoftext|>"])
     >>> with tempfile.TemporaryDirectory() as out:
     ...     prepare(["one two", "three"], tok, out=out).tokens
     14

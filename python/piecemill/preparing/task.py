@@ -41,7 +41,7 @@ def prepare_task(task: Task, job: Job) -> Numbers:
                 with _open_piece(task, piece, job) as work:
                     before = done
                     while ahead.more() and not work.full:
-                        work.add(ahead.take())
+                        work.add(ahead.next_block())
                         done = before + work.numbers
                         check(done)
                     check_task(task, job.changed, job.reading.storage)

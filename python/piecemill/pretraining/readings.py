@@ -67,7 +67,7 @@ class Readings:
         self._group().waits.append((before, self._mark()))
         return batch
 
-    def put(self, loss: torch.Tensor, norm: torch.Tensor) -> bool:
+    def add_step(self, loss: torch.Tensor, norm: torch.Tensor) -> bool:
         """Add the values of one step; true when the group is complete."""
         group = self._group()
         group.values.append(torch.stack([loss, norm]))

@@ -137,7 +137,7 @@ class Trainer:
                 peak=resolved.lr,
                 floor=resolved.lr * self.plan.min_lr,
             )
-            complete = readings.put(*self.step(next_batch, lr))
+            complete = readings.add_step(*self.step(next_batch, lr))
             self.done += 1
             signalled = stopped_by()
             last = self.done >= resolved.steps

@@ -19,7 +19,7 @@ Node = list[Any]  # [list of tokens, token or None]
 Weigh = Callable[[int, int], Any]  # numerator, denominator -> weight
 
 
-class Trained(NamedTuple):
+class LearnedMerges(NamedTuple):
     """What was learned."""
 
     merges: list[Pair]
@@ -112,7 +112,7 @@ def train(
     counts: Literal["published", "current"] = "published",
     arithmetic: Literal["exact", "float64"] = "exact",
     min_pair_weight: float = 0.0,
-) -> Trained:
+) -> LearnedMerges:
     """At most `n_merges` merges learned from `sequences` of items, each a list of feature tokens below `n_init`.
 
     >>> train([[[1, 3], [2, 3]], [[1, 3]]], n_init=4, n_merges=1)[:2]
@@ -126,9 +126,9 @@ def train(
     def weigh(numerator: int, denominator: int) -> Any:
         return int(Fraction(numerator * common, denominator)) if exact else numerator / denominator
 
-    choose = _Current if counts == "current" else _Published
+    choose = _Current if counts == "current" else _PublishedCounts
     queue = choose([count_pairs(sequence, weigh) for sequence in state], 0 if exact else 1e-12)
-    learned = Trained([], [], [])
+    learned = LearnedMerges([], [], [])
     for token in range(n_init, n_init + n_merges):
         best = queue.heaviest()
         if best is None or best[0] / (common if exact else 1) < min_pair_weight:
@@ -160,7 +160,7 @@ class _Current:
         self._weights = weights
 
 
-class _Published:
+class _PublishedCounts:
     """A pair that vanishes from a sequence keeps the weight it had there, as in the published implementation.
 
     Every new total is one entry more in the queue. An entry counts if its pair weighs as much when it comes up, so

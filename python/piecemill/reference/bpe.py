@@ -190,7 +190,7 @@ def train_superwords(
 ) -> list[Pair]:
     """Two stages: merges of `words` until `n_first` ids are taken, then of `longer`, until `n_merges` are.
 
-    `words` and `longer` are the same texts, cut by the split of each stage; `max_words` is the second stage's.
+    `words` and `longer` are the same texts, cut by the pretokenizer of each stage; `max_words` is the second stage's.
     """
     first = train(words, n_first, **options)
     return first + train(longer, n_merges, start=first, count_start=True, max_words=max_words, **options)

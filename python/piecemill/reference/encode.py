@@ -1,7 +1,7 @@
 """Encoding, as it is defined: merge the best pair, the leftmost of equal ones, until nothing can be merged.
 
 Slow and plain. `src/encode/` must give the same ids for every text. It takes one word at a time: what cuts a text into
-words is the split, whose definition is its regex (`_core.split_text_reference`).
+words is the pretokenizer, whose definition is its regex (`_core.split_text_reference`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

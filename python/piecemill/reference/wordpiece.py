@@ -63,10 +63,10 @@ def is_punctuation(c: str) -> bool:
     return unicodedata.category(c).startswith("P") or c in "$+<=>^`|~"
 
 
-def split(text: str) -> Iterator[str]:
+def pretokenize(text: str) -> Iterator[str]:
     """The words of a normalized text: white space is dropped, each punctuation mark is a word.
 
-    >>> list(split("don't  stop!"))
+    >>> list(pretokenize("don't  stop!"))
     ['don', "'", 't', 'stop', '!']
     """
     word = ""
@@ -147,7 +147,7 @@ def words(
         text = strip_marks(text)
     if lowercase:
         text = "".join(c.lower() for c in text)  # each by itself: `str.lower` of a text knows the final sigma
-    return split(text)
+    return pretokenize(text)
 
 
 def train(

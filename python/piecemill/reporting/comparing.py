@@ -118,7 +118,7 @@ def compare(
     kept whole if it is letters only, and one token. `docs/report.md` has the formulas.
 
     >>> import piecemill as pm
-    >>> tok = pm.train_bpe(["low lower lowest"] * 10, vocab_size=262, split="gpt2")
+    >>> tok = pm.train_bpe(["low lower lowest"] * 10, vocab_size=262, pretokenizer="gpt2")
     >>> found = compare([tok], on=["lower and lower", "low"])
     >>> found.corpus["words"], found.tokenizers[0]["tokens"]
     (4, 10)
@@ -135,7 +135,7 @@ def compare(
     inside = [file.inside or file.path.rpartition("/")[2] for file in opened.files]
     groupings = group_paths(inside, [file.named for file in opened.files])
     if plan.language is not None:
-        groupings["language"] = Grouping()
+        groupings["language"] = DocumentGroups()
     tally = opened.found
     with Counting(loaded, threads=plan.threads) as counting:
         for block in sample_blocks(opened, most):
@@ -183,7 +183,7 @@ def sample_blocks(source: Source, most: int) -> Iterator[Documents]:
                 yield block
 
 
-class Grouping:
+class DocumentGroups:
     """Groups of one kind: by the file of a document, or by the hash of a field of it."""
 
     def __init__(self, names: Sequence[str] = (), by_file: Ints | None = None) -> None:
@@ -208,7 +208,7 @@ class Grouping:
         return np.zeros(len(files), np.int64) if self.by_file is None else self.by_file[files]
 
 
-def group_paths(paths: Sequence[str], named: Sequence[bool] = ()) -> dict[str, Grouping]:
+def group_paths(paths: Sequence[str], named: Sequence[bool] = ()) -> dict[str, DocumentGroups]:
     """Groups of files by their first folder, and by the ending of names; only kinds with two groups or more.
 
     Paths begin in the folder that was named; a file that was `named` itself is a group.
@@ -218,7 +218,7 @@ def group_paths(paths: Sequence[str], named: Sequence[bool] = ()) -> dict[str, G
         "source": _numbered([_folder(path, one) for path, one in zip(paths, own, strict=True)]),
         "ending": _numbered([ending_of(path) for path in paths]),
     }
-    return {kind: Grouping(names, numbers) for kind, (names, numbers) in kinds.items() if len(names) > 1}
+    return {kind: DocumentGroups(names, numbers) for kind, (names, numbers) in kinds.items() if len(names) > 1}
 
 
 def _numbered(values: Sequence[str]) -> tuple[list[str], Ints]:
@@ -283,7 +283,7 @@ class Counting:
             more = np.stack([np.bincount(of, row) for row in table]).astype(np.int64)
             self.sums[kind] = _added(self.sums.get(kind, more[:, :0]), more)
 
-    def result(self, names: Sequence[str], groups: Mapping[str, Grouping], **corpus: Any) -> Comparison:
+    def result(self, names: Sequence[str], groups: Mapping[str, DocumentGroups], **corpus: Any) -> Comparison:
         """The comparison, with the names of tokenizers and of the groups of each kind."""
         documents, size, words, *tokens = self.total.tolist()
         whole = words_kept_whole(self._words, self.tokenizers)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from piecemill.errors import PlanError
 from piecemill.files import read_json
-from piecemill.reporting.comparing import Comparison, Grouping, Ints, compare, group_paths
+from piecemill.reporting.comparing import Comparison, DocumentGroups, Ints, compare, group_paths
 from piecemill.reporting.vocabulary import Counts, section, table
 from piecemill.shards import Shards, open_shards
 from piecemill.shards import folder as prepared
@@ -23,7 +23,7 @@ WINDOWS = (1024, 2048, 4096, 8192)
 
 
 @dataclass(frozen=True)
-class Corpus:
+class PreparedCorpus:
     """A prepared folder, opened for a report."""
 
     folder: Path
@@ -125,7 +125,7 @@ class Corpus:
         return flatten(self.tokenizer.decode_batch(ids, ends))
 
 
-def compression_tables(corpus: Corpus, words: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
+def compression_tables(corpus: PreparedCorpus, words: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
     """Exact bytes per token by source group and file ending; `words` has tokens per word on a sample, by both."""
     return [
         table(
@@ -144,7 +144,7 @@ def group_row(name: str, documents: int, size: int, tokens: int, tokens_per_word
     return {"group": name, **ratios, "documents": documents, "bytes": size, "tokens": tokens}
 
 
-def _by_group(sums: Ints, grouping: Grouping, words: Mapping[str, float]) -> list[dict[str, Any]]:
+def _by_group(sums: Ints, grouping: DocumentGroups, words: Mapping[str, float]) -> list[dict[str, Any]]:
     every = np.arange(sums.shape[1])
     added = np.stack([np.bincount(grouping.of_files(every), row, len(grouping.names)) for row in sums]).astype(np.int64)
     order = np.argsort(-added[1], kind="stable")
@@ -155,7 +155,7 @@ def _by_group(sums: Ints, grouping: Grouping, words: Mapping[str, float]) -> lis
     return [group_row(name, n, size, tokens, words.get(name)) for name, n, size, tokens in rows]
 
 
-def corpus_section(corpus: Corpus) -> dict[str, Any]:
+def corpus_section(corpus: PreparedCorpus) -> dict[str, Any]:
     """Documents, drops, duplicates, splits, lengths and time."""
     facts, stats = corpus.facts, corpus.facts["stats"]
     lengths = _lengths(list(corpus.splits.values()))
@@ -243,7 +243,7 @@ def _histogram(lengths: Ints) -> list[tuple[str, int, float]]:
     return rows
 
 
-def _window_row(window: int, lengths: Ints, corpus: Corpus) -> dict[str, Any]:
+def _window_row(window: int, lengths: Ints, corpus: PreparedCorpus) -> dict[str, Any]:
     long, count = lengths
     documents, tokens = max(1, int(count.sum())), max(1, int((long * count).sum()))
     alone = -(-long // window) * window
@@ -275,7 +275,7 @@ def _timing(folder: Path, text_bytes: int) -> dict[str, Any] | None:
     }
 
 
-def samples(corpus: Corpus, most: int, shown: int = 6, tokens: int = 250) -> list[dict[str, Any]]:
+def samples(corpus: PreparedCorpus, most: int, shown: int = 6, tokens: int = 250) -> list[dict[str, Any]]:
     """The second half of a long document of each of the largest groups, as ids; no more than `tokens` of them."""
     groups = group_paths(corpus.paths)
     kind = next(iter(groups), None)

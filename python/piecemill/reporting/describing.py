@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from piecemill.errors import ShardError, TokenizerError
 from piecemill.objects import is_object_url
+from piecemill.plans import did_you_mean
 from piecemill.reporting import shards, tokenizers
 from piecemill.shards import folder as prepared
 
@@ -70,17 +71,18 @@ def _is_run(plan: Path) -> bool:
     return isinstance(found, dict) and "data" in found and "splits" not in found
 
 
-def describe(path: str | PathLike[str], *, engine: str | None = None, split: str | None = None) -> Description:
+@did_you_mean
+def describe(path: str | PathLike[str], *, engine: str | None = None, pretokenizer: str | None = None) -> Description:
     """What is at `path`: a tokenizer (folder, file, hub id), prepared shards, a vocabulary or shards of actions, a run.
 
-    Shards may also be in an object store; their arrays are downloaded. `engine` and `split` are for tokenizers and mean
+    Shards may also be in an object store; their arrays are downloaded. `engine` and `pretokenizer` are for tokenizers
     what they mean in `load_tokenizer`.
 
     >>> import tempfile, piecemill as pm
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     pm.train_bpe(["low lower lowest"] * 10, vocab_size=262, split="gpt2").save(folder, force=True)
+    ...     pm.train_bpe(["low lower lowest"] * 10, vocab_size=262, pretokenizer="gpt2").save(folder, force=True)
     ...     found = describe(folder)
-    >>> found.kind, found.facts["vocab_size"], found.facts["split"]
+    >>> found.kind, found.facts["vocab_size"], found.facts["pretokenizer"]
     ('tokenizer', 262, 'gpt2')
     """
     where = str(path)
@@ -105,7 +107,8 @@ def describe(path: str | PathLike[str], *, engine: str | None = None, split: str
         case "run":
             return Description("run", where, describe_run(Path(where)))
     try:
-        return Description("tokenizer", where, tokenizers.describe_tokenizer(path, engine=engine, split=split))
+        facts = tokenizers.describe_tokenizer(path, engine=engine, pretokenizer=pretokenizer)
+        return Description("tokenizer", where, facts)
     except TokenizerError as error:
         if not Path(where).is_dir() or kind_of(where) == "tokenizer":
             raise

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill._core import splits
-from piecemill.reporting.tokenizers import split_of
+from piecemill.reporting.tokenizers import pretokenizer_of
 from piecemill.reporting.vocabulary import Merges
 from piecemill.tokenizers import Tokenizer
 
@@ -245,7 +245,7 @@ _INSENSITIVE = {
 
 
 def to_javascript(pattern: str) -> str:
-    """A regex of a named split for JavaScript, with the flag `u`."""
+    """A regex of a named pretokenizer for JavaScript, with the flag `u`."""
     out = re.sub(
         r"\(\?i:([^)]*)\)", lambda found: "(?:" + "".join(_INSENSITIVE.get(c, c) for c in found[1]) + ")", pattern
     )
@@ -271,9 +271,9 @@ def typing_data(tokenizer: Tokenizer | None, merges: Merges | None) -> tuple[dic
     """What `report.js` needs to encode; None and the reason where it cannot."""
     if tokenizer is None:
         return None, ""
-    named, split = {one["name"]: one["patterns"] for one in splits()}, split_of(tokenizer)
-    if merges is None or split not in named or len(merges.byte_ids) < 256:
-        return None, "only byte-level BPE with a named split and all 256 bytes can be encoded by this page"
+    named, pretokenizer = {one["name"]: one["patterns"] for one in splits()}, pretokenizer_of(tokenizer)
+    if merges is None or pretokenizer not in named or len(merges.byte_ids) < 256:
+        return None, "only byte-level BPE with a named pretokenizer and all 256 bytes can be encoded by this page"
     width = 2 if tokenizer.vocab_size <= 1 << 16 else 3
     # Ids mostly rise by one: where they do not, a run begins.
     starts = np.flatnonzero(np.diff(merges.made, prepend=-2) != 1)
@@ -283,7 +283,7 @@ def typing_data(tokenizer: Tokenizer | None, merges: Merges | None) -> tuple[dic
         "merges": _packed(merges.pairs.reshape(-1), width),
         "runs": [[int(at), int(merges.made[at])] for at in starts],
         "whole": [[token.hex(), i] for token, i in merges.whole.items()],
-        "patterns": [to_javascript(pattern) for pattern in named[split]],
+        "patterns": [to_javascript(pattern) for pattern in named[pretokenizer]],
     }, ""
 
 

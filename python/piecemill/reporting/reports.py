@@ -21,7 +21,7 @@ from piecemill.errors import PlanError, TokenizerError
 from piecemill.files import replace_file
 from piecemill.objects import is_object_url
 from piecemill.reporting.comparing import SHOWN_GROUPS, Comparison, Counting, compare, group_paths, names_of
-from piecemill.reporting.corpus import Corpus, compression_tables, corpus_section, group_row, samples
+from piecemill.reporting.corpus import PreparedCorpus, compression_tables, corpus_section, group_row, samples
 from piecemill.reporting.describing import KINDS, Description, describe
 from piecemill.reporting.html import page
 from piecemill.reporting.runs import actions_section, run_section
@@ -88,7 +88,7 @@ def report(
     if remote := next((str(path) for path in given if is_object_url(str(path))), None):
         raise PlanError(f"{remote}: a report reads local folders. Copy the prepared folder to a local disk first.")
     described = [describe(path) for path in given]
-    corpora = [Corpus(Path(one.path), one.facts) for one in described if one.kind == "shards"]
+    corpora = [PreparedCorpus(Path(one.path), one.facts) for one in described if one.kind == "shards"]
     target = Path(out)
     for one in described:
         if Path(one.path).resolve() in target.resolve().parents:
@@ -127,7 +127,7 @@ def report(
     return Report(str(target), str(beside), len(content), facts)
 
 
-def _tokenizers(described: Sequence[Description], corpora: Sequence[Corpus]) -> dict[str, Tokenizer]:
+def _tokenizers(described: Sequence[Description], corpora: Sequence[PreparedCorpus]) -> dict[str, Tokenizer]:
     """The tokenizers that the report is about, by name; that of a prepared folder once, however often it is given."""
     found: dict[str, Tokenizer] = {}
     folders = iter(corpora)
@@ -141,7 +141,7 @@ def _tokenizers(described: Sequence[Description], corpora: Sequence[Corpus]) -> 
     return found
 
 
-def _head(described: Sequence[Description], corpora: Sequence[Corpus]) -> dict[str, Any]:
+def _head(described: Sequence[Description], corpora: Sequence[PreparedCorpus]) -> dict[str, Any]:
     rows, folded, folders = [], [], iter(corpora)
     for one in described:
         facts, training = one.facts, one.facts.get("training", {})
@@ -197,7 +197,7 @@ def _made_from(facts: Mapping[str, Any]) -> str | None:
 def _tokenizer_sections(
     tokenizers: dict[str, Tokenizer],
     merges: Merges | None,
-    corpora: Sequence[Corpus],
+    corpora: Sequence[PreparedCorpus],
     against: Sequence[str | PathLike[str]],
     on: object,
     language: str | None,
@@ -248,7 +248,7 @@ def _tokenizer_sections(
 
 def _compared(
     named: dict[str, Tokenizer],
-    corpora: Sequence[Corpus],
+    corpora: Sequence[PreparedCorpus],
     on: object,
     language: str | None,
     sample: int,
@@ -280,7 +280,7 @@ def _compared(
 
 
 def _compression(
-    corpus: Corpus | None, by_size: dict[str, Any] | None, compared: Comparison | None, *, same: bool
+    corpus: PreparedCorpus | None, by_size: dict[str, Any] | None, compared: Comparison | None, *, same: bool
 ) -> dict[str, Any]:
     """`same` says whether the comparison is on documents of the corpus."""
     words = {

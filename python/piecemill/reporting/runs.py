@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from piecemill.reporting.corpus import Corpus
+from piecemill.reporting.corpus import PreparedCorpus
 from piecemill.reporting.vocabulary import section, table
 
 _POINTS = 120
 _RECENT = 50  # as in the summary of a run
 
 
-def run_section(path: Path, facts: Mapping[str, Any], corpora: Sequence[Corpus]) -> dict[str, Any]:
+def run_section(path: Path, facts: Mapping[str, Any], corpora: Sequence[PreparedCorpus]) -> dict[str, Any]:
     """Loss, pace and waiting of a run; with its shards, also bits per byte."""
     from piecemill.pretraining.folder import read_metrics
 
@@ -61,7 +61,7 @@ def run_section(path: Path, facts: Mapping[str, Any], corpora: Sequence[Corpus])
     )
 
 
-def _bytes_per_token(plan: Mapping[str, Any], corpora: Sequence[Corpus]) -> dict[str, float]:
+def _bytes_per_token(plan: Mapping[str, Any], corpora: Sequence[PreparedCorpus]) -> dict[str, float]:
     """Of the splits that a run was trained and validated on; empty without its corpus."""
     for corpus in corpora:
         for shards in corpus.splits.values():

@@ -13,12 +13,12 @@ _SAMPLE = 16
 
 
 def describe_tokenizer(
-    path: str | PathLike[str], *, engine: str | None = None, split: str | None = None
+    path: str | PathLike[str], *, engine: str | None = None, pretokenizer: str | None = None
 ) -> dict[str, Any]:
     """The facts of the tokenizer at `path`, as `load_tokenizer` reads it."""
     if Path(path).name in ("tokenizer.json", "integers.json") and Path(path).is_file():
         path = Path(path).parent  # the same file, and training.json beside it
-    return facts(load_tokenizer(path, engine=engine, split=split))
+    return facts(load_tokenizer(path, engine=engine, pretokenizer=pretokenizer))
 
 
 def facts(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def facts(tokenizer: Tokenizer) -> dict[str, Any]:
     return {
         "model": tokenizer.kind,
         "vocab_size": size,
-        "split": split_of(tokenizer),
+        "pretokenizer": pretokenizer_of(tokenizer),
         "special_tokens": tokenizer.special_tokens,
         "roles": tokenizer.roles,
         "eos": None if eos is None else names.get(eos),
@@ -48,9 +48,9 @@ def facts(tokenizer: Tokenizer) -> dict[str, Any]:
     }
 
 
-def split_of(tokenizer: Tokenizer) -> str | None:
-    """The split of a tokenizer that has one with a name or a regex; None for all others."""
-    return getattr(tokenizer.model, "split", None)
+def pretokenizer_of(tokenizer: Tokenizer) -> str | None:
+    """The pretokenizer of a tokenizer that has one with a name or a regex; None for all others."""
+    return getattr(tokenizer.model, "pretokenizer", None)
 
 
 def spelling(tokenizer: Tokenizer, token: int) -> str:
@@ -70,15 +70,15 @@ def lines(path: str, found: Mapping[str, Any]) -> list[str]:
     more = f", ... ({len(special):,} in all)" if len(special) > _SAMPLE else ""
     return [
         f"{path}: a tokenizer of {found['vocab_size']:,} tokens, {found['model']}",
-        *([f"split      {found['split']}"] if found["split"] is not None else []),
-        f"engine     {found['engine']} {found['engine_version']}: {found['why']} (ids are those of {found['home']})",
-        f"special    {', '.join(special[:_SAMPLE]) or 'none'}{more}",
+        *([f"pretokenizer  {found['pretokenizer']}"] if found["pretokenizer"] is not None else []),
+        f"engine        {found['engine']} {found['engine_version']}: {found['why']} (ids are those of {found['home']})",
+        f"special       {', '.join(special[:_SAMPLE]) or 'none'}{more}",
         *(
-            [f"roles      {', '.join(f'{role} {text}' for role, text in found['roles'].items())}"]
+            [f"roles         {', '.join(f'{role} {text}' for role, text in found['roles'].items())}"]
             if found["roles"]
             else []
         ),
-        f"documents  begin with {found['bos'] or 'nothing'}, end with {found['eos'] or 'nothing it declares'}",
-        "tokens     " + "  ".join(f"{i} {text!r}" for i, text in found["sample"].items()),
-        f"identity   {found['identity']}",
+        f"documents     begin with {found['bos'] or 'nothing'}, end with {found['eos'] or 'nothing it declares'}",
+        "tokens        " + "  ".join(f"{i} {text!r}" for i, text in found["sample"].items()),
+        f"identity      {found['identity']}",
     ]

@@ -40,7 +40,7 @@ class ReadAhead:
             self._next = block
         return self._next is not None
 
-    def take(self) -> Documents:
+    def next_block(self) -> Documents:
         """The next block. No reference to it is kept here, so the caller decides when its text is freed."""
         if not self.more() or self._next is None:
             raise ValueError("no block is left")

@@ -43,7 +43,7 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class _Findings:
+class _FoundFiles:
     files: list[File] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
@@ -68,11 +68,11 @@ def discover(
     sources: Sequence[str | PathLike[str]], wanted: Wanted, reading: Reading
 ) -> tuple[list[File], Tally, tuple[str, ...]]:
     """The files of all `sources`, what was left out, and notes; a source that gives no file is an error."""
-    findings = _Findings()
+    findings = _FoundFiles()
     _real_folder.cache_clear()  # links may have changed since the last call, and so may the current folder
     for source in sources:
         before = len(findings.seen)
-        own = _Findings(seen=findings.seen, included_by=findings.included_by, excluded_by=findings.excluded_by)
+        own = _FoundFiles(seen=findings.seen, included_by=findings.included_by, excluded_by=findings.excluded_by)
         _discover_one(fspath(source), wanted, reading, own)
         if len(findings.seen) == before and not own.left_out.get("repeated"):
             raise _no_file(fspath(source), own)
@@ -85,7 +85,7 @@ def discover(
     return findings.files, tally, tuple(_unmatched(wanted, findings))
 
 
-def _unmatched(wanted: Wanted, findings: _Findings) -> Iterator[str]:
+def _unmatched(wanted: Wanted, findings: _FoundFiles) -> Iterator[str]:
     given = (("include", wanted.include, findings.included_by), ("exclude", wanted.exclude, findings.excluded_by))
     for option, patterns, matched in given:
         for number, pattern in enumerate(patterns):
@@ -112,7 +112,7 @@ def exists(source: str) -> bool:
     return os.path.lexists(source) or (is_glob(source) and any(True for _ in iglob(source, recursive=True)))
 
 
-def _discover_one(source: str, wanted: Wanted, reading: Reading, findings: _Findings) -> None:
+def _discover_one(source: str, wanted: Wanted, reading: Reading, findings: _FoundFiles) -> None:
     if is_url(source):
         return _discover_url(source, wanted, reading, findings)
     try:
@@ -136,7 +136,7 @@ def _discover_one(source: str, wanted: Wanted, reading: Reading, findings: _Find
         raise SourceError(f"{source}: neither a file nor a folder. Save what it gives to a file, or {way_out}.")
 
 
-def _discover_url(source: str, wanted: Wanted, reading: Reading, findings: _Findings) -> None:
+def _discover_url(source: str, wanted: Wanted, reading: Reading, findings: _FoundFiles) -> None:
     found = find(source, reading.storage, **_rules(wanted))
     if found is None:
         return
@@ -152,7 +152,7 @@ def _discover_url(source: str, wanted: Wanted, reading: Reading, findings: _Find
             findings.add(file, canonical(url, reading.storage))
 
 
-def _walk(folder: str, only: str | None, wanted: Wanted, reading: Reading, findings: _Findings) -> None:
+def _walk(folder: str, only: str | None, wanted: Wanted, reading: Reading, findings: _FoundFiles) -> None:
     include, including = as_typed(wanted.include, folder)
     exclude, excluding = as_typed(wanted.exclude, folder)
     rules = _rules(wanted) | {"include": include, "exclude": exclude, "out": _inside(wanted.out, folder)}
@@ -173,7 +173,9 @@ def _walk(folder: str, only: str | None, wanted: Wanted, reading: Reading, findi
             findings.add(File(path, size, named=False, inside=inside))
 
 
-def _note_included(include: Sequence[str], owners: Sequence[int], insides: Sequence[str], findings: _Findings) -> None:
+def _note_included(
+    include: Sequence[str], owners: Sequence[int], insides: Sequence[str], findings: _FoundFiles
+) -> None:
     for pattern, owner in zip(include, owners, strict=True):
         if owner not in findings.included_by and bool((first_match([pattern], list(insides)) == 0).any()):
             findings.included_by.add(owner)
@@ -196,7 +198,7 @@ def _oversized(path: str, size: int, reading: Reading) -> bool:
     return size > reading.max_file_bytes and reading.separator is None and kind_of(path)[0] == "text"
 
 
-def _no_file(source: str, findings: _Findings) -> SourceError:
+def _no_file(source: str, findings: _FoundFiles) -> SourceError:
     kind = "a folder" if os.path.isdir(source) else "a path"
     kind = "a glob" if is_glob(source) else "a URL" if is_url(source) else kind
     tally = Tally(left_out=findings.left_out, skipped_count=len(findings.skipped), skipped=tuple(findings.skipped[:1]))

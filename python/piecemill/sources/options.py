@@ -47,7 +47,7 @@ class SourceOptions:
     "What to do with a document that cannot be read: stop with its place, or skip, count and list it."
 
     bytes: bool = False
-    "Documents are any bytes, not UTF-8 text: binary files, binary columns. Words are not split (--split none)."
+    "Documents are any bytes, not UTF-8 text: binary files, binary columns. They have no words (--pretokenizer none)."
 
     integers: bool = False
     (

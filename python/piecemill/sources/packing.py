@@ -82,7 +82,7 @@ def bad_document(name: str, reason: str) -> SourceError:
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _HeldDocuments:
     data: NDArray[np.uint8]
     ends: NDArray[np.int64]
     files: NDArray[np.int32]
@@ -113,7 +113,7 @@ class Packer:
         "Groups by their hashes, as far as they have names."
         self._task, self._place, self._paths, self._first_file = task, place, paths, first_file
         self._full: deque[Documents] = deque()
-        self._held: list[_Piece] = []
+        self._held: list[_HeldDocuments] = []
         self._held_bytes = self._held_documents = 0
         self._blocks = 0
         self._source_bytes = source_bytes
@@ -183,7 +183,7 @@ class Packer:
             end = int(ends[stop - 1])
             own = None if keys is None else keys[start:stop]
             self._held.append(
-                _Piece(data[base:end], ends[start:stop] - base, files[start:stop], places[start:stop], own)
+                _HeldDocuments(data[base:end], ends[start:stop] - base, files[start:stop], places[start:stop], own)
             )
             self._held_bytes += end - base
             self._held_documents += stop - start
@@ -272,7 +272,7 @@ class Packer:
             whole = held[0]
         else:
             shifts = np.cumsum([0] + [len(piece.data) for piece in held])
-            whole = _Piece(
+            whole = _HeldDocuments(
                 _joined([piece.data for piece in held], np.uint8, room),
                 _joined([piece.ends + shift for piece, shift in zip(held, shifts, strict=False)], np.int64),
                 _joined([piece.files for piece in held], np.int32),

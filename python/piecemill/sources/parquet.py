@@ -115,14 +115,14 @@ def _groups(meta: pq.FileMetaData) -> range:
     return range(meta.num_row_groups)
 
 
-class Chunk(NamedTuple):
+class TextColumn(NamedTuple):
     """The text column of a row group: its bytes when unpacked, and whether a page of it is a dictionary."""
 
     size: int
     has_dictionary: bool
 
 
-def text_chunks(task: Task, meta: pq.FileMetaData, reading: Reading) -> tuple[Chunk, ...]:
+def text_chunks(task: Task, meta: pq.FileMetaData, reading: Reading) -> tuple[TextColumn, ...]:
     """The text column of each row group, from the footer itself.
 
     Not from `meta.row_group(n).column(m)`: pyarrow 26 lets an exception of C++ out of it where the statistics of a
@@ -145,13 +145,13 @@ def text_chunks(task: Task, meta: pq.FileMetaData, reading: Reading) -> tuple[Ch
 
 
 @lru_cache(4)  # tasks of one file come one after another
-def _chunks(footer: bytes, number: int) -> tuple[Chunk, ...]:
+def _chunks(footer: bytes, number: int) -> tuple[TextColumn, ...]:
     chunks = []
     for group in _Compact(footer).read_struct({4}).get(4, []):
         column = group.get(1, [])[number].get(3, {})
         if (size := int(column[6])) < 0:
             raise ValueError(f"a column of {size} bytes")
-        chunks.append(Chunk(size, 11 in column))
+        chunks.append(TextColumn(size, 11 in column))
     return tuple(chunks)
 
 

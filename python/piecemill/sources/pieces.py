@@ -40,7 +40,7 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
     except (OSError, BrokenStream) as error:
         # Complete pieces before the break were added; the broken piece is lost.
         return packer.bad(f"{task.paths[0]}@{pieces.position}", failure(error, task.paths[0]))
-    pieces.take(last=True)
+    pieces.add_complete(last=True)
 
 
 class _Pieces:
@@ -63,9 +63,9 @@ class _Pieces:
         edge = max(0, len(self._held) - len(self._separator) + 1)
         self._held += chunk
         if self._held.find(self._separator, edge) >= 0:
-            self.take(last=False)
+            self.add_complete(last=False)
 
-    def take(self, *, last: bool) -> None:
+    def add_complete(self, *, last: bool) -> None:
         """Add the complete pieces in the buffer; with `last`, the whole buffer."""
         text, self._held = bytes(self._held), bytearray()
         found = cut_text(text, self._separator, self.position, last, self._packer.reading.raw)

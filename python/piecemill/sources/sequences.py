@@ -46,7 +46,7 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
     except (OSError, BrokenStream) as error:
         # Complete records before the break were added; the broken one is lost.
         return packer.bad(f"{task.paths[0]}@{records.position}", failure(error, task.paths[0]))
-    records.take(last=True)
+    records.add_complete(last=True)
 
 
 class _Records:
@@ -77,9 +77,9 @@ class _Records:
             self.position += first
             del self._held[:first]
         # A chromosome is many chunks: only where a record ends is the buffer looked through.
-        return not (self._fastq or self._held.find(b"\n>", edge) >= 0) or self.take(last=False)
+        return not (self._fastq or self._held.find(b"\n>", edge) >= 0) or self.add_complete(last=False)
 
-    def take(self, *, last: bool) -> bool:
+    def add_complete(self, *, last: bool) -> bool:
         """Add the complete records in the buffer, with `last` all; False where the range ends in it."""
         if not self._inside:
             return False

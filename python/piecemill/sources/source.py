@@ -200,7 +200,7 @@ def _read_memory(memory: Any, task: Task, packer: Packer) -> Iterator[Documents]
     if memory is None:
         raise SourceError(f"{name}: a source in memory can only be read where it was opened, with source.read(task).")
     if isinstance(memory, _Once):
-        memory = memory.take(name)
+        memory = memory.items_once(name)
     if _is_table(memory):
         from piecemill.sources.arrow import read_capsule
 
@@ -222,7 +222,7 @@ class _Once:
     def __init__(self, items: Iterator[object]) -> None:
         self._items: Iterator[object] | None = items
 
-    def take(self, name: str) -> Iterator[object]:
+    def items_once(self, name: str) -> Iterator[object]:
         items, self._items = self._items, None
         if items is None:
             raise SourceError(f"{name}: was read before, and an iterator can be read once. Pass a list or a file.")

@@ -15,8 +15,8 @@ def documents_of(tokenizer: Tokenizer, *, bytes: bool, integers: bool, special: 
     """
     if bytes and not tokenizer.takes_bytes:
         raise PlanError(
-            f"{option('bytes')}: a {tokenizer.kind} with a split encodes text. Expected byte-level BPE without one, as "
-            "`piecemill train --bytes` makes it."
+            f"{option('bytes')}: a {tokenizer.kind} with a pretokenizer encodes text. Expected byte-level BPE without "
+            "one, as `piecemill train --bytes` makes it."
         )
     if integers and tokenizer.integers is None:
         raise PlanError(

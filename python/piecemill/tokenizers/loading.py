@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.errors import TokenizerError
-from piecemill.plans import did_you_mean
+from piecemill.plans import did_you_mean, new_names
 from piecemill.tokenizers import hub
 from piecemill.tokenizers.malformed import BROKEN, check_ids, malformed
 from piecemill.tokenizers.models import Model
@@ -28,7 +28,7 @@ from piecemill.tokenizers.models.ranks import PUBLISHED, Ranks, published_file
 from piecemill.tokenizers.models.sentencepiece import SentencePiece
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson, added_ids
 from piecemill.tokenizers.models.writing import added_token, pre_tokenizer
-from piecemill.tokenizers.splits import NAMES, PATTERNS, name_of, pattern_of
+from piecemill.tokenizers.pretokenizers import NAMES, PATTERNS, name_of, pattern_of
 from piecemill.tokenizers.tokenizer import Tokenizer
 
 _EXPECTED = (
@@ -44,7 +44,7 @@ def load_tokenizer(
     spec: str | PathLike[str],
     *,
     engine: str | None = None,
-    split: str | None = None,
+    pretokenizer: str | None = None,
     special_tokens: Mapping[str, int] | None = None,
 ) -> Tokenizer:
     """The tokenizer at `spec`: a folder, a tokenizer file, or a Hugging Face hub id.
@@ -53,33 +53,32 @@ def load_tokenizer(
     gzipped (.gz). In a folder with several, the first of these is used. "r50k", "cl100k" and "o200k" are OpenAI's files
     in the cache of tiktoken. `engine` forces "piecemill", "tokenizers", "sentencepiece" or "tiktoken"; by default it is
     the fastest that gives the home library's ids. "cuda" encodes on an NVIDIA GPU if it can, else warns and takes the
-    default. `split` and `special_tokens` (text and id) are for files that have neither: .tiktoken (OpenAI's are known
-    by their hash) and vocab.json with merges.txt (gpt2, and the entries that no merge makes, unless given).
+    default. `pretokenizer` and `special_tokens` (text and id) are for files that have neither: .tiktoken (OpenAI's are
+    known by their hash) and vocab.json with merges.txt (gpt2, and the entries that no merge makes, unless given).
     """
     file = _file_of(spec)
     with malformed(file):
-        model = _model_of(file, spec, split, special_tokens)
+        model = _model_of(file, spec, pretokenizer, special_tokens)
         check_ids(file, model.special_tokens)
         _ = model.declared, model.parse_refused()  # read now: nothing of a file is found to be broken later
         return Tokenizer(model, engine=engine)
 
 
 def _model_of(
-    file: Path, spec: str | PathLike[str], split: str | None, special_tokens: Mapping[str, int] | None
+    file: Path, spec: str | PathLike[str], pretokenizer: str | None, special_tokens: Mapping[str, int] | None
 ) -> Model:
     ending = Path(file.name.removesuffix(".gz")).suffix
     if ending == ".tiktoken" or file.name in {known.cached for known in PUBLISHED.values()}:
-        return _ranks(file, split, special_tokens)
+        return _ranks(file, pretokenizer, special_tokens)
     if file.name in (_VOCAB, _MERGES):
-        return _vocab_and_merges(file.parent, split, special_tokens)
-    if split is not None or special_tokens is not None:
+        return _vocab_and_merges(file.parent, pretokenizer, special_tokens)
+    if pretokenizer is not None or special_tokens is not None:
         raise TokenizerError(
-            f"{file}: it has its own split and special tokens; split= and special_tokens= are for .tiktoken files and "
-            "for vocab.json with merges.txt."
+            f"{file}: it has its own pretokenizer and special tokens; pretokenizer= and special_tokens= are for "
+            ".tiktoken files and for vocab.json with merges.txt."
         )
     if file.name == INTEGERS:
-        training = read_json(file.parent / "training.json") if (file.parent / "training.json").exists() else {}
-        return read_integers_json(read_json(file), file, training, files_beside(file))
+        return read_integers_json(read_json(file), file, _training(file), files_beside(file))
     return _sentencepiece(file) if ending == ".model" else _tokenizer_json(file, folder=file != Path(spec))
 
 
@@ -139,9 +138,13 @@ def _vocabulary_in(folder: Path) -> Path:
 
 def _tokenizer_json(file: Path, *, folder: bool) -> Model:
     content = _content(file)
-    record = file.parent / "training.json"
-    training = read_json(record) if folder and record.exists() else {}
-    return _json_model(content, file, training)
+    return _json_model(content, file, _training(file) if folder else {})
+
+
+def _training(file: Path) -> dict[str, Any]:
+    """The record of the training beside a file; empty if there is none."""
+    record = file.with_name("training.json")
+    return new_names(read_json(record)) if record.exists() else {}
 
 
 def _json_model(content: bytes, file: Path, training: Mapping[str, Any]) -> Model:
@@ -153,7 +156,7 @@ def _json_model(content: bytes, file: Path, training: Mapping[str, Any]) -> Mode
         return TokenizerJson(content, file, beside, training)
 
 
-def _vocab_and_merges(folder: Path, split: str | None, special_tokens: Mapping[str, int] | None) -> Model:
+def _vocab_and_merges(folder: Path, pretokenizer: str | None, special_tokens: Mapping[str, int] | None) -> Model:
     """vocab.json with merges.txt, the files of GPT-2 and RoBERTa, as the tokenizer.json that says the same."""
     for name in (_VOCAB, _MERGES):
         if not (folder / name).exists():
@@ -177,7 +180,7 @@ def _vocab_and_merges(folder: Path, split: str | None, special_tokens: Mapping[s
                 "or the next free one."
             )
     config = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
-    step = pre_tokenizer(pattern_of(split or "gpt2"))
+    step = pre_tokenizer(pattern_of(pretokenizer or "gpt2"))
     if step["type"] == "ByteLevel":
         step["add_prefix_space"] = bool(config.get("add_prefix_space", False))
     data = {
@@ -198,21 +201,21 @@ def _sentencepiece(file: Path) -> Model:
     return SentencePiece(_content(file), file, files_beside(file))
 
 
-def _ranks(file: Path, split: str | None, special_tokens: Mapping[str, int] | None) -> Model:
+def _ranks(file: Path, pretokenizer: str | None, special_tokens: Mapping[str, int] | None) -> Model:
     content = _content(file)
     known = PUBLISHED.get(hashlib.sha256(content).hexdigest())
     stored: dict[str, Any] = {}
     if (file.parent / "encoding.json").exists():  # a folder saved by us
-        stored = read_json(file.parent / "encoding.json")
+        stored = new_names(read_json(file.parent / "encoding.json"))
     elif known is not None:
         stored = known._asdict()
-    if split is None and "split" not in stored:
+    if pretokenizer is None and "pretokenizer" not in stored:
         raise TokenizerError(
-            f"{file}: a .tiktoken file does not say how texts are split, and this one is not one OpenAI published. "
-            f"Pass split= one of {NAMES}, or a regex (--tokenizer-split); a wrong one gives wrong ids."
+            f"{file}: a .tiktoken file has no pretokenizer, and this one is not one OpenAI published. "
+            f"Pass pretokenizer= one of {NAMES}, or a regex (--pretokenizer); a wrong one gives wrong ids."
         )
     special = stored.get("special_tokens", {}) if special_tokens is None else special_tokens
-    return Ranks(content, file, name_of(pattern_of(split or stored["split"])), dict(special))
+    return Ranks(content, file, name_of(pattern_of(pretokenizer or stored["pretokenizer"])), dict(special))
 
 
 def _content(file: Path) -> bytes:

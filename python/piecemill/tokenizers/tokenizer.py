@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from piecemill._core import Encoder
 from piecemill.errors import TokenizerError
 from piecemill.integers import values_of
+from piecemill.plans import did_you_mean
 from piecemill.sizes import parse_size
 from piecemill.tokenizers.decoding import Decoding
 from piecemill.tokenizers.engines import Encoded, Engine, Parse, alphabet_of, choose, load_engine
@@ -25,8 +26,8 @@ from piecemill.tokenizers.models.integers import IntegerBPE
 from piecemill.tokenizers.models.ranks import Ranks
 from piecemill.tokenizers.models.sentencepiece import SentencePiece
 from piecemill.tokenizers.models.vocabulary import Vocabulary
+from piecemill.tokenizers.pretokenizers import Pattern, name_of, pattern_of
 from piecemill.tokenizers.special import refuse_special
-from piecemill.tokenizers.splits import Pattern, name_of, pattern_of
 from piecemill.tokenizers.texts import Flat, check_flat, check_text, digits, flat_arrays, flatten
 
 if TYPE_CHECKING:
@@ -54,11 +55,12 @@ class Tokenizer:
             _ = self.engine  # so that an engine that cannot encode it is an error now
 
     @classmethod
+    @did_you_mean
     def from_merges(
         cls,
         merges: NDArray[np.uint32],
         *,
-        split: str,
+        pretokenizer: str,
         pattern: Pattern | None = None,
         special_tokens: Sequence[str] = (),
         alphabet: bytes | None = None,
@@ -68,15 +70,15 @@ class Tokenizer:
 
         With `alphabet`, there are ids for those bytes only, and a text with another one is an error.
 
-        `pattern` is the regex of `split` where it is not the one this library knows by that name; `training` is
+        `pattern` is the regex of `pretokenizer` where it is not the one this library knows by that name; `training` is
         any JSON record, kept and written as training.json.
 
-        >>> tok = Tokenizer.from_merges(np.array([[64, 65]]), split="gpt2")
+        >>> tok = Tokenizer.from_merges(np.array([[64, 65]]), pretokenizer="gpt2")
         >>> tok.vocab_size, tok.bytes_of(256), tok.decode(tok.encode("abba"))
         (257, b'ab', 'abba')
         """
         vocabulary = Vocabulary.from_merges(merges, special_tokens, alphabet)
-        pattern = pattern_of(split, pattern)
+        pattern = pattern_of(pretokenizer, pattern)
         return cls(ByteBPE(vocabulary, name_of(pattern), pattern, dict(training or {})))
 
     def edit(
@@ -92,7 +94,7 @@ class Tokenizer:
         with the id it has). Roles are eos, bos, pad, unk, sep, cls and mask, as `transformers` has them; a token with a
         role is added if there is none. A .tiktoken file becomes a tokenizer.json, which can hold all of it.
 
-        >>> tok = Tokenizer.from_merges([], split="gpt2", special_tokens=["<|endoftext|>"])
+        >>> tok = Tokenizer.from_merges([], pretokenizer="gpt2", special_tokens=["<|endoftext|>"])
         >>> chat = tok.edit(add_special=["<|im_start|>"], roles={"pad": "<|pad|>"})
         >>> chat.special_tokens, chat.roles["pad"]
         ({'<|endoftext|>': 0, '<|im_start|>': 257, '<|pad|>': 258}, '<|pad|>')
@@ -148,7 +150,7 @@ class Tokenizer:
         interface (a polars series). Text i is `ids[ends[i - 1] : ends[i]]`, from 0 for the first; an empty text ends
         where it begins. The keywords are those of `encode_flat`.
 
-        >>> tok = Tokenizer.from_merges(np.array([[64, 65]]), split="gpt2")
+        >>> tok = Tokenizer.from_merges(np.array([[64, 65]]), pretokenizer="gpt2")
         >>> ids, ends = tok.encode_batch(["ab", "", "aab"])
         >>> ids.tolist(), ends.tolist()
         ([256, 64, 256], [1, 1, 3])
@@ -231,9 +233,7 @@ class Tokenizer:
         """
         found = self._model.id_of(token)
         if found is None:
-            raise TokenizerError(
-                f"{token!r} is not one of the {self.vocab_size:,} tokens; encode() splits it into some."
-            )
+            raise TokenizerError(f"{token!r} is not one of the {self.vocab_size:,} tokens; encode() cuts it into some.")
         return found
 
     def bytes_of(self, token_id: int) -> bytes:
@@ -293,7 +293,7 @@ class Tokenizer:
     def tokens(self) -> "list[Token]":
         """Every token with its id, bytes, and the two that it was merged from, where there are such.
 
-        >>> tok = Tokenizer.from_merges(np.array([[64, 65]]), split="gpt2")
+        >>> tok = Tokenizer.from_merges(np.array([[64, 65]]), pretokenizer="gpt2")
         >>> tok.tokens[256]
         Token(id=256, token=b'ab', special=False, merge=0, parts=(64, 65))
         """
@@ -308,7 +308,7 @@ class Tokenizer:
 
     @property
     def takes_bytes(self) -> bool:
-        """Whether it encodes any bytes, not only UTF-8: byte-level BPE without a split."""
+        """Whether it encodes any bytes, not only UTF-8: byte-level BPE without a pretokenizer."""
         return isinstance(self._model, ByteBPE | Ranks) and self._model.pattern is None
 
     @property
@@ -329,13 +329,13 @@ class Tokenizer:
         return self._byte_bpe("merges").vocabulary.merges
 
     @property
-    def split(self) -> str:
-        """What cuts a text before merging: the name of a split, a regex, or "sequence" for several regexes."""
-        return self._byte_bpe("split").split
+    def pretokenizer(self) -> str:
+        """What cuts a text before merging: the name of a pretokenizer, a regex, or "sequence" for several regexes."""
+        return self._byte_bpe("pretokenizer").pretokenizer
 
     @property
     def pattern(self) -> Pattern | None:
-        """The regex of the split, several if it is a sequence, None for "none"."""
+        """The regex of the pretokenizer, several if it is a sequence, None for "none"."""
         return self._byte_bpe("pattern").pattern
 
     @property
@@ -347,9 +347,9 @@ class Tokenizer:
         return self.vocab_size
 
     def __repr__(self) -> str:
-        split = f"split={self.split!r}, " if isinstance(self._model, ByteBPE) else f"{self.kind}, "
+        kind = f"pretokenizer={self.pretokenizer!r}" if isinstance(self._model, ByteBPE) else self.kind
         special = f", {len(self.special_tokens)} special" if self.special_tokens else ""
-        return f"Tokenizer({split}{self.vocab_size:,} tokens{special}, engine={self.engine.name})"
+        return f"Tokenizer({kind}, {self.vocab_size:,} tokens{special}, engine={self.engine.name})"
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker process loads the engine chosen here by itself: engines hold tables, threads and caches.

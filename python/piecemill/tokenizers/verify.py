@@ -55,7 +55,7 @@ def verify(tokenizer: Tokenizer, documents: Any = (), *, most: int | None = None
     `documents` are anything `encode_batch` takes, an iterable of texts, or an opened source; at most `most` of them are
     compared. A difference is a TokenizerError with the text's name, its start and both rows of ids.
 
-    >>> tok = Tokenizer.from_merges(np.array([[64, 65]]), split="gpt2")
+    >>> tok = Tokenizer.from_merges(np.array([[64, 65]]), pretokenizer="gpt2")
     >>> record = verify(tok, ["one document", "another"])
     >>> record.engine, record.home, record.documents
     ('piecemill', 'tokenizers', 2)

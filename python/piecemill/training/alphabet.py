@@ -37,7 +37,7 @@ class Alphabet:
         self._seen: set[int] = set()
         self._lock = threading.Lock()
 
-    def see(self, data: NDArray[np.uint8]) -> None:
+    def add_bytes(self, data: NDArray[np.uint8]) -> None:
         """Record the bytes in `data`; from any thread. The source has already checked a requested alphabet."""
         if self.allowed is None:
             seen = _core.bytes_seen(data)
@@ -51,7 +51,7 @@ class Alphabet:
 
     def check_words(self, words: NDArray[np.uint8]) -> None:
         """PlanError if words that were counted earlier have other bytes than were requested."""
-        self.see(words)
+        self.add_bytes(words)
         strange = set(_core.bytes_seen(words)) - set(self.bytes)
         if strange:
             raise PlanError(

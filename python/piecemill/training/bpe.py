@@ -1,6 +1,6 @@
 """Documents -> a BPE vocabulary.
 
-`train_bpe` counts words (or loads whole documents, with `split="none"`), learns merges, and returns a `Tokenizer`.
+`train_bpe` counts words (or loads whole documents: `pretokenizer="none"`), learns merges, and returns a `Tokenizer`.
 Counting and merging happen in `_core`; this module runs the stages, reports progress and writes the training record.
 """
 
@@ -34,7 +34,7 @@ from piecemill.tokenizers.models.byte_level import bytes_of
 from piecemill.tokenizers.models.config import read_template
 from piecemill.tokenizers.models.integers import IntegerBPE
 from piecemill.tokenizers.models.vocabulary import check_special_tokens
-from piecemill.tokenizers.splits import superword_split
+from piecemill.tokenizers.pretokenizers import superword_pretokenizer
 from piecemill.training.alphabet import Alphabet, Narrowed
 from piecemill.training.counting import CountJob, add_words, count_block, count_on, never_cut
 from piecemill.training.counts import (
@@ -42,7 +42,7 @@ from piecemill.training.counts import (
     Corpus,
     check_files,
     check_not_a_source,
-    counted_split,
+    counted_by,
     load_counts,
     not_read,
     write_counts,
@@ -51,7 +51,7 @@ from piecemill.training.feed import Feed
 from piecemill.training.groups import Grouping, Tags, check_parallel, group_records, in_parts
 from piecemill.training.growing import Start, padded, start_of
 from piecemill.training.integers import IntegerCorpus
-from piecemill.training.plan import SPLIT, TrainPlan
+from piecemill.training.plan import DEFAULT_PRETOKENIZER, TrainPlan
 from piecemill.training.progress import Stage, TrainProgress
 from piecemill.training.remaining import Remaining, moment
 from piecemill.training.result import Counted
@@ -89,10 +89,10 @@ def train_bpe(
     vocab_size: int = FROM_PLAN,
     start: Tokenizer | str | PathLike[str] | None = FROM_PLAN,
     pad_to: int = FROM_PLAN,
-    split: str | None = FROM_PLAN,
+    pretokenizer: str | None = FROM_PLAN,
     alphabet: str | None = FROM_PLAN,
     superwords: int | None = FROM_PLAN,
-    superword_split: str | None = FROM_PLAN,
+    superword_pretokenizer: str | None = FROM_PLAN,
     max_words: int = FROM_PLAN,
     special_tokens: Sequence[str] = FROM_PLAN,
     roles: Mapping[str, str] | Sequence[str] = FROM_PLAN,
@@ -123,7 +123,7 @@ def train_bpe(
     an error. Words are counted on `executor`: threads here ("local"), "ray" (the cluster at `ray_address`), or any
     `concurrent.futures.Executor`; the vocabulary is the same.
 
-    >>> tok = train_bpe(["low lower lowest"] * 10, vocab_size=262, split="gpt2")
+    >>> tok = train_bpe(["low lower lowest"] * 10, vocab_size=262, pretokenizer="gpt2")
     >>> tok.decode(tok.encode("lower"))
     'lower'
     """
@@ -157,10 +157,10 @@ def count_words(
     vocab_size: int = FROM_PLAN,
     start: Tokenizer | str | PathLike[str] | None = FROM_PLAN,
     pad_to: int = FROM_PLAN,
-    split: str | None = FROM_PLAN,
+    pretokenizer: str | None = FROM_PLAN,
     alphabet: str | None = FROM_PLAN,
     superwords: int | None = FROM_PLAN,
-    superword_split: str | None = FROM_PLAN,
+    superword_pretokenizer: str | None = FROM_PLAN,
     max_words: int = FROM_PLAN,
     special_tokens: Sequence[str] = FROM_PLAN,
     roles: Mapping[str, str] | Sequence[str] = FROM_PLAN,
@@ -212,17 +212,17 @@ class Run:
         self.plan = plan
         self.start = None if plan.start is None else start_of(plan)
         self.alphabet = None if plan.alphabet is None else Alphabet(plan.alphabet)
-        split = self.start.split if self.start else "none" if plan.bytes or plan.integers else plan.split
-        self.split = split or (counted_split(plan.from_counts[0]) if plan.from_counts else SPLIT)
-        if plan.bytes and self.split != "none":
+        asked = self.start.pretokenizer if self.start else "none" if plan.bytes or plan.integers else plan.pretokenizer
+        self.pretokenizer = asked or (counted_by(plan.from_counts[0]) if plan.from_counts else DEFAULT_PRETOKENIZER)
+        if plan.bytes and self.pretokenizer != "none":
             raise PlanError(
-                f"{option('bytes')}: the split of {option('start')} or of the counts is {self.split!r}, which needs "
-                "text. Bytes are trained with the split 'none'."
+                f"{option('bytes')}: the pretokenizer of {option('start')} or of the counts is {self.pretokenizer!r}, "
+                "which needs text. Bytes are trained with the pretokenizer 'none'."
             )
         self.second_counter: _core.WordCounter | None = None
         if plan.two_stages:
-            self.second_split = plan.superword_split or superword_split(self.split)
-            self.second_counter = _core.WordCounter(self.second_split, plan.memory_bytes, tempfile.gettempdir())
+            self.second_pretokenizer = plan.superword_pretokenizer or superword_pretokenizer(self.pretokenizer)
+            self.second_counter = _core.WordCounter(self.second_pretokenizer, plan.memory_bytes, tempfile.gettempdir())
         self.executor = executor
         self.on_progress = on_progress
         self.stages = Stages()
@@ -230,7 +230,7 @@ class Run:
         self.corpus = NOTHING
         self.tally = Tally()
         self.files, self.sources = 0, [str(path) for path in plan.from_counts]
-        self.split_note: str | None = None
+        self.pretokenizer_note: str | None = None
         self.unused_separator: str | None = None
         self.notes: tuple[str, ...] = ()
         self.weights = parse_weights(plan.weight)
@@ -245,9 +245,9 @@ class Run:
 
     def train(self, source: object) -> Tokenizer:
         plan = self.plan
-        self.split_note = cuts_otherwise(self.second_split if self.second_counter else self.split)
+        self.pretokenizer_note = cuts_otherwise(self.second_pretokenizer if self.second_counter else self.pretokenizer)
         here = self.executor.name == "local" and not (plan.balance or plan.weight)
-        whole = self.split == "none" and not plan.from_counts and plan.save_counts is None and here
+        whole = self.pretokenizer == "none" and not plan.from_counts and plan.save_counts is None and here
         if plan.integers:
             return self._train_integers(source)
         if self.second_counter is not None:
@@ -259,7 +259,7 @@ class Run:
                 learned = self.alphabet.narrowed(all_bytes, len(plan.special_tokens))
         else:
             learned = self._continue(self.start, source, plan.vocab_size, whole=whole)
-        return self._finished(self.start, self.split, learned.merges, learned, self._record(learned))
+        return self._finished(self.start, self.pretokenizer, learned.merges, learned, self._record(learned))
 
     def _train_integers(self, source: object) -> Tokenizer:
         if self.executor.name != "local":
@@ -274,12 +274,12 @@ class Run:
         return self._with_roles(padded(Tokenizer(model), self._reserved(learned)))
 
     def _train_superwords(self, source: object, counter: _core.WordCounter) -> Tokenizer:
-        """Merge inside words up to `superwords`, then inside those of the second split, which `counter` counts."""
+        """Merge inside words up to `superwords`, then inside those that `counter` counts by the second pretokenizer."""
         plan, size = self.plan, self.plan.superwords or 0
         first = self._continue(self.start, source, size) if self.start else self._learn(source, size)
-        between = self._finished(self.start, self.split, first.merges, None, {})
+        between = self._finished(self.start, self.pretokenizer, first.merges, None, {})
         with self.stages.stage("segment"):
-            start = Start(between, self.second_split)
+            start = Start(between, self.second_pretokenizer)
             counts = self.stages.watch(counter.finish, self.progress, lambda: None)
             self.spills = (self.spills[0] + counter.spills[0], self.spills[1] + counter.spills[1])
             corpus = self._segmented(start, [counts], plan.vocab_size, plan.max_words)
@@ -288,8 +288,9 @@ class Run:
         record = self._record(second)
         record["merges"] += len(first.merges)
         record["second_stage"] = {"begins": start.vocab_size, "merges": len(second.merges), "words": len(counts)}
-        end = Start(self.start.tokenizer, self.second_split) if self.start else None
-        return self._finished(end, self.second_split, np.concatenate([first.merges, second.merges]), second, record)
+        end = Start(self.start.tokenizer, self.second_pretokenizer) if self.start else None
+        merges = np.concatenate([first.merges, second.merges])
+        return self._finished(end, self.second_pretokenizer, merges, second, record)
 
     def _learn(self, source: object, size: int, *, whole: bool = False) -> _core.Learned:
         """The merges of a vocabulary of that size, from nothing; with an alphabet, all 256 bytes are in it."""
@@ -304,7 +305,7 @@ class Run:
 
             def add(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
                 if alphabet:
-                    alphabet.see(data)
+                    alphabet.add_bytes(data)
                 flat.add(data, ends)
 
             with self.stages.stage("read"):
@@ -370,13 +371,13 @@ class Run:
             source = plan.open_source(plan.balance_on, group=parse_grouping(plan.balance, "balance")[1])
             grouping = Grouping.of(source, plan.balance, ())
             tags = Tags(grouping) if grouping else self.tags
-            counter = _core.WordCounter(self.split, plan.memory_bytes, tempfile.gettempdir())
+            counter = _core.WordCounter(self.pretokenizer, plan.memory_bytes, tempfile.gettempdir())
 
             def read() -> None:
                 for block in source.blocks():
                     if self.progress.stopped:
                         return
-                    count_block(block, counter.add, self.split, tags)
+                    count_block(block, counter.add, self.pretokenizer, tags)
 
             self.stages.watch(read, self.progress, lambda: None)
             check_parallel(self.tags, tags, plan.balance_on)
@@ -397,7 +398,7 @@ class Run:
     def _finished(
         self,
         start: Start | None,
-        split: str,
+        pretokenizer: str,
         merges: NDArray[np.uint32],
         learned: _core.Learned | Narrowed | None,
         training: dict[str, Any],
@@ -410,7 +411,7 @@ class Run:
             special = self.plan.special_tokens
             alphabet = self.alphabet.bytes if self.alphabet else None
             tokenizer = Tokenizer.from_merges(
-                merges, split=split, special_tokens=special, alphabet=alphabet, training=training
+                merges, pretokenizer=pretokenizer, special_tokens=special, alphabet=alphabet, training=training
             )
             tokenizer = padded(tokenizer, reserved)
         return self._with_roles(tokenizer) if learned else tokenizer
@@ -429,11 +430,11 @@ class Run:
         """The words of `source`, for each group of `balance`."""
         plan = self.plan
         with self.stages.stage("count"):
-            counter = _core.WordCounter(self.split, plan.memory_bytes, tempfile.gettempdir())
+            counter = _core.WordCounter(self.pretokenizer, plan.memory_bytes, tempfile.gettempdir())
             if plan.from_counts:
                 if source is not None and source != ():
                     raise PlanError("from_counts and a source were both given: train from counts or from documents.")
-                work = partial(load_counts, plan.from_counts, counter, split=self.split)
+                work = partial(load_counts, plan.from_counts, counter, pretokenizer=self.pretokenizer)
                 tick = partial(self._tell_reading, "count", lambda: counter.distinct, None)
                 self.corpus, self.tally = self.stages.watch(work, self.progress, tick)
             elif self.executor.name == "local":
@@ -449,7 +450,7 @@ class Run:
         if self.save_counts is not None:
             # The file is opened and renamed in this thread: stopped, the one that writes has nothing left to write to.
             with self.stages.stage("save counts"), new_file(self.save_counts) as file:
-                write = partial(write_counts, counts, file, split=self.split, corpus=self.corpus, tally=self.tally)
+                write = partial(write_counts, counts, file, self.pretokenizer, self.corpus, self.tally)
                 self.stages.watch(write, self.progress, lambda: None)
         return groups
 
@@ -460,7 +461,7 @@ class Run:
         lock = threading.Lock()
 
         def consume(block: Documents) -> None:
-            here = count_block(block, add, self.split, self.tags)
+            here = count_block(block, add, self.pretokenizer, self.tags)
             with lock:
                 self.corpus += here
                 tallies[block.id] = block.tally
@@ -484,10 +485,11 @@ class Run:
             self.corpus, self._bytes_read = corpus, bytes_read
             self._tell_reading("count", lambda: counter.distinct, opened)
 
-        job = CountJob(opened.reading, self.split, self.plan.memory_bytes, self.grouping)
+        job = CountJob(opened.reading, self.pretokenizer, self.plan.memory_bytes, self.grouping)
         self.corpus, self.tally = count_on(self.executor, opened, counter, job, on_read, self.tags)
         if self.second_counter is not None:  # reads everything once more
-            count_on(self.executor, opened, self.second_counter, replace(job, split=self.second_split), lambda *_: None)
+            again = replace(job, pretokenizer=self.second_pretokenizer)
+            count_on(self.executor, opened, self.second_counter, again, lambda *_: None)
         self._check_read(opened)
 
     def _open(self, source: object, stage: Stage) -> Source:
@@ -538,7 +540,7 @@ class Run:
         def tell() -> None:
             progress = self.progress
             now = moment(time.perf_counter() - started, progress)
-            remaining.saw(now)
+            remaining.add_snapshot(now)
             self.on_progress(
                 TrainProgress(
                     stage="merge",
@@ -574,8 +576,8 @@ class Run:
         """What goes into `training.json`."""
         kept = replace(self.plan, start="") if self.start else self.plan  # a tokenizer is no part of a record
         plan = kept.stored()
-        plan["split"] = self.split
-        plan["superword_split"] = self.second_split if self.second_counter else None
+        plan["pretokenizer"] = self.pretokenizer
+        plan["superword_pretokenizer"] = self.second_pretokenizer if self.second_counter else None
         plan["start"] = self.start and {"identity": self.start.tokenizer.identity, "vocab_size": self.start.vocab_size}
         for name in ("save_counts", "chat_template"):
             plan[name] = str(plan[name]) if plan[name] else None
@@ -585,7 +587,7 @@ class Run:
             "versions": {"piecemill": _core.__version__, "python": platform.python_version(), "numpy": np.__version__},
             "platform": {"machine": platform.machine(), "system": sys.platform, "threads": self.plan.workers},
             "corpus": {**self.read(), "files": self.files, "sources": self.sources},
-            "split_note": self.split_note,
+            "pretokenizer_note": self.pretokenizer_note,
             "distinct_words": self.distinct_words,
             "spilled": {"runs": self.spills[0], "bytes": self.spills[1]},
             "vocab_size": learned.vocab_size + self._reserved(learned),

@@ -29,7 +29,7 @@ class CountJob:
     """Arguments of `count_task` that are the same for all tasks; picklable."""
 
     reading: Reading
-    split: str
+    pretokenizer: str
     memory: int
     "Bytes for counting, in each worker; beyond them counts go to the disk of the worker."
     grouping: Grouping | None = None
@@ -48,27 +48,27 @@ class TaskCounts:
     "Documents of each group and weight, in the order of the tags that the words have."
 
 
-def count_block(block: Documents, add: Callable[..., None], split: str, tags: Tags | None = None) -> Corpus:
+def count_block(block: Documents, add: Callable[..., None], pretokenizer: str, tags: Tags | None = None) -> Corpus:
     """Add the documents of a block to a counter; an error of the pretokenizer names the document."""
     try:
         add(block.data, block.ends, *([] if tags is None else [tags.of(block)]))
     except PretokenizerError as error:
-        raise PretokenizerError(f"{_failing(block, split)}: {error}") from None
+        raise PretokenizerError(f"{_failing(block, pretokenizer)}: {error}") from None
     hashes = _core.hash_documents(block.data, block.ends).sum(axis=0, dtype=np.uint64)
     return Corpus(len(block), block.nbytes, (int(hashes[0]), int(hashes[1])))
 
 
 def count_task(task: Task, job: CountJob) -> TaskCounts:
     """The words of one task; runs on any machine."""
-    counter = _core.WordCounter(job.split, job.memory, tempfile.gettempdir())
+    counter = _core.WordCounter(job.pretokenizer, job.memory, tempfile.gettempdir())
     corpus, tally = NOTHING, Tally()
     tags = None if job.grouping is None else Tags(job.grouping)
     for block in read_task(task, job.reading):
-        corpus += count_block(block, counter.add, job.split, tags)
+        corpus += count_block(block, counter.add, job.pretokenizer, tags)
         tally += block.tally
         check(tally.source_bytes)
     file = io.BytesIO()
-    write_counts(counter.finish(), file, split=job.split, corpus=corpus, tally=tally)
+    write_counts(counter.finish(), file, job.pretokenizer, corpus, tally)
     return TaskCounts(corpus, tally, file.getvalue(), None if tags is None else tags.documents)
 
 
@@ -94,9 +94,9 @@ def count_on(
     tick = lambda running: on_read(corpus, read + sum(running))  # noqa: E731
     with closing(executor.map(partial(count_task, job=job), source.tasks, tick)) as results:
         for task, counted in results:
-            here = None if tags is None else tags.take(counted.groups or {})
+            here = None if tags is None else tags.add_documents(counted.groups or {})
             name = f"counts of task {task.index}"
-            add_counts(io.BytesIO(counted.counts), name, counter, split=job.split, tags=here)
+            add_counts(io.BytesIO(counted.counts), name, counter, pretokenizer=job.pretokenizer, tags=here)
             corpus += counted.corpus
             read += counted.tally.source_bytes
             tallies[task.index] = counted.tally
@@ -106,18 +106,18 @@ def count_on(
     return corpus, tally
 
 
-def _failing(block: Documents, split: str) -> str:
-    """The name of the first document on which `split` fails."""
+def _failing(block: Documents, pretokenizer: str) -> str:
+    """The name of the first document on which `pretokenizer` fails."""
     for i in range(len(block)):
         try:
-            _core.split_text(block.text(i), split)
+            _core.split_text(block.text(i), pretokenizer)
         except PretokenizerError:
             return block.name(i)
     return block.name(0)
 
 
 def add_words(counter: _core.WordCounter, second: _core.WordCounter | None, data: Any, ends: Any, *tags: Any) -> None:
-    """Count the words of documents, and those of the second split if there is one: one reading for both."""
+    """Count the words of documents, and those of the second pretokenizer if there is one: one reading for both."""
     counter.add(data, ends, *tags)
     if second is not None:
         second.add(data, ends)

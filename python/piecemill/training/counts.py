@@ -1,7 +1,7 @@
 """Word counts on disk: count on many machines, train on one.
 
 A Parquet file with a row per distinct word (`word`: binary, `count`: uint64), most frequent first, and in its
-metadata what the counts were made with. Counts made with different splits cannot be added up, so that is checked.
+metadata what the counts were made with. Counts made with different pretokenizers cannot be added up: that is checked.
 """
 
 import json
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from piecemill._core import WordCounter, WordCounts
 from piecemill.errors import PlanError, SourceError
 from piecemill.files import check_writable
+from piecemill.plans import new_names
 from piecemill.sources import Skipped, Source, Tally
 
 if TYPE_CHECKING:
@@ -91,13 +92,13 @@ def not_read(tally: Tally) -> dict[str, Any]:
     }
 
 
-def write_counts(counts: WordCounts, file: BinaryIO, *, split: str, corpus: Corpus, tally: Tally) -> None:
+def write_counts(counts: WordCounts, file: BinaryIO, pretokenizer: str, corpus: Corpus, tally: Tally) -> None:
     """Write `counts` to `file` as Parquet, with metadata: the corpus, and what of it was not read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     data, ends, numbers = counts.arrays()
-    about = {"version": 1, "split": split, "corpus": asdict(corpus), "not_read": not_read(tally)}
+    about = {"version": 2, "pretokenizer": pretokenizer, "corpus": asdict(corpus), "not_read": not_read(tally)}
     columns: list[pa.Field[Any]] = [pa.field("word", pa.large_binary()), pa.field("count", pa.uint64())]
     schema = pa.schema(columns, metadata={_KEY: json.dumps(about).encode()})
     offsets = np.concatenate([[0], ends]).astype(np.int64)
@@ -125,11 +126,11 @@ def _groups(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
         start = end
 
 
-def load_counts(paths: Sequence[Path], counter: WordCounter, *, split: str) -> tuple[Corpus, Tally]:
+def load_counts(paths: Sequence[Path], counter: WordCounter, *, pretokenizer: str) -> tuple[Corpus, Tally]:
     """Add the counts in all `paths` to `counter`, one row group at a time; returns the corpus and the tally."""
     corpus, tally = NOTHING, Tally()
     for path in paths:
-        about = add_counts(path, str(path), counter, split=split)
+        about = add_counts(path, str(path), counter, pretokenizer=pretokenizer)
         stored = about["corpus"]
         corpus += Corpus(stored["documents"], stored["bytes"], tuple(stored["fingerprint"]))
         if missing := about.get("not_read"):  # older files do not record it
@@ -138,10 +139,10 @@ def load_counts(paths: Sequence[Path], counter: WordCounter, *, split: str) -> t
     return corpus, tally
 
 
-def counted_split(path: Path) -> str:
-    """The split that the words in a counts file were cut with."""
+def counted_by(path: Path) -> str:
+    """The pretokenizer that the words in a counts file were cut with."""
     with _opened(path, str(path)) as file:
-        return str(_about(str(path), file.schema_arrow.metadata)["split"])
+        return str(_about(str(path), file.schema_arrow.metadata)["pretokenizer"])
 
 
 @contextmanager
@@ -160,7 +161,7 @@ def _opened(file: Path | BinaryIO, name: str) -> Iterator["pq.ParquetFile"]:
 
 
 def add_counts(
-    file: Path | BinaryIO, name: str, counter: WordCounter, *, split: str, tags: NDArray[np.uint16] | None = None
+    file: Path | BinaryIO, name: str, counter: WordCounter, *, pretokenizer: str, tags: NDArray[np.uint16] | None = None
 ) -> dict[str, Any]:
     """Add the counts in one file to `counter`, one row group at a time; returns the file's metadata.
 
@@ -170,10 +171,10 @@ def add_counts(
 
     with _opened(file, name) as opened:
         about = _about(name, opened.schema_arrow.metadata)
-        if about["split"] != split:
+        if about["pretokenizer"] != pretokenizer:
             raise SourceError(
-                f"{name}: counted with split={about['split']!r}, requested split={split!r}. "
-                f"Counts fit one split only: pass --split {about['split']!r}, or count again."
+                f"{name}: counted with pretokenizer={about['pretokenizer']!r}, requested {pretokenizer!r}. "
+                f"Counts fit one pretokenizer only: pass --pretokenizer {about['pretokenizer']!r}, or count again."
             )
         for batch in _batches(opened):
             words = batch.column(0).cast(pa.large_binary())
@@ -192,8 +193,8 @@ def add_counts(
 def _about(name: str, metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
     """The metadata of a counts file; an error if it is not one."""
     about: dict[str, Any] = json.loads((metadata or {}).get(_KEY, b"{}"))
-    if about.get("version") != 1:
+    if about.get("version") not in (1, 2):
         raise SourceError(
             f"{name}: not a counts file: no piecemill counts in its metadata. Make one with --save-counts."
         )
-    return about
+    return new_names(about)

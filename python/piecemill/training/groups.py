@@ -89,9 +89,9 @@ class Tags:
         stride = int(np.max(weights, initial=0)) + 1
         found, which, counts = np.unique(groups * stride + weights, return_inverse=True, return_counts=True)
         pairs = [(names[int(one) // stride], int(one) % stride) for one in found]
-        return self.take(dict(zip(pairs, counts.tolist(), strict=True)))[which]
+        return self.add_documents(dict(zip(pairs, counts.tolist(), strict=True)))[which]
 
-    def take(self, documents: Mapping[tuple[str, int], int]) -> NDArray[np.uint16]:
+    def add_documents(self, documents: Mapping[tuple[str, int], int]) -> NDArray[np.uint16]:
         """Add documents of groups and weights; returns the tag of each."""
         with self._lock:
             for pair, count in documents.items():

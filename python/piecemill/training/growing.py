@@ -1,7 +1,7 @@
 """Going on from a vocabulary: a corpus as the tokens it has, and what was learned appended to it.
 
 Old merges keep their ranks, so the finished tokenizer applies all of them before the first new one: its encoding of a
-text is the old one, merged further. That holds for any split, as long as the corpus is cut by the split that the
+text is the old one, merged further. That holds for any pretokenizer, as long as the corpus is cut by the one that the
 finished tokenizer encodes with. Ids stay; new tokens follow after the last one.
 """
 
@@ -18,7 +18,7 @@ from piecemill._core import Encoder
 from piecemill.errors import PlanError
 from piecemill.plans import option
 from piecemill.tokenizers import Tokenizer, load_tokenizer
-from piecemill.tokenizers.models.byte_bpe import ByteBPE, NotPlain, merge_pairs, split_of
+from piecemill.tokenizers.models.byte_bpe import ByteBPE, NotPlain, merge_pairs, pretokenizer_of
 from piecemill.tokenizers.models.byte_level import CHARACTERS, bytes_of, characters_of
 from piecemill.tokenizers.models.config import BESIDE, CHAT_TEMPLATE, MAPPING, TEMPLATES, TOKENIZER_CONFIG
 from piecemill.tokenizers.models.integers import IntegerBPE
@@ -26,7 +26,7 @@ from piecemill.tokenizers.models.ranks import Ranks
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
 from piecemill.tokenizers.models.vocabulary import Vocabulary, checked_merges
 from piecemill.tokenizers.models.writing import pre_tokenizer
-from piecemill.tokenizers.splits import name_of, pattern_of
+from piecemill.tokenizers.pretokenizers import name_of, pattern_of
 from piecemill.tokenizers.texts import flat_tokens
 from piecemill.training.plan import TrainPlan
 
@@ -51,7 +51,7 @@ class Known:
         return [i for i in range(len(self.tokens)) if i not in ordinary]
 
     def encoder(self, *, whole_words: bool) -> Encoder:
-        """Encodes words: a text is one, whatever the split."""
+        """Encodes words: a text is one, whatever the pretokenizer."""
         place = {i: at for at, i in enumerate(self.ordinary)}
         merges = np.array([(place[left], place[right]) for left, right in self.merges], np.uint32).reshape(-1, 2)
         tokens = flat_tokens(self.tokens[i] for i in self.ordinary)
@@ -108,17 +108,17 @@ def _merged(
 
 
 class Start:
-    """A tokenizer to go on from, and the split that the finished one will have."""
+    """A tokenizer to go on from, and the pretokenizer that the finished one will have."""
 
-    def __init__(self, given: Any, split: str | None) -> None:
+    def __init__(self, given: Any, pretokenizer: str | None) -> None:
         self.tokenizer = given if isinstance(given, Tokenizer) else load_tokenizer(given)
         model = _growable(self.tokenizer)
         self._ranks = self.tokenizer.model if isinstance(self.tokenizer.model, Ranks) else None
-        if split is None:
-            split = _split(model)
-        elif split != _split(model, known=False):
-            model = _with_split(model, split)
-        self.split = split
+        if pretokenizer is None:
+            pretokenizer = _pretokenizer(model)
+        elif pretokenizer != _pretokenizer(model, known=False):
+            model = _with_pretokenizer(model, pretokenizer)
+        self.pretokenizer = pretokenizer
         self._model = model
         self._known = known_of(model)
         self._encoder = self._known.encoder(whole_words=self._known.whole_words)
@@ -186,7 +186,7 @@ class Start:
 
 def start_of(plan: TrainPlan) -> Start:
     """The vocabulary to continue; options it does not support are rejected before the work starts."""
-    start = Start(plan.start, plan.split)
+    start = Start(plan.start, plan.pretokenizer)
     if plan.vocab_size < start.vocab_size:
         raise PlanError(
             f"{option('vocab_size', plan.vocab_size)}: {option('start')} has {start.vocab_size:,} tokens already, and "
@@ -251,33 +251,37 @@ def _refusal(tokenizer: Tokenizer, why: str) -> str:
     )
 
 
-def _split(model: Growable, *, known: bool = True) -> str | None:
-    """The name of its split, or its regex; with `known` an error if it has none that training could use."""
+def _pretokenizer(model: Growable, *, known: bool = True) -> str | None:
+    """The name of its pretokenizer, or its regex; with `known` an error if it has none that training could use."""
     try:
-        split, _ = (model.split, None) if isinstance(model, ByteBPE) else split_of(model.data.get("pre_tokenizer"))
+        pretokenizer, _ = (
+            (model.pretokenizer, None)
+            if isinstance(model, ByteBPE)
+            else pretokenizer_of(model.data.get("pre_tokenizer"))
+        )
     except NotPlain as reason:
-        split, why = "sequence", str(reason)
+        pretokenizer, why = "sequence", str(reason)
     else:
-        why = "several regexes that are no named split"
-    if split != "sequence":
-        return split
+        why = "several regexes that are no named pretokenizer"
+    if pretokenizer != "sequence":
+        return pretokenizer
     if known:
         raise PlanError(
-            f"{option('start')}: words cannot be counted as it cuts them ({why}). Name another split, which the new "
-            f"tokenizer will have: {option('split', 'cl100k')}."
+            f"{option('start')}: words cannot be counted as it cuts them ({why}). Name another pretokenizer, which the "
+            f"new tokenizer will have: {option('pretokenizer', 'cl100k')}."
         )
     return None
 
 
-def _with_split(model: Growable, split: str) -> Growable:
-    pattern = pattern_of(split)
+def _with_pretokenizer(model: Growable, pretokenizer: str) -> Growable:
+    pattern = pattern_of(pretokenizer)
     config = model.config() if isinstance(model, ByteBPE) else model.beside.get(TOKENIZER_CONFIG)
-    if config is not None:  # classes such as GPT2Tokenizer bring the split of their model
+    if config is not None:  # classes such as GPT2Tokenizer bring the pretokenizer of their model
         changed = {**json.loads(config), "tokenizer_class": "PreTrainedTokenizerFast"}
         config = (json.dumps(changed, indent=2, ensure_ascii=False) + "\n").encode()
     beside = {**model.beside, **({} if config is None else {TOKENIZER_CONFIG: config})}
     if isinstance(model, ByteBPE):
-        return replace(model, split=name_of(pattern), pattern=pattern, beside=beside)
+        return replace(model, pretokenizer=name_of(pattern), pattern=pattern, beside=beside)
     return with_data(replace(model, beside=beside), {**model.data, "pre_tokenizer": pre_tokenizer(pattern)})
 
 

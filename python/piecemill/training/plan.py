@@ -15,8 +15,8 @@ from piecemill.sources.options import SourceOptions
 from piecemill.tokenizers.models.config import parse_roles
 
 LEAST_MEMORY = 64 * 2**20
-SPLIT = "cl100k"
-"The default split if none is requested and none is known."
+DEFAULT_PRETOKENIZER = "cl100k"
+"The default pretokenizer if none is requested and none is known."
 AUTO = "auto"
 "Of `alphabet`: the bytes that occur."
 
@@ -42,7 +42,7 @@ class TrainPlan(SourceOptions):
     pad_to: int = 1
     "Round the vocabulary up to a multiple of this with reserved special tokens, <|reserved_ID|>."
 
-    split: str | None = None
+    pretokenizer: str | None = None
     (
         "Where words end: gpt2, cl100k, o200k, qwen2, qwen3.5, tekken, deepseek-v3, digits-then-gpt2, "
         "none (a document is one word), or a regex in fancy-regex syntax; default: that of --start or --from-counts, "
@@ -61,9 +61,9 @@ class TrainPlan(SourceOptions):
         "--vocab-size they also span words of one line."
     )
 
-    superword_split: str | None = None
+    superword_pretokenizer: str | None = None
     (
-        "Where tokens of the second stage end: a split as for --split, which the tokenizer encodes with. Default: "
+        "Where tokens of the second stage end: as for --pretokenizer. The tokenizer encodes with it. Default: "
         "cl100k-superwords for cl100k and so on: line ends, indentation and numbers stay apart."
     )
 
@@ -178,13 +178,16 @@ class TrainPlan(SourceOptions):
                 f"vocab_size={self.vocab_size}: the {base} bytes and {len(self.special_tokens)} special tokens alone "
                 f"need {least}. Ask for more, or for fewer special tokens."
             )
-        for field in ("split", "superword_split"):
-            if not isinstance(split := getattr(self, field), str | None):
-                raise PlanError(f"{field}={split!r}: expected the name of a split, or a regex.")
-            if split is not None and (name := resolve_split(split)[0]) != "regex":
-                object.__setattr__(self, field, name)  # an alias, or the pattern of a named split
-        if self.bytes and self.split not in (None, "none"):
-            raise PlanError(f"bytes and split={self.split!r}: a split needs text. Bytes are trained with split='none'.")
+        for field in ("pretokenizer", "superword_pretokenizer"):
+            if not isinstance(pretokenizer := getattr(self, field), str | None):
+                raise PlanError(f"{field}={pretokenizer!r}: expected the name of a pretokenizer, or a regex.")
+            if pretokenizer is not None and (name := resolve_split(pretokenizer)[0]) != "regex":
+                object.__setattr__(self, field, name)  # an alias, or the pattern of a named pretokenizer
+        if self.bytes and self.pretokenizer not in (None, "none"):
+            raise PlanError(
+                f"bytes and pretokenizer={self.pretokenizer!r}: a pretokenizer needs text. Bytes are trained with "
+                "pretokenizer='none'."
+            )
         self._check_stages()
         self._check_groups()
         if not LEAST_MEMORY <= self.memory_bytes < 2**63:
@@ -192,9 +195,9 @@ class TrainPlan(SourceOptions):
 
     def _check_stages(self) -> None:
         if self.superwords is None:
-            if self.superword_split is not None:
+            if self.superword_pretokenizer is not None:
                 raise PlanError(
-                    f"{option('superword_split')} is for the second stage: {option('superwords')} begins it."
+                    f"{option('superword_pretokenizer')} is for the second stage: {option('superwords')} begins it."
                 )
             return
         if self.bytes or self.alphabet is not None:
@@ -203,7 +206,7 @@ class TrainPlan(SourceOptions):
         if self.from_counts or self.save_counts is not None:
             raise PlanError(
                 f"{option('superwords')} reads documents: counts of words do not record neighbouring words. Train "
-                "the first stage from counts, then go on from it with counts of another split: "
+                "the first stage from counts, then go on from it with counts of another pretokenizer: "
                 f"{option('start', ...)}, {option('from_counts', ...)}."
             )
 
@@ -231,7 +234,7 @@ class TrainPlan(SourceOptions):
         if grouped and self.superwords is not None:
             raise PlanError(
                 f"{grouped} with {option('superwords')}: train the first stage with one, then go on from it with "
-                f"{option('start', ...)} and another {option('split', ...)}."
+                f"{option('start', ...)} and another {option('pretokenizer', ...)}."
             )
 
     @property
@@ -242,7 +245,7 @@ class TrainPlan(SourceOptions):
     def _check_integers(self) -> None:
         """Refuse what is about text."""
         unset = {
-            "split": (None, "none"),
+            "pretokenizer": (None, "none"),
             "alphabet": (None,),
             "start": (None,),
             "save_counts": (None,),

@@ -108,7 +108,7 @@ def prune(
     with both tokenizers, to measure what pruning costs.
 
     >>> import piecemill as pm
-    >>> tok = pm.train_bpe(["low lower lowest"] * 10, vocab_size=262, split="gpt2")
+    >>> tok = pm.train_bpe(["low lower lowest"] * 10, vocab_size=262, pretokenizer="gpt2")
     >>> pruned = prune(tok, counts=np.ones(262), vocab_size=260)
     >>> pruned.tokenizer.vocab_size, [pruned.tokenizer.bytes_of(i) for i in pruned.mapping[261]]
     (260, [b's', b't'])

@@ -66,7 +66,7 @@ class Remaining:
         self._round_cost = 0.0
         self._round_merges = 0.0
 
-    def saw(self, moment: Moment) -> None:
+    def add_snapshot(self, moment: Moment) -> None:
         """Add a snapshot; they must be in order of time."""
         before, self._now = self._now, moment
         if moment.rounds_ready > before.rounds_ready:

@@ -81,8 +81,8 @@ class Trained:
                 f"note: {plan['vocab_size']:,} tokens were requested, but no pair is left that may be merged; "
                 + ", or ".join(ways)
             )
-        if record["split_note"]:
-            lines.append(f"note: {record['split_note']}")
+        if record["pretokenizer_note"]:
+            lines.append(f"note: {record['pretokenizer_note']}")
         lines += _groups(record.get("groups", []))
         return "\n".join([*lines, *_reading(corpus, str(self.out / "training.json"))])
 

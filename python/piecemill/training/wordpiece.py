@@ -105,7 +105,7 @@ class WordPiecePlan(SourceOptions):
         return TrainPlan(
             **{name: getattr(self, name) for name in names},
             vocab_size=2**30,
-            split=RAW_WORDS,
+            pretokenizer=RAW_WORDS,
             special_tokens=self.special_tokens,
             min_frequency=self.min_frequency,
             threads=self.threads,
@@ -186,7 +186,7 @@ class _WordPieceRun(Run):
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class WordSymbols:
     """Distinct words in symbols."""
 
     alphabet: list[str]
@@ -199,7 +199,7 @@ class Words:
 
 def spelled(
     data: NDArray[np.uint8], ends: NDArray[Any], counts: NDArray[np.uint64], plan: WordPiecePlan, threads: int
-) -> Words:
+) -> WordSymbols:
     """Raw words as the encoder normalizes and cuts them."""
     seen = set(data.tobytes().decode())
     known = {small for c in seen for part in (c, *unicodedata.normalize("NFD", c)) for small in (part, *part.lower())}
@@ -223,7 +223,7 @@ def spelled(
         if not (symbols == unknown).any():
             break
         # Python's tables of Unicode are older than those of the core: try again with every code point.
-    return Words(alphabet, symbols, np.repeat(counts, np.diff(symbol_ends, prepend=0)))
+    return WordSymbols(alphabet, symbols, np.repeat(counts, np.diff(symbol_ends, prepend=0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,7 @@ class Initial:
     "The id of each symbol; -1 for those that are left out of their words, as HF does with rare characters."
 
     @classmethod
-    def of(cls, words: Words, plan: WordPiecePlan, order: Callable[[str], Any] = str) -> "Initial":
+    def of(cls, words: WordSymbols, plan: WordPiecePlan, order: Callable[[str], Any] = str) -> "Initial":
         """By the plan; symbols that continue words in the order of code points, or another one."""
         size = len(words.alphabet)
         counts = np.zeros(2 * size, np.uint64)
@@ -264,7 +264,7 @@ class Initial:
         ]
         return cls(tokens, len(plan.special_tokens), np.array(found, np.int64))
 
-    def corpus(self, words: Words, plan: WordPiecePlan, threads: int) -> _core.FlatCorpus:
+    def corpus(self, words: WordSymbols, plan: WordPiecePlan, threads: int) -> _core.FlatCorpus:
         """The words as ids, to be merged."""
         ids, number = self.ids[words.symbols], np.cumsum(words.symbols < len(words.alphabet))
         kept = ids >= 0

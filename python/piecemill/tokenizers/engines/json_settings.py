@@ -18,7 +18,7 @@ from piecemill.errors import TokenizerError
 from piecemill.tokenizers.models.byte_bpe import merge_pairs
 from piecemill.tokenizers.models.byte_level import CHARACTERS, bytes_of
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
-from piecemill.tokenizers.splits import NAMED, PATTERNS
+from piecemill.tokenizers.pretokenizers import NAMED, PATTERNS
 from piecemill.tokenizers.texts import flat_tokens
 
 Step = tuple[str, ...]
@@ -58,8 +58,8 @@ def encoder_of_json(model: TokenizerJson) -> Build:
     return _characters(model, steps)
 
 
-def has_named_split(model: TokenizerJson) -> bool:
-    """Whether `model`, which Piecemill can encode, is byte-level BPE with a named split, as it is or after NFC."""
+def has_named_pretokenizer(model: TokenizerJson) -> bool:
+    """Whether `model`, which Piecemill can encode, is byte-level BPE with a named pretokenizer, perhaps after NFC."""
     steps = _flat(model.data.get("pre_tokenizer"), "pretokenizers")
     if not steps or steps[-1].get("type") != "ByteLevel" or _normalizer(model) not in ([], [("nfc",)]):
         return False
@@ -75,7 +75,7 @@ def _byte_level(model: TokenizerJson, steps: list[dict[str, Any]]) -> Build:
     split = _splits(steps)
     prefixed = steps[-1].get("add_prefix_space", True)
     if prefixed and len(steps) > 1:
-        raise Left("ByteLevel puts a space before every piece of a split before it")
+        raise Left("ByteLevel puts a space before every piece of a Split before it")
     whole_words = bool(settings.get("ignore_merges"))
     if whole_words and (found := _found_as_word(model)) is not None:
         raise Left(f"model.ignore_merges finds the special token {found!r} as a word, too")
@@ -181,7 +181,7 @@ def _metaspace(step: dict[str, Any]) -> str:
     if step.get("replacement", _SPACE) != _SPACE:
         raise Left(f"Metaspace writes spaces as {step['replacement']!r}")
     if step.get("split", True):
-        raise Left("Metaspace splits texts at spaces")
+        raise Left("Metaspace cuts texts at spaces")
     scheme = step.get("prepend_scheme", "always")
     if step.get("add_prefix_space") is False:
         scheme = "never"  # how files from before 0.16 write it

@@ -1,8 +1,8 @@
 """Encoding with Piecemill's own encoder, `_core.Encoder`: byte-level BPE, SentencePiece BPE and WordPiece.
 
 Here each model becomes the arrays and options of the encoder, or a reason why it is left to its home library.
-Byte-level BPE with a named split is exact by test, in whatever file it comes. Everything else is compared with the home
-library on the nasty strings when it is loaded (see `choose`).
+Byte-level BPE with a named pretokenizer is exact by test, in whatever file it comes. Everything else is compared with
+the home library on the nasty strings when it is loaded (see `choose`).
 """
 
 from collections import Counter
@@ -15,13 +15,13 @@ import numpy as np
 
 from piecemill._core import Encoder, __version__
 from piecemill.tokenizers.engines.integers import IntegerEngine
-from piecemill.tokenizers.engines.json_settings import Left, encoder_of_json, has_named_split
+from piecemill.tokenizers.engines.json_settings import Left, encoder_of_json, has_named_pretokenizer
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
 from piecemill.tokenizers.models.integers import IntegerBPE
 from piecemill.tokenizers.models.ranks import Ranks
-from piecemill.tokenizers.models.sentencepiece import SPACE, Piece, PieceType, SentencePiece
+from piecemill.tokenizers.models.sentencepiece import SPACE, PieceType, SentencePiece, VocabularyPiece
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
-from piecemill.tokenizers.splits import NAMED, name_of, specs_of
+from piecemill.tokenizers.pretokenizers import NAMED, name_of, specs_of
 from piecemill.tokenizers.texts import flat_tokens
 
 name = "piecemill"
@@ -46,12 +46,12 @@ def can_encode(model: AnyModel | IntegerBPE) -> str | None:
 
 
 def exact(model: AnyModel | IntegerBPE) -> bool:
-    """Whether tests prove its ids equal to the home library's: byte-level BPE with a named split (`none` is one)."""
+    """Whether tests prove its ids equal to the home library's: byte-level BPE, named pretokenizer (or `none`)."""
     if isinstance(model, IntegerBPE):
         return True
     if isinstance(model, ByteBPE | Ranks):
         return name_of(model.pattern) in NAMED
-    return isinstance(model, TokenizerJson) and has_named_split(model)
+    return isinstance(model, TokenizerJson) and has_named_pretokenizer(model)
 
 
 def load(model: AnyModel | IntegerBPE) -> "PiecemillEngine | IntegerEngine":
@@ -168,7 +168,7 @@ def _sentencepiece(model: SentencePiece) -> Build:
     )
 
 
-def _by_score(pieces: list[tuple[int, Piece]]) -> list[int]:
+def _by_score(pieces: list[tuple[int, VocabularyPiece]]) -> list[int]:
     """Ids of the pieces, best score first.
 
     Of two possible merges with one score, sentencepiece takes the left one, where the encoder goes by rank. So pieces

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from piecemill.errors import PretokenizerError
 from piecemill.tokenizers.engines import Encoded, Parse
 from piecemill.tokenizers.models.ranks import Ranks
-from piecemill.tokenizers.splits import WHOLE_DOCUMENT
+from piecemill.tokenizers.pretokenizers import WHOLE_DOCUMENT
 from piecemill.tokenizers.texts import check_flat, finish, texts_of
 
 name = "tiktoken"
@@ -19,9 +19,9 @@ reads = (Ranks,)
 
 
 def can_encode(model: Ranks) -> str | None:
-    """Why it cannot be used: it may not be installed, and it has no sequences of splits."""
+    """Why it cannot be used: it may not be installed, and it has no sequences of pretokenizers."""
     if isinstance(model.pattern, tuple):
-        return "tiktoken has one pattern, and this split is a sequence"
+        return "tiktoken has one pattern, and this pretokenizer is a sequence"
     return None if find_spec("tiktoken") is not None else "tiktoken is not installed (pip install tiktoken)"
 
 
@@ -92,7 +92,7 @@ class TiktokenEngine:
             )
         except ValueError as error:
             raise PretokenizerError(
-                f"split {pattern!r}: tiktoken cannot compile it ({error}). Write it in fancy-regex's syntax."
+                f"pretokenizer {pattern!r}: tiktoken cannot compile it ({error}). Write it in fancy-regex's syntax."
             ) from error
 
 

@@ -1,4 +1,4 @@
-"""Encoding with HF `tokenizers`: every kind of tokenizer.json, and any split that Oniguruma can compile.
+"""Encoding with HF `tokenizers`: every kind of tokenizer.json, and any pretokenizer that Oniguruma can compile.
 
 Both lines of the library work: 0.2x and the inference-only 1.0. What differs between them is in `_load`, `_rows` and
 `_cutter`, and nowhere else.
@@ -24,7 +24,7 @@ from piecemill.tokenizers.models.ranks import Ranks
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
 from piecemill.tokenizers.models.writing import DIGITS
 from piecemill.tokenizers.nasty import NASTY
-from piecemill.tokenizers.splits import NAMED
+from piecemill.tokenizers.pretokenizers import NAMED
 from piecemill.tokenizers.texts import check_flat, finish, flatten, texts_of
 
 name = "tokenizers"
@@ -103,7 +103,7 @@ class HFEngine:
         try:
             with panics_named(self._where):
                 return list(_rows(tokenizer, texts, threads))
-        except ValueError as error:  # 1.0 says only now that it cannot carry out a split
+        except ValueError as error:  # 1.0 says only now that it cannot carry out a pretokenizer
             raise PretokenizerError(
                 f"HF tokenizers {self.version} cannot encode with this tokenizer: {error}."
             ) from error
@@ -161,7 +161,7 @@ def check_pattern(pattern: str) -> None:
         _cutter(pattern, ())("a")
     except Exception as error:
         raise PretokenizerError(
-            f"split {pattern!r}: HF tokenizers cannot compile it ({error}), so no tokenizer.json can carry it. "
+            f"pretokenizer {pattern!r}: HF tokenizers cannot compile it ({error}), so no tokenizer.json can carry it. "
             "Write it in Oniguruma's syntax; for 'dot matches newline' use [\\s\\S]."
         ) from error
 
@@ -173,18 +173,20 @@ _ALIKE = (
 
 
 @cache
-def cuts_otherwise(split: str) -> str | None:
+def cuts_otherwise(pretokenizer: str) -> str | None:
     """Why HF `tokenizers` (Oniguruma) cuts texts elsewhere than training (fancy-regex); None if it does not.
 
-    Only a custom regex is compared, on the nasty strings; the named splits mean the same to both.
+    Only a custom regex is compared, on the nasty strings; the named pretokenizers mean the same to both.
     """
-    name, patterns = resolve_split(split)  # a regex that training cannot compile raises our error, not Oniguruma's
+    name, patterns = resolve_split(
+        pretokenizer
+    )  # a regex that training cannot compile raises our error, not Oniguruma's
     if name in NAMED:
         return None
     cut: dict[str, list[str]] = {}
     for text in NASTY:
         try:
-            ends = split_text(text, split).tolist()
+            ends = split_text(text, pretokenizer).tolist()
         except PretokenizerError:
             continue  # if a document is like that, training reports it
         encoded = text.encode()
@@ -194,18 +196,18 @@ def cuts_otherwise(split: str) -> str | None:
         cutter("a")
     except Exception as error:  # noqa: BLE001 - the library raises nothing more specific
         return (
-            f"split {split!r}: HF tokenizers cannot compile it ({error}), so tokenizer.json cannot be used by "
-            "tokenizers or transformers. ranks.tiktoken can, by tiktoken, which has fancy-regex; so can Piecemill's "
-            f"own encode. {_ALIKE}"
+            f"pretokenizer {pretokenizer!r}: HF tokenizers cannot compile it ({error}), so tokenizer.json cannot be "
+            "used by tokenizers or transformers. ranks.tiktoken can, by tiktoken, which has fancy-regex; so can "
+            f"Piecemill's own encode. {_ALIKE}"
         )
     for text, ours in cut.items():
         if (theirs := _pieces(cutter, text)) != ours:
             first = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), 0)
             elsewhere = f"as {_shown(theirs, first)}" if theirs else "not at all: it gives up"
             return (
-                f"split {split!r}: training cuts a text as {_shown(ours, first)}, HF tokenizers {elsewhere}. So "
-                "tokenizer.json (tokenizers, transformers, Piecemill's own encode) cuts some texts elsewhere than "
-                f"training did; ranks.tiktoken in tiktoken, which has fancy-regex, does not. {_ALIKE}"
+                f"pretokenizer {pretokenizer!r}: training cuts a text as {_shown(ours, first)}, HF tokenizers "
+                f"{elsewhere}. So tokenizer.json (tokenizers, transformers, Piecemill's own encode) cuts some texts "
+                f"elsewhere than training did; ranks.tiktoken in tiktoken, which has fancy-regex, does not. {_ALIKE}"
             )
     return None
 

@@ -28,7 +28,7 @@ from piecemill.tokenizers.models.config import (
 )
 from piecemill.tokenizers.models.vocabulary import Vocabulary, check_special_tokens, checked_merges
 from piecemill.tokenizers.models.writing import DIGITS, body, complete
-from piecemill.tokenizers.splits import PATTERNS, Pattern, name_of
+from piecemill.tokenizers.pretokenizers import PATTERNS, Pattern, name_of
 
 _NEUTRAL: dict[str, tuple[object, ...]] = {
     "dropout": (None, 0, 0.0),
@@ -47,10 +47,10 @@ class NotPlain(Exception):
 
 @dataclass(frozen=True, eq=False)
 class ByteBPE:
-    """A vocabulary and a split."""
+    """A vocabulary and a pretokenizer."""
 
     vocabulary: Vocabulary
-    split: str
+    pretokenizer: str
     pattern: Pattern | None
     training: Mapping[str, Any] = field(default_factory=dict)
     beside: Mapping[str, bytes] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class ByteBPE:
         """tokenizer.json as we write it, the ranks, and the files that came with it."""
         record = {
             "piecemill": __version__,
-            "split": self.split,
+            "pretokenizer": self.pretokenizer,
             "pattern": self.pattern,
             "vocab_size": self.vocab_size,
             **self.training,
@@ -147,7 +147,7 @@ def byte_bpe(content: bytes, file: Path, *, training: Mapping[str, Any], beside:
         raise NotPlain("no JSON object with a model")
     settings, vocab, merges = parts
     data = json.loads(settings)
-    split, pattern = split_of(data.get("pre_tokenizer"))
+    pretokenizer, pattern = pretokenizer_of(data.get("pre_tokenizer"))
     _check_settings(data)
     special = {added["content"]: added["id"] for added in data.get("added_tokens") or []}
     try:
@@ -162,7 +162,7 @@ def byte_bpe(content: bytes, file: Path, *, training: Mapping[str, Any], beside:
         raise NotPlain("ids, merges or tokens of its vocabulary")
     tokens, pairs, ranked = found
     vocabulary = Vocabulary(tokens, checked_merges(pairs), special, ranked)
-    return ByteBPE(vocabulary, split, pattern, training, beside, data.get("post_processor"))
+    return ByteBPE(vocabulary, pretokenizer, pattern, training, beside, data.get("post_processor"))
 
 
 def merge_pairs(model: Mapping[str, Any]) -> list[list[str]]:
@@ -170,8 +170,8 @@ def merge_pairs(model: Mapping[str, Any]) -> list[list[str]]:
     return [merge.split(" ") if isinstance(merge, str) else merge for merge in model.get("merges") or []]
 
 
-def split_of(pre_tokenizer: Any) -> tuple[str, Pattern | None]:
-    """Name and pattern of the split: any sequence of regexes and digits that ends in ByteLevel."""
+def pretokenizer_of(pre_tokenizer: Any) -> tuple[str, Pattern | None]:
+    """Name and pattern of the pretokenizer: any sequence of regexes and digits that ends in ByteLevel."""
     given = pre_tokenizer or {}
     steps = given.get("pretokenizers", []) if given.get("type") == "Sequence" else [given]
     patterns = [_step(step) for step in steps]

@@ -1,4 +1,4 @@
-"""A `.tiktoken` file: tokens and their ranks. It holds neither the split nor the special tokens; the caller gives them.
+"""A `.tiktoken` file: tokens and their ranks. The caller gives the pretokenizer and the special tokens.
 
 For the files OpenAI publishes both are known by the file's hash.
 """
@@ -23,7 +23,7 @@ from piecemill.tokenizers.models.config import END_OF_TEXT
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
 from piecemill.tokenizers.models.vocabulary import check_special_tokens
 from piecemill.tokenizers.models.writing import added_token, pre_tokenizer
-from piecemill.tokenizers.splits import PATTERNS, Pattern, pattern_of
+from piecemill.tokenizers.pretokenizers import PATTERNS, Pattern, pattern_of
 
 _FIM = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
 _END_OF_PROMPT = "<|endofprompt|>"
@@ -35,7 +35,7 @@ class Published(NamedTuple):
     name: str
     cached: str
     "Its file in the cache of tiktoken: the SHA-1 of the address that tiktoken downloads it from."
-    split: str
+    pretokenizer: str
     special_tokens: dict[str, int]
 
 
@@ -85,18 +85,20 @@ def published_file(name: str) -> Path | None:
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """A `.tiktoken` file with its split and special tokens."""
+    """A `.tiktoken` file with its pretokenizer and special tokens."""
 
     content: bytes
     file: Path
     "Where it came from, for messages."
-    split: str
+    pretokenizer: str
     special_tokens: Mapping[str, int]
 
     kind = "tiktoken file"
 
     def __post_init__(self) -> None:
-        _ = self.pattern  # read now, as the ranks are, so that a wrong split or a broken line is an error when loading
+        _ = (
+            self.pattern
+        )  # read now, as the ranks are, so that a wrong pretokenizer or a broken line is an error when loading
         check_ids(self.file, self.ranks)
         check_ids(self.file, self.special_tokens)
         taken = frozenset(self.ranks.values())
@@ -109,7 +111,7 @@ class Ranks:
 
     @property
     def pattern(self) -> Pattern | None:
-        return pattern_of(self.split)
+        return pattern_of(self.pretokenizer)
 
     @property
     def home(self) -> str:
@@ -158,7 +160,11 @@ class Ranks:
         return hashlib.sha256(self.content + json.dumps(record).encode()).hexdigest()
 
     def files(self) -> dict[str, bytes]:
-        record = {"split": self.split, "pattern": self.pattern, "special_tokens": dict(self.special_tokens)}
+        record = {
+            "pretokenizer": self.pretokenizer,
+            "pattern": self.pattern,
+            "special_tokens": dict(self.special_tokens),
+        }
         text = json.dumps(record, ensure_ascii=False, indent=2)
         return {"ranks.tiktoken": self.content, "encoding.json": f"{text}\n".encode()}
 
@@ -229,7 +235,7 @@ class Ranks:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: self.__dict__[name] for name in ("content", "file", "split", "special_tokens")}
+        return {name: self.__dict__[name] for name in ("content", "file", "pretokenizer", "special_tokens")}
 
 
 def _halves(token: bytes, ranks: Mapping[bytes, int]) -> tuple[bytes, bytes]:

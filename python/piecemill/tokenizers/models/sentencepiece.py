@@ -41,7 +41,7 @@ class PieceType(IntEnum):
 
 
 @dataclass(frozen=True)
-class Piece:
+class VocabularyPiece:
     """One entry of the vocabulary; its id is its place."""
 
     text: str
@@ -53,7 +53,7 @@ class Piece:
 class SentencePieceFile:
     """What a `.model` says."""
 
-    pieces: list[Piece]
+    pieces: list[VocabularyPiece]
     model_type: str
     byte_fallback: bool
     bos: str
@@ -149,7 +149,7 @@ class SentencePiece:
         ]
         return DecodeTable(tokens, first, errors=_EACH_BYTE)
 
-    def _surface(self, piece: Piece) -> bytes:
+    def _surface(self, piece: VocabularyPiece) -> bytes:
         if piece.type is PieceType.CONTROL:
             return b""
         if piece.type is PieceType.UNKNOWN:
@@ -181,7 +181,7 @@ register_error(_EACH_BYTE, _each_byte)
 
 def read(content: bytes) -> SentencePieceFile:
     """The parts of a `.model` file that say what its ids mean."""
-    pieces: list[Piece] = []
+    pieces: list[VocabularyPiece] = []
     trainer: dict[int, int | bytes] = {}
     normalizer: dict[int, int | bytes] = {}
     try:
@@ -210,11 +210,11 @@ def read(content: bytes) -> SentencePieceFile:
     )
 
 
-def _piece(fields: dict[int, int | bytes]) -> Piece:
+def _piece(fields: dict[int, int | bytes]) -> VocabularyPiece:
     score = fields.get(2, b"\0\0\0\0")
     if isinstance(score, int):
         raise ValueError("a score that is not a float")
-    return Piece(_text(fields.get(1, b"")), struct.unpack("<f", score)[0], PieceType(int(fields.get(3, 1))))
+    return VocabularyPiece(_text(fields.get(1, b"")), struct.unpack("<f", score)[0], PieceType(int(fields.get(3, 1))))
 
 
 def _control_piece(text: str) -> bytes:

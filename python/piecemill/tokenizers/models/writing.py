@@ -1,4 +1,4 @@
-"""A vocabulary and a split as the text of a tokenizer.json.
+"""A vocabulary and a pretokenizer as the text of a tokenizer.json.
 
 Written by hand: saving then needs no tokenizer library, and one token and one merge a line lets `diff` compare two
 vocabularies, for which `json.dumps` would need its slow, indenting encoder.
@@ -10,7 +10,7 @@ from typing import Any
 
 from piecemill._core import bpe_body
 from piecemill.tokenizers.models.vocabulary import Vocabulary
-from piecemill.tokenizers.splits import PATTERNS, Pattern
+from piecemill.tokenizers.pretokenizers import PATTERNS, Pattern
 
 DIGITS = {r"\p{N}": True, r"\p{N}+": False}
 "Regexes for which tokenizer.json has a dedicated step, and whether it cuts digits one by one."
@@ -68,7 +68,7 @@ def added_token(text: str, i: int) -> dict[str, Any]:
 
 
 def pre_tokenizer(pattern: Pattern | None) -> dict[str, Any]:
-    """How tokenizer.json writes a split."""
+    """How tokenizer.json writes a pretokenizer."""
     if pattern == PATTERNS["gpt2"]:
         return _byte_level(use_regex=True)
     if pattern == PATTERNS["digits-then-gpt2"]:
@@ -77,8 +77,8 @@ def pre_tokenizer(pattern: Pattern | None) -> dict[str, Any]:
         return {"type": "Sequence", "pretokenizers": [digits, _byte_level(use_regex=True)]}
     steps = [_split(regex) for regex in ((pattern,) if isinstance(pattern, str) else pattern or ())]
     steps.append(_byte_level(use_regex=False))
-    # A sequence even of one: gigatoken 0.10 reads a bare ByteLevel as the GPT-2 split whatever `use_regex` says and
-    # gives other ids; it refuses a sequence without a split.
+    # A sequence even of one: gigatoken 0.10 reads a bare ByteLevel as the GPT-2 pretokenizer whatever `use_regex` says
+    # and gives other ids; it refuses a sequence without a pretokenizer.
     return {"type": "Sequence", "pretokenizers": steps}
 
 

@@ -1,7 +1,7 @@
-"""Encoding on an NVIDIA GPU: byte-level BPE with the named splits, the same ids as `_core.Encoder`.
+"""Encoding on an NVIDIA GPU: byte-level BPE with the named pretokenizers, the same ids as `_core.Encoder`.
 
 `pipeline` cuts documents into batches and lets the host encode what the device cannot; `device` holds memory, kernels
-and streams; `tables` are the arrays that kernels/encode.cu reads; kernels/splits.h has the splits. Docs: docs/gpu.md.
+and streams; `tables` are the arrays that kernels/encode.cu reads; kernels/splits.h cuts words. Docs: docs/gpu.md.
 """
 
 import threading
@@ -143,7 +143,7 @@ class CudaEngine:
 
     def _run(self, device: Any, text: Any, ends: NDArray[np.int64], sink: Any, options: dict[str, Any]) -> Any:
         device.look_for(self.tables.looked_for(options["special"]))
-        host = _Host(self, options["special"], options["threads"])
+        host = _HostEncoder(self, options["special"], options["threads"])
         return encode(device, host, text, ends, sink, bos=options["bos"], eos=options["eos"])
 
     def _device(self, *, narrow: bool) -> Any:
@@ -161,7 +161,7 @@ class CudaEngine:
         return self._words
 
 
-class _Host:
+class _HostEncoder:
     """What the host encodes for one call."""
 
     def __init__(self, engine: CudaEngine, special: Parse, threads: int) -> None:

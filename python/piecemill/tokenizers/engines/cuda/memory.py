@@ -48,7 +48,7 @@ class HostSink:
     def __init__(self, text_bytes: int, dtype: Any) -> None:
         self.tokens, self._dtype, self._text_bytes = 0, np.dtype(dtype), text_bytes
         expected = int(text_bytes * HostSink._tokens_per_byte * 1.1) + (1 << 16)
-        self._hold(self._pool.take(expected * self._dtype.itemsize))
+        self._hold(self._pool.take_buffer(expected * self._dtype.itemsize))
 
     def _hold(self, memory: NDArray[np.uint8]) -> None:
         self._memory, self._places = memory, memory.view(self._dtype)
@@ -58,13 +58,13 @@ class HostSink:
         if self.tokens > len(self._places):
             cupy.cuda.runtime.deviceSynchronize()  # downloads into the old memory
             before, filled = self._memory, self._places[:at]
-            self._hold(self._pool.take(max(2 * len(self._places), self.tokens) * self._dtype.itemsize))
+            self._hold(self._pool.take_buffer(max(2 * len(self._places), self.tokens) * self._dtype.itemsize))
             self._places[:at] = filled
             self._pool.give_back(before)
         places: NDArray[Any] = self._places[at : self.tokens]
         return places
 
-    def put(self, ids: NDArray[Any]) -> None:
+    def append_ids(self, ids: NDArray[Any]) -> None:
         self.room(len(ids))[:] = ids
 
     def ids(self) -> NDArray[Any]:
@@ -90,7 +90,7 @@ class DeviceSink:
             self._places = larger
         return self._places[at : self.tokens]
 
-    def put(self, ids: NDArray[Any]) -> None:
+    def append_ids(self, ids: NDArray[Any]) -> None:
         room = self.room(len(ids))
         room.set(np.ascontiguousarray(ids, self._places.dtype))
 

@@ -103,7 +103,7 @@ class Sink(Protocol):
     def room(self, tokens: int) -> Any:
         """The next `tokens` places, for `Device.download`."""
 
-    def put(self, ids: AnyIds) -> None:
+    def append_ids(self, ids: AnyIds) -> None:
         """Append ids that the host has."""
 
 
@@ -142,21 +142,21 @@ def _giant(
         if cuts is None:
             raise _NotInParts
         if bos is not None:
-            sink.put(np.array([bos]))
+            sink.append_ids(np.array([bos]))
         _Pipeline(device, host, text, sink, None, None, parts=True).documents(start, cuts)
         if eos is not None:
-            sink.put(np.array([eos]))
+            sink.append_ids(np.array([eos]))
     except _NotInParts:
         sink.tokens = before
         ids, _ = host.documents(text.read(start, end), np.array([end - start], np.int64), bos, eos)
-        sink.put(ids)
+        sink.append_ids(ids)
 
 
 def cut_places(text: Text, start: int, end: int, most: int) -> Ends | None:
     """Ends of parts of `text[start:end]` of at most `most` bytes; None if there is no safe place to cut one.
 
-    Every named split may be cut before a space after a visible ASCII character, and before a line feed after an ASCII
-    letter or digit (`cuts_at_spaces` in src/pretoken/table.rs).
+    A named pretokenizer allows a cut before a space after a visible ASCII character, and before a line feed after an
+    ASCII letter or digit (`cuts_at_spaces` in src/pretoken/table.rs).
     """
     cuts, step = [], 1 << 16
     while end - start > most:
@@ -311,7 +311,7 @@ class _Pipeline:
         ends = self._token_ends[batch.first : batch.last]
         if batch.by_host:
             ids, ends[:] = self._on_host(batch.first, batch.last, batch.start)
-            sink.put(ids)
+            sink.append_ids(ids)
             return
         tokens = done.tokens + ((self._bos is not None) + (self._eos is not None)) * len(ends)
         by_host = batch.found.documents if batch.found else None
@@ -326,10 +326,10 @@ class _Pipeline:
         for d in by_host.tolist():
             document = batch.first + d
             theirs, _ = self._on_host(document, document + 1, int(self._ends[document - 1]) if d else batch.start)
-            sink.put(ids[at : starts[d]])
-            sink.put(theirs)
+            sink.append_ids(ids[at : starts[d]])
+            sink.append_ids(theirs)
             at, lengths[d] = int(ends[d]), len(theirs)
-        sink.put(ids[at:])
+        sink.append_ids(ids[at:])
         ends[:] = np.cumsum(lengths)
 
     def _on_host(self, first: int, last: int, start: int) -> tuple[AnyIds, Ends]:

@@ -22,7 +22,7 @@ class Pool:
         self._allocate, self._lock = allocate, threading.Lock()
         self._spare: NDArray[np.uint8] | None = None
 
-    def take(self, size: int) -> NDArray[np.uint8]:
+    def take_buffer(self, size: int) -> NDArray[np.uint8]:
         """A buffer of at least `size` bytes, and of a multiple of 64."""
         with self._lock:
             if self._spare is not None and len(self._spare) >= size:

@@ -1,4 +1,4 @@
-"""What the kernels read: the vocabulary and the split as flat arrays. Start with `tables_of`."""
+"""What the kernels read: the vocabulary and the pretokenizer as flat arrays. Start with `tables_of`."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -59,7 +59,7 @@ def why_not(build: partial[Encoder]) -> str | None:
         return "the GPU encodes byte-level BPE only"
     split, _ = _core.resolve_split(list(build.keywords["split"]))
     if split not in SPLITS:
-        return f"the GPU knows the splits {', '.join(SPLITS)}; this tokenizer has {split}"
+        return f"the GPU knows the pretokenizers {', '.join(SPLITS)}; this tokenizer has {split}"
     if list(build.keywords.get("normalizer", ())) not in ([], [("nfc",)]):
         return "the GPU normalizes no texts, and this tokenizer does"
     if build.keywords.get("prefix", "never") != "never":

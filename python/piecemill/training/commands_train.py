@@ -7,10 +7,20 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from piecemill.command import Flag, Json, Quiet, SourceName, TokenizerSplit, as_flags, paths, print_result, read_sources
+from piecemill.command import (
+    Flag,
+    Json,
+    PretokenizerName,
+    Quiet,
+    SourceName,
+    as_flags,
+    paths,
+    print_result,
+    read_sources,
+)
 from piecemill.errors import PlanError
 from piecemill.executors import ExecutorOptions
-from piecemill.tokenizers.commands import check_out
+from piecemill.tokenizers.commands_tokenizer import check_out
 from piecemill.training.plan import TrainPlan
 from piecemill.training.wordpiece import WordPiecePlan
 
@@ -63,8 +73,8 @@ def train(
         plan = replace(plan, special_tokens=tuple(token for token in special if token != default))
     elif default not in special:  # flags add to it
         plan = replace(plan, special_tokens=(default, *special))
-    split = plan.superword_split or (None if plan.two_stages else plan.split)
-    if split and (note := cuts_otherwise(split)) and not quiet:
+    pretokenizer = plan.superword_pretokenizer or (None if plan.two_stages else plan.pretokenizer)
+    if pretokenizer and (note := cuts_otherwise(pretokenizer)) and not quiet:
         sys.stderr.write(f"note: {note}\n")
     if out is None:
         with Display(quiet=quiet) as display:
@@ -118,7 +128,7 @@ def prune(
     out: Path,
     ids: Literal["dense", "stable"] = "dense",
     on: tuple[str, ...] = (),
-    tokenizer_split: TokenizerSplit = None,
+    pretokenizer: PretokenizerName = None,
     force: Flag = False,
     json: Json = False,
 ) -> None:
@@ -148,7 +158,7 @@ def prune(
     from piecemill.training.pruning import prune as run
 
     check_out(out, force)
-    loaded = load_tokenizer(tokenizer, split=tokenizer_split)
+    loaded = load_tokenizer(tokenizer, pretokenizer=pretokenizer)
     pruned = run(loaded, counts=counts, vocab_size=vocab_size, ids=ids, on=paths(on) or None)
     pruned.tokenizer.save(out, force=force)
     print_result({"out": str(out), **pruned.to_dict()} if json else f"{out}: {pruned}")

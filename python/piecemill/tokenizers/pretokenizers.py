@@ -1,7 +1,7 @@
-"""The named splits, as the core's table has them, and as the patterns that go into a tokenizer.json.
+"""The named pretokenizers, as the core's table has them, and as the patterns that go into a tokenizer.json.
 
 A pattern is one regex, several that are applied one after another (a sequence: each cuts the pieces of the one before
-as if they were whole texts), or None for the split `none`. Names, patterns and properties come from
+as if they were whole texts), or None for the pretokenizer `none`. Names, patterns and properties come from
 `_core.splits()`; nothing here repeats them.
 """
 
@@ -14,7 +14,7 @@ from piecemill.plans import option
 Pattern: TypeAlias = str | tuple[str, ...]
 
 NAMED = {row["name"]: row for row in splits()}
-"The table: a row for each named split."
+"The table: a row for each named pretokenizer."
 
 NAMES = ", ".join(NAMED)
 "For messages."
@@ -27,33 +27,35 @@ def _pattern(patterns: tuple[str, ...]) -> Pattern | None:
 PATTERNS: dict[str, Pattern] = {
     name: pattern for name, row in NAMED.items() if (pattern := _pattern(row["patterns"])) is not None
 }
-"The pattern of each named split, `none` left out."
+"The pattern of each named pretokenizer, `none` left out."
 
 WHOLE_DOCUMENT = r"[\s\S]+"
-"What to give a library that insists on a pattern where the split is `none`."
+"What to give a library that insists on a pattern where the pretokenizer is `none`."
 
 
-def pattern_of(split: str, pattern: Pattern | None = None) -> Pattern | None:
-    """The pattern of `split`: the one given, else that of the name or regex; None for `none`.
+def pattern_of(pretokenizer: str, pattern: Pattern | None = None) -> Pattern | None:
+    """The pattern of `pretokenizer`: the one given, else that of the name or regex; None for `none`.
 
     Anything that is neither a name nor a regex is a PretokenizerError that suggests the nearest name.
 
     >>> pattern_of("regex:x"), len(pattern_of("deepseek-v3"))
     ('x', 3)
     """
-    if split == "none" and pattern is not None:
-        raise TokenizerError(f"split='none' takes no pattern, got {pattern!r}. Name the regex as the split instead.")
-    return pattern or _pattern(resolve_split(split)[1])
+    if pretokenizer == "none" and pattern is not None:
+        raise TokenizerError(
+            f"pretokenizer='none' takes no pattern, got {pattern!r}. Name the regex as the pretokenizer instead."
+        )
+    return pattern or _pattern(resolve_split(pretokenizer)[1])
 
 
 def specs_of(pattern: Pattern | None) -> list[str]:
-    """`pattern` as the core takes a split: a list of what to apply one after another."""
+    """`pattern` as the core takes a pretokenizer: a list of what to apply one after another."""
     patterns = (pattern,) if isinstance(pattern, str) else pattern or ()
     return [f"regex:{regex}" for regex in patterns]
 
 
 def name_of(pattern: Pattern | None) -> str:
-    """The split that `pattern` belongs to; an unknown regex is its own name, an unknown sequence "sequence".
+    """The pretokenizer that `pattern` belongs to; an unknown regex is its own name, an unknown sequence "sequence".
 
     >>> name_of(r"\\d+"), name_of("x"), name_of(PATTERNS["cl100k"])
     ('\\\\d+', 'regex:x', 'cl100k')
@@ -67,16 +69,16 @@ def name_of(pattern: Pattern | None) -> str:
         return f"regex:{pattern}"
 
 
-def superword_split(split: str) -> str:
-    """The split of the second stage where `split` is that of the first: the same words, joined within a line.
+def superword_pretokenizer(pretokenizer: str) -> str:
+    """That of the second stage where `pretokenizer` is that of the first: the same words, joined within a line.
 
-    >>> superword_split("cl100k")
+    >>> superword_pretokenizer("cl100k")
     'cl100k-superwords'
     """
-    if (name := f"{split}-superwords") in NAMED:
+    if (name := f"{pretokenizer}-superwords") in NAMED:
         return name
     names = ", ".join(name.removesuffix("-superwords") for name in NAMED if name.endswith("-superwords"))
     raise PlanError(
-        f"{option('split', split)}: no split of a second stage belongs to it, as there is for {names}. "
-        f"Give one: {option('superword_split', 'cl100k-superwords')}, or a regex."
+        f"{option('pretokenizer', pretokenizer)}: none of a second stage belongs to it, as there is for {names}. "
+        f"Give one: {option('superword_pretokenizer', 'cl100k-superwords')}, or a regex."
     )

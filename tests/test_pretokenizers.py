@@ -1,4 +1,4 @@
-"""Splits: the scanners equal the regex, and the regex equals what HF tokenizers, tiktoken and `regex` make of it.
+"""Pretokenizers: scanners equal the regex, and the regex equals what HF tokenizers, tiktoken and `regex` make of it.
 
 The Rust tests in src/pretoken/tests.rs walk every mix of short texts; here are long ones, real ones, and the oracles.
 """
@@ -29,10 +29,10 @@ from tokenizers import Regex, pre_tokenizers
 import piecemill as pm
 from piecemill._core import resolve_split, split_text, split_text_reference, splits
 from piecemill.errors import PretokenizerError
-from piecemill.tokenizers.models.byte_bpe import NotPlain, split_of
+from piecemill.tokenizers.models.byte_bpe import NotPlain, pretokenizer_of
 from piecemill.tokenizers.models.writing import pre_tokenizer
-from piecemill.tokenizers.splits import NAMED as TABLE
-from piecemill.tokenizers.splits import PATTERNS, name_of, pattern_of, specs_of
+from piecemill.tokenizers.pretokenizers import NAMED as TABLE
+from piecemill.tokenizers.pretokenizers import PATTERNS, name_of, pattern_of, specs_of
 from piecemill.training.plan import TrainPlan
 
 PATTERNS_OF = {row["name"]: row["patterns"] for row in splits() if row["patterns"]}
@@ -66,29 +66,29 @@ SYMBOLS = "!'\"/_-.()#$€—…“«¿。؟\u200d\x00\x7f👍🏽\ue000\uffff\U
 PIECES = [*BLANKS, *CONTRACTIONS, *LETTERS, *MARKS, *NUMBERS, *SYMBOLS, "\r", "\n", "\r\n", "\n\n", " \n", "  ", "//"]
 
 
-def pieces(text: str, split: str | list[str]) -> list[str]:
+def pieces(text: str, pretokenizer: str | list[str]) -> list[str]:
     """The pretokens as strings: every cut is between two characters, or this raises."""
     data, start, out = text.encode(), 0, []
-    for end in split_text(text, split).tolist():
+    for end in split_text(text, pretokenizer).tolist():
         out.append(data[start:end].decode())
         start = end
     assert start == len(data)
     return out
 
 
-def agree(text: str, split: str | list[str]) -> None:
-    got, want = split_text(text, split).tolist(), split_text_reference(text, split).tolist()
+def agree(text: str, pretokenizer: str | list[str]) -> None:
+    got, want = split_text(text, pretokenizer).tolist(), split_text_reference(text, pretokenizer).tolist()
     if got != want:
         first = min(set(got) ^ set(want))
         near = text.encode()[max(first - 40, 0) : first + 40]
-        pytest.fail(f"{split}: {'scanner' if first in got else 'regex'} alone cuts at byte {first}, in {near!r}")
+        pytest.fail(f"{pretokenizer}: {'scanner' if first in got else 'regex'} alone cuts at byte {first}, in {near!r}")
 
 
 # By hand
 
 
 @pytest.mark.parametrize(
-    ("split", "text", "want"),
+    ("pretokenizer", "text", "want"),
     [
         ("gpt2", "Don't we'LL", "Don|'t| we|'|LL"),
         ("gpt2", "a  b\n\nc \n d  ", "a| | b|\n|\n|c| \n| d|  "),
@@ -122,74 +122,74 @@ def agree(text: str, split: str | list[str]) -> None:
         ("a*", "baac", "b|aa|c"),
     ],
 )
-def test_small_texts_are_cut_as_one_would_by_hand(split, text, want):
-    assert pieces(text, split) == want.split("|")
-    agree(text, split)
+def test_small_texts_are_cut_as_one_would_by_hand(pretokenizer, text, want):
+    assert pieces(text, pretokenizer) == want.split("|")
+    agree(text, pretokenizer)
 
 
-@pytest.mark.parametrize("split", [*NAMED, "none", r"\d+", "a*"])
-def test_an_empty_text_has_no_pretokens(split):
-    assert split_text("", split).tolist() == split_text_reference("", split).tolist() == []
+@pytest.mark.parametrize("pretokenizer", [*NAMED, "none", r"\d+", "a*"])
+def test_an_empty_text_has_no_pretokens(pretokenizer):
+    assert split_text("", pretokenizer).tolist() == split_text_reference("", pretokenizer).tolist() == []
 
 
 # The scanners and the regex
 
 
-@pytest.mark.parametrize("split", NAMED)
+@pytest.mark.parametrize("pretokenizer", NAMED)
 @settings(max_examples=400, deadline=None)
 @given(st.text() | st.lists(st.sampled_from(PIECES) | st.text(max_size=3)).map("".join))
-def test_scanner_and_regex_agree_on_anything(split, text):
-    agree(text, split)
+def test_scanner_and_regex_agree_on_anything(pretokenizer, text):
+    agree(text, pretokenizer)
 
 
-@pytest.mark.parametrize("split", NAMED)
+@pytest.mark.parametrize("pretokenizer", NAMED)
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 70), st.lists(st.sampled_from(PIECES), max_size=8).map("".join), st.integers(0, 70))
-def test_the_place_in_a_block_of_64_bytes_does_not_matter(split, before, text, after):
-    agree("x = foo(1) " * 7 + "y" * before + text + "y" * after, split)
+def test_the_place_in_a_block_of_64_bytes_does_not_matter(pretokenizer, before, text, after):
+    agree("x = foo(1) " * 7 + "y" * before + text + "y" * after, pretokenizer)
 
 
-@pytest.mark.parametrize("split", NAMED)
-def test_scanner_and_regex_agree_on_long_random_texts(split):
+@pytest.mark.parametrize("pretokenizer", NAMED)
+def test_scanner_and_regex_agree_on_long_random_texts(pretokenizer):
     rng = random.Random(0)
     planes = [range(0x80), range(0x80, 0x800), range(0x800, 0xD800), range(0xE000, 0x10000), range(0x10000, 0x110000)]
     for _ in range(120):
         strangers = [chr(rng.choice(rng.choice(planes))) for _ in range(8)]
         some = [*rng.sample(PIECES, rng.randint(2, 30)), *strangers]
-        agree("".join(piece * rng.choice([1, 1, 1, 2, 3, 9, 80]) for piece in rng.choices(some, k=2000)), split)
+        agree("".join(piece * rng.choice([1, 1, 1, 2, 3, 9, 80]) for piece in rng.choices(some, k=2000)), pretokenizer)
 
 
-@pytest.mark.parametrize("split", NAMED)
-def test_scanner_and_regex_agree_around_every_code_point(split):
+@pytest.mark.parametrize("pretokenizer", NAMED)
+def test_scanner_and_regex_agree_around_every_code_point(pretokenizer):
     # Every plane with assigned characters; the Rust tests compare the classes of all 17.
     points = [*range(0xD800), *range(0xE000, 0x20000), *range(0x2FF00, 0x31500), *range(0xE0000, 0xE0200), 0x10FFFF]
-    agree("".join(f"{c}a{c}A {c}'s{c}'{c}1{c}\n{c}中{c}!{c}{c} 1" for c in map(chr, points)), split)
-    for c in map(chr, points[:: 1 if split == "deepseek-v3" else 7]):
-        agree(c, split)
+    agree("".join(f"{c}a{c}A {c}'s{c}'{c}1{c}\n{c}中{c}!{c}{c} 1" for c in map(chr, points)), pretokenizer)
+    for c in map(chr, points[:: 1 if pretokenizer == "deepseek-v3" else 7]):
+        agree(c, pretokenizer)
 
 
-@pytest.mark.parametrize("split", NAMED)
-def test_scanner_and_regex_agree_on_real_text(split):
-    agree(SCRIPTS, split)
-    agree(SCRIPTS.upper(), split)
-    agree(SCRIPTS.title(), split)
-    agree(unicodedata.normalize("NFD", SCRIPTS), split)
-    agree(library_text(), split)
-    agree(" ".join(unicodedata.name(chr(point), "") + chr(point) for point in range(0x20, 0xD800)), split)
+@pytest.mark.parametrize("pretokenizer", NAMED)
+def test_scanner_and_regex_agree_on_real_text(pretokenizer):
+    agree(SCRIPTS, pretokenizer)
+    agree(SCRIPTS.upper(), pretokenizer)
+    agree(SCRIPTS.title(), pretokenizer)
+    agree(unicodedata.normalize("NFD", SCRIPTS), pretokenizer)
+    agree(library_text(), pretokenizer)
+    agree(" ".join(unicodedata.name(chr(point), "") + chr(point) for point in range(0x20, 0xD800)), pretokenizer)
 
 
-@pytest.mark.parametrize("split", NAMED)
-def test_scanner_and_regex_agree_on_real_text_cut_up_and_put_together(split):
+@pytest.mark.parametrize("pretokenizer", NAMED)
+def test_scanner_and_regex_agree_on_real_text_cut_up_and_put_together(pretokenizer):
     rng = random.Random(1)
     parts = [SCRIPTS[at : at + rng.randint(1, 12)] for at in rng.choices(range(len(SCRIPTS)), k=150_000)]
-    agree("".join(parts), split)
+    agree("".join(parts), pretokenizer)
 
 
-@pytest.mark.parametrize("split", NAMED)
-def test_three_million_blanks_cost_no_more_than_reading_them(split):
+@pytest.mark.parametrize("pretokenizer", NAMED)
+def test_three_million_blanks_cost_no_more_than_reading_them(pretokenizer):
     # The regex engine would run out of places to go back to.
     blanks = 3_000_000
-    assert split_text(" " * blanks + "x", split).tolist() == [blanks - 1, blanks + 1]
+    assert split_text(" " * blanks + "x", pretokenizer).tolist() == [blanks - 1, blanks + 1]
 
 
 @cache
@@ -232,11 +232,11 @@ def isolated(*patterns: str) -> Callable[[str], list[str]]:
     return lambda text: [piece for piece, _ in cutter.pre_tokenize_str(text)]
 
 
-@pytest.mark.parametrize("split", NAMED)
-def test_hf_tokenizers_reads_our_patterns_the_same_way(split):
-    theirs = isolated(*PATTERNS_OF[split])
+@pytest.mark.parametrize("pretokenizer", NAMED)
+def test_hf_tokenizers_reads_our_patterns_the_same_way(pretokenizer):
+    theirs = isolated(*PATTERNS_OF[pretokenizer])
     for text in oracle_texts():
-        assert pieces(text, split) == theirs(text)
+        assert pieces(text, pretokenizer) == theirs(text)
 
 
 def test_digits_of_hf_tokenizers_are_numbers():
@@ -277,15 +277,15 @@ def test_a_sequence_of_ones_own_is_hf_tokenizers_sequence(patterns):
         agree(text, specs)
 
 
-@pytest.mark.parametrize("split", NAMED)
-def test_the_regex_module_reads_our_pattern_the_same_way(split):
+@pytest.mark.parametrize("pretokenizer", NAMED)
+def test_the_regex_module_reads_our_pattern_the_same_way(pretokenizer):
     # V1 folds fully; in V0, the default, simple case folding is what the Rust engine does.
-    patterns = [regex.compile(pattern) for pattern in PATTERNS_OF[split]]
+    patterns = [regex.compile(pattern) for pattern in PATTERNS_OF[pretokenizer]]
     for text in oracle_texts():
         want = [text]
         for pattern in patterns:
             want = [cut for piece in want for cut in cut_by(pattern, piece)]
-        assert pieces(text, split) == want
+        assert pieces(text, pretokenizer) == want
 
 
 def cut_by(pattern: "regex.Pattern[str]", text: str) -> list[str]:
@@ -306,18 +306,18 @@ def tiktoken_patterns() -> list[tuple[str, str]]:
             ("cl100k", source.cl100k_base()["pat_str"]),
             ("o200k", source.o200k_base()["pat_str"]),
             # Qwen and Mistral run their own patterns in tiktoken.
-            *((split, PATTERNS_OF[split][0]) for split in ("qwen2", "qwen3.5", "tekken")),
+            *((pretokenizer, PATTERNS_OF[pretokenizer][0]) for pretokenizer in ("qwen2", "qwen3.5", "tekken")),
         ]
 
 
-@pytest.mark.parametrize(("split", "pattern"), tiktoken_patterns())
-def test_tiktoken_itself_cuts_alike(split, pattern):
+@pytest.mark.parametrize(("pretokenizer", "pattern"), tiktoken_patterns())
+def test_tiktoken_itself_cuts_alike(pretokenizer, pattern):
     # Its vocabulary here is every byte, every pretoken of ours and every two in a row. If it cut more finely, or
     # left two together, its tokens would not be our pretokens.
     for text in oracle_texts()[:400]:
         # cl100k in tiktoken takes white space at the end as one; see src/pretoken/table.rs.
         text = text.rstrip() + "x"
-        want = [piece.encode() for piece in pieces(text, split)]
+        want = [piece.encode() for piece in pieces(text, pretokenizer)]
         both = [a + b for a, b in pairwise(want)]
         vocabulary = dict.fromkeys([*(bytes([byte]) for byte in range(256)), *want, *both])
         ranks = {token: rank for rank, token in enumerate(vocabulary)}
@@ -325,11 +325,11 @@ def test_tiktoken_itself_cuts_alike(split, pattern):
         assert encoding.decode_tokens_bytes(encoding.encode_ordinary(text)) == want
 
 
-@pytest.mark.parametrize(("split", "pattern"), tiktoken_patterns())
-def test_tiktokens_form_of_a_pattern_cuts_alike(split, pattern):
+@pytest.mark.parametrize(("pretokenizer", "pattern"), tiktoken_patterns())
+def test_tiktokens_form_of_a_pattern_cuts_alike(pretokenizer, pattern):
     for text in oracle_texts()[:1000]:
         text = text.rstrip() + "x"
-        assert split_text(text, pattern).tolist() == split_text(text, split).tolist()
+        assert split_text(text, pattern).tolist() == split_text(text, pretokenizer).tolist()
 
 
 # The table, and what is made of it
@@ -340,7 +340,7 @@ def test_the_published_deepseek_file_has_the_named_split(shared):
     if not file.exists():
         pytest.skip(f"needs {file.name}")
     published = json.loads(gzip.decompress(file.read_bytes()))["pre_tokenizer"]
-    assert split_of(published)[0] == "deepseek-v3"
+    assert pretokenizer_of(published)[0] == "deepseek-v3"
     # Its pattern has line ends where ours has `\r\n`; what we write for the pattern is what we would read again.
     cutter = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(Regex(step["pattern"]["Regex"]), "isolated") for step in published["pretokenizers"][:-1]]
@@ -349,22 +349,22 @@ def test_the_published_deepseek_file_has_the_named_split(shared):
         assert pieces(text, "deepseek-v3") == [piece for piece, _ in cutter.pre_tokenize_str(text)]
 
 
-@pytest.mark.parametrize("split", [*TABLE, r"\d+|x", "regex:x"])
-def test_tokenizer_json_carries_every_split_there_and_back(split):
-    name, pattern = split_of(pre_tokenizer(pattern_of(split)))
-    assert (name, pattern) == (split, pattern_of(split))
-    tok = pm.Tokenizer.from_merges(np.empty((0, 2)), split=split)
-    assert (tok.split, tok.pattern) == (split, pattern)
+@pytest.mark.parametrize("pretokenizer", [*TABLE, r"\d+|x", "regex:x"])
+def test_tokenizer_json_carries_every_split_there_and_back(pretokenizer):
+    name, pattern = pretokenizer_of(pre_tokenizer(pattern_of(pretokenizer)))
+    assert (name, pattern) == (pretokenizer, pattern_of(pretokenizer))
+    tok = pm.Tokenizer.from_merges(np.empty((0, 2)), pretokenizer=pretokenizer)
+    assert (tok.pretokenizer, tok.pattern) == (pretokenizer, pattern)
 
 
-@pytest.mark.parametrize("split", TABLE)
-def test_hf_tokenizers_reads_what_tokenizer_json_says_of_a_split(split):
+@pytest.mark.parametrize("pretokenizer", TABLE)
+def test_hf_tokenizers_reads_what_tokenizer_json_says_of_a_split(pretokenizer):
     made = json.loads(tokenizers.Tokenizer(tokenizers.models.BPE()).to_str())
-    made["pre_tokenizer"] = pre_tokenizer(pattern_of(split))
+    made["pre_tokenizer"] = pre_tokenizer(pattern_of(pretokenizer))
     cutter = tokenizers.Tokenizer.from_str(json.dumps(made)).pre_tokenizer
     for text in short_texts()[:500]:
         ends = [end for _, (_, end) in cutter.pre_tokenize_str(text)]
-        assert ends == [len(text.encode()[:end].decode()) for end in split_text(text, split).tolist()], text
+        assert ends == [len(text.encode()[:end].decode()) for end in split_text(text, pretokenizer).tolist()], text
 
 
 @pytest.mark.parametrize(
@@ -392,14 +392,14 @@ def test_other_sequences_are_read_for_what_they_are(steps, want):
     given = {"type": "Sequence", "pretokenizers": written}
     if want is NotPlain:
         with pytest.raises(NotPlain):
-            split_of(given)
+            pretokenizer_of(given)
     else:
-        assert split_of(given)[1] == want
+        assert pretokenizer_of(given)[1] == want
 
 
 def test_the_docs_list_the_table():
     docs = (Path(__file__).parents[1] / "docs/training.md").read_text("utf-8")
-    section = docs.split("\n## Splits\n")[1].split("\n## ")[0]
+    section = docs.split("\n## Pretokenizers\n")[1].split("\n## ")[0]
     found = re.findall(r"^\| `([^`]+)` \| ([^|]*) \| [^|]+ \|$", section, re.MULTILINE)
     rows = {name: tuple(re.findall("`([^`]+)`", aliases)) for name, aliases in found}
     assert rows == {row["name"]: row["aliases"] for row in splits()}
@@ -429,12 +429,12 @@ def test_a_name_that_no_split_has_is_an_error_with_the_nearest(name, tmp_path):
     with pytest.raises(PretokenizerError, match=match):
         split_text("a", name)
     with pytest.raises(PretokenizerError, match=match):
-        pm.Tokenizer.from_merges(np.empty((0, 2)), split=name)
+        pm.Tokenizer.from_merges(np.empty((0, 2)), pretokenizer=name)
     ranks = tmp_path / "a.tiktoken"
     ranks.write_bytes(b"".join(b"%b %d\n" % (b64encode(bytes([i])), i) for i in range(256)))
     with pytest.raises(PretokenizerError, match=match):
-        pm.load_tokenizer(ranks, split=name)
-    assert pm.load_tokenizer(ranks, split="llama4").model.split == "o200k"
+        pm.load_tokenizer(ranks, pretokenizer=name)
+    assert pm.load_tokenizer(ranks, pretokenizer="llama4").model.pretokenizer == "o200k"
 
 
 @pytest.mark.parametrize("word", ["hello", "a.b", "x", "a b", "#", "é"])

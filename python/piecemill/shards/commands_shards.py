@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from piecemill.command import Flag, Json, Quiet, TokenizerName, print_result, unescaped
+from piecemill.command import Flag, Json, PretokenizerName, Quiet, TokenizerName, print_result, unescaped
 from piecemill.shards.export import ExportPlan
 
 
@@ -18,6 +18,7 @@ def vocab(
     merges: Flag = False,
     counts: str | None = None,
     first: int | None = None,
+    pretokenizer: PretokenizerName = None,
     csv: Flag = False,
     json: Flag = False,
 ) -> None:
@@ -44,7 +45,7 @@ def vocab(
     from piecemill.shards.reader import count_tokens
     from piecemill.tokenizers import listing, load_tokenizer
 
-    loaded = load_tokenizer(tokenizer)
+    loaded = load_tokenizer(tokenizer, pretokenizer=pretokenizer)
     own = Path(tokenizer).resolve()
     own = own.parent if own.is_file() else own
     if counts is None and own.name == folder.TOKENIZER and (own.parent / folder.STATS).is_file():

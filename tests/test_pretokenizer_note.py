@@ -26,14 +26,14 @@ ALIKE = r"[\p{L}\p{M}\p{N}_]+|[^\p{L}\p{M}\p{N}_]{1,3}|[\s\S]"
 TEXT = "in 1234567 words, and 7654321 more\n" * 30
 
 
-@pytest.mark.parametrize("split", [*SPLITS, CUSTOM, ALIKE])
-def test_what_is_cut_alike_gets_no_note(split):
-    assert cuts_otherwise(split) is None
+@pytest.mark.parametrize("pretokenizer", [*SPLITS, CUSTOM, ALIKE])
+def test_what_is_cut_alike_gets_no_note(pretokenizer):
+    assert cuts_otherwise(pretokenizer) is None
 
 
 def test_a_regex_that_oniguruma_cannot_compile_is_told_with_what_follows():
     note = cuts_otherwise(NOT_COMPILED)
-    assert note.startswith(f"split {NOT_COMPILED!r}: HF tokenizers cannot compile it (Oniguruma error: ")
+    assert note.startswith(f"pretokenizer {NOT_COMPILED!r}: HF tokenizers cannot compile it (Oniguruma error: ")
     assert "tokenizer.json cannot be used by tokenizers or transformers" in note
     assert "ranks.tiktoken can" in note
     assert r"[\s\S] for any character" in note
@@ -61,22 +61,22 @@ def test_a_regex_that_training_gives_up_on_is_left_to_training():
         cuts_otherwise("(unclosed")
 
 
-@pytest.mark.parametrize(("split", "noted"), [(NOT_COMPILED, True), (POSSESSIVE, True), (CUSTOM, False)])
-def test_the_command_says_so_before_and_after_and_training_json_keeps_it(tmp_path, split, noted):
+@pytest.mark.parametrize(("pretokenizer", "noted"), [(NOT_COMPILED, True), (POSSESSIVE, True), (CUSTOM, False)])
+def test_the_command_says_so_before_and_after_and_training_json_keeps_it(tmp_path, pretokenizer, noted):
     (tmp_path / "a.txt").write_text(TEXT)
-    arguments = ["train", tmp_path / "a.txt", "--vocab-size", 280, "--split", split]
+    arguments = ["train", tmp_path / "a.txt", "--vocab-size", 280, "--pretokenizer", pretokenizer]
     done = piecemill(*arguments, "--out", tmp_path / "tok")
     assert done.returncode == 0, done.stderr
-    line = f"note: {cuts_otherwise(split)}"
+    line = f"note: {cuts_otherwise(pretokenizer)}"
     assert (done.stderr.splitlines()[0] == line) == noted  # the first line: before the work
     assert (line in done.stdout.splitlines()) == noted
     stored = json.loads((tmp_path / "tok" / "training.json").read_text(encoding="utf-8"))
-    assert stored["split_note"] == cuts_otherwise(split)
+    assert stored["pretokenizer_note"] == cuts_otherwise(pretokenizer)
     assert piecemill(*arguments, "--out", tmp_path / "quiet", "--quiet").stderr == ""
 
 
 def test_what_cannot_be_compiled_can_still_be_trained_and_the_ranks_saved(tmp_path):
-    tok = pm.train_bpe([TEXT], vocab_size=400, split=NOT_COMPILED)
+    tok = pm.train_bpe([TEXT], vocab_size=400, pretokenizer=NOT_COMPILED)
     tok.save(tmp_path / "tok")
     assert (tmp_path / "tok" / "ranks.tiktoken").stat().st_size > 0
     assert tok.decode(tok.encode(TEXT)) == TEXT

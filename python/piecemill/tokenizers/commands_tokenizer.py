@@ -11,7 +11,17 @@ from typing import Annotated, Any, BinaryIO, Literal
 
 from cyclopts import Parameter
 
-from piecemill.command import STDIN, Engine, Flag, Json, TokenizerName, TokenizerSplit, cut, print_result, unescaped
+from piecemill.command import (
+    STDIN,
+    Engine,
+    Flag,
+    Json,
+    PretokenizerName,
+    TokenizerName,
+    cut_documents,
+    print_result,
+    unescaped,
+)
 from piecemill.errors import PlanError, TokenizerError
 from piecemill.sizes import plural
 
@@ -25,7 +35,7 @@ def edit(
     add_special: tuple[str, ...] = (),
     role: Annotated[tuple[str, ...], Parameter(name=("--role", "--roles"))] = (),
     chat_template: Path | None = None,
-    tokenizer_split: TokenizerSplit = None,
+    pretokenizer: PretokenizerName = None,
     force: Flag = False,
     json: Json = False,
 ) -> None:
@@ -52,7 +62,7 @@ def edit(
         raise PlanError("nothing to change: give --add-special, --role or --chat-template.")
     check_out(out, force)
     template = None if chat_template is None else read_template(chat_template)
-    old = load_tokenizer(tokenizer, split=tokenizer_split)
+    old = load_tokenizer(tokenizer, pretokenizer=pretokenizer)
     new = old.edit(add_special=add_special, roles=role, chat_template=template)
     new.save(out, force=force)
     added = {text: i for text, i in new.special_tokens.items() if text not in old.special_tokens}
@@ -83,7 +93,7 @@ def encode(
     eos: str = "none",
     separator: _Separator = None,
     engine: Engine = None,
-    tokenizer_split: TokenizerSplit = None,
+    pretokenizer: PretokenizerName = None,
     force: Flag = False,
     json: Flag = False,
 ) -> None:
@@ -113,7 +123,7 @@ def encode(
     from piecemill.tokenizers.special import resolve_bos, resolve_eos
 
     form = coding.form_of(out, json)
-    loaded = load_tokenizer(tokenizer, engine=engine, split=tokenizer_split)
+    loaded = load_tokenizer(tokenizer, engine=engine, pretokenizer=pretokenizer)
     around: Any = {"bos": resolve_bos(loaded, bos), "eos": resolve_eos(loaded, eos), "special": special}
 
     def batches() -> Iterator[Any]:
@@ -136,7 +146,7 @@ def decode(
     *ids: str,
     out: Path | None = None,
     separator: _Separator = "\n",
-    tokenizer_split: TokenizerSplit = None,
+    pretokenizer: PretokenizerName = None,
     force: Flag = False,
     json: Flag = False,
 ) -> None:
@@ -159,7 +169,7 @@ def decode(
     from piecemill.tokenizers import coding
     from piecemill.tokenizers.loading import load_tokenizer
 
-    loaded = load_tokenizer(tokenizer, split=tokenizer_split)
+    loaded = load_tokenizer(tokenizer, pretokenizer=pretokenizer)
     given = " ".join(ids)
     rows: Iterable[Any] = _id_files(ids or (STDIN,))
     if re.fullmatch(r"[\s\d,\[\]]+", given):
@@ -183,10 +193,10 @@ def _documents(texts: Iterable[str], separator: str | None) -> Iterator[tuple[st
     """Where each text, file or stream is, and its documents."""
     for number, text in enumerate(texts, 1):
         if text == STDIN:
-            yield text, cut(sys.stdin.buffer, separator)
+            yield text, cut_documents(sys.stdin.buffer, separator)
         elif _is_file(text):
             with open(text, "rb") as file:
-                yield text, cut(file, separator)
+                yield text, cut_documents(file, separator)
         elif re.fullmatch(r"\S*/\S*|\S+\.(txt|md|py|jsonl?|npy|gz|zst)", text):
             raise PlanError(
                 f"{text}: no such file. Expected a text, or a file that exists; if it is the text, give it on standard "
