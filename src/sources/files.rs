@@ -49,10 +49,12 @@ pub fn read_texts<P: AsRef<Path>>(
     let total: u64 = sizes.iter().sum();
     let mut texts = Texts::default();
     let largest = || sizes.iter().enumerate().max_by_key(|(_, size)| **size).map_or(0, |(number, _)| number);
-    // `vec!` aborts where there is no memory, so it is reserved first; pages that nobody touches cost nothing.
-    Vec::<u8>::new()
-        .try_reserve_exact(usize::try_from(total).unwrap_or(usize::MAX).saturating_add(1))
+    // `vec!` aborts where there is no memory, so it is reserved first; pages that nobody touches cost nothing. The
+    // compiler may leave out an allocation that nothing looks at.
+    let mut room = Vec::<u8>::new();
+    room.try_reserve_exact(usize::try_from(total).unwrap_or(usize::MAX).saturating_add(1))
         .map_err(|_| (largest(), io::Error::from_raw_os_error(libc::ENOMEM)))?;
+    drop(std::hint::black_box(room));
     // One spare byte, so that the read that meets the end of the last file has room to ask for more.
     texts.taken.data = vec![0; total as usize + 1];
     texts.taken.ends.reserve(paths.len());

@@ -4,8 +4,10 @@
 //! must be valid JSON and UTF-8, not only the field. Lines of nothing but white space are passed over, which
 //! also takes care of `\r\n`. Where a key occurs twice the last one counts, as in Python's `json`.
 //!
-//! Text is unescaped straight into the output buffer: a line without escapes is one copy, and no line allocates.
+//! Text is unescaped straight into the output buffer, and no line allocates. `json_line` reads the usual lines;
+//! `serde_json` the others, and it words the errors.
 
+use super::json_line::take_string;
 use super::{Taken, integers, number_text, utf8};
 use serde_core::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::collections::HashMap;
@@ -54,7 +56,7 @@ const MOST_NAMES: usize = 1024;
 pub fn extract(lines: &[u8], field: &str, group: Option<&str>, integers: bool) -> Lines {
     let wanted = if integers { Wanted::Integers } else { Wanted::Strings };
     let mut out = Lines::default();
-    out.taken.data.reserve(lines.len());
+    out.taken.data.reserve(lines.len() + 16);
     // One check for the whole buffer runs at memory speed; only a bad buffer is checked line by line.
     let whole = simdutf8::basic::from_utf8(lines).ok();
     let mut start = 0;
@@ -89,6 +91,10 @@ pub fn extract(lines: &[u8], field: &str, group: Option<&str>, integers: bool) -
 
 /// Appends the field of one line to `taken`, or says why there is none.
 fn extract_line(line: &str, field: &str, wanted: Wanted, start: usize, number: u64, taken: &mut Taken) {
+    if wanted == Wanted::Strings && take_string(line, field, &mut taken.data) {
+        taken.close(start as i64);
+        return;
+    }
     let mark = taken.data.len();
     let (parsed, found) = take_field(line, field, wanted, &mut taken.data);
     if parsed.is_ok() && found == Found::Text {
@@ -117,6 +123,13 @@ fn take_field(line: &str, path: &str, wanted: Wanted, text: &mut Vec<u8>) -> (se
     let mut json = serde_json::Deserializer::from_str(line);
     let object = Object { path, outermost: true, wanted, mark: text.len(), text, found: &mut found };
     (object.deserialize(&mut json).and_then(|()| json.end()), found)
+}
+
+/// The field as `serde_json` reads it, to compare with.
+#[cfg(test)]
+pub fn take_by_serde(line: &str, path: &str, text: &mut Vec<u8>) -> bool {
+    let (parsed, found) = take_field(line, path, Wanted::Strings, text);
+    parsed.is_ok() && found == Found::Text
 }
 
 /// Hashes the group of the document that was taken last; without a group the document is no use and goes.

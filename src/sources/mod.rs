@@ -14,6 +14,7 @@
 pub mod alphabet;
 pub mod files;
 pub mod integers;
+mod json_line;
 pub mod jsonl;
 pub mod sequences;
 pub mod split;

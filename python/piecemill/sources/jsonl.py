@@ -13,6 +13,7 @@ Start with `read`.
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from piecemill._core import extract_lines
 from piecemill.sources.documents import Documents, Place
@@ -88,22 +89,27 @@ class _Lines:
         if stop is not None and self._next_chunk >= stop:
             # The line that starts last in the range ends with the first line end at or after its last byte.
             last = chunk.find(b"\n", max(skip, stop - 1 - start))
-        end = (last if last >= 0 else chunk.rfind(b"\n", skip)) + 1
+        end = max((last if last >= 0 else chunk.rfind(b"\n", skip)) + 1, skip)
         view = memoryview(chunk)
-        self._held += view[skip : max(end, skip)]
+        if self._held and end > skip:  # a line that began in a chunk before ends here
+            first = chunk.find(b"\n", skip) + 1
+            self._held += view[skip:first]
+            skip = first
+            self.end()
         if end > skip:
-            self._take()
-        self._held += view[max(end, skip) :]
+            self._take(np.frombuffer(view[skip:end], np.uint8))
+        self._held += view[end:]
         return last < 0
 
     def end(self) -> None:
-        """Add the last line, which no line end follows."""
+        """Add the line in the buffer, and clear it: at the end, no line end follows the last one."""
         if self._held:
-            self._take()
+            line, self._held = self._held, bytearray()
+            self._take(np.frombuffer(line, np.uint8))
 
-    def _take(self) -> None:
-        """Add the documents of the buffered lines, and clear the buffer."""
-        packer, whole, self._held = self._packer, np.frombuffer(self._held, np.uint8), bytearray()
+    def _take(self, whole: NDArray[np.uint8]) -> None:
+        """Add the documents of these lines."""
+        packer = self._packer
         reading = packer.reading
         (data, ends, starts, empty, (listed, count)), newlines, keys, names = extract_lines(
             whole, reading.field, reading.group, reading.integers

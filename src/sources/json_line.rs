@@ -1,0 +1,262 @@
+//! The usual JSON line, quickly: an object in which the text is a string under a key without escapes.
+//!
+//! What else a line may be is left to `serde_json` (see `jsonl.rs`), which also words the errors. Strings are unescaped
+//! straight into the output, 16 bytes at a time up to the next escape.
+
+use serde_core::de::IgnoredAny;
+
+/// Appends the string under the key `path` and returns true; false, with nothing appended, if the line is unusual or
+/// not valid JSON. Where the key occurs twice the last one counts.
+pub fn take_string(line: &str, path: &str, text: &mut Vec<u8>) -> bool {
+    let mark = text.len();
+    let taken = read_object(line, path, mark, text).is_some();
+    if !taken {
+        text.truncate(mark);
+    }
+    taken
+}
+
+fn read_object(line: &str, path: &str, mark: usize, text: &mut Vec<u8>) -> Option<()> {
+    let bytes = line.as_bytes();
+    let mut at = after(bytes, white(bytes, 0), b'{')?;
+    let mut found = false;
+    loop {
+        let start = after(bytes, white(bytes, at), b'"')?;
+        let end = start + bytes[start..].iter().position(|&byte| stops(byte))?;
+        let key = line.get(start..end)?;
+        at = white(bytes, after(bytes, white(bytes, after(bytes, end, b'"')?), b':')?);
+        if key == path {
+            text.truncate(mark);
+            at = unescape(bytes, after(bytes, at, b'"')?, text)?;
+            found = true;
+        } else if path.strip_prefix(key).is_some_and(|rest| rest.starts_with('.')) {
+            return None;
+        } else if bytes.get(at) == Some(&b'"') {
+            at = skip(bytes, at + 1)?;
+        } else {
+            let mut values = serde_json::Deserializer::from_str(line.get(at..)?).into_iter::<IgnoredAny>();
+            values.next()?.ok()?;
+            at += values.byte_offset();
+        }
+        at = white(bytes, at);
+        match bytes.get(at)? {
+            b',' => at += 1,
+            b'}' => return (found && white(bytes, at + 1) == bytes.len()).then_some(()),
+            _ => return None,
+        }
+    }
+}
+
+fn white(bytes: &[u8], mut at: usize) -> usize {
+    while matches!(bytes.get(at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+        at += 1;
+    }
+    at
+}
+
+fn after(bytes: &[u8], at: usize, wanted: u8) -> Option<usize> {
+    (*bytes.get(at)? == wanted).then_some(at + 1)
+}
+
+/// What ends a stretch of plain characters in a string: its end, an escape, or what must not be there.
+fn stops(byte: u8) -> bool {
+    matches!(byte, b'"' | b'\\' | 0..=0x1F)
+}
+
+/// Where the string that starts at `at` ends; its escapes are only looked at as far as `serde_json` does for a value
+/// that nobody wants.
+fn skip(bytes: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        at += bytes[at..].iter().position(|&byte| stops(byte))?;
+        at = match (bytes[at], bytes.get(at + 1)) {
+            (b'"', _) => return Some(at + 1),
+            (b'\\', Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't')) => at + 2,
+            (b'\\', Some(b'u')) => code_unit(bytes, at).map(|_| at + 6)?,
+            _ => return None,
+        };
+    }
+}
+
+/// The four hexadecimal digits of `\uXXXX` at `at`.
+fn code_unit(bytes: &[u8], at: usize) -> Option<u32> {
+    let escape = bytes.get(at..at + 6).filter(|escape| escape.starts_with(b"\\u"))?;
+    escape[2..].iter().try_fold(0, |value, &byte| Some(value << 4 | char::from(byte).to_digit(16)?))
+}
+
+/// Appends the string that starts at `at`; where it ends.
+fn unescape(bytes: &[u8], mut at: usize, out: &mut Vec<u8>) -> Option<usize> {
+    // An escape is never shorter than what it stands for. 16 more, as whole registers are stored.
+    out.reserve(bytes.len() - at + 16);
+    loop {
+        at = copy_plain(bytes, at, out);
+        let plain = match (*bytes.get(at)?, bytes.get(at + 1)) {
+            (b'"', _) => return Some(at + 1),
+            (b'\\', Some(b'n')) => b'\n',
+            (b'\\', Some(b't')) => b'\t',
+            (b'\\', Some(b'r')) => b'\r',
+            (b'\\', Some(b'b')) => 0x08,
+            (b'\\', Some(b'f')) => 0x0C,
+            (b'\\', Some(&same @ (b'"' | b'\\' | b'/'))) => same,
+            (b'\\', Some(b'u')) => {
+                let first = code_unit(bytes, at)?;
+                at += 6;
+                let point = match first {
+                    0xD800..=0xDBFF => {
+                        let second = code_unit(bytes, at).filter(|unit| (0xDC00..=0xDFFF).contains(unit))?;
+                        at += 6;
+                        0x10000 + ((first - 0xD800) << 10 | (second - 0xDC00))
+                    }
+                    _ => first,
+                };
+                out.extend_from_slice(char::from_u32(point)?.encode_utf8(&mut [0; 4]).as_bytes());
+                continue;
+            }
+            _ => return None,
+        };
+        out.push(plain);
+        at += 2;
+    }
+}
+
+/// Appends plain characters from `at` on; where they end.
+#[cfg(target_arch = "x86_64")]
+fn copy_plain(bytes: &[u8], mut at: usize, out: &mut Vec<u8>) -> usize {
+    use std::arch::x86_64::*;
+    while at + 16 <= bytes.len() && out.capacity() - out.len() >= 16 {
+        // SAFETY: 16 bytes are there to read and to write; SSE2 is part of x86-64. All bytes up to the new length are
+        // written.
+        unsafe {
+            let chunk = _mm_loadu_si128(bytes.as_ptr().add(at).cast());
+            _mm_storeu_si128(out.as_mut_ptr().add(out.len()).cast(), chunk);
+            let quote = _mm_cmpeq_epi8(chunk, _mm_set1_epi8(b'"' as i8));
+            let escape = _mm_cmpeq_epi8(chunk, _mm_set1_epi8(b'\\' as i8));
+            let control = _mm_cmpeq_epi8(chunk, _mm_min_epu8(chunk, _mm_set1_epi8(0x1F)));
+            let found = _mm_movemask_epi8(_mm_or_si128(_mm_or_si128(quote, escape), control)) as u32;
+            let plain = (found | 1 << 16).trailing_zeros() as usize;
+            out.set_len(out.len() + plain);
+            at += plain;
+            if found != 0 {
+                return at;
+            }
+        }
+    }
+    copy_rest(bytes, at, out)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+use copy_rest as copy_plain;
+
+fn copy_rest(bytes: &[u8], at: usize, out: &mut Vec<u8>) -> usize {
+    let rest = &bytes[at..];
+    let plain = rest.iter().position(|&byte| stops(byte)).unwrap_or(rest.len());
+    out.extend_from_slice(&rest[..plain]);
+    at + plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources::jsonl::take_by_serde;
+
+    fn check(line: &str, path: &str) -> bool {
+        let (mut mine, mut theirs) = (b"before".to_vec(), b"before".to_vec());
+        let taken = take_string(line, path, &mut mine);
+        if taken {
+            assert!(take_by_serde(line, path, &mut theirs), "{line:?} is refused by serde_json");
+            assert_eq!(mine, theirs, "{line:?}");
+        } else {
+            assert_eq!(mine, b"before", "{line:?}");
+        }
+        taken
+    }
+
+    #[test]
+    fn usual_lines_are_taken() {
+        for line in [
+            r#"{"text": "plain"}"#,
+            r#" { "a" : 1.5e3 , "text" : "one\ntwo \"x\" \\ \/ \b\f\r\t" , "z" : [1, {"b": null}] } "#,
+            r#"{"text":"é你🎉 \u00e9 \ud83c\udf89 and a text that is longer than sixteen bytes","more":"\u12aB \"\\"}"#,
+            r#"{"text": "first", "text": "second"}"#,
+            r#"{"text":""}"#,
+        ] {
+            assert!(check(line, "text"), "{line}");
+        }
+        assert!(check(r#"{"a.b": "x"}"#, "a.b"));
+        assert!(!check(r#"{"a": {"a.b": "x"}}"#, "a.b"));
+    }
+
+    #[test]
+    fn unusual_and_broken_lines_are_left_to_serde() {
+        for line in [
+            "",
+            "{}",
+            "[]",
+            "null",
+            r#"{"te\u0078t": "x"}"#,
+            r#"{"text": 1}"#,
+            r#"{"text": "x"} y"#,
+            r#"{"text": "x",}"#,
+            r#"{"text": "x" "a": 1}"#,
+            r#"{"text": "\ud83c"}"#,
+            r#"{"text": "\ud83cx"}"#,
+            r#"{"text": "\udf89"}"#,
+            r#"{"text": "\x"}"#,
+            r#"{"text": "\u12g4"}"#,
+            r#"{"text": "x"#,
+            "{\"text\": \"a\u{1}\"}",
+            r#"{"text": "x", "a": "\q"}"#,
+            r#"{"text": "x", "a": 01}"#,
+            r#"{"text": "x", "a": tru}"#,
+            r#"{"other": "x"}"#,
+            r#"{"text" "x"}"#,
+        ] {
+            assert!(!check(line, "text"), "{line}");
+        }
+    }
+
+    #[test]
+    fn random_lines_are_read_as_by_serde() {
+        let parts = [
+            "{",
+            "}",
+            "\"",
+            "text",
+            "\"text\"",
+            ":",
+            ",",
+            " ",
+            "\\",
+            "\\n",
+            "\\u00e9",
+            "\\ud83c",
+            "\\udf89",
+            "é",
+            "1",
+            "-0.5e2",
+            "null",
+            "true",
+            "[",
+            "]",
+            "\t",
+            "\u{1}",
+            "{\"text\":\"",
+            "\"}",
+            "sixteen characters",
+            "\\\"",
+            "\"a\":",
+            "\"a\":\"x\",",
+        ];
+        let mut state = 7u64;
+        let mut next = |most: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % most
+        };
+        let mut taken = 0;
+        for _ in 0..300_000 {
+            let inner: String = (0..next(9)).map(|_| parts[next(parts.len())]).collect();
+            let line = if next(3) > 0 { format!("{{\"text\":\"{inner}\"}}") } else { inner };
+            taken += u32::from(check(&line, "text"));
+        }
+        assert!(taken > 10_000, "{taken}");
+    }
+}
