@@ -7,7 +7,7 @@
 //! Text is unescaped straight into the output buffer, and no line allocates. `json_line` reads the usual lines;
 //! `serde_json` the others, and it words the errors.
 
-use super::json_line::take_string;
+use super::json_line::{REGISTER, take_string};
 use super::{Taken, integers, number_text, utf8};
 use serde_core::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::collections::HashMap;
@@ -56,7 +56,7 @@ const MOST_NAMES: usize = 1024;
 pub fn extract(lines: &[u8], field: &str, group: Option<&str>, integers: bool) -> Lines {
     let wanted = if integers { Wanted::Integers } else { Wanted::Strings };
     let mut out = Lines::default();
-    out.taken.data.reserve(lines.len() + 16);
+    out.taken.data.reserve(lines.len() + REGISTER);
     // One check for the whole buffer runs at memory speed; only a bad buffer is checked line by line.
     let whole = simdutf8::basic::from_utf8(lines).ok();
     let mut start = 0;
