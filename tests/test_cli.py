@@ -364,7 +364,7 @@ def test_a_config_file_holds_sources_and_a_table_for_each_command(corpus, tmp_pa
         (["--memory", "lots"], "memory='lots': expected a size"),
         (["--threads", "0"], "threads=0: expected a whole number from 1"),
         (["--pretokenizer", "(unclosed"], "does not compile"),
-        (["--pretokenizer", ""], "split ``: no split has this name. Choose gpt2, cl100k, o200k,"),
+        (["--pretokenizer", ""], "pretokenizer ``: none has this name. Choose gpt2, cl100k, o200k,"),
         (["--pretokenizer", "GPT-2"], "Did you mean `gpt2`?"),
         (["--special-token", "a"], "special_tokens[1] is 'a'"),
         (["--special-token", "<a>", "--special-token", "<a>"], "special_tokens[2] repeats special_tokens[1]"),

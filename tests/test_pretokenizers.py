@@ -425,7 +425,7 @@ def test_a_bad_regex_says_what_is_wrong_and_what_would_do():
 
 @pytest.mark.parametrize("name", ["qwen9", "Qwen2", "gpt-2", "cl100k_base", "o200k_harmony", "llama-3"])
 def test_a_name_that_no_split_has_is_an_error_with_the_nearest(name, tmp_path):
-    match = f"split `{name}`: no split has this name. Choose gpt2, .*Did you mean `"
+    match = f"pretokenizer `{name}`: none has this name. Choose gpt2, .*Did you mean `"
     with pytest.raises(PretokenizerError, match=match):
         split_text("a", name)
     with pytest.raises(PretokenizerError, match=match):

@@ -3,7 +3,7 @@
 //! In: a document (valid UTF-8) and a [`Split`]. Out: its pretokens in order, as byte slices of the document.
 //! However it was cut, the pretokens one after another are the document: no byte is lost, added or moved.
 //! The definition is the regex itself, or a sequence of them, in `reference`; the scanners in `fast` and `block` must
-//! equal it on every valid UTF-8 text, and the tests here and in `tests/test_splits.py` hold them to it.
+//! equal it on every valid UTF-8 text, and the tests here and in `tests/test_pretokenizers.py` hold them to it.
 //!
 //! ```text
 //! table      the named splits: names, patterns, scanners, properties

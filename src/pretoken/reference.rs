@@ -56,7 +56,7 @@ pub fn cut<'t>(
 
 fn gave_up(regex: &Regex, from: usize, why: &str) -> Error {
     Error::Split(format!(
-        "split `{}`: the regex failed after byte {from} of the document: {why}. \
+        "pretokenizer `{}`: the regex failed after byte {from} of the document: {why}. \
          Write it so that it needs less backtracking (possessive `++`, atomic groups), or choose a named split.",
         regex.as_str()
     ))

@@ -62,13 +62,13 @@ impl Split {
         if regex.is_empty() {
             let names = table::names();
             return Err(Error::Split(format!(
-                "split `{spec}`: an empty regex would cut between all characters. Choose {names}, or a regex."
+                "pretokenizer `{spec}`: an empty regex would cut between all characters. Choose {names}, or a regex."
             )));
         }
         match Own::new(regex) {
             Ok(own) => Ok(Split(Kind::Own(Box::new(own)))),
             Err(why) => Err(Error::Split(format!(
-                "split `{regex}`: not the name of a split, and as a regex it does not compile: {why}. \
+                "pretokenizer `{regex}`: not the name of one, and as a regex it does not compile: {why}. \
                  Choose {}, or a regex in fancy-regex syntax.",
                 table::names()
             ))),
@@ -232,5 +232,5 @@ fn unknown(spec: &str) -> Error {
         None if spec.is_empty() => String::new(),
         None => format!(" If it is a regex, write `regex:{spec}`."),
     };
-    Error::Split(format!("split `{spec}`: no split has this name. Choose {}, or a regex.{hint}", table::names()))
+    Error::Split(format!("pretokenizer `{spec}`: none has this name. Choose {}, or a regex.{hint}", table::names()))
 }

@@ -377,11 +377,11 @@ fn an_unknown_name_is_an_error_with_the_nearest() {
         ("GPT2", "Did you mean `gpt2`?"),
         ("cl100k_base", "Did you mean `cl100k`?"),
         ("llama-3", "Did you mean `llama3` (cl100k)?"),
-        ("deepseek", "no split has this name. Choose gpt2, cl100k,"),
+        ("deepseek", "none has this name. Choose gpt2, cl100k,"),
         ("hello", "If it is a regex, write `regex:hello`."),
         ("a.b", "write `regex:a.b`"),
         (" ", "write `regex: `"),
-        ("", "no split has this name"),
+        ("", "none has this name"),
         ("regex:", "an empty regex"),
     ] {
         let message = Split::new(spec).expect_err(spec).to_string();

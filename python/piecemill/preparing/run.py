@@ -44,10 +44,9 @@ MIB = 2**20
 _INTERPRETER = 256 * MIB
 # Memory of a running task besides blocks: file pages, table columns, and memory that allocators retain.
 _TASK, _TABLES = 48 * MIB, 96 * MIB
-# Blocks of a running task: one being read, with its input buffers; one being encoded, with its ids.
+# Blocks of a running task: two read ahead, with input buffers; one being encoded, with its ids; ids being written.
 _BLOCKS = 8
-# Caches of the encoder, of fixed size, for each thread.
-_THREAD = 24 * MIB
+_THREAD = 24 * MIB  # caches of the encoder, of fixed size, for each thread
 
 
 def prepare(

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,10 +98,9 @@ class _NewPiece(_Piece):
         super().__init__(task, number, job)
         self.tokenizer = saved_tokenizer(job.out, job.identity, job.engine)
         self.dtype, self.stem = token_dtype(job.vocab_size), piece_name(task.index, number)
-        self.writers = {
-            split: stack.enter_context(ShardWriter(job.out, split, self.stem, dtype=self.dtype, vocab=job.vocab_size))
-            for split in job.splits.names
-        }
+        behind = core_share(job.cores) > 1  # a task that has several cores may use one of them for writing
+        new = partial(ShardWriter, job.out, stem=self.stem, dtype=self.dtype, vocab=job.vocab_size, behind=behind)
+        self.writers = {split: stack.enter_context(new(split)) for split in job.splits.names}
         self.tally, self.place = Tally(), "file"
         self.dropped: dict[str, tuple[int, int]] = {}
         self.hashes, self.sides = [np.empty((0, 2), np.uint64)], [np.empty(0, np.int32)]

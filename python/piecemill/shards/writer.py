@@ -4,6 +4,7 @@ The files grow in the scratch folder of the place, after space reserved for the 
 Before `finish` no file has its final name, so a killed writer leaves nothing to undo.
 """
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -22,14 +23,28 @@ from piecemill.shards.manifest import FileEntry, ShardEntry
 
 _CHUNK_TOKENS = 1 << 22
 
+_BEHIND_BYTES = 8 << 20
+"Larger blocks of ids are not held while the next is encoded."
+
 
 class ShardWriter:
     """Writes the shard `stem` of a split. A context manager: a shard that is not finished is discarded.
 
-    With `vocab`, the size of the vocabulary, tokens are counted and the counts are written with the shard.
+    With `vocab`, the size of the vocabulary, tokens are counted and the counts are written with the shard. With
+    `behind`, `append` returns while a thread still writes (not for large blocks, to save memory); an error of that
+    thread is raised by the next call.
     """
 
-    def __init__(self, place: Place, split: str, stem: str, *, dtype: np.dtype[Any], vocab: int | None = None) -> None:
+    def __init__(
+        self,
+        place: Place,
+        split: str,
+        stem: str,
+        *,
+        dtype: np.dtype[Any],
+        vocab: int | None = None,
+        behind: bool = False,
+    ) -> None:
         if dtype not in (np.dtype("<u2"), np.dtype("<u4")):
             raise ShardError(f"{place.url}/{split}/{stem}: token ids of type {dtype}; expected uint16 or uint32.")
         self._place, self._split, self._stem, self._dtype = place, split, stem, dtype
@@ -37,10 +52,24 @@ class ShardWriter:
         self._groups: dict[int, tuple[int, int]] = {}
         self._files: dict[Kind, _Growing] = {}
         self._counts = None if vocab is None else np.zeros(vocab, np.uint64)
+        self._behind = ThreadPoolExecutor(1, "piecemill-write") if behind else None
+        self._writing: Future[None] | None = None
 
     def append(self, ids: NDArray[Any], ends: NDArray[np.int64], records: NDArray[np.void]) -> None:
         """Add some documents: their ids, where each ends among them, and a record of each."""
         self._check(ids, ends, records)
+        self._wait()
+        if self._behind is not None and ids.nbytes <= _BEHIND_BYTES:
+            self._writing = self._behind.submit(self._append, ids, ends, records)
+        else:
+            self._append(ids, ends, records)
+
+    def _wait(self) -> None:
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def _append(self, ids: NDArray[Any], ends: NDArray[np.int64], records: NDArray[np.void]) -> None:
         if not len(ends):
             return
         if not self._files:
@@ -65,6 +94,7 @@ class ShardWriter:
 
     def finish(self) -> ShardEntry | None:
         """Publish the three files, and the counts; None, and no files, if there were no documents."""
+        self._wait()
         if not self._documents:
             return None
         counts = {"tokens": self._tokens, "ends": self._documents, "documents": self._documents}
@@ -89,6 +119,8 @@ class ShardWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._behind is not None:
+            self._behind.shutdown()
         for file in self._files.values():
             file.discard()
 

@@ -1,4 +1,4 @@
-"""Read-ahead: a thread reads the next block of a task while the current one is processed."""
+"""Read-ahead: a thread reads the next blocks of a task while the current one is processed."""
 
 import threading
 import time
@@ -8,10 +8,12 @@ from queue import Empty, SimpleQueue
 from piecemill.sources.documents import Documents
 
 _WAIT_SECONDS = 0.1
+_AHEAD = 2
 
 
 class ReadAhead:
-    """The blocks of a task, with one block read ahead; none after a block of more than `usual_bytes`, to save memory.
+    """The blocks of a task, with up to two read ahead. After a block of more than `usual_bytes`, none is read until it
+    is done with, to save memory.
 
     `on_wait` is called several times a second while waiting for a block. A context manager: leaving it ends the thread.
     """
@@ -19,22 +21,25 @@ class ReadAhead:
     def __init__(self, blocks: Iterator[Documents], usual_bytes: int, on_wait: Callable[[], None]) -> None:
         self._blocks, self._usual_bytes, self._on_wait = blocks, usual_bytes, on_wait
         self._wanted: SimpleQueue[bool] = SimpleQueue()
+        self._done_with: SimpleQueue[bool] = SimpleQueue()
         self._read: SimpleQueue[Documents | BaseException | None] = SimpleQueue()
         self._next: Documents | None = None
-        self._ended = self._waiting = False
+        self._ended = self._taken_large = False
         self.seconds = 0.0
         "Time spent reading."
+        for _ in range(_AHEAD):
+            self._wanted.put(True)
         # A daemon, so that a source that hangs cannot keep the process from ending.
         threading.Thread(target=self._work, daemon=True, name="piecemill-read").start()
-        self._want()
 
     def more(self) -> bool:
-        """Whether there is another block; waits for it."""
+        """Whether there is another block; waits for it. The caller is done with the one before."""
         if self._next is None and not self._ended:
-            if not self._waiting:
-                self._want()
+            if self._taken_large:
+                self._taken_large = False
+                self._done_with.put(True)
             block = self._get()
-            self._waiting, self._ended = False, not isinstance(block, Documents)
+            self._ended = not isinstance(block, Documents)
             if isinstance(block, BaseException):
                 raise block
             self._next = block
@@ -45,13 +50,9 @@ class ReadAhead:
         if not self.more() or self._next is None:
             raise ValueError("no block is left")
         block, self._next = self._next, None
-        if block.nbytes <= self._usual_bytes:
-            self._want()
-        return block
-
-    def _want(self) -> None:
-        self._waiting = True
+        self._taken_large = block.nbytes > self._usual_bytes
         self._wanted.put(True)
+        return block
 
     def _get(self) -> Documents | BaseException | None:
         while True:
@@ -63,11 +64,17 @@ class ReadAhead:
     def _work(self) -> None:
         while self._wanted.get():
             started = time.perf_counter()
+            large = False
             try:
-                self._read.put(next(self._blocks, None))
+                block = next(self._blocks, None)
+                large = block is not None and block.nbytes > self._usual_bytes
+                self._read.put(block)
+                del block
             except BaseException as error:  # noqa: BLE001 - raised where the block is waited for
                 self._read.put(error)
             self.seconds += time.perf_counter() - started
+            if large:
+                self._done_with.get()
         if isinstance(self._blocks, Generator):
             self._blocks.close()  # also closes the files it reads
 
@@ -76,3 +83,4 @@ class ReadAhead:
 
     def __exit__(self, *_: object) -> None:
         self._wanted.put(False)
+        self._done_with.put(True)
