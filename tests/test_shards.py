@@ -138,6 +138,33 @@ def test_a_block_that_does_not_fit_together_is_refused(tmp_path, ids, ends, reco
         ShardWriter(LocalPlace(tmp_path), "all", "000000-0000", dtype=np.dtype("int64"))
 
 
+def test_writing_behind_the_caller_writes_the_same_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr("piecemill.shards.writer._BEHIND_BYTES", 40)  # of uint16: some blocks are written at once
+    for folder, behind in ((tmp_path / "plain", False), (tmp_path / "behind", True)):
+        with ShardWriter(LocalPlace(folder), "all", "000000-0000", dtype=U2, behind=behind) as shard:
+            for number in range(30):
+                shard.append(*made_up_block(number))
+            shard.finish()
+    for name in listed(tmp_path / "plain"):
+        assert (tmp_path / "behind" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
+
+
+@pytest.mark.parametrize("call", ["append", "finish"])
+def test_an_error_behind_the_caller_is_raised_by_the_next_call(tmp_path, monkeypatch, call):
+    def full(self, array, dtype):
+        raise OSError(28, "No space left on device")
+
+    def run():
+        with ShardWriter(LocalPlace(tmp_path), "all", "000000-0000", dtype=U2, behind=True) as shard:
+            shard.append(*made_up_block(0))
+            getattr(shard, call)(*(made_up_block(1) if call == "append" else ()))
+
+    monkeypatch.setattr("piecemill.shards.writer._Growing.write", full)
+    with pytest.raises(OSError, match="No space left"):
+        run()
+    assert listed(tmp_path) == set()
+
+
 def test_a_shard_that_is_not_finished_leaves_nothing(tmp_path):
     def stopped():
         with writer(tmp_path) as shard:

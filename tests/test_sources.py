@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 from itertools import pairwise
 from pathlib import Path
 
@@ -586,3 +587,26 @@ def test_without_a_gpu_no_engine_gets_special_buffers(monkeypatch):
     monkeypatch.setattr(engines, "find_spec", lambda name: None)
     assert engines.text_buffers("piecemill", 10) is None
     assert engines.text_buffers("cuda", 10) is None
+
+
+def test_nothing_is_read_ahead_of_a_large_block_until_it_is_done_with():
+    from piecemill.sources.ahead import ReadAhead
+
+    sizes, asked = [4, 9, 4, 4, 4], []
+    released = threading.Event()
+
+    def blocks():
+        for number, size in enumerate(sizes):
+            asked.append(number)
+            if number == 2:
+                assert released.wait(60)  # set when the caller is done with the large one
+            block = next(iter(open_source(["x" * size]).blocks()))
+            yield block
+
+    with ReadAhead(blocks(), 5, lambda: None) as ahead:
+        assert ahead.next_block().nbytes == 4
+        assert ahead.next_block().nbytes == 9
+        assert asked == [0, 1]
+        released.set()
+        assert [ahead.next_block().nbytes for _ in sizes[2:]] == sizes[2:]
+        assert not ahead.more()
