@@ -102,7 +102,9 @@ def test_training_with_an_alias_is_training_with_the_split(tmp_path):
 
 @pytest.mark.parametrize("pretokenizer", ["qwen9", "hello", ""])
 def test_a_split_that_no_one_knows_is_an_error(pretokenizer):
-    with pytest.raises(PretokenizerError, match=f"pretokenizer `{pretokenizer}`: none has this name. Choose gpt2, cl100k"):
+    with pytest.raises(
+        PretokenizerError, match=f"pretokenizer `{pretokenizer}`: none has this name. Choose gpt2, cl100k"
+    ):
         pm.train_bpe(iter(["text"]), vocab_size=300, pretokenizer=pretokenizer)
 
 
@@ -247,7 +249,9 @@ def test_a_broken_regex_says_what_is_wrong():
 def test_a_regex_that_gives_up_names_the_document(tmp_path):
     (tmp_path / "a.txt").write_text("short")
     (tmp_path / "b.txt").write_text("a" * 40)
-    with pytest.raises(PretokenizerError, match=r"b\.txt: pretokenizer .*the regex failed after byte 0 of the document"):
+    with pytest.raises(
+        PretokenizerError, match=r"b\.txt: pretokenizer .*the regex failed after byte 0 of the document"
+    ):
         pm.train_bpe(tmp_path, vocab_size=300, pretokenizer=r"(?:a|aa)+(?=b)(?<!x)\b")
 
 
@@ -258,7 +262,9 @@ def test_a_regex_may_be_short(pretokenizer):
 
 
 def test_a_word_is_taken_for_a_misspelt_name():
-    with pytest.raises(PretokenizerError, match=r"pretokenizer `ATG`: .* or a regex\. If it is a regex, write `regex:ATG`"):
+    with pytest.raises(
+        PretokenizerError, match=r"pretokenizer `ATG`: .* or a regex\. If it is a regex, write `regex:ATG`"
+    ):
         pm.train_bpe(iter(["text"]), vocab_size=300, pretokenizer="ATG")
     with pytest.raises(PlanError, match="pretokenizer=5: expected the name"):
         pm.train_bpe(iter(["text"]), vocab_size=300, pretokenizer=5)

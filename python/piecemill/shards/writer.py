@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from piecemill._core import Xxh3, count_ids
 from piecemill.cancelling import threads
 from piecemill.errors import ShardError
-from piecemill.files import Place, unique
+from piecemill.files import Place, start_writeback, unique
 from piecemill.shards.counts import save_piece_counts
 from piecemill.shards.format import ENDS, HEADER_BYTES, KINDS, RECORD, Kind, dtype_of, file_name, header, token_dtype
 from piecemill.shards.manifest import FileEntry, ShardEntry
@@ -191,6 +191,7 @@ class _Growing:
         left = data.data
         while left:
             left = left[self._file.write(left) :]  # one call writes 2 GiB at most
+        start_writeback(self._file, self.bytes, len(data))
         self.hash.update(data)
         self.bytes += len(data)
 
