@@ -13,6 +13,7 @@ import datetime
 import json
 import subprocess
 import sys
+import textwrap
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -165,28 +166,35 @@ def feeding_table(record: dict) -> str:
         cells += ["not known" if share is None else f"{share:.1%}", f"{record['waited_share'][name]:.3%}"]
         rows.append([*cells, f"{record['process_cpu_cores'][name]:.2f}"])
     header = ["batches from", "ms a step", "x resident", "tokens/s", "of peak", "GPU waiting", "process, cores"]
-    return (
-        f"\n## A step of {record['parameters'] / 1e6:.0f}M parameters, {record['batch_size']} rows of "
-        f"{record['window']:,} tokens, vocabulary {record['vocab']:,}\n\n"
+    title = (
+        f"A step of {record['parameters'] / 1e6:.0f}M parameters, {record['batch_size']} rows of "
+        f"{record['window']:,} tokens, vocabulary {record['vocab']:,}"
+    )
+    about = (
         f"{gpu(record)}; medians of segments that took turns; attention: {record['attention']}; "
-        f"{record['steps_that_never_waited']} steps with torch set to raise at any wait of the host: none raised\n\n"
-    ) + tables.table(header, rows)
+        f"{record['steps_that_never_waited']} steps with torch set to raise at any wait of the host: none raised"
+    )
+    return f"\n## {title}\n\n{textwrap.fill(about, 100)}\n\n" + tables.table(header, rows)
 
 
 def training_table(record: dict) -> str:
     share = record["utilisation"]
     rows = [[f"{step:,}", f"{loss:.4f}"] for step, loss in record["validation"]]
-    return (
-        f"\n## {record['parameters'] / 1e6:.0f}M parameters from scratch: {record['tokens'] / 1e6:.0f} M tokens in "
-        f"{record['seconds'] / 60:.1f} minutes\n\n"
+    title = (
+        f"{record['parameters'] / 1e6:.0f}M parameters from scratch: {record['tokens'] / 1e6:.0f} M tokens in "
+        f"{record['seconds'] / 60:.1f} minutes"
+    )
+    about = (
         f"{gpu(record)}; {record['train_tokens'] / 1e6:.1f} M tokens in the training split, so "
         f"{record['tokens'] / record['train_tokens']:.1f} epochs; learning rate {record['options']['lr']:g}, warm-up "
         f"{record['options']['warmup']} steps; {record['tokens_per_second']:,.0f} tokens/s, "
         f"{'share of peak not known' if share is None else f'{share:.1%} of peak'}, GPU waiting for data "
         f"{record['waited_share']:.3%}, feeder {record['feeder_cores']:.3f} cores. Chance is ln(V) = "
-        f"{record['chance']:.2f}, unigrams {record['unigram_entropy']:.2f}.\n\n"
-        "![loss over tokens](pretraining-370m.svg)\n\n"
-    ) + tables.table(["step", "validation loss, nats per token"], rows)
+        f"{record['chance']:.2f}, unigrams {record['unigram_entropy']:.2f}."
+    )
+    figure = "![loss over tokens](pretraining-370m.svg)"
+    table = tables.table(["step", "validation loss, nats per token"], rows)
+    return f"\n## {title}\n\n{textwrap.fill(about, 100)}\n\n{figure}\n\n{table}"
 
 
 def gpu(record: dict) -> str:

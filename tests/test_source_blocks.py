@@ -70,3 +70,18 @@ def test_nothing_is_read_ahead_of_a_large_block_until_it_is_done_with():
         released.set()
         assert [ahead.next_block().nbytes for _ in sizes[2:]] == sizes[2:]
         assert not ahead.more()
+
+
+def test_leaving_ends_the_reader_whatever_it_waits_for():
+    closed = threading.Event()
+
+    def blocks():
+        try:
+            while True:
+                yield next(iter(open_source(["x" * 9]).blocks()))
+        finally:
+            closed.set()
+
+    with ReadAhead(blocks(), 5, lambda: None) as ahead:  # every block is a large one
+        assert ahead.next_block().nbytes == 9
+    assert closed.wait(60)

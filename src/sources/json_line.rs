@@ -1,11 +1,11 @@
-//! The usual JSON line, quickly: an object in which the text is a string under a key without escapes.
+//! A fast path for the usual JSON line: an object in which the text is a string under a key without escapes.
 //!
-//! What else a line may be is left to `serde_json` (see `jsonl.rs`), which also words the errors. Strings are unescaped
-//! straight into the output, up to 32 bytes at a time.
+//! All other lines, and broken ones, fall back to `serde_json` (see `jsonl.rs`), which also writes the error messages.
+//! Strings are unescaped straight into the output buffer, up to 32 bytes at a time.
 
 use serde_core::de::IgnoredAny;
 
-/// Room that is needed beyond the text: registers are stored whole.
+/// Spare capacity of the output buffer: whole registers are stored, also where less is used.
 pub const REGISTER: usize = 32;
 
 /// Appends the string under the key `path` and returns true; false, with nothing appended, if the line is unusual or
@@ -61,13 +61,13 @@ fn after(bytes: &[u8], at: usize, wanted: u8) -> Option<usize> {
     (*bytes.get(at)? == wanted).then_some(at + 1)
 }
 
-/// What ends a stretch of plain characters in a string: its end, an escape, or what must not be there.
+/// Whether a byte ends a run of plain characters in a string: a quote, a backslash, or an invalid control character.
 fn stops(byte: u8) -> bool {
     matches!(byte, b'"' | b'\\' | 0..=0x1F)
 }
 
-/// Where the string that starts at `at` ends; its escapes are only looked at as far as `serde_json` does for a value
-/// that nobody wants.
+/// The offset after the string that starts at `at`. Escapes are only validated as far as `serde_json` does for an
+/// ignored value: lone surrogates pass.
 fn skip(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
         at += bytes[at..].iter().position(|&byte| stops(byte))?;
@@ -80,13 +80,13 @@ fn skip(bytes: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// The four hexadecimal digits of `\uXXXX` at `at`.
+/// The code unit of an escape of six bytes at `at`: backslash, `u`, four hexadecimal digits.
 fn code_unit(bytes: &[u8], at: usize) -> Option<u32> {
     let escape = bytes.get(at..at + 6).filter(|escape| escape.starts_with(b"\\u"))?;
     escape[2..].iter().try_fold(0, |value, &byte| Some(value << 4 | char::from(byte).to_digit(16)?))
 }
 
-/// Appends the string that starts at `at`; where it ends.
+/// Appends the string that starts at `at`; returns the offset after it.
 fn unescape(bytes: &[u8], mut at: usize, out: &mut Vec<u8>) -> Option<usize> {
     // An escape is never shorter than what it stands for. Some more, as whole registers are stored.
     out.reserve(bytes.len() - at + REGISTER);
@@ -137,19 +137,22 @@ const ESCAPES: [u8; 256] = {
     table
 };
 
-/// Appends plain characters and short escapes from `at` on; where they end.
+/// Appends plain characters, and mostly the short escapes among them, from `at` on; returns the offset of what stops it.
 fn copy_plain(bytes: &[u8], at: usize, out: &mut Vec<u8>) -> usize {
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") {
+    let at = match is_x86_feature_detected!("avx2") {
         // SAFETY: the processor has AVX2.
-        let at = unsafe { copy_avx2(bytes, at, out) };
-        return copy_rest(bytes, at, out);
-    }
-    copy_rest(bytes, at, out)
+        true => unsafe { copy_avx2(bytes, at, out) },
+        false => at,
+    };
+    let rest = &bytes[at..];
+    let plain = rest.iter().position(|&byte| stops(byte)).unwrap_or(rest.len());
+    out.extend_from_slice(&rest[..plain]);
+    at + plain
 }
 
-/// As `copy_plain`, up to 33 bytes before the end. Each round takes up to 32 characters and the escape after them,
-/// without a branch for whether there is one: half of the rounds have one, and that cannot be predicted.
+/// As `copy_plain`, up to 33 bytes before the end. Each round takes up to 32 bytes and the escape after them, if there is
+/// one, without a branch: half of the rounds have one, which no branch predictor foresees.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn copy_avx2(bytes: &[u8], mut at: usize, out: &mut Vec<u8>) -> usize {
@@ -180,13 +183,6 @@ fn copy_avx2(bytes: &[u8], mut at: usize, out: &mut Vec<u8>) -> usize {
         }
     }
     at
-}
-
-fn copy_rest(bytes: &[u8], at: usize, out: &mut Vec<u8>) -> usize {
-    let rest = &bytes[at..];
-    let plain = rest.iter().position(|&byte| stops(byte)).unwrap_or(rest.len());
-    out.extend_from_slice(&rest[..plain]);
-    at + plain
 }
 
 #[cfg(test)]
@@ -252,36 +248,11 @@ mod tests {
 
     #[test]
     fn random_lines_are_read_as_by_serde() {
-        let parts = [
-            "{",
-            "}",
-            "\"",
-            "text",
-            "\"text\"",
-            ":",
-            ",",
-            " ",
-            "\\",
-            "\\n",
-            "\\u00e9",
-            "\\ud83c",
-            "\\udf89",
-            "é",
-            "1",
-            "-0.5e2",
-            "null",
-            "true",
-            "[",
-            "]",
-            "\t",
-            "\u{1}",
-            "{\"text\":\"",
-            "\"}",
-            "sixteen characters",
-            "\\\"",
-            "\"a\":",
-            "\"a\":\"x\",",
-        ];
+        let parts: Vec<&str> =
+            "{|}|\"|text|\"text\"|:|,| |\\|\\n|\\u00e9|\\ud83c|\\udf89|é|1|-0.5e2|null|true|[|]|\t|\u{1}|\
+            {\"text\":\"|\"}|sixteen characters|\\\"|\"a\":|\"a\":\"x\","
+                .split('|')
+                .collect();
         let mut state = 7u64;
         let mut next = |most: usize| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

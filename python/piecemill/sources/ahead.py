@@ -21,10 +21,12 @@ class ReadAhead:
     def __init__(self, blocks: Iterator[Documents], usual_bytes: int, on_wait: Callable[[], None]) -> None:
         self._blocks, self._usual_bytes, self._on_wait = blocks, usual_bytes, on_wait
         self._wanted: SimpleQueue[bool] = SimpleQueue()
+        "One entry for each block that may be read."
         self._done_with: SimpleQueue[bool] = SimpleQueue()
+        "One entry for each large block that the caller is done with."
         self._read: SimpleQueue[Documents | BaseException | None] = SimpleQueue()
         self._next: Documents | None = None
-        self._ended = self._taken_large = False
+        self._ended = self._taken_large = self._closed = False
         self.seconds = 0.0
         "Time spent reading."
         for _ in range(_AHEAD):
@@ -62,7 +64,7 @@ class ReadAhead:
                 self._on_wait()
 
     def _work(self) -> None:
-        while self._wanted.get():
+        while self._wanted.get() and not self._closed:
             started = time.perf_counter()
             large = False
             try:
@@ -82,5 +84,6 @@ class ReadAhead:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._closed = True
         self._wanted.put(False)
         self._done_with.put(True)

@@ -212,8 +212,8 @@ class Run:
         self.plan = plan
         self.start = None if plan.start is None else start_of(plan)
         self.alphabet = None if plan.alphabet is None else Alphabet(plan.alphabet)
-        asked = self.start.pretokenizer if self.start else "none" if plan.bytes or plan.integers else plan.pretokenizer
-        self.pretokenizer = asked or (counted_by(plan.from_counts[0]) if plan.from_counts else DEFAULT_PRETOKENIZER)
+        given = self.start.pretokenizer if self.start else "none" if plan.bytes or plan.integers else plan.pretokenizer
+        self.pretokenizer = given or (counted_by(plan.from_counts[0]) if plan.from_counts else DEFAULT_PRETOKENIZER)
         if plan.bytes and self.pretokenizer != "none":
             raise PlanError(
                 f"{option('bytes')}: the pretokenizer of {option('start')} or of the counts is {self.pretokenizer!r}, "

@@ -96,9 +96,8 @@ class Ranks:
     kind = "tiktoken file"
 
     def __post_init__(self) -> None:
-        _ = (
-            self.pattern
-        )  # read now, as the ranks are, so that a wrong pretokenizer or a broken line is an error when loading
+        # Read now, as the ranks are, so that a wrong pretokenizer or a broken line is an error when loading.
+        _ = self.pattern
         check_ids(self.file, self.ranks)
         check_ids(self.file, self.special_tokens)
         taken = frozenset(self.ranks.values())
