@@ -9,13 +9,13 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "HASH_ITEM_BYTES", "HASH_PREFIX_BITS", "ActionSegmenter", "Decoder", "Encoder", "FlatCorpus", "Learned",
-    "LearnedActions", "Progress", "WordCounter", "WordCounts", "Xxh3", "_Ids", "__version__", "bpe_body",
-    "bpe_parts", "bpe_vocabulary", "bytes_seen", "code_points", "count_ids", "cut_text", "documents_outside",
-    "extract_lines", "first_match", "first_sequence", "gather_documents", "gather_tokens", "gather_windows",
-    "hash_documents", "invalid_documents", "later_copies", "map_file", "normalize", "number_keys", "python_set_order",
-    "read_integers", "read_texts", "resolve_split",
-    "sort_hashes", "split_text", "split_text_reference", "splits", "take_sequences", "train_actions", "train_words",
-    "walk_folder", "walk_listing", "write_integers",
+    "LearnedActions", "Progress", "TextBuffer", "WordCounter", "WordCounts", "Xxh3", "_Ids", "__version__",
+    "bpe_body", "bpe_parts", "bpe_vocabulary", "bytes_seen", "code_points", "count_ids", "cut_text",
+    "documents_outside", "extract_lines", "first_match", "first_sequence", "gather_documents", "gather_tokens",
+    "gather_windows", "hash_documents", "invalid_documents", "later_copies", "map_file", "normalize", "number_keys",
+    "python_set_order", "read_integers", "read_texts", "resolve_split", "sort_hashes", "split_text",
+    "split_text_reference", "splits", "take_sequences", "train_actions", "train_words", "walk_folder", "walk_listing",
+    "write_integers",
 ]  # fmt: skip
 
 __version__: str
@@ -356,7 +356,9 @@ def train_words(
     """Learn merges from counted words. The result is the same for any number of threads."""
 
 _Listed: TypeAlias = tuple[list[tuple[int, str]], int]
-_Documents: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], int, _Listed]
+_Bytes: TypeAlias = NDArray[np.uint8]
+_Longs: TypeAlias = NDArray[np.int64]
+_Documents: TypeAlias = tuple[_Bytes, _Longs, _Longs, int, _Listed]
 
 def walk_folder(
     folder: str | PathLike[str],
@@ -383,8 +385,7 @@ def walk_listing(
     hidden: bool,
     out: str | PathLike[str] | None = None,
 ) -> tuple[list[str], list[int], dict[str, int], list[tuple[str, str]], list[int]]:
-    """As `walk_folder`, over the paths and sizes of files that were listed elsewhere; `gitignores` has (folder,
-    text)."""
+    """As `walk_folder`, over paths and sizes that were listed elsewhere; `gitignores` has (folder, text)."""
 
 def read_texts(paths: Sequence[str], sizes: Sequence[int], named: bool, raw: bool = False) -> tuple[_Documents, int]:
     """Whole text files, or any if `raw`: (data, ends, file numbers, empty, problems), and how many were binary.
@@ -393,11 +394,20 @@ def read_texts(paths: Sequence[str], sizes: Sequence[int], named: bool, raw: boo
 def number_keys(values: NDArray[np.float64]) -> NDArray[np.uint64]:
     """The group of each number: what `extract_lines` gives for the same number in JSON."""
 
+@final
+class TextBuffer:
+    """Text that `extract_lines` appends to, and that is taken from its start; `capacity` is what it usually holds."""
+
+    def __new__(cls, capacity: int) -> TextBuffer: ...
+    def __len__(self) -> int: ...
+    def take(self, size: int) -> _Bytes:
+        """The first `size` bytes, without a copy; the others stay."""
+
 def extract_lines(
-    lines: NDArray[np.uint8], field: str, group: str | None = None, integers: bool = False
-) -> tuple[_Documents, int, NDArray[np.uint64], dict[int, str]]:
-    """One field of every JSON line: (data, ends, line starts, empty, problems), how many line ends there were, and, if
-    a field for it is given, the hash of each document's group, and the values that were hashed."""
+    lines: _Bytes, text: TextBuffer, field: str, group: str | None = None, integers: bool = False
+) -> tuple[tuple[_Longs, _Longs, int, _Listed], int, NDArray[np.uint64], dict[int, str]]:
+    """Appends one field of every JSON line to `text`: (ends, line starts, empty, problems), how many line ends there
+    were, and, if a field for it is given, the hash of each document's group, and the values that were hashed."""
 
 def cut_text(text: bytes, separator: bytes, base: int, last: bool, raw: bool = False) -> tuple[_Documents, int]:
     """The pieces between separators, any bytes if `raw`: (data, ends, starts, empty, problems), and bytes done."""
@@ -410,52 +420,42 @@ def take_sequences(
 def first_sequence(buffer: bytes, fastq: bool) -> int | None:
     """Where the first record after the start of `buffer` starts; None if that cannot be decided yet."""
 
-def write_integers(values: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def write_integers(values: _Longs, ends: _Longs) -> tuple[_Bytes, _Longs]:
     """Documents of integers as text, every number with a space after it, and where each document ends."""
 
-def read_integers(
-    data: NDArray[np.uint8], ends: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], list[tuple[int, int]]]:
+def read_integers(data: _Bytes, ends: _Longs) -> tuple[_Longs, _Longs, list[tuple[int, int]]]:
     """The integers of documents, where each document ends; of those that are something else, the number and where."""
 
-def bytes_seen(data: NDArray[np.uint8]) -> bytes:
+def bytes_seen(data: _Bytes) -> bytes:
     """The bytes that occur in `data`, in order."""
 
-def documents_outside(data: NDArray[np.uint8], ends: NDArray[np.int64], allowed: bytes) -> list[tuple[int, int]]:
+def documents_outside(data: _Bytes, ends: _Longs, allowed: bytes) -> list[tuple[int, int]]:
     """Every document with a byte that is not in `allowed`: its number, and where the first one is in it."""
 
-def invalid_documents(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> list[tuple[int, int]]:
+def invalid_documents(data: _Bytes, ends: _Longs) -> list[tuple[int, int]]:
     """Every document that is not UTF-8: its number, and its first bad byte."""
 
-def hash_documents(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
+def hash_documents(data: _Bytes, ends: _Longs) -> NDArray[np.uint64]:
     """The 128-bit xxh3 hash of every document, as rows of (low, high)."""
 
 def count_ids(ids: NDArray[Any], counts: NDArray[np.uint64]) -> None:
     """Add one to `counts[id]` for every id, of type uint16 or uint32; ValueError where one is outside `counts`."""
 
-def gather_documents(
-    data: NDArray[np.uint8], ends: NDArray[np.int64], chosen: NDArray[np.int64]
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def gather_documents(data: _Bytes, ends: _Longs, chosen: _Longs) -> tuple[_Bytes, _Longs]:
     """The chosen documents, one after another, and where each ends."""
 
 def gather_tokens(
-    ids: NDArray[np.uint32],
-    ends: NDArray[np.int64],
-    chosen: NDArray[np.int64],
-    *,
-    bos: int | None,
-    eos: int | None,
-    narrow: bool,
-) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    ids: NDArray[np.uint32], ends: _Longs, chosen: _Longs, *, bos: int | None, eos: int | None, narrow: bool
+) -> tuple[NDArray[Any], _Longs]:
     """The ids of the chosen documents, each between `bos` and `eos`, as uint16 if `narrow`; and where each ends."""
 
-def map_file(path: str | PathLike[str]) -> NDArray[np.uint8]:
+def map_file(path: str | PathLike[str]) -> _Bytes:
     """All bytes of a file, mapped and read-only. No file descriptor stays open, so there may be many."""
 
 def gather_windows(
     tokens: Sequence[NDArray[Any]],
-    pieces: NDArray[np.int64],
-    masked: NDArray[np.int64],
+    pieces: _Longs,
+    masked: _Longs,
     inputs: NDArray[Any],
     labels: NDArray[Any],
     *,
@@ -479,14 +479,14 @@ HASH_ITEM_BYTES: int
 
 def sort_hashes(
     hashes: NDArray[np.uint64],
-) -> tuple[NDArray[np.uint32], NDArray[np.uint8], NDArray[np.uint32]]:
+) -> tuple[NDArray[np.uint32], _Bytes, NDArray[np.uint32]]:
     """The hashes of documents 0, 1, 2, ..., as rows of (low, high): where each prefix starts, the run, the copies.
 
     The run has `HASH_ITEM_BYTES` for each distinct hash, in their order: high, low, and the number of the first
     document that has it. Copies are the other documents. Hashes with a prefix smaller than n are the first `starts[n]`.
     """
 
-def later_copies(runs: Sequence[NDArray[np.uint8]]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+def later_copies(runs: Sequence[_Bytes]) -> tuple[NDArray[np.uint32], _Longs]:
     """The documents whose hash an earlier run has too, run by run and rising; and where those of each run start."""
 
 def train_actions(
@@ -534,7 +534,7 @@ class LearnedActions:
     def stats(self) -> dict[str, float]:
         """How it went: visited, touched, pairs, queued, peak_queue, listed, count_seconds, merge_seconds."""
 
-_Encoded: TypeAlias = tuple[NDArray[np.uint32], NDArray[np.int64]]
+_Encoded: TypeAlias = tuple[NDArray[np.uint32], _Longs]
 _Vocabulary: TypeAlias = tuple[list[bytes], NDArray[np.uint32], list[int]]
 
 @final
@@ -549,22 +549,22 @@ class ActionSegmenter:
     def shuffled(
         self,
         table: NDArray[np.uint32],
-        items: NDArray[np.int64],
-        starts: NDArray[np.int64],
-        stops: NDArray[np.int64],
+        items: _Longs,
+        starts: _Longs,
+        stops: _Longs,
         *,
         seed: int,
         epoch: int,
-        rows: NDArray[np.int64],
+        rows: _Longs,
         threads: int,
     ) -> _Encoded:
         """The tokens of each sequence with its items in orders drawn for (seed, epoch, row), and where each ends."""
     def given(
         self,
         table: NDArray[np.uint32],
-        items: NDArray[np.int64],
-        starts: NDArray[np.int64],
-        stops: NDArray[np.int64],
+        items: _Longs,
+        starts: _Longs,
+        stops: _Longs,
         *,
         threads: int,
     ) -> _Encoded:
@@ -572,9 +572,9 @@ class ActionSegmenter:
     def weighed(
         self,
         table: NDArray[np.uint32],
-        items: NDArray[np.int64],
-        starts: NDArray[np.int64],
-        stops: NDArray[np.int64],
+        items: _Longs,
+        starts: _Longs,
+        stops: _Longs,
         *,
         threads: int,
     ) -> _Encoded:
@@ -585,7 +585,7 @@ class Xxh3:
     """The 64-bit xxh3 hash (seed 0) of bytes that come in pieces."""
 
     def __new__(cls) -> Xxh3: ...
-    def update(self, data: NDArray[np.uint8]) -> None:
+    def update(self, data: _Bytes) -> None:
         """Take in more bytes."""
     def hexdigest(self) -> str:
         """The hash of everything taken in so far, as 16 hexadecimal digits."""

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 type ByteArray<'py> = Bound<'py, PyArray1<u8>>;
 type Longs<'py> = Bound<'py, PyArray1<i64>>;
 type Listed = (Vec<(u64, String)>, u64);
-type Grouped<'py> = (Documents<'py>, u64, Bound<'py, PyArray1<u64>>, HashMap<u64, String>);
+type Grouped<'py> = ((Longs<'py>, Longs<'py>, u64, Listed), u64, Bound<'py, PyArray1<u64>>, HashMap<u64, String>);
 type Documents<'py> = (ByteArray<'py>, Longs<'py>, Longs<'py>, u64, Listed);
 
 fn listed(problems: Problems) -> Listed {
@@ -21,7 +21,7 @@ fn listed(problems: Problems) -> Listed {
 }
 
 fn hand_over(py: Python<'_>, taken: Taken) -> Documents<'_> {
-    let Taken { data, ends, origins, empty, problems } = taken;
+    let Taken { data, ends, origins, empty, problems, .. } = taken;
     (data.into_pyarray(py), ends.into_pyarray(py), origins.into_pyarray(py), empty, listed(problems))
 }
 
@@ -116,21 +116,61 @@ fn number_keys<'py>(py: Python<'py>, values: PyReadonlyArray1<'py, f64>) -> PyRe
     Ok(py.detach(|| sources::number_keys(values)).into_pyarray(py))
 }
 
-/// One field of every JSON line: (data, ends, line starts, empty, problems), how many line ends there were, and, if a
-/// field for it is given, the hash of each document's group, and the values that were hashed. With `integers`, the field
-/// may be an array of them.
+/// Text that `extract_lines` appends to, and that is taken from its start.
+#[pyclass(name = "TextBuffer", module = "piecemill._core")]
+struct PyTextBuffer {
+    text: Vec<u8>,
+    capacity: usize,
+}
+
+#[pymethods]
+impl PyTextBuffer {
+    /// `capacity` is how many bytes it usually holds: more make it grow.
+    #[new]
+    fn new(capacity: usize) -> Self {
+        Self { text: Vec::new(), capacity }
+    }
+
+    fn __len__(&self) -> usize {
+        self.text.len()
+    }
+
+    /// The first `size` bytes, without a copy; the others stay.
+    fn take<'py>(&mut self, py: Python<'py>, size: usize) -> PyResult<ByteArray<'py>> {
+        let rest = self.text.get(size..).ok_or_else(|| PyValueError::new_err("size: more than the buffer holds"))?;
+        let mut left = Vec::new();
+        if !rest.is_empty() {
+            left.reserve(self.capacity.max(rest.len()));
+            left.extend_from_slice(rest);
+        }
+        self.text.truncate(size);
+        Ok(std::mem::replace(&mut self.text, left).into_pyarray(py))
+    }
+}
+
+/// Appends one field of every JSON line to `text`: (ends, line starts, empty, problems), how many line ends there were,
+/// and, if a field for it is given, the hash of each document's group, and the values that were hashed. With `integers`,
+/// the field may be an array of them.
 #[pyfunction]
-#[pyo3(signature = (lines, field, group=None, integers=false))]
+#[pyo3(signature = (lines, text, field, group=None, integers=false))]
 fn extract_lines<'py>(
     py: Python<'py>,
     lines: PyReadonlyArray1<'py, u8>,
+    mut text: PyRefMut<'py, PyTextBuffer>,
     field: &str,
     group: Option<&str>,
     integers: bool,
 ) -> PyResult<Grouped<'py>> {
     let lines = lines.as_slice()?;
-    let lines = py.detach(|| jsonl::extract(lines, field, group, integers));
-    Ok((hand_over(py, lines.taken), lines.newlines, lines.keys.into_pyarray(py), lines.names))
+    let mut given = std::mem::take(&mut text.text);
+    if given.capacity() == 0 {
+        given.reserve(text.capacity);
+    }
+    let found = py.detach(|| jsonl::extract(lines, field, group, integers, given));
+    let Taken { data, ends, origins, empty, problems, .. } = found.taken;
+    text.text = data;
+    let taken = (ends.into_pyarray(py), origins.into_pyarray(py), empty, listed(problems));
+    Ok((taken, found.newlines, found.keys.into_pyarray(py), found.names))
 }
 
 /// The pieces of a text between separators: (data, ends, piece starts, empty, problems), and how many bytes are done.
@@ -244,6 +284,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(walk_listing, module)?)?;
     module.add_function(wrap_pyfunction!(read_texts, module)?)?;
     module.add_function(wrap_pyfunction!(number_keys, module)?)?;
+    module.add_class::<PyTextBuffer>()?;
     module.add_function(wrap_pyfunction!(extract_lines, module)?)?;
     module.add_function(wrap_pyfunction!(cut_text, module)?)?;
     module.add_function(wrap_pyfunction!(take_sequences, module)?)?;

@@ -52,10 +52,11 @@ const MOST_NAMES: usize = 1024;
 
 /// Takes `field` out of every line. A dot goes into nested objects: `meta.text` is `{"meta": {"text": ...}}`,
 /// and also a key that is spelled with the dot. `group` is a second field, text or a number, of which a hash is kept:
-/// it says which documents belong together. With `integers` the field may also be an array of them.
-pub fn extract(lines: &[u8], field: &str, group: Option<&str>, integers: bool) -> Lines {
+/// it says which documents belong together. With `integers` the field may also be an array of them. The text is
+/// appended to `text`.
+pub fn extract(lines: &[u8], field: &str, group: Option<&str>, integers: bool, text: Vec<u8>) -> Lines {
     let wanted = if integers { Wanted::Integers } else { Wanted::Strings };
-    let mut out = Lines::default();
+    let mut out = Lines { taken: Taken { before: text.len(), data: text, ..Taken::default() }, ..Lines::default() };
     out.taken.data.reserve(lines.len() + REGISTER);
     // One check for the whole buffer runs at memory speed; only a bad buffer is checked line by line.
     let whole = simdutf8::basic::from_utf8(lines).ok();
@@ -147,7 +148,7 @@ fn keep_key(line: &str, group: &str, out: &mut Lines) {
     let taken = &mut out.taken;
     taken.ends.pop();
     taken.origins.pop();
-    taken.data.truncate(taken.ends.last().map_or(0, |&end| end as usize));
+    taken.data.truncate(taken.before + taken.ends.last().map_or(0, |&end| end as usize));
     taken.problems.push(out.newlines, || match found {
         Found::Other(kind) => format!("the field {group:?} is {kind}, expected text or a number to group by"),
         _ => format!("no field {group:?} to group by"),
@@ -341,7 +342,7 @@ mod tests {
     use super::*;
 
     fn texts(lines: &[u8], field: &str) -> (Vec<String>, Vec<(u64, String)>) {
-        let taken = extract(lines, field, None, false).taken;
+        let taken = extract(lines, field, None, false, Vec::new()).taken;
         let mut start = 0;
         let mut documents = Vec::new();
         for &end in &taken.ends {
@@ -354,7 +355,7 @@ mod tests {
     #[test]
     fn lines_give_their_field_and_blank_lines_nothing() {
         let lines = b"{\"text\":\"a\\n\\ud83d\\ude00\"}\r\n\n  \r\n{\"x\":[1,{}],\"text\":\"b\"}";
-        let out = extract(lines, "text", None, false);
+        let out = extract(lines, "text", None, false, Vec::new());
         assert_eq!(out.taken.data, "a\n😀b".as_bytes());
         assert_eq!(out.taken.origins, [0, 33]);
         assert_eq!(out.newlines, 3);
@@ -404,7 +405,7 @@ mod tests {
     fn arrays_of_integers_are_their_digits_where_they_are_wanted() {
         let lines =
             b"{\"t\":[1,-2]}\n{\"t\":[]}\n{\"t\":\"3\"}\n{\"t\":[1.5]}\n{\"t\":7}\n{\"t\":[9223372036854775808]}";
-        let taken = extract(lines, "t", None, true).taken;
+        let taken = extract(lines, "t", None, true, Vec::new()).taken;
         assert_eq!((taken.data.as_slice(), taken.ends, taken.empty), (b"1 -2 3".as_slice(), vec![5, 6], 1));
         assert_eq!(
             (taken.problems.count, taken.problems.listed[1].reason.as_str()),
@@ -416,7 +417,7 @@ mod tests {
     fn numbers_of_one_value_are_one_group_however_they_are_written() {
         let keys = |numbers: &[&str]| {
             let lines: Vec<String> = numbers.iter().map(|n| format!("{{\"text\":\"a\",\"g\":{n}}}")).collect();
-            let mut keys = extract(lines.join("\n").as_bytes(), "text", Some("g"), false).keys;
+            let mut keys = extract(lines.join("\n").as_bytes(), "text", Some("g"), false, Vec::new()).keys;
             keys.dedup();
             keys
         };
@@ -430,8 +431,9 @@ mod tests {
     #[test]
     fn a_group_is_hashed_and_a_document_without_one_is_a_problem() {
         let lines = b"{\"text\":\"a\",\"repo\":7}\n{\"text\":\"\",\"repo\":1}\n{\"text\":\"b\"}\n{\"repo\":\"7\",\"text\":\"c\"}";
-        let out = extract(lines, "text", Some("repo"), false);
-        assert_eq!(out.taken.data, b"ac");
+        let out = extract(lines, "text", Some("repo"), false, b"before".to_vec());
+        assert_eq!(out.taken.data, b"beforeac");
+        assert_eq!((out.taken.before, out.taken.ends.as_slice()), (6, [1, 2].as_slice()));
         assert_eq!(out.keys, [xxh3_128(b"7") as u64; 2]);
         assert_eq!((out.taken.empty, out.taken.problems.count), (1, 1));
         assert_eq!(out.taken.problems.listed[0].reason, "no field \"repo\" to group by");

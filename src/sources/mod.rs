@@ -56,9 +56,11 @@ impl Problems {
 /// Documents taken out of a buffer or out of files.
 #[derive(Debug, Default)]
 pub struct Taken {
-    /// Every document, one after another.
+    /// Every document, one after another, after `before` bytes of an earlier call.
     pub data: Vec<u8>,
-    /// Where each document ends in `data`.
+    /// Bytes of `data` that are not of these documents.
+    pub before: usize,
+    /// Where each document ends, counted from `before`.
     pub ends: Vec<i64>,
     /// Where each came from: the number of the file, or the byte at which its line or piece starts.
     pub origins: Vec<i64>,
@@ -71,7 +73,7 @@ pub struct Taken {
 impl Taken {
     /// Closes the document that was appended to `data` since the last one; one of no bytes is counted as empty.
     fn close(&mut self, origin: i64) {
-        let end = self.data.len() as i64;
+        let end = (self.data.len() - self.before) as i64;
         if end == self.ends.last().copied().unwrap_or(0) {
             self.empty += 1;
         } else {

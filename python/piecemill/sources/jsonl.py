@@ -111,8 +111,9 @@ class _Lines:
         """Add the documents of these lines."""
         packer = self._packer
         reading = packer.reading
-        (data, ends, starts, empty, (listed, count)), newlines, keys, names = extract_lines(
-            whole, reading.field, reading.group, reading.integers
+        text = packer.text(len(whole))
+        (ends, starts, empty, (listed, count)), newlines, keys, names = extract_lines(
+            whole, text, reading.field, reading.group, reading.integers
         )
         packer.bad_many([(self.name(line), reason) for line, reason in listed], count)
         packer.left_out("empty", empty)
@@ -120,7 +121,7 @@ class _Lines:
         self._newlines += newlines
         self._position += len(whole)
         packer.names.update(names)
-        packer.add(data, ends, self._task.first_file, starts, keys if reading.group else None)
+        packer.add(text, ends, self._task.first_file, starts, keys if reading.group else None)
 
     def name(self, line: int) -> str:
         """ "path:number" of a line, counted from the start of the buffer."""

@@ -18,9 +18,10 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill._core import documents_outside, gather_documents, read_integers, write_integers
+from piecemill._core import TextBuffer, documents_outside, gather_documents, read_integers, write_integers
 from piecemill.errors import PlanError, SourceError
 from piecemill.sources.documents import LISTED_SKIPS, BlockId, Documents, Place, Skipped, Tally, place_name
+from piecemill.sources.streams import CHUNK_BYTES
 
 BadDocument = Literal["stop", "skip"]
 
@@ -83,7 +84,8 @@ def bad_document(name: str, reason: str) -> SourceError:
 
 @dataclass(frozen=True, slots=True)
 class _HeldDocuments:
-    data: NDArray[np.uint8]
+    data: NDArray[np.uint8] | None
+    "None for documents whose text is in the packer's buffer."
     ends: NDArray[np.int64]
     files: NDArray[np.int32]
     places: NDArray[np.int64]
@@ -115,6 +117,9 @@ class Packer:
         self._full: deque[Documents] = deque()
         self._held: list[_HeldDocuments] = []
         self._held_bytes = self._held_documents = 0
+        self._text = TextBuffer(reading.block_bytes + CHUNK_BYTES)
+        self._text_bytes = 0
+        "How much of the buffer is text of the held documents. They come before those that are held apart."
         self._blocks = 0
         self._source_bytes = source_bytes
         self._progress = self._reported_bytes = self._files_before = 0
@@ -152,17 +157,30 @@ class Packer:
         self._files_before += source_bytes
         self.progress(0)
 
+    def text(self, size: int) -> TextBuffer:
+        """A buffer for the text of the next documents, which are then passed to `add`; `size` is the most it may have.
+
+        It is that of the current block where possible, so that the text is not copied again.
+        """
+        apart = self._held_bytes > self._text_bytes or size > self.reading.block_bytes
+        changed = self.reading.integers or self.reading.alphabet is not None or self._buffer is not None
+        return TextBuffer(size) if apart or changed else self._text
+
     def add(
         self,
-        data: NDArray[np.uint8],
+        text: NDArray[np.uint8] | TextBuffer,
         ends: NDArray[np.int64],
         files: NDArray[np.int32] | int,
         places: NDArray[np.int64],
         keys: NDArray[np.uint64] | None = None,
     ) -> None:
-        """Add documents, none of them empty. `data` is not copied where its documents fill a block by themselves."""
+        """Add documents, none of them empty. The text is not copied where its documents fill a block by themselves."""
         if isinstance(files, int):
             files = np.full(len(ends), files, np.int32)
+        if text is self._text:
+            self._cut(None, ends, files, places, keys)
+            return
+        data = text.take(len(text)) if isinstance(text, TextBuffer) else text
         if self.reading.integers:
             data, ends, rows = self._integers(data, ends, files, places)
             files, places, keys = files[rows], places[rows], None if keys is None else keys[rows]
@@ -170,6 +188,20 @@ class Packer:
             rows = self._refuse(outside, data, ends, files, places)
             files, places, keys = files[rows], places[rows], None if keys is None else keys[rows]
             data, ends = gather_documents(data, ends, rows)
+        self._cut(data, ends, files, places, keys)
+        if self._held and len(data) > self.reading.block_bytes and (last := self._held[-1]).data is not None:
+            # Documents that wait for the block to fill must not keep a large buffer alive.
+            self._held[-1] = dataclasses.replace(last, data=last.data.copy())
+
+    def _cut(
+        self,
+        data: NDArray[np.uint8] | None,
+        ends: NDArray[np.int64],
+        files: NDArray[np.int32],
+        places: NDArray[np.int64],
+        keys: NDArray[np.uint64] | None,
+    ) -> None:
+        """Hold the documents, and make a block each time one is full."""
         most, start = self.reading.block_bytes, 0
         while start < len(ends):
             base = int(ends[start - 1]) if start else 0
@@ -181,18 +213,16 @@ class Packer:
                     continue
                 stop = start + 1  # larger than a block: alone
             end = int(ends[stop - 1])
-            own = None if keys is None else keys[start:stop]
+            own, own_keys = None if data is None else data[base:end], None if keys is None else keys[start:stop]
             self._held.append(
-                _HeldDocuments(data[base:end], ends[start:stop] - base, files[start:stop], places[start:stop], own)
+                _HeldDocuments(own, ends[start:stop] - base, files[start:stop], places[start:stop], own_keys)
             )
             self._held_bytes += end - base
+            self._text_bytes += 0 if data is not None else end - base
             self._held_documents += stop - start
             start = stop
             if self._held_bytes >= most:
                 self._full.append(self._block())
-        if self._held and len(data) > most:
-            # Documents that wait for the block to fill must not keep a large buffer alive.
-            self._held[-1] = dataclasses.replace(self._held[-1], data=self._held[-1].data.copy())
 
     def _integers(
         self,
@@ -268,22 +298,18 @@ class Packer:
         held, room = self._held, None
         if self._buffer is not None and 0 < self._held_bytes <= self.reading.block_bytes:
             room = self._buffer()[: self._held_bytes]
-        if len(held) == 1 and room is None:
-            whole = held[0]
-        else:
-            shifts = np.cumsum([0] + [len(piece.data) for piece in held])
-            whole = _HeldDocuments(
-                _joined([piece.data for piece in held], np.uint8, room),
-                _joined([piece.ends + shift for piece, shift in zip(held, shifts, strict=False)], np.int64),
-                _joined([piece.files for piece in held], np.int32),
-                _joined([piece.places for piece in held], np.int64),
-                None
-                if self.reading.group is None
-                else _joined([piece.keys for piece in held if piece.keys is not None], np.uint64),
-            )
+        texts = [self._text.take(self._text_bytes)] if self._text_bytes else []
+        texts += [one.data for one in held if one.data is not None]
+        data = texts[0] if len(texts) == 1 and room is None else _joined(texts, np.uint8, room)
+        shifts = np.cumsum([0] + [int(one.ends[-1]) for one in held])
+        ends = _joined([one.ends + shift for one, shift in zip(held, shifts, strict=False)], np.int64)
+        files, places = _joined([one.files for one in held], np.int32), _joined([one.places for one in held], np.int64)
+        keys = None
+        if self.reading.group is not None:
+            keys = _joined([one.keys for one in held if one.keys is not None], np.uint64)
         tally = Tally(
-            documents=len(whole.ends),
-            text_bytes=len(whole.data),
+            documents=len(ends),
+            text_bytes=len(data),
             source_bytes=self._progress - self._reported_bytes,
             left_out=self._left_out,
             skipped_count=self._skipped_count,
@@ -291,20 +317,20 @@ class Packer:
         )
         block = Documents(
             BlockId(self._task, self._blocks),
-            whole.data,
-            whole.ends,
-            whole.files,
-            whole.places,
+            data,
+            ends,
+            files,
+            places,
             self._place,
             self._paths,
             self._first_file,
             tally,
-            whole.keys,
+            keys,
             self.names,
         )
         self._blocks += 1
         self._reported_bytes = self._progress
-        self._held, self._held_bytes, self._held_documents = [], 0, 0
+        self._held, self._held_bytes, self._held_documents, self._text_bytes = [], 0, 0, 0
         self._reset_counts()
         return block
 

@@ -15,7 +15,7 @@ CHUNK_BYTES = 1024 * 1024
 """How much of an unpacked file is read at a time."""
 
 _GZIP_BYTES = 1024 * 1024
-_ZSTD_BYTES = 64 * 1024
+_ZSTD_BYTES = 128 * 1024
 # zstd has no output limit per call, so it gets a few blocks at a time, each of at most 128 KiB unpacked.
 _ZSTD_BLOCKS = 8
 _ZSTD_WINDOW = 2**27
@@ -31,9 +31,9 @@ class BrokenStream(Exception):
 
 
 class ByteStream:
-    """The unpacked bytes of one file in chunks of about `CHUNK_BYTES`; `consumed` counts the file's bytes so far.
+    """The unpacked bytes of one file in chunks of at most about `CHUNK_BYTES`.
 
-    Chunks may have any size but zero: readers must not depend on it.
+    `consumed` counts the file's bytes so far. Chunks may have any size but zero: readers must not depend on it.
     """
 
     def __init__(self, file: BinaryIO, packing: str | None) -> None:
@@ -58,14 +58,14 @@ class ByteStream:
             yield chunk
 
     def _gathered(self, parts: Iterator[bytes]) -> Iterator[bytes]:
-        """Join small unpacked parts into chunks; before a break, all parts so far are yielded."""
+        """Join small unpacked parts into chunks (larger ones are not copied); before a break, all parts are yielded."""
         held: list[bytes] = []
         held_bytes = 0
         try:
             for part in parts:
                 held.append(part)
                 held_bytes += len(part)
-                if held_bytes >= CHUNK_BYTES:
+                if held_bytes >= CHUNK_BYTES // 4:
                     yield b"".join(held)
                     held, held_bytes = [], 0
         except BrokenStream as broken:
