@@ -13,6 +13,7 @@ import command
 import piecemill
 from piecemill import files
 from piecemill.errors import PiecemillError
+from piecemill.shards import writer
 from pretraining import SMALL, small_shards
 
 TEXT = "the cat sat on the mat, and the other cat sat on the other mat.\n" * 40
@@ -127,12 +128,36 @@ def test_a_run_whose_disk_fills_up_says_which_checkpoint_is_whole(tmp_path, monk
     assert piecemill.pretrain(shards, **options).resumed
 
 
+def test_what_is_on_the_disk_is_dropped_from_the_page_cache_in_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_DROP_BYTES", 1_000)
+    dropped = []
+    monkeypatch.setattr(files.os, "posix_fadvise", lambda descriptor, *rest: dropped.append(rest))
+    with open(tmp_path / "file", "wb", buffering=0) as file:
+        for offset in range(0, 3_000, 300):
+            file.write(b"x" * 300)
+            files.write_behind(file, offset, 300)
+    assert dropped == [(0, offset, os.POSIX_FADV_DONTNEED) for offset in (900, 1_800, 2_700)]
+
+
 def test_a_system_that_cannot_start_writing_early_writes_the_same(tmp_path, monkeypatch):
     class Nothing:
         def __init__(self, *_, **__): ...
 
     monkeypatch.setattr(files.ctypes, "CDLL", Nothing)
+    monkeypatch.delattr(files.os, "posix_fadvise")
+    monkeypatch.setattr(files, "_DROP_BYTES", 1)
     with open(tmp_path / "file", "wb") as file:
         file.write(b"text")
-        files.start_writeback(file, 0, 4)
+        files.write_behind(file, 0, 4)
     assert (tmp_path / "file").read_bytes() == b"text"
+
+
+def test_only_shards_that_stay_on_this_disk_are_written_behind(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(writer, "write_behind", lambda *_: asked.append(1))
+    tokenizer = piecemill.train_bpe([TEXT], vocab_size=280)
+    piecemill.prepare([TEXT], tokenizer, out=tmp_path / "here")
+    assert asked
+    asked.clear()
+    piecemill.prepare([TEXT], tokenizer, out="memory://written-behind")
+    assert not asked

@@ -35,6 +35,7 @@ SCRATCH = ".scratch"
 _CHUNK = 1 << 22
 _START_WRITEBACK = 2
 "SYNC_FILE_RANGE_WRITE of Linux."
+_DROP_BYTES = 16 << 20
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 
@@ -299,13 +300,16 @@ def _exchange(one: Path, other: Path) -> bool:
     raise OSError(code, os.strerror(code), str(other))
 
 
-def start_writeback(file: BinaryIO, offset: int, length: int) -> None:
-    """Start to write these bytes of a file to the disk without waiting, so that a later fsync is short.
+def write_behind(file: BinaryIO, offset: int, length: int) -> None:
+    """Start to write these bytes of a file to the disk without waiting, so that a later fsync is short; and drop what
+    is already there from the page cache, from time to time: a long run writes more than the cache should hold.
 
-    Only a hint: it does nothing where the system cannot, and an error shows at the fsync.
+    Only hints: they do nothing where the system cannot, and an error shows at the fsync.
     """
     if (sync_file_range := getattr(ctypes.CDLL(None), "sync_file_range", None)) is not None:
         sync_file_range(file.fileno(), ctypes.c_int64(offset), ctypes.c_int64(length), _START_WRITEBACK)
+    if offset // _DROP_BYTES < (offset + length) // _DROP_BYTES and hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(file.fileno(), 0, offset, os.POSIX_FADV_DONTNEED)
 
 
 def sync_file(path: Path) -> None:

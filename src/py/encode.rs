@@ -52,9 +52,10 @@ impl<'py> FromPyObject<'_, 'py> for Asked {
 static WIDE: Mutex<Vec<Vec<u32>>> = Mutex::new(vec![]);
 static NARROW: Mutex<Vec<Vec<u16>>> = Mutex::new(vec![]);
 
-/// Bytes of ids that a buffer may have held to be kept, and how many of each width are kept.
+/// Bytes of ids that a buffer may have held to be kept, and how many of each width are kept: one is often still being
+/// written while the next is filled.
 const KEPT_BYTES: usize = 10 << 20;
-const KEPT: usize = 1;
+const KEPT: usize = 2;
 
 fn take<T>(kept: &Mutex<Vec<Vec<T>>>, room: usize) -> Vec<T> {
     let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from piecemill._core import Xxh3, count_ids
 from piecemill.cancelling import threads
 from piecemill.errors import ShardError
-from piecemill.files import Place, start_writeback, unique
+from piecemill.files import Place, unique, write_behind
 from piecemill.shards.counts import save_piece_counts
 from piecemill.shards.format import ENDS, HEADER_BYTES, KINDS, RECORD, Kind, dtype_of, file_name, header, token_dtype
 from piecemill.shards.manifest import FileEntry, ShardEntry
@@ -73,8 +73,9 @@ class ShardWriter:
         if not len(ends):
             return
         if not self._files:
-            scratch = self._place.scratch()
-            self._files = {kind: _Growing(scratch / unique(file_name(self._stem, kind)), kind) for kind in KINDS}
+            scratch, stays = self._place.scratch(), self._place.local() is not None
+            names = {kind: unique(file_name(self._stem, kind)) for kind in KINDS}
+            self._files = {kind: _Growing(scratch / name, kind, stays) for kind, name in names.items()}
         if self._counts is not None:
             try:
                 count_ids(np.ascontiguousarray(ids), self._counts)
@@ -179,10 +180,13 @@ def rewrite_shard(
 
 
 class _Growing:
-    """A file being written: space for a header, then data, with its length and running hash."""
+    """A file being written: space for a header, then data, with its length and running hash.
 
-    def __init__(self, path: Path, kind: Kind) -> None:
-        self.path, self.hash, self.bytes = path, Xxh3(), HEADER_BYTES[kind]
+    `stays` if it will be published on this file system; a file for an object store is read once more and deleted.
+    """
+
+    def __init__(self, path: Path, kind: Kind, stays: bool) -> None:
+        self.path, self.hash, self.bytes, self._stays = path, Xxh3(), HEADER_BYTES[kind], stays
         self._file: BinaryIO = open(path, "xb", buffering=0)  # noqa: SIM115 - closed by close() or discard()
         self._file.seek(self.bytes)
 
@@ -191,7 +195,8 @@ class _Growing:
         left = data.data
         while left:
             left = left[self._file.write(left) :]  # one call writes 2 GiB at most
-        start_writeback(self._file, self.bytes, len(data))
+        if self._stays:
+            write_behind(self._file, self.bytes, len(data))
         self.hash.update(data)
         self.bytes += len(data)
 
