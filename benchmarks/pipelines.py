@@ -51,6 +51,8 @@ class Pipeline:
     options: tuple[str, ...] = ()
     nodes: int = 0
     "Nodes of the Ray cluster it runs on."
+    prestart: bool = True
+    "Whether the worker processes of that cluster are started with it."
 
     @property
     def name(self) -> str:
@@ -79,9 +81,11 @@ _datasets = Pipeline("datasets", "5.2.0")
 _datatrove = Pipeline("datatrove", "0.10.1", needs=("orjson", "numpy", "pyarrow"), reads_whole_files=True)
 _megatron = Pipeline("megatron-core", "0.16.1", needs=(TORCH[0], "numpy", "pyarrow"))
 DEDUP = Pipeline(OURS, variant="dedup", options=("--dedup", "exact"))
+_ray = Pipeline(OURS, variant="ray-1-node", options=("--executor", "ray"), nodes=1)
 RAY = [
-    Pipeline(OURS, variant=f"ray-{nodes}-node{'s' * (nodes > 1)}", options=("--executor", "ray"), nodes=nodes)
-    for nodes in (1, 2, 4)
+    _ray,
+    replace(_ray, variant="ray-1-node-no-workers", prestart=False),
+    *(replace(_ray, variant=f"ray-{nodes}-nodes", nodes=nodes) for nodes in (2, 4)),
 ]
 PIPELINES = {
     pipeline.name: pipeline
@@ -142,13 +146,14 @@ def build_before() -> str:
 
 
 @contextmanager
-def cluster(nodes: int, workers: int) -> Iterator[str]:
+def cluster(pipeline: Pipeline, workers: int) -> Iterator[str]:
     """The address of a Ray cluster on this machine, started before anything is timed; without nodes there is none."""
-    if not nodes:
+    if not (nodes := pipeline.nodes):
         yield ""
         return
     command = [sys.executable, str(HERE / "peers" / "ray_cluster.py"), str(nodes), str(workers)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    env = {**os.environ, "RAY_enable_worker_prestart": str(int(pipeline.prestart))}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as process:
         address = process.stdout.readline().strip() if process.stdout else ""
         if not address:
             raise SystemExit(f"the Ray cluster of {nodes} nodes did not start: see above")

@@ -82,7 +82,7 @@ def run_once(question: Question, cap: float, entry: Entry) -> None:
     inputs = parts(question) if pipeline.reads_whole_files else [question.input]
     if entry.tool == YARDSTICK and question.format == "jsonl.zst":
         inputs = [RECORDED[question.corpus].jsonl]  # how it comes into memory is not measured
-    with pipelines.cluster(pipeline.nodes, WORKERS) as address:
+    with pipelines.cluster(pipeline, WORKERS) as address:
         command = pipelines.prepare_command(pipeline, inputs, out=out, memory=question.memory, address=address)
         # What the last one wrote is on its way to the disk; nobody shall wait for another's bytes.
         os.sync()

@@ -462,13 +462,13 @@ def test_variants_of_ours_are_the_same_command_with_other_options():
 def test_a_cluster_has_its_nodes_and_is_gone_afterwards():
     pytest.importorskip("ray")
     script = "import ray, sys; ray.init(sys.argv[1]); print([node['Resources']['CPU'] for node in ray.nodes()])"
-    with pipelines.cluster(2, 2) as address:
+    with pipelines.cluster(pipelines.PIPELINES["piecemill+ray-2-nodes"], 2) as address:
         host, _, port = address.rpartition(":")
         found = subprocess.run([sys.executable, "-c", script, address], capture_output=True, text=True, check=True)
         assert found.stdout.strip() == "[1.0, 1.0]"
     with pytest.raises(OSError, match="refused"):
         socket.create_connection((host, int(port)), timeout=10)
-    with pipelines.cluster(0, 2) as address:
+    with pipelines.cluster(pipelines.PIPELINES["piecemill"], 2) as address:
         assert address == ""
 
 
