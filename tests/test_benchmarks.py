@@ -428,7 +428,7 @@ def test_each_question_asks_its_own_pipelines():
     names = {(one.question, one.format, one.memory): prepare.asked_of(one, ["datasets"]) for one in asked}
     assert names.pop(("127mb", "jsonl", "2GiB")) == ["piecemill", "piecemill-before", "gigatoken", "datasets"]
     assert names.pop(("dedup", "jsonl", "2GiB")) == ["piecemill", "piecemill+dedup"]
-    assert len(names.pop(("ray", "jsonl", "2GiB"))) == 4
+    assert len(names.pop(("ray", "jsonl", "2GiB"))) == 5
     assert names == {
         ("2gb", kind, memory): ["piecemill", *["gigatoken"] * (memory == "2GiB")]
         for kind in ("jsonl", "parquet", "jsonl.zst")

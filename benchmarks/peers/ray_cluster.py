@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ray.cluster_utils import Cluster
 
+PRESTART = "RAY_enable_worker_prestart"
 SMALL = 100_000_000  # bytes of the object store of a node: only numbers travel
 
 
@@ -33,7 +34,7 @@ def main(nodes: int, cores: int) -> None:
     cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     for _ in range(1, nodes):
         cluster.add_node(**node)
-    while os.environ.get("RAY_enable_worker_prestart") == "1" and idle_workers() < max(nodes, cores):
+    while os.environ.get(PRESTART) == "1" and idle_workers() < max(nodes, cores):
         time.sleep(0.1)
     print(cluster.address, flush=True)
     sys.stdin.read()
