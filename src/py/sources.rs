@@ -128,7 +128,7 @@ impl PyTextBuffer {
     /// `capacity` is how many bytes it usually holds: more make it grow.
     #[new]
     fn new(capacity: usize) -> Self {
-        Self { text: Vec::new(), capacity }
+        Self { text: Vec::new(), capacity: capacity.saturating_add(jsonl::REGISTER) }
     }
 
     fn __len__(&self) -> usize {

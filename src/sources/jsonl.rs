@@ -7,7 +7,8 @@
 //! Text is unescaped straight into the output buffer, and no line allocates. `json_line` reads the usual lines;
 //! `serde_json` the others, and it words the errors.
 
-use super::json_line::{REGISTER, take_string};
+pub use super::json_line::REGISTER;
+use super::json_line::take_string;
 use super::{Taken, integers, number_text, utf8};
 use serde_core::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::collections::HashMap;
