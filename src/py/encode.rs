@@ -52,9 +52,9 @@ impl<'py> FromPyObject<'_, 'py> for Asked {
 static WIDE: Mutex<Vec<Vec<u32>>> = Mutex::new(vec![]);
 static NARROW: Mutex<Vec<Vec<u16>>> = Mutex::new(vec![]);
 
-/// Bytes of ids that a buffer may have held to be kept, and how many of each width are kept: one is often still being
-/// written while the next is filled.
-const KEPT_BYTES: usize = 10 << 20;
+/// Bytes of ids that the kept buffers of one width may have held together, and how many are kept: one is often still
+/// being written while the next is filled.
+const KEPT_BYTES: usize = 12 << 20;
 const KEPT: usize = 2;
 
 fn take<T>(kept: &Mutex<Vec<Vec<T>>>, room: usize) -> Vec<T> {
@@ -66,15 +66,19 @@ fn take<T>(kept: &Mutex<Vec<Vec<T>>>, room: usize) -> Vec<T> {
 }
 
 fn give_back<T>(kept: &Mutex<Vec<Vec<T>>>, buffer: Vec<T>) {
-    if size_of_val(&buffer[..]) > KEPT_BYTES {
+    let size = size_of_val(&buffer[..]);
+    if size > KEPT_BYTES {
         return;
     }
     let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-    if kept.len() < KEPT {
-        kept.push(buffer);
-    } else if let Some(smaller) = kept.iter_mut().find(|one| one.capacity() < buffer.capacity()) {
-        *smaller = buffer;
+    let held: usize = kept.iter().map(|one| size_of_val(&one[..])).sum();
+    if kept.len() == KEPT || held + size > KEPT_BYTES {
+        if kept.iter().any(|one| one.capacity() >= buffer.capacity()) {
+            return;
+        }
+        kept.clear();
     }
+    kept.push(buffer);
 }
 
 /// Owns the ids of an array that Python has; when the array is garbage, its memory is used again.
