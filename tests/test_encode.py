@@ -127,7 +127,7 @@ def test_todays_vocabularies_give_tiktokens_ids(name):
 @needs_shared
 def test_the_size_of_the_cache_and_the_processor_do_not_matter():
     wanted = tiktoken_of("cl100k_base.tiktoken", "cl100k").encode_ordinary_batch(texts(), num_threads=2)
-    for options in ({"cache_bytes": 1}, {"cache_bytes": 10_000}, {"cache_bytes": 1 << 20}, {"portable": True}):
+    for options in ({"cache_bytes": 1}, {"cache_bytes": 10_000}, {"cache_bytes": 1 << 20}, {"instructions": "portable"}, {"instructions": "avx2"}):
         encoder = from_ranks(ranks_of("cl100k_base.tiktoken"), "cl100k", **options)
         for threads in (1, 3):
             agree(encoder, texts(), wanted, threads=threads)
@@ -195,7 +195,7 @@ def mistral_encoder(**options):
 
 
 @needs_shared
-@pytest.mark.parametrize("options", [{}, {"cache_bytes": 1}, {"portable": True}])
+@pytest.mark.parametrize("options", [{}, {"cache_bytes": 1}, {"instructions": "portable"}, {"instructions": "avx2"}])
 def test_sentencepiece_bpe_gives_sentencepieces_ids(options):
     spaces = ["▁▁ a▁ ▁b", "  x", " ", "▁", *(" " * n + "The" + " " * n for n in range(1, 70))]
     rows = [*texts(), *spaces, *code_points()[:: 3 if not options else 31]]
@@ -255,7 +255,7 @@ def test_nothing_is_read_beyond_the_end_of_a_text_at_the_end_of_a_page():
 
 @cache
 def portable_small():
-    return from_ranks(small_ranks(), "cl100k", portable=True)
+    return from_ranks(small_ranks(), "cl100k", instructions="portable")
 
 
 def test_marks_widths_and_threads():

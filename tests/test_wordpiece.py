@@ -55,7 +55,7 @@ class Both:
                 lowercase=lower,
                 **options,
             )
-            for options in ({}, {"cache_bytes": 1, "portable": True})
+            for options in ({}, {"cache_bytes": 1, "instructions": "portable"})
         ]
 
     def wanted(self, text):

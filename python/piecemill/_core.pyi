@@ -86,7 +86,7 @@ class Encoder:
         added: Sequence[_AddedToken] = ...,
         prefix: str = "never",
         cache_bytes: int = ...,
-        portable: bool = False,
+        instructions: str = "best",
     ) -> Encoder:
         """Byte-level BPE.
 
@@ -118,7 +118,7 @@ class Encoder:
         normalizer: Sequence[_Step] = ...,
         added: Sequence[_AddedToken] = ...,
         cache_bytes: int = ...,
-        portable: bool = False,
+        instructions: str = "best",
     ) -> Encoder:
         """BPE over characters, as SentencePiece does it; a space in a text is U+2581.
 
@@ -140,7 +140,7 @@ class Encoder:
         lowercase: bool,
         added: Sequence[_AddedToken] = ...,
         cache_bytes: int = ...,
-        portable: bool = False,
+        instructions: str = "best",
     ) -> Encoder:
         """WordPiece as BERT has it: HF's BertNormalizer, BertPreTokenizer and WordPiece."""
 

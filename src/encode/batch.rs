@@ -9,21 +9,21 @@
 //! Values are copied before anything is put in, so a new word may take the place of one that the batch still needs.
 
 use super::added::Found;
-use super::cache::{self, Cache, Lines, SPILLED, count, spill_range, spilled};
-use super::isa::{Isa, SHORT, WithIsa, fold, hash_long, prefetch, with_isa};
-use super::lockstep::{GROUP, GroupIds, LONGEST, Lanes};
-use super::long;
+use super::cache::{self, Cache, Lines, SPILLED, count, spill_range};
+use super::isa::{BEYOND, Instructions, Isa, KEYS, SHORT, WithIsa, fold, hash_long, prefetch, with_isa};
+use super::lockstep::{GROUP, Group, GroupIds, LONGEST};
 use super::normalize;
 use super::shared::Shared;
 use super::whole::WholeWords;
 use super::wordpiece;
+use super::{lockstep, long};
 use crate::pretoken::block::BLOCK;
 use std::sync::Arc;
 
 /// Words in a batch, at least; the last block of a scan may add some.
-pub const BATCH: usize = 512;
-/// Places for words: a scan adds up to a block of them to a batch that is not full, and writes eight at a time.
-pub const ROOM: usize = BATCH + BLOCK + 8;
+pub const BATCH: usize = 4096;
+/// Places for words: a scan adds up to a block of them to a batch that is not full, and writes several at a time.
+pub const ROOM: usize = BATCH + BLOCK + BEYOND;
 /// Words whose cache lines are fetched before the first of them is looked at.
 const AHEAD: usize = 128;
 
@@ -58,7 +58,7 @@ pub trait Model: Sync {
         &self,
         isa: I,
         words: &[&[u8]],
-        lanes: &mut [Lanes<LANES>; GROUP],
+        group: &mut Group<LANES>,
         scratch: &mut Scratch,
         ids: &mut GroupIds,
         ends: &mut [usize; GROUP],
@@ -77,39 +77,25 @@ pub struct Scratch {
     pub ids: Vec<u32>,
 }
 
-/// Lanes and longest word of each queue of misses. Words of about the same length take about as many rounds.
-const QUEUES: [(usize, usize); 7] = [(8, 4), (8, 6), (16, 9), (16, 14), (24, 22), (32, 30), (64, LONGEST)];
-/// The queues that are used where misses are few: better a full group than an even one.
-const COARSE: [usize; 7] = [3, 3, 3, 3, 5, 5, 6];
-const FEW: usize = 24;
-
-/// The queue of a word by its units.
-const QUEUE_OF: [u8; LONGEST + 1] = {
-    let mut queue_of = [0; LONGEST + 1];
-    let mut units = 0;
-    while units <= LONGEST {
-        let mut queue = 0;
-        while QUEUES[queue].1 < units {
-            queue += 1;
-        }
-        queue_of[units] = queue as u8;
-        units += 1;
-    }
-    queue_of
-};
+/// On a border of a processor cache line: four keys at once are one store then.
+#[repr(align(64))]
+struct Aligned<T>(T);
 
 /// A cache and the arrays of a batch: what one thread needs, and keeps between calls.
 pub struct Worker {
     pub cache: Cache,
     pub words: Box<Words>,
-    keys: Box<[u128; ROOM]>,
-    values: Box<[u128; ROOM]>,
+    keys: Box<Aligned<[u128; ROOM]>>,
+    values: Box<Aligned<[u128; ROOM]>>,
     lines: Box<[u32; ROOM]>,
     missed: Box<[u16; ROOM + 1]>,
-    queues: [Vec<u16>; QUEUES.len()],
+    /// Misses that are merged in groups: as they come, with their units; and the shortest first.
+    waiting: Box<[(u8, u16); ROOM]>,
+    sorted: Box<[u16; ROOM]>,
     /// Ids of the batch that do not fit a value.
     pub spill: Vec<u32>,
     alone: Vec<u32>,
+    group_ids: GroupIds,
     pub scratch: Scratch,
     /// Ids of the documents in hand.
     pub out: Vec<u32>,
@@ -117,29 +103,31 @@ pub struct Worker {
     pub normal: normalize::Scratch,
     /// Added tokens in a document, and in its normalized text.
     pub found: [Vec<Found>; 2],
-    pub portable: bool,
+    pub instructions: Instructions,
     /// Words that any thread has merged; None in a call with one thread.
     pub shared: Option<Arc<Shared>>,
 }
 
 impl Worker {
     /// With an empty cache that may grow to `cache_bytes`.
-    pub fn new(cache_bytes: usize, portable: bool) -> Worker {
+    pub fn new(cache_bytes: usize, instructions: Instructions) -> Worker {
         Worker {
             cache: Cache::new(cache_bytes),
             words: Box::new(Words { starts: [0; ROOM + 1], count: 0, known: vec![] }),
-            keys: Box::new([0; ROOM]),
-            values: Box::new([0; ROOM]),
+            keys: Box::new(Aligned([0; ROOM])),
+            values: Box::new(Aligned([0; ROOM])),
             lines: Box::new([0; ROOM]),
             missed: Box::new([0; ROOM + 1]),
-            queues: Default::default(),
+            waiting: Box::new([(0, 0); ROOM]),
+            sorted: Box::new([0; ROOM]),
             spill: vec![],
             alone: vec![],
+            group_ids: lockstep::group_ids(),
             scratch: Scratch::default(),
             out: vec![],
             normal: normalize::Scratch::default(),
             found: Default::default(),
-            portable,
+            instructions,
             shared: None,
         }
     }
@@ -156,7 +144,7 @@ impl Worker {
         }
         let lines = self.cache.lines_for(text);
         if lines > self.cache.line_count() {
-            with_isa(self.portable, Expect(&mut self.cache, lines));
+            with_isa(self.instructions, Expect(&mut self.cache, lines));
         }
     }
 
@@ -171,7 +159,7 @@ impl Worker {
                 self.0.encode_with(isa, self.1, self.2);
             }
         }
-        with_isa(self.portable, Encode(self, model, text));
+        with_isa(self.instructions, Encode(self, model, text));
     }
 
     #[inline(always)]
@@ -184,8 +172,8 @@ impl Worker {
             model,
             text,
             starts: &self.words.starts[..=n],
-            keys: &mut self.keys[..n],
-            values: &mut self.values[..n],
+            keys: &mut self.keys.0[..n],
+            values: &mut self.values.0[..n],
             numbers: &mut self.lines[..n],
             missed: &mut self.missed[..=n],
             lines: self.cache.lines(),
@@ -200,7 +188,7 @@ impl Worker {
         // written at once; `written` of them were written.
         unsafe {
             let out = self.out.as_mut_ptr().add(before);
-            let written = isa.call(Write { values: &self.values[..n], spill: &self.spill, out });
+            let written = isa.call(Write { values: &self.values.0[..n], spill: &self.spill, out });
             self.out.set_len(before + written);
         }
         self.spill.clear();
@@ -209,14 +197,16 @@ impl Worker {
 
     #[inline(always)]
     fn encode_misses<I: Isa, M: Model>(&mut self, isa: I, model: &M, text: &[u8], misses: usize) {
-        let few = misses < FEW;
         let mut known = 0;
+        let mut waiting = 0;
+        // How many words have so many units; then, where those with so many begin, and then, where they end.
+        let mut ends = [0u16; LONGEST + 1];
         for k in 0..misses {
             let i = self.missed[k];
             while let Some(&(place, value)) = self.words.known.get(known)
                 && place <= i
             {
-                self.values[usize::from(place)] = value;
+                self.values.0[usize::from(place)] = value;
                 known += 1;
             }
             if known > 0 && self.words.known[known - 1].0 == i {
@@ -225,13 +215,14 @@ impl Worker {
             let word = word_at(model, &self.words, text, i);
             let units = model.units(word);
             if units > LONGEST {
-                self.values[usize::from(i)] = self.encode_one(isa, model, i, text);
+                self.values.0[usize::from(i)] = self.encode_one(isa, model, i, text);
                 continue;
             }
-            let queue = usize::from(QUEUE_OF[units]);
-            self.queues[if few { COARSE[queue] } else { queue }].push(i);
+            self.waiting[waiting] = (units as u8, i);
+            waiting += 1;
+            ends[units] += 1;
             if word.len() <= SHORT {
-                let hash = fold(self.keys[usize::from(i)]);
+                let hash = fold(self.keys.0[usize::from(i)]);
                 if let Some(shared) = &self.shared {
                     prefetch(shared.place(hash));
                 }
@@ -239,67 +230,83 @@ impl Worker {
             } else {
                 // The key of a longer word has no other use.
                 let hash = hash_long(word);
-                self.keys[usize::from(i)] = u128::from(hash);
+                self.keys.0[usize::from(i)] = u128::from(hash);
                 prefetch(self.cache.long_slot(hash));
                 model.whole().fetch_long(hash);
             }
         }
-        self.encode_queue::<I, M, 8>(isa, model, text, 0);
-        self.encode_queue::<I, M, 8>(isa, model, text, 1);
-        self.encode_queue::<I, M, 16>(isa, model, text, 2);
-        self.encode_queue::<I, M, 16>(isa, model, text, 3);
-        self.encode_queue::<I, M, 24>(isa, model, text, 4);
-        self.encode_queue::<I, M, 32>(isa, model, text, 5);
-        self.encode_queue::<I, M, 64>(isa, model, text, 6);
+        // Sorted by length: words of about the same length take about as many rounds, and a group waits for its last word.
+        let mut end = 0;
+        for count in &mut ends {
+            (*count, end) = (end, end + *count);
+        }
+        for k in 0..waiting {
+            let (units, i) = self.waiting[k];
+            let place = &mut ends[usize::from(units)];
+            self.sorted[usize::from(*place)] = i;
+            *place += 1;
+        }
+        self.encode_groups::<I, M, 8>(isa, model, text, 0, ends[6]);
+        self.encode_groups::<I, M, 16>(isa, model, text, ends[6], ends[14]);
+        self.encode_groups::<I, M, 24>(isa, model, text, ends[14], ends[22]);
+        self.encode_groups::<I, M, 32>(isa, model, text, ends[22], ends[30]);
+        self.encode_groups::<I, M, 64>(isa, model, text, ends[30], ends[LONGEST]);
     }
 
+    /// Words `from` to `to` of those that are sorted, which fit so many lanes.
     #[inline(always)]
-    fn encode_queue<I: Isa, M: Model, const LANES: usize>(&mut self, isa: I, model: &M, text: &[u8], queue: usize) {
-        if self.queues[queue].is_empty() {
+    fn encode_groups<I: Isa, M: Model, const LANES: usize>(
+        &mut self,
+        isa: I,
+        model: &M,
+        text: &[u8],
+        from: u16,
+        to: u16,
+    ) {
+        if from == to {
             return;
         }
-        let waiting = std::mem::take(&mut self.queues[queue]);
-        for &i in &waiting {
-            let word = word_at(model, &self.words, text, i);
-            if word.len() > SHORT {
-                prefetch(self.cache.long_bytes(self.keys[usize::from(i)] as u64));
+        let (from, to) = (usize::from(from), usize::from(to));
+        for k in from..to {
+            let i = self.sorted[k];
+            if word_at(model, &self.words, text, i).len() > SHORT {
+                prefetch(self.cache.long_bytes(self.keys.0[usize::from(i)] as u64));
             }
         }
-        let mut group: [&[u8]; GROUP] = [b""; GROUP];
+        let mut words: [&[u8]; GROUP] = [b""; GROUP];
         let mut places = [0u16; GROUP];
         let mut ends = [0; GROUP];
-        let mut lanes = [const { Lanes::<LANES>::EMPTY }; GROUP];
-        let mut ids = [0; 192 * GROUP];
+        let mut group = Group::<LANES>::EMPTY;
         let mut scratch = std::mem::take(&mut self.scratch);
+        let mut ids = std::mem::take(&mut self.group_ids);
         let mut size = 0;
-        for (k, &i) in waiting.iter().enumerate() {
+        for k in from..to {
+            let i = self.sorted[k];
             let word = word_at(model, &self.words, text, i);
             match self.known(model, i, word) {
-                Some(value) => self.values[usize::from(i)] = value,
+                Some(value) => self.values.0[usize::from(i)] = value,
                 None => {
-                    (group[size], places[size]) = (word, i);
+                    (words[size], places[size]) = (word, i);
                     size += 1;
                 }
             }
-            if size == GROUP || size > 0 && k + 1 == waiting.len() {
-                model.encode_group::<I, LANES>(isa, &group[..size], &mut lanes, &mut scratch, &mut ids, &mut ends);
+            if size == GROUP || size > 0 && k + 1 == to {
+                model.encode_group::<I, LANES>(isa, &words[..size], &mut group, &mut scratch, &mut ids, &mut ends);
                 let mut from = 0;
                 for k in 0..size {
-                    self.values[usize::from(places[k])] = self.publish(places[k], group[k], &ids[from..ends[k]]);
+                    self.values.0[usize::from(places[k])] = self.publish(places[k], words[k], &ids[from..ends[k]]);
                     from = ends[k];
                 }
                 size = 0;
             }
         }
-        self.scratch = scratch;
-        self.queues[queue] = waiting;
-        self.queues[queue].clear();
+        (self.scratch, self.group_ids) = (scratch, ids);
     }
 
     /// The value of word `i`, if it is in the cache by now or is a token of the vocabulary.
     #[inline(always)]
     fn known<M: Model>(&mut self, model: &M, i: u16, word: &[u8]) -> Option<u128> {
-        let key = self.keys[usize::from(i)];
+        let key = self.keys.0[usize::from(i)];
         if word.len() > SHORT {
             let hash = key as u64;
             return match self.cache.long(hash, word, &mut self.spill) {
@@ -328,7 +335,7 @@ impl Worker {
             && word.len() <= SHORT
             && count(value) <= cache::PACKED
         {
-            let key = self.keys[usize::from(i)];
+            let key = self.keys.0[usize::from(i)];
             shared.put(key, fold(key), value);
         }
         value
@@ -336,7 +343,7 @@ impl Worker {
 
     #[inline(always)]
     fn keep(&mut self, i: u16, word: &[u8], ids: &[u32]) -> u128 {
-        let key = self.keys[usize::from(i)];
+        let key = self.keys.0[usize::from(i)];
         if word.len() <= SHORT {
             self.cache.put(self.lines[usize::from(i)], key, ids, &mut self.spill)
         } else {
@@ -348,21 +355,16 @@ impl Worker {
     #[inline(always)]
     fn encode_one<I: Isa, M: Model>(&mut self, isa: I, model: &M, i: u16, text: &[u8]) -> u128 {
         let word = word_at(model, &self.words, text, i);
-        let cached = word.len() <= cache::LONGEST;
-        if cached {
-            if word.len() > SHORT {
-                self.keys[usize::from(i)] = u128::from(hash_long(word));
-            }
-            if let Some(value) = self.known(model, i, word) {
-                return value;
-            }
-        } else if let Some(id) = model.whole().long(word, hash_long(word)) {
-            return spilled(&[id], &mut self.spill);
+        if word.len() > SHORT {
+            self.keys.0[usize::from(i)] = u128::from(hash_long(word));
+        }
+        if let Some(value) = self.known(model, i, word) {
+            return value;
         }
         let mut ids = std::mem::take(&mut self.alone);
         ids.clear();
         model.encode_alone(isa, word, &mut self.scratch, &mut ids);
-        let value = if cached { self.keep(i, word, &ids) } else { spilled(&ids, &mut self.spill) };
+        let value = self.keep(i, word, &ids);
         self.alone = ids;
         // One word of a gigabyte must not be remembered by the size of this buffer.
         self.alone.shrink_to(1 << 16);
@@ -401,25 +403,35 @@ impl<M: Model> WithIsa for Probe<'_, M> {
         let mut from = 0;
         while from < n {
             let to = (from + AHEAD).min(n);
-            // SAFETY: all arrays have `n` places or more, as was asserted. `starts` rise up to the length of the text, and
-            // up to word `inside` 16 bytes can be read. Line numbers are those of `lines`.
-            unsafe {
-                for i in from..to.min(inside) {
-                    let start = start_of(model, text, *starts.get_unchecked(i) as usize);
-                    let len = (*starts.get_unchecked(i + 1) as usize - start).min(16);
-                    let hash = isa.key(text.as_ptr().add(start), len, keys.get_unchecked_mut(i));
-                    let number = lines.number(hash);
-                    *numbers.get_unchecked_mut(i) = number;
-                    prefetch(lines.at(number));
+            let full = from + (inside.clamp(from, to) - from) / KEYS * KEYS;
+            let mut i = from;
+            while i < full {
+                // SAFETY: all arrays have `n` places or more, as was asserted, and `starts` one more. They rise up to the
+                // length of the text, and up to word `inside` 16 bytes can be read. Line numbers are those of `lines`.
+                unsafe {
+                    let mut begins = *starts.as_ptr().add(i).cast::<[u32; KEYS]>();
+                    if M::TRIMS {
+                        for begin in &mut begins {
+                            *begin = start_of(model, text, *begin as usize) as u32;
+                        }
+                    }
+                    let ends = &*starts.as_ptr().add(i + 1).cast::<[u32; KEYS]>();
+                    let keys = &mut *keys.as_mut_ptr().add(i).cast::<[u128; KEYS]>();
+                    let found = isa.keys(text.as_ptr(), &begins, ends, keys, lines.shift());
+                    *numbers.as_mut_ptr().add(i).cast::<[u32; KEYS]>() = found;
+                    for number in found {
+                        prefetch(lines.at(number));
+                    }
                 }
+                i += KEYS;
             }
-            for i in inside.max(from)..to {
+            for i in full..to {
                 let start = start_of(model, text, starts[i] as usize);
                 let len = (starts[i + 1] as usize - start).min(16);
                 let mut last = [0; 16];
                 last[..len].copy_from_slice(&text[start..start + len]);
                 // SAFETY: 16 bytes.
-                numbers[i] = lines.number(unsafe { isa.key(last.as_ptr(), len, &mut keys[i]) });
+                numbers[i] = unsafe { isa.key(last.as_ptr(), len, &mut keys[i]) } >> lines.shift();
             }
             // SAFETY: as above; `misses` is at most `i`.
             unsafe {

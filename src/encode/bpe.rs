@@ -5,7 +5,7 @@ use super::alphabet::{Adjacent, Alphabet};
 use super::batch::{Model, Scratch};
 use super::isa::Isa;
 use super::joined::{Joined, SPACE, code_point};
-use super::lockstep::{GROUP, GroupIds, LONGEST, Lanes, merge};
+use super::lockstep::{GROUP, Group, GroupIds, LONGEST};
 use super::long::Long;
 use super::pairs::NOBODY;
 use super::vocabulary::{Symbols, Unit};
@@ -89,20 +89,21 @@ impl Symbols {
             .map(|symbol| (self.bytes(symbol), self.ids.get(symbol)))
     }
 
-    /// Merges the words in `lanes` and writes their ids.
+    /// Merges the words of a group and writes their ids.
     #[inline(always)]
     fn merge_group<I: Isa, const LANES: usize>(
         &self,
         isa: I,
-        lanes: &mut [Lanes<LANES>],
+        group: &mut Group<LANES>,
+        words: usize,
         ids: &mut GroupIds,
         ends: &mut [usize; GROUP],
     ) {
-        merge(isa, &self.pairs, lanes);
+        isa.merge(&self.pairs, group, words);
         let mut at = 0;
-        for k in 0..lanes.len() {
-            at = lanes[k].write(&self.ids, ids, at);
-            ends[k] = at;
+        for (k, end) in ends[..words].iter_mut().enumerate() {
+            at = group.write(isa, k, &self.ids, ids, at);
+            *end = at;
         }
     }
 }
@@ -123,26 +124,25 @@ impl Model for Bytes {
         &self,
         isa: I,
         words: &[&[u8]],
-        lanes: &mut [Lanes<LANES>; GROUP],
+        group: &mut Group<LANES>,
         _: &mut Scratch,
         ids: &mut GroupIds,
         ends: &mut [usize; GROUP],
     ) {
-        for k in 0..words.len() {
-            let (word, lanes) = (words[k], &mut lanes[k]);
+        group.begin();
+        for (k, word) in words.iter().enumerate() {
             assert!(!word.is_empty() && word.len() + 2 <= LANES);
-            lanes.begin();
             let mut byte = word[0];
             for place in 0..word.len() - 1 {
                 let next = word[place + 1];
                 let merged = self.first_merge[usize::from(byte) | usize::from(next) << 8];
-                lanes.unit(place, self.symbol_of[usize::from(byte)], merged);
+                group.unit(isa, k, place, self.symbol_of[usize::from(byte)], merged);
                 byte = next;
             }
-            lanes.unit(word.len() - 1, self.symbol_of[usize::from(byte)], NOBODY);
-            lanes.end(word.len());
+            group.unit(isa, k, word.len() - 1, self.symbol_of[usize::from(byte)], NOBODY);
+            group.end(isa, k, word.len());
         }
-        self.symbols.merge_group(isa, &mut lanes[..words.len()], ids, ends);
+        self.symbols.merge_group(isa, group, words.len(), ids, ends);
     }
 
     #[inline(always)]
@@ -293,25 +293,24 @@ impl Model for Characters {
         &self,
         isa: I,
         words: &[&[u8]],
-        lanes: &mut [Lanes<LANES>; GROUP],
+        group: &mut Group<LANES>,
         _: &mut Scratch,
         ids: &mut GroupIds,
         ends: &mut [usize; GROUP],
     ) {
-        for k in 0..words.len() {
-            let (word, lanes) = (words[k], &mut lanes[k]);
-            lanes.begin();
+        group.begin();
+        for (k, word) in words.iter().enumerate() {
             let (mut at, mut place) = (0, 0);
             let mut symbol = self.symbol_at(word, &mut at);
             while at < word.len() {
                 let next = self.symbol_at(word, &mut at);
-                lanes.unit(place, symbol, self.symbols.pairs.get(symbol, next));
+                group.unit(isa, k, place, symbol, self.symbols.pairs.get(symbol, next));
                 (symbol, place) = (next, place + 1);
             }
-            lanes.unit(place, symbol, NOBODY);
-            lanes.end(place + 1);
+            group.unit(isa, k, place, symbol, NOBODY);
+            group.end(isa, k, place + 1);
         }
-        self.symbols.merge_group(isa, &mut lanes[..words.len()], ids, ends);
+        self.symbols.merge_group(isa, group, words.len(), ids, ends);
     }
 
     #[inline(always)]

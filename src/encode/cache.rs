@@ -13,7 +13,7 @@ use super::memory::{Table, Zero};
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub struct Line {
-    /// The bytes of each word, its length in the last byte; 0 if there is none.
+    /// The bytes of each word, its length in the last byte, and [`IN_RING`] if its ids are in the ring; 0 if there is none.
     pub keys: [u128; 2],
     /// See [`pack`].
     pub values: [u128; 2],
@@ -24,8 +24,8 @@ pub const PACKED: usize = 6;
 
 /// The count of a value whose ids are in the spill of the batch.
 pub const SPILLED: u128 = 0xff;
-/// The count of a value whose ids are in the ring.
-const IN_RING: u128 = 0xfe;
+/// The bit of a key whose ids are in the ring. No word is looked up with it, so such a word is a miss at first.
+const IN_RING: u128 = 0x80 << 120;
 
 /// Up to [`PACKED`] ids as a value; the count is its top byte. None if there are more, or one has more than 20 bits.
 #[inline(always)]
@@ -116,16 +116,16 @@ pub struct Lines<'c> {
 }
 
 impl<'c> Lines<'c> {
-    /// The number of the line for a hash.
+    /// A hash shifted to the right by this is the number of a line.
     #[inline(always)]
-    pub fn number(self, hash: u32) -> u32 {
-        hash >> self.shift
+    pub fn shift(self) -> u32 {
+        self.shift
     }
 
     /// A line by its number.
     ///
     /// # Safety
-    /// The number comes from `number` of these lines, whose shift leaves as many bits as there are lines.
+    /// The number is a hash after the shift of these lines, which leaves as many bits as there are lines.
     #[inline(always)]
     pub unsafe fn at(self, number: u32) -> &'c Line {
         debug_assert!((number as usize) < self.lines.len());
@@ -188,7 +188,7 @@ impl Cache {
             // The older of a line first, so that it stays the older.
             for (key, value) in [(line.keys[1], line.values[1]), (line.keys[0], line.values[0])] {
                 if key != 0 {
-                    let number = self.lines().number(hash(&key));
+                    let number = hash(&(key & !IN_RING)) >> self.shift;
                     self.put_line(number, key, value);
                 }
             }
@@ -212,18 +212,16 @@ impl Cache {
     #[inline(always)]
     pub fn again(&self, line: u32, key: u128, spill: &mut Vec<u32>) -> Option<u128> {
         let found = &self.lines[line as usize];
-        let value = if found.keys[0] == key {
-            found.values[0]
-        } else if found.keys[1] == key {
-            found.values[1]
-        } else {
-            return None;
-        };
-        if value >> 120 != IN_RING {
-            return Some(value);
+        for k in 0..2 {
+            if found.keys[k] == key {
+                return Some(found.values[k]);
+            }
+            if found.keys[k] == key | IN_RING {
+                let (at, ids) = (found.values[k] as u64, (found.values[k] >> 64) as usize);
+                return if self.valid(at) { Some(spilled(&self.ring[self.place(at)..][..ids], spill)) } else { None };
+            }
         }
-        let (at, ids) = (value as u64, (value >> 64) as u32 as usize);
-        if self.valid(at) { Some(spilled(&self.ring[self.place(at)..][..ids], spill)) } else { None }
+        None
     }
 
     /// Keeps the ids of a short word, and gives their value for this batch.
@@ -237,7 +235,7 @@ impl Cache {
         let at = self.room(ids.len());
         let place = self.place(at);
         self.ring[place..place + ids.len()].copy_from_slice(ids);
-        self.put_line(line, key, IN_RING << 120 | u128::from(ids.len() as u32) << 64 | u128::from(at));
+        self.put_line(line, key | IN_RING, (ids.len() as u128) << 64 | u128::from(at));
         spilled(ids, spill)
     }
 

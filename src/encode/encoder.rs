@@ -3,6 +3,7 @@
 use super::added::{Added, AddedToken, Finder, Found, Special};
 use super::batch::Worker;
 use super::bpe::{Bytes, Characters};
+use super::isa::Instructions;
 use super::normalize::Normalizer;
 use super::scan::{self, ByEnds, ByJoined, ByScanner, ByWordPiece, Drain, Stretch};
 use super::shared::Shared;
@@ -43,8 +44,8 @@ pub struct Settings {
     pub prefix: Prefix,
     /// Memory that the cache of each thread may take.
     pub cache_bytes: usize,
-    /// Use no instructions that only some processors have.
-    pub portable: bool,
+    /// Which instructions may be used; the ids are the same with all.
+    pub instructions: Instructions,
 }
 
 enum Kind {
@@ -60,7 +61,7 @@ pub struct Encoder {
     added: Added,
     prefix: Prefix,
     cache_bytes: AtomicUsize,
-    portable: bool,
+    instructions: Instructions,
     largest_id: u32,
     idle: Mutex<Vec<Worker>>,
     /// Buffers for chunks of ids, from one call to the next.
@@ -88,7 +89,7 @@ impl Encoder {
     }
 
     fn new(kind: Kind, largest_id: u32, settings: Settings) -> Result<Encoder> {
-        let Settings { normalizer, added, prefix, cache_bytes, portable } = settings;
+        let Settings { normalizer, added, prefix, cache_bytes, instructions } = settings;
         let added = Added::new(added, normalizer.as_ref())?;
         let largest_id = largest_id.max(added.largest_id());
         Ok(Encoder {
@@ -97,7 +98,7 @@ impl Encoder {
             added,
             prefix,
             cache_bytes: AtomicUsize::new(cache_bytes),
-            portable,
+            instructions,
             largest_id,
             idle: Mutex::default(),
             spare: Mutex::default(),
@@ -134,7 +135,7 @@ impl Encoder {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = idle().pop();
         let bytes = self.cache_bytes();
-        let mut worker = taken.unwrap_or_else(|| Worker::new(bytes, self.portable));
+        let mut worker = taken.unwrap_or_else(|| Worker::new(bytes, self.instructions));
         let result = work(&mut worker);
         // The ids of one huge word must not be remembered by the capacity of the buffer.
         worker.out.clear();

@@ -1,11 +1,14 @@
 //! The few operations of the encoder that have a vector form, for each kind of processor.
 //!
-//! [`Portable`] is plain Rust and runs everywhere. [`Avx2`] needs AVX2, BMI and AES; a value of it exists only where
-//! [`Avx2::detect`] found them, which is what makes its methods safe to call. Everything here is inlined into one
-//! root function per kind (`with_isa`): called from a function without the features, each intrinsic would
-//! be a call, ten times slower. Both kinds give the same ids; a test forces the portable one.
+//! [`Portable`] is plain Rust and runs everywhere. [`Avx2`] needs AVX2, BMI and AES, and `avx512` has a third kind; a
+//! value of such a kind exists only where its `detect` found the instructions, which is what makes its methods safe to
+//! call. Everything here is inlined into one root function per kind (`with_isa`): called from a function without the
+//! features, each intrinsic would be a call, ten times slower. All kinds give the same ids; tests force each.
 
 use super::cache::Line;
+use super::lockstep::{self, Group};
+use super::pairs::Pairs;
+use crate::pretoken::block::{BLOCK, Block};
 
 /// A set of instructions that the encoder is compiled for.
 pub trait Isa: Copy + Send + Sync {
@@ -19,7 +22,62 @@ pub trait Isa: Copy + Send + Sync {
     /// 16 bytes can be read at `text`.
     unsafe fn key(self, text: *const u8, len: usize, key: &mut u128) -> u32;
 
-    /// Copies the value of `key` in `line` to `value`; true if there is none that can be used as it is.
+    /// The same for [`KEYS`] words, from `begins[k]` to `ends[k]` of the text; `hashes` come out shifted to the right.
+    ///
+    /// # Safety
+    /// 16 bytes can be read at each beginning.
+    #[inline(always)]
+    unsafe fn keys(
+        self,
+        text: *const u8,
+        begins: &[u32; KEYS],
+        ends: &[u32; KEYS],
+        keys: &mut [u128; KEYS],
+        shift: u32,
+    ) -> [u32; KEYS] {
+        let mut hashes = [0; KEYS];
+        for k in 0..KEYS {
+            let len = (ends[k] - begins[k]).min(16) as usize;
+            // SAFETY: the caller says that 16 bytes can be read.
+            hashes[k] = unsafe { self.key(text.add(begins[k] as usize), len, &mut keys[k]) } >> shift;
+        }
+        hashes
+    }
+
+    /// The classes of 64 bytes.
+    #[inline(always)]
+    fn block(self, bytes: &[u8; BLOCK]) -> Block {
+        Block::new(bytes)
+    }
+
+    /// Writes `first` plus the place of each set bit, lowest first, and up to [`BEYOND`] words more.
+    ///
+    /// # Safety
+    /// So many words can be written at `out`.
+    #[inline(always)]
+    unsafe fn places(self, mut bits: u64, first: u32, mut out: *mut u32) {
+        while bits != 0 {
+            // Eight at a time, whether there are eight or not.
+            for k in 0..8 {
+                // SAFETY: the caller says that there is room.
+                unsafe { out.add(k).write(first.wrapping_add(bits.trailing_zeros())) };
+                bits &= bits.wrapping_sub(1);
+            }
+            // SAFETY: as above.
+            out = unsafe { out.add(8) };
+        }
+    }
+
+    /// Groups of up to this many lanes lie lane by lane: the words of a lane side by side.
+    const LANE_BY_LANE: usize = 0;
+
+    /// Merges the first `words` words of `group` until nothing can be merged.
+    #[inline(always)]
+    fn merge<const LANES: usize>(self, pairs: &Pairs, group: &mut Group<LANES>, words: usize) {
+        lockstep::merge(self, pairs, group, words);
+    }
+
+    /// Copies the value of `key` in `line` to `value`; true if there is none.
     fn probe(self, line: &Line, key: &u128, value: &mut u128) -> bool;
 
     /// Writes the six ids of 20 bits in `value`, and two more words that mean nothing.
@@ -37,6 +95,12 @@ pub trait Isa: Copy + Send + Sync {
     /// dozen others has too few registers.
     fn call<W: WithIsa>(self, work: W) -> W::Out;
 }
+
+/// Words whose keys are made at once.
+pub const KEYS: usize = 4;
+
+/// Words that `places` may write beyond those it is asked for.
+pub const BEYOND: usize = 16;
 
 /// Bytes of the longest word that fits a key.
 pub const SHORT: usize = 15;
@@ -60,7 +124,7 @@ static KEY_MASKS: Aligned<[[u128; 2]; 17]> = Aligned(MASKS);
 
 /// 2^64 divided by the golden ratio, for multiplicative hashing.
 pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-const ODD: u64 = 0xd6e8_feb8_6659_fd93;
+pub const ODD: u64 = 0xd6e8_feb8_6659_fd93;
 
 /// Multiplies both halves and folds the product: a hash that every processor does in a few cycles.
 #[inline(always)]
@@ -135,7 +199,7 @@ impl Isa for Portable {
     fn probe(self, line: &Line, key: &u128, value: &mut u128) -> bool {
         let second = line.keys[1] == *key;
         *value = line.values[usize::from(second)];
-        !(second || line.keys[0] == *key) || *value >> 127 != 0
+        !(second || line.keys[0] == *key)
     }
 
     #[inline(always)]
@@ -234,9 +298,7 @@ mod x86 {
                 let second = halves >> 3 & halves >> 2 & 1;
                 let found = _mm_load_si128(line.add(2 + second as usize));
                 _mm_storeu_si128(std::ptr::from_mut(value).cast(), found);
-                let first = halves >> 1 & halves & 1;
-                let elsewhere = (_mm_movemask_epi8(found) as u32) >> 15 & 1;
-                (first | second) ^ 1 | elsewhere != 0
+                (halves >> 1 & halves & 1) | second == 0
             }
         }
 
@@ -297,13 +359,33 @@ pub trait WithIsa {
     fn run<I: Isa>(self, isa: I) -> Self::Out;
 }
 
-/// Runs `work` compiled for the best instructions there are, or for any processor if `portable`.
-pub fn with_isa<W: WithIsa>(portable: bool, work: W) -> W::Out {
+/// Which instructions to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Instructions {
+    /// The best that this processor has.
+    Best,
+    /// At most AVX2.
+    Avx2,
+    /// Those that every processor has.
+    Portable,
+}
+
+/// Runs `work` compiled for the best of the `allowed` instructions that this processor has.
+pub fn with_isa<W: WithIsa>(allowed: Instructions, work: W) -> W::Out {
     #[cfg(target_arch = "x86_64")]
-    if !portable && let Some(isa) = Avx2::detect() {
-        return isa.call(work);
+    {
+        if allowed == Instructions::Best
+            && let Some(isa) = super::avx512::Avx512::detect()
+        {
+            return isa.call(work);
+        }
+        if allowed != Instructions::Portable
+            && let Some(isa) = Avx2::detect()
+        {
+            return isa.call(work);
+        }
     }
-    let _ = portable;
+    let _ = allowed;
     Portable.call(work)
 }
 

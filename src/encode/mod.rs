@@ -22,12 +22,14 @@
 //! alphabet    which bytes have a token; documents that are not UTF-8
 //! alone       characters that are words by themselves
 //! memory      tables and buffers in large pages
-//! isa         the same for processors with AVX2, and for any
+//! isa         the same for processors with AVX2, and for any; avx512: for those with AVX-512
 //! ```
 
 mod added;
 mod alone;
 mod alphabet;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod batch;
 mod bpe;
 mod cache;
@@ -55,5 +57,6 @@ pub use bpe::{Bytes, Characters, Unknown};
 pub use decode::Decoder;
 pub use documents::{Ids, Options};
 pub use encoder::{Encoder, Prefix, Settings};
+pub use isa::Instructions;
 pub use normalize::{Normalizer, Scratch as NormalizerScratch, Step, nfc_leaves};
 pub use wordpiece::{Options as WordPieceOptions, WordPiece};

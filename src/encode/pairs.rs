@@ -12,9 +12,10 @@ use super::memory::Table;
 
 /// Symbols are numbers below this; it stands for "no symbol". (One more would make two of them the key of an empty entry.)
 pub const NOBODY: u32 = (1 << KEY_BITS) - 2;
-const KEY_BITS: u32 = 21;
+/// Bits of a symbol in a key.
+pub const KEY_BITS: u32 = 21;
 /// Bits of an entry below its key.
-const VALUE_BITS: u32 = 22;
+pub const VALUE_BITS: u32 = 22;
 
 const EMPTY: u64 = u64::MAX;
 
@@ -37,13 +38,13 @@ fn symbol_in(entry: u64) -> u32 {
 
 /// The finished table.
 pub struct Pairs {
-    slots: Table<u64>,
+    pub slots: Table<u64>,
     /// The displacement of each group of keys, and above it a Bloom filter of 32 bits: a pair that is not there is
     /// mostly rejected here, in memory that stays in a core's own cache.
-    groups: Table<u64>,
+    pub groups: Table<u64>,
     /// A key times this is its hash.
-    multiplier: u64,
-    shift: u32,
+    pub multiplier: u64,
+    pub shift: u32,
 }
 
 impl Pairs {

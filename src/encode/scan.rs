@@ -6,12 +6,12 @@
 use super::alone::Alone;
 use super::batch::{BATCH, Model, Words, Worker};
 use super::cache::spilled_from;
-use super::isa::{Isa, Portable, SHORT, WithIsa, with_isa};
+use super::isa::{BEYOND, Isa, Portable, SHORT, WithIsa, with_isa};
 use super::joined::Joined;
 use super::wordpiece::WordPiece;
 use crate::error::Result;
 use crate::pretoken::Split;
-use crate::pretoken::block::{BLOCK, Block};
+use crate::pretoken::block::BLOCK;
 use crate::pretoken::fast::{Scanner, Text};
 use std::marker::PhantomData;
 
@@ -99,8 +99,8 @@ impl<S: Scanner> Cut for ByScanner<'_, S> {
     }
 
     #[inline(always)]
-    fn starts<I: Isa>(&self, _: I, at: usize, block: &[u8; BLOCK]) -> u64 {
-        S::starts(&self.text, at, &Block::new(block))
+    fn starts<I: Isa>(&self, isa: I, at: usize, block: &[u8; BLOCK]) -> u64 {
+        S::starts(&self.text, at, &isa.block(block))
     }
 }
 
@@ -211,7 +211,7 @@ pub fn encode<C: Cut, M: Model>(
             return Ok(());
         }
         let Worker { words, spill, .. } = worker;
-        with_isa(worker.portable, Fill { cut, joined, cursor: &mut cursor, words, spill });
+        with_isa(worker.instructions, Fill { cut, joined, cursor: &mut cursor, words, spill });
         flush(worker, model, stretch, base, cursor.at, drain)?;
     }
 }
@@ -295,22 +295,16 @@ impl<C: Cut> WithIsa for Fill<'_, C> {
             }
             if C::IN_BLOCKS && at >= cursor.one_by_one_until && at >= cursor.inside_until {
                 if let Some(block) = bytes[at..].first_chunk::<BLOCK>() {
-                    let mut starts = cut.starts(isa, at, block);
+                    let starts = cut.starts(isa, at, block);
                     if starts != 0 {
                         cursor.patience = BLOCK;
                         let first = (at - base) as u32;
                         at += 63 - starts.leading_zeros() as usize;
-                        let mut place = count + 1;
-                        count += starts.count_ones() as usize;
-                        while starts != 0 {
-                            // Eight at a time, whether there are eight or not: at most BATCH - 1 words came before, and
-                            // 64 are here.
-                            for start in &mut words.starts[place..place + 8] {
-                                *start = first.wrapping_add(starts.trailing_zeros());
-                                starts &= starts.wrapping_sub(1);
-                            }
-                            place += 8;
-                        }
+                        let found = starts.count_ones() as usize;
+                        let room = &mut words.starts[count + 1..][..BLOCK + BEYOND];
+                        // SAFETY: at most BATCH - 1 words came before, and at most 64 are here: there is room.
+                        unsafe { isa.places(starts, first, room.as_mut_ptr()) };
+                        count += found;
                         continue;
                     }
                 }

@@ -1,5 +1,6 @@
 //! The encoder against the definition of BPE, on vocabularies and texts made to go wrong.
 
+use super::Instructions::{Avx2, Best, Portable};
 use super::*;
 use crate::pretoken::Split;
 use std::collections::HashMap;
@@ -54,11 +55,11 @@ impl Plain {
         parts
     }
 
-    fn encoder(&self, split: &str, cache_bytes: usize, portable: bool) -> Encoder {
+    fn encoder(&self, split: &str, cache_bytes: usize, instructions: Instructions) -> Encoder {
         let tokens: Vec<&[u8]> = self.tokens.iter().map(Vec::as_slice).collect();
         let ids: Vec<u32> = (0..tokens.len() as u32).map(id_of).collect();
         let model = Bytes::new(&tokens, &ids, self.merges.as_deref(), self.whole_words).expect("a vocabulary");
-        let settings = Settings { normalizer: None, added: vec![], prefix: Prefix::Never, cache_bytes, portable };
+        let settings = Settings { normalizer: None, added: vec![], prefix: Prefix::Never, cache_bytes, instructions };
         Encoder::bytes(model, Split::new(split).expect("a split"), settings).expect("an encoder")
     }
 }
@@ -134,8 +135,8 @@ fn any_vocabulary_gives_the_ids_of_the_definition_whatever_the_cache_and_the_pro
     let mut random = Random(1);
     for round in 0..60 {
         let plain = if round % 2 == 0 { random_ranks(&mut random) } else { random_merges(&mut random) };
-        let encoders = [(1, false), (1, true), (5000, false), (24 << 20, false), (24 << 20, true)]
-            .map(|(cache_bytes, portable)| plain.encoder(SPLIT, cache_bytes, portable));
+        let encoders = [(1, Best), (1, Avx2), (1, Portable), (5000, Best), (24 << 20, Best), (24 << 20, Avx2)]
+            .map(|(cache_bytes, instructions)| plain.encoder(SPLIT, cache_bytes, instructions));
         for _ in 0..6 {
             let text = random_text(&mut random);
             let want: Vec<u32> = words(&text).iter().flat_map(|word| plain.encode(word)).map(id_of).collect();
@@ -146,12 +147,35 @@ fn any_vocabulary_gives_the_ids_of_the_definition_whatever_the_cache_and_the_pro
     }
 }
 
+/// Enough new words at once for many full groups of every length.
+#[test]
+fn thousands_of_new_words_give_the_ids_of_the_definition_with_all_instructions() {
+    let mut random = Random(11);
+    for round in 0..6 {
+        let plain = if round % 2 == 0 { random_ranks(&mut random) } else { random_merges(&mut random) };
+        let mut text = String::new();
+        for _ in 0..6000 {
+            let most = [4, 7, 8, 14, 15, 16, 22, 30, 31, 61, 62][random.below(11)];
+            text += &random.text("abé", most);
+            text.push(' ');
+        }
+        let want: Vec<u32> = words(&text).iter().flat_map(|word| plain.encode(word)).map(id_of).collect();
+        for instructions in [Best, Avx2, Portable] {
+            let encoder = plain.encoder(SPLIT, 24 << 20, instructions);
+            for pass in 0..2 {
+                let found = encoder.encode(&text, Special::Plain);
+                assert!(found.as_ref() == Ok(&want), "round {round}, pass {pass}, {instructions:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn whole_documents_are_merged_as_one_word() {
     let mut random = Random(2);
     for round in 0..60 {
         let plain = if round % 2 == 0 { random_ranks(&mut random) } else { random_merges(&mut random) };
-        let encoder = plain.encoder("none", 1 << 20, false);
+        let encoder = plain.encoder("none", 1 << 20, Best);
         let text = if round % 3 == 0 { random.text("ab", 5) } else { random_text(&mut random) };
         let want: Vec<u32> = plain.encode(text.as_bytes()).into_iter().map(id_of).collect();
         assert_eq!(encoder.encode(&text, Special::Plain), Ok(want), "round {round}: {text:?}");
@@ -181,7 +205,7 @@ fn ids_are_the_same_for_any_number_of_threads_and_either_width() {
     texts.insert(7, random.text("ab ", 3 << 20));
     texts.insert(9, String::new());
     let (data, ends) = flat(&texts);
-    let encoder = plain.encoder(SPLIT, 1 << 20, false);
+    let encoder = plain.encoder(SPLIT, 1 << 20, Best);
     let one = encoder.documents(&data, &ends, options(1, false), |_| vec![], |_| vec![]).expect("ids");
     for threads in [2, 3, 8] {
         let many = encoder.documents(&data, &ends, options(threads, false), |_| vec![9; 5], |_| vec![]).expect("ids");
@@ -203,7 +227,7 @@ fn ids_are_the_same_for_any_number_of_threads_and_either_width() {
 #[test]
 fn the_first_broken_text_is_named_whatever_the_number_of_threads() {
     let plain = Plain { tokens: bytes(), merges: None, whole_words: true };
-    let encoder = plain.encoder("gpt2", 1 << 20, false);
+    let encoder = plain.encoder("gpt2", 1 << 20, Best);
     let mut data = vec![b'a'; 4 << 20];
     let ends: Vec<i64> = (1..=1024).map(|i| i * 4096).collect();
     data[700 * 4096 + 17] = 0xff;
@@ -238,7 +262,7 @@ fn steps(text: &str) -> (u64, usize) {
     let mut seen = std::collections::HashSet::new();
     tokens.retain(|token| seen.insert(token.clone()));
     let plain = Plain { tokens, merges: None, whole_words: true };
-    let encoder = plain.encoder("none", 1 << 20, false);
+    let encoder = plain.encoder("none", 1 << 20, Best);
     encoder.with_worker(|worker| worker.scratch.long.steps = 0);
     let ids = encoder.encode(text, Special::Plain).expect("ids");
     (encoder.with_worker(|worker| worker.scratch.long.steps), ids.len())
@@ -277,8 +301,13 @@ fn added_tokens_are_found_as_asked() {
         AddedToken { special: false, single_word: true, ..added("xy", 302) },
         AddedToken { left_strip: true, right_strip: true, ..added("<m>", 303) },
     ];
-    let settings =
-        Settings { normalizer: None, added: list, prefix: Prefix::Never, cache_bytes: 1 << 20, portable: false };
+    let settings = Settings {
+        normalizer: None,
+        added: list,
+        prefix: Prefix::Never,
+        cache_bytes: 1 << 20,
+        instructions: Instructions::Best,
+    };
     let model = Bytes::new(&tokens, &ids, None, true).expect("bytes");
     let encoder = Encoder::bytes(model, Split::new("gpt2").expect("gpt2"), settings).expect("an encoder");
     let encode = |text: &str, special: Special| encoder.encode(text, special).expect("ids");
@@ -296,7 +325,7 @@ fn added_tokens_are_found_as_asked() {
 }
 
 fn settings(normalizer: Option<Normalizer>, added: Vec<AddedToken>) -> Settings {
-    Settings { normalizer, added, prefix: Prefix::Never, cache_bytes: 1 << 20, portable: false }
+    Settings { normalizer, added, prefix: Prefix::Never, cache_bytes: 1 << 20, instructions: Instructions::Best }
 }
 
 /// BPE over characters; ids count from 0, and unknown characters are 1000 and their bytes.

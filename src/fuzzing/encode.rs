@@ -4,7 +4,8 @@ use super::definition::{Definition, Kind};
 use super::pretoken::splits;
 use super::{Input, letters};
 use crate::encode::{
-    AddedToken, Bytes, Characters, Encoder, Ids, Normalizer, Options, Prefix, Settings, Special, Step, Unknown,
+    AddedToken, Bytes, Characters, Encoder, Ids, Instructions, Normalizer, Options, Prefix, Settings, Special, Step,
+    Unknown,
 };
 use crate::error::Result;
 
@@ -71,7 +72,7 @@ struct Case {
     threads: usize,
     chunk: usize,
     cache_bytes: usize,
-    portable: bool,
+    instructions: Instructions,
     long_tables: bool,
 }
 
@@ -94,7 +95,9 @@ impl Case {
             bos: (marks & 1 != 0).then_some(1),
             eos: (marks & 2 != 0).then_some(2),
             narrow: marks & 4 != 0,
-            portable: marks & 8 != 0,
+            instructions: *[Instructions::Best, Instructions::Avx2, Instructions::Portable]
+                .get(usize::from(marks >> 3 & 3))
+                .unwrap_or(&Instructions::Best),
             long_tables: input.once_in(8),
             threads: 1 + input.below(4),
             chunk: *input.pick(&[1, 16, 100, 256 << 10]),
@@ -112,7 +115,7 @@ impl Case {
             added: added.clone(),
             prefix: *prefix,
             cache_bytes: self.cache_bytes,
-            portable: self.portable,
+            instructions: self.instructions,
         };
         let tokens: Vec<&[u8]> = tokens.iter().map(Vec::as_slice).collect();
         match kind {
@@ -268,7 +271,7 @@ impl std::fmt::Display for Case {
         writeln!(f, "\ntokens {tokens:?}\nmerges {merges:?}\nadded {added:?}")?;
         writeln!(f, "steps {steps:?}, prefix {prefix:?}, special {:?}", self.special())?;
         writeln!(f, "threads {}, chunk {}, cache {}", self.threads, self.chunk, self.cache_bytes)?;
-        write!(f, "portable {}, narrow {}, long tables {}", self.portable, self.narrow, self.long_tables)
+        write!(f, "instructions {:?}, narrow {}, long tables {}", self.instructions, self.narrow, self.long_tables)
     }
 }
 

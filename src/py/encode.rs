@@ -3,8 +3,8 @@
 use super::arrays::documents;
 use super::to_py;
 use crate::encode::{
-    AddedToken, Bytes, Characters, Decoder, Encoder, Ids, Normalizer, NormalizerScratch, Options, Prefix, Settings,
-    Special, Step, Unknown, WordPiece, WordPieceOptions,
+    AddedToken, Bytes, Characters, Decoder, Encoder, Ids, Instructions, Normalizer, NormalizerScratch, Options, Prefix,
+    Settings, Special, Step, Unknown, WordPiece, WordPieceOptions,
 };
 use crate::error::Error;
 use crate::pretoken::Split;
@@ -153,7 +153,7 @@ fn settings(
     added: Vec<Added>,
     prefix: Prefix,
     cache_bytes: usize,
-    portable: bool,
+    instructions: &str,
 ) -> PyResult<Settings> {
     let normalizer = if normalizer.is_empty() { None } else { Some(steps(normalizer)?) };
     let added = added
@@ -168,7 +168,17 @@ fn settings(
             right_strip: flags & 16 != 0,
         })
         .collect();
-    Ok(Settings { normalizer, added, prefix, cache_bytes, portable })
+    let instructions = instructions_named(instructions)?;
+    Ok(Settings { normalizer, added, prefix, cache_bytes, instructions })
+}
+
+fn instructions_named(name: &str) -> PyResult<Instructions> {
+    match name {
+        "best" => Ok(Instructions::Best),
+        "avx2" => Ok(Instructions::Avx2),
+        "portable" => Ok(Instructions::Portable),
+        _ => Err(PyValueError::new_err(format!("instructions={name:?}: expected best, avx2 or portable"))),
+    }
 }
 
 fn prefix_named(name: &str) -> PyResult<Prefix> {
@@ -196,7 +206,7 @@ fn array<'py, T: Element>(py: Python<'py>, ids: Ids, of: fn(&Ids) -> &[T]) -> Py
 impl PyEncoder {
     /// Byte-level BPE.
     #[staticmethod]
-    #[pyo3(signature = (tokens_data, token_ends, ids, merges, *, split, whole_words, normalizer = vec![], added = vec![], prefix = "never", cache_bytes = 24 << 20, portable = false))]
+    #[pyo3(signature = (tokens_data, token_ends, ids, merges, *, split, whole_words, normalizer = vec![], added = vec![], prefix = "never", cache_bytes = 24 << 20, instructions = "best"))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn bpe(
         py: Python<'_>,
@@ -210,12 +220,12 @@ impl PyEncoder {
         added: Vec<Added>,
         prefix: &str,
         cache_bytes: usize,
-        portable: bool,
+        instructions: &str,
     ) -> PyResult<PyEncoder> {
         let flat = (tokens_data, token_ends, ids);
         let (tokens, ids) = tokens(&flat)?;
         let merges = self::merges(merges.as_ref())?;
-        let settings = settings(&normalizer, added, prefix_named(prefix)?, cache_bytes, portable)?;
+        let settings = settings(&normalizer, added, prefix_named(prefix)?, cache_bytes, instructions)?;
         let encoder = py.detach(|| {
             let model = Bytes::new(&tokens, ids, merges, whole_words)?;
             Encoder::bytes(model, Split::sequence(&split)?, settings)
@@ -225,7 +235,7 @@ impl PyEncoder {
 
     /// BPE over characters, as SentencePiece does it.
     #[staticmethod]
-    #[pyo3(signature = (tokens_data, token_ends, ids, merges, *, byte_ids, unk, fuse_unk, prefix, normalizer = vec![], added = vec![], cache_bytes = 24 << 20, portable = false))]
+    #[pyo3(signature = (tokens_data, token_ends, ids, merges, *, byte_ids, unk, fuse_unk, prefix, normalizer = vec![], added = vec![], cache_bytes = 24 << 20, instructions = "best"))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn characters(
         py: Python<'_>,
@@ -240,7 +250,7 @@ impl PyEncoder {
         normalizer: Vec<Vec<String>>,
         added: Vec<Added>,
         cache_bytes: usize,
-        portable: bool,
+        instructions: &str,
     ) -> PyResult<PyEncoder> {
         let flat = (tokens_data, token_ends, ids);
         let (tokens, ids) = tokens(&flat)?;
@@ -253,14 +263,14 @@ impl PyEncoder {
             (None, Some(id)) => Unknown::Id { id, fuse: fuse_unk },
             (None, None) => return Err(PyValueError::new_err("either byte_ids or unk must be given")),
         };
-        let settings = settings(&normalizer, added, prefix_named(prefix)?, cache_bytes, portable)?;
+        let settings = settings(&normalizer, added, prefix_named(prefix)?, cache_bytes, instructions)?;
         let encoder = py.detach(|| Encoder::characters(Characters::new(&tokens, ids, merges, unknown)?, settings));
         Ok(PyEncoder { encoder: encoder.map_err(to_py)? })
     }
 
     /// WordPiece, as BERT has it.
     #[staticmethod]
-    #[pyo3(signature = (tokens_data, token_ends, ids, *, unk, prefix, max_chars, clean, chinese, strip_accents, lowercase, added = vec![], cache_bytes = 24 << 20, portable = false))]
+    #[pyo3(signature = (tokens_data, token_ends, ids, *, unk, prefix, max_chars, clean, chinese, strip_accents, lowercase, added = vec![], cache_bytes = 24 << 20, instructions = "best"))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn wordpiece(
         py: Python<'_>,
@@ -276,13 +286,13 @@ impl PyEncoder {
         lowercase: bool,
         added: Vec<Added>,
         cache_bytes: usize,
-        portable: bool,
+        instructions: &str,
     ) -> PyResult<PyEncoder> {
         let flat = (tokens_data, token_ends, ids);
         let (tokens, ids) = tokens(&flat)?;
         let tokens: Vec<(&[u8], u32)> = tokens.into_iter().zip(ids.iter().copied()).collect();
         let options = WordPieceOptions { unk, prefix, max_chars, clean, chinese, strip_accents, lowercase };
-        let settings = settings(&[], added, Prefix::Never, cache_bytes, portable)?;
+        let settings = settings(&[], added, Prefix::Never, cache_bytes, instructions)?;
         let encoder = py.detach(|| Encoder::wordpiece(WordPiece::new(&tokens, &options)?, settings));
         Ok(PyEncoder { encoder: encoder.map_err(to_py)? })
     }

@@ -28,7 +28,7 @@ mod tests;
 use super::alone::Alone;
 use super::batch::Model;
 use super::isa::Isa;
-use super::lockstep::{GROUP, GroupIds, LONGEST, Lanes};
+use super::lockstep::{GROUP, Group, GroupIds, LONGEST};
 use super::normalize::decode;
 use super::trie::{Root, Trie};
 use super::whole::WholeWords;
@@ -293,7 +293,7 @@ impl Model for WordPiece {
         &self,
         _: I,
         words: &[&[u8]],
-        _: &mut [Lanes<LANES>; GROUP],
+        _: &mut Group<LANES>,
         scratch: &mut super::batch::Scratch,
         ids: &mut GroupIds,
         ends: &mut [usize; GROUP],

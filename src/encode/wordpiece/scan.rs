@@ -147,7 +147,7 @@ const HALVES_UNCLEAN: [[u8; 16]; 2] = {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::encode::isa::{Portable, WithIsa, with_isa};
+    use crate::encode::isa::{Instructions, Portable, WithIsa, with_isa};
 
     struct Classify<'a>(&'a [u8; BLOCK], &'a [[u8; 16]; 2]);
     impl WithIsa for Classify<'_> {
@@ -164,8 +164,14 @@ mod tests {
                 let mut bytes: [u8; BLOCK] = std::array::from_fn(|at| (at as u8).wrapping_mul(37) & 0x7f);
                 bytes[place] = byte;
                 for (halves, clean) in [(&HALVES, true), (&HALVES_UNCLEAN, false)] {
-                    let found = with_isa(false, Classify(&bytes, halves));
-                    assert_eq!(found, Classify(&bytes, halves).run(Portable), "byte {byte:#x} at {place}");
+                    let found = Classify(&bytes, halves).run(Portable);
+                    for instructions in [Instructions::Best, Instructions::Avx2] {
+                        assert_eq!(
+                            with_isa(instructions, Classify(&bytes, halves)),
+                            found,
+                            "byte {byte:#x} at {place}"
+                        );
+                    }
                     let white = matches!(byte, b' ' | b'\t' | b'\n' | b'\r') || !clean && matches!(byte, 0x0b | 0x0c);
                     let alone = byte.is_ascii_punctuation() || byte == 0x7f;
                     let unknown = matches!(byte, 0x7f | 0xc2 | 0xcd..=0xcf | 0xd5..);
