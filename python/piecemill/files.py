@@ -206,6 +206,11 @@ def check_writable(target: Path, error: type[PiecemillError] = PiecemillError) -
         ) from None
 
 
+def can_write(place: Place) -> bool:
+    """Whether this process has the right to write to a place, as far as is known without trying."""
+    return (folder := place.local()) is None or os.access(folder, os.W_OK)
+
+
 def _unnamed_file(folder: Path) -> int:
     """A descriptor of a new file in `folder` that has no name, so that nothing of it stays, whatever happens."""
     if hasattr(os, "O_TMPFILE"):
@@ -440,9 +445,13 @@ def lock_owner(folder: Path) -> int | None:
 
 
 @contextmanager
-def locked(place: Place, *, shared: bool = False) -> Iterator[None]:
-    """Hold the lock of a local place, and create its folder if needed; an object store has no lock."""
-    if (folder := place.local()) is None:
+def locked(place: Place, *, shared: bool = False, complete: str | None = None) -> Iterator[None]:
+    """Hold the lock of a local place, and create its folder if needed; an object store has no lock.
+
+    Nothing is locked either where a file `complete` exists and nobody can write: such a folder is only read.
+    """
+    folder = place.local()
+    if folder is None or (complete is not None and (folder / complete).exists() and not can_write(place)):
         yield
         return
     lock = FolderLock(folder, shared=shared)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from piecemill.cancelling import threads
 from piecemill.errors import PlanError, ShardError, SourceError
-from piecemill.files import LOCK, SCRATCH, Place, parse_json
+from piecemill.files import LOCK, SCRATCH, Place, can_write, parse_json
 from piecemill.plans import check_same
 from piecemill.preparing.plan import PIECE_DOCUMENTS
 from piecemill.shards import folder as prepared
@@ -97,5 +97,5 @@ def _check_begun(place: Place, plan: dict[str, Any], source: Source, names: set[
     if CHANGED in names and source.files:
         was, piece = prepared.begun_times(place), plan["options"]["piece_bytes"]
         now = check_content(source, was, whole_entries(place, []), piece, PIECE_DOCUMENTS)
-        if (now != was).any():
+        if (now != was).any() and can_write(place):
             prepared.write_times(place, now)

@@ -112,7 +112,7 @@ def prepare(
     tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer)
     run = _Driver(plan, tokenizer, open_place(out), on_progress or (lambda _: None), callers_own)
     try:
-        with locked(run.place, shared=part is not None):
+        with locked(run.place, shared=part is not None, complete=None if force else STATS):
             return run.prepare(source, executor, ray_address=ray_address, part=part, join=join, force=force)
     except KeyboardInterrupt as stop:
         raise Stopped(f"stopped; run the same command again to go on with {out}", *stop.args) from None
