@@ -104,7 +104,7 @@ def test_counts_from_elsewhere_add_up_in_64_bits(parts):
 
 def test_a_full_disk_says_what_to_do(tmp_path):
     counter = WordCounter("gpt2", 1, tmp_path / "missing")
-    with pytest.raises(TrainingError, match=r"missing: cannot spill counts to disk.*--memory.*TMPDIR"):
+    with pytest.raises(TrainingError, match=r"missing: cannot spill counts to disk.*Allow more memory.*TMPDIR"):
         counter.add(*block(["some text"]))
 
 

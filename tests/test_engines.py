@@ -444,7 +444,7 @@ def test_whole_documents_survive_the_flat_form():
         (
             "small.tiktoken",
             {"pretokenizer": None},
-            "has no pretokenizer.*Pass pretokenizer= one of gpt2.*--pretokenizer",
+            "has no pretokenizer.*Pass pretokenizer, one of gpt2.* or a regex",
         ),
         ("small.tiktoken", {"special_tokens": {END: 7}}, "special token '<.endoftext.>' with id 7.*2,499 and up"),
         ("nothing.model", {}, "nothing.model: no such file; expected a folder saved"),

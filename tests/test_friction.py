@@ -1,7 +1,9 @@
 """Small things that stop a new user: each of these was met by one."""
 
+import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -117,6 +119,42 @@ def test_an_error_of_the_system_names_the_file_and_no_number(tmp_path, tok):
         assert "afile" in done.stderr.splitlines()[-1]
         assert "Errno" not in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def spoken(file):
+    """Every string in a module that is no documentation, without what stands between backquotes."""
+    tree = ast.parse(file.read_text())
+    documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+        text = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in parts)
+        if id(node) not in documentation and not isinstance(node, ast.Expr | ast.FormattedValue):
+            yield re.sub("`[^`]*`", "", text)
+
+
+def test_no_message_of_a_verb_names_a_flag():
+    package = Path(piecemill.__file__).parent
+    commands = {"cli.py", "demo.py", "html.py", *(file.name for file in package.rglob("command*.py"))}
+    files = [file for file in package.rglob("*.py") if file.name not in commands]
+    found = [(file.name, text) for file in files for text in spoken(file) if re.search(r"(?<![\w-])--[a-z]", text)]
+    assert len(files) > 100
+    assert found == []
+
+
+def test_a_message_names_options_as_its_reader_writes_them(tok, tmp_path):
+    words = ("prepare", tmp_path / "a.jsonl", "--tokenizer", tok, "--out", tmp_path / "out", "--quiet")
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "body": "b"}')
+    assert run(*words).returncode == 0
+    done = run(*words, "--field", "body")
+    ways = "use the same --field, choose another --out, or pass --force to replace what is there.\n"
+    assert done.stderr.endswith(f"made with field='text', requested field='body'. Going on needs the same plan: {ways}")
+    with pytest.raises(PlanError) as refused:
+        piecemill.prepare(tmp_path / "a.jsonl", tok, out=tmp_path / "out", field="body")
+    ways = "use the same field, choose another out, or pass force=True to replace what is there."
+    assert str(refused.value).endswith(f"requested field='body'. Going on needs the same plan: {ways}")
+    done = run(*words, "--splits", "train=0", "--weight", "x")
+    assert done.stderr.startswith("piecemill: --splits train=0: 'train=0' is not a name and a number above 0")
+    assert "piecemill: --weight '*x': expected" in run(*words, "--weight", "*x").stderr
 
 
 # The Python surface
@@ -501,5 +539,5 @@ def test_the_note_of_a_small_vocabulary_names_the_limits_that_were_set():
         return next(line for line in text.splitlines() if line.startswith("note:"))
 
     assert note().endswith("; give more text")
-    assert note(max_token_bytes=2).endswith("give more text, or a higher --max-token-bytes than 2")
-    assert note(min_frequency=20).endswith("give more text, or a lower --min-frequency than 20")
+    assert note(max_token_bytes=2).endswith("give more text, or a higher max_token_bytes than 2")
+    assert note(min_frequency=20).endswith("give more text, or a lower min_frequency than 20")

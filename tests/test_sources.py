@@ -158,7 +158,7 @@ def test_links_to_files_are_followed_and_links_to_folders_are_not(tmp_path):
     assert found(source, tmp_path) == ["a/link", "a/real"]
     assert source.left_out["folder_links"] == 1
     (tmp_path / "a/broken").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(SourceError, match=r"a/broken: cannot be read: No such file.*--on-bad-document skip"):
+    with pytest.raises(SourceError, match=r"a/broken: cannot be read: No such file.*on_bad_document='skip'"):
         open_source(tmp_path)
     assert open_source(tmp_path, on_bad_document="skip").skipped[0].name == f"{tmp_path}/a/broken"
 
@@ -197,7 +197,9 @@ def test_a_string_that_matches_no_file_is_an_error_and_never_a_text(tmp_path, mo
 
 def test_no_file_matched_says_what_was_left_out(tmp_path):
     write(tmp_path, {".hidden": "x", ".gitignore": "*.log", "a.log": "x"})
-    with pytest.raises(SourceError, match=r"Left out: 2 hidden, 1 ignored\. To read them, pass --hidden or --no-git"):
+    with pytest.raises(
+        SourceError, match=r"Left out: 2 hidden, 1 ignored\. To read them, pass hidden=True or gitignore=False"
+    ):
         open_source(tmp_path)
 
 

@@ -185,7 +185,7 @@ class MadeItems:
             )
             if not told["train_items_only"]:
                 lines.append(
-                    "note: all items taught the codebooks; --train-on takes the items of the training part only"
+                    f"note: all items taught the codebooks; {option('train_on')} takes those of the training part only"
                 )
             if told["learned_from"] < 39 << told["bits"]:  # the minimum that faiss recommends
                 lines.append(f"note: {told['learned_from']:,} items are few for {1 << told['bits']} codes a codebook")
@@ -240,8 +240,8 @@ def _finished(items: Items, plan: FeaturesPlan, made: dict[str, Any]) -> Items:
         if buckets < largest:
             row = int(np.argmax(rank == largest - 1))
             raise PlanError(
-                f"hash_buckets={buckets}: {largest:,} items are equal in all other features, the last of them "
-                f"{items.keys[row]!r}. Take {largest:,} or more, or auto."
+                f"{option('hash_buckets', buckets)}: {largest:,} items are equal in all other features, the last of "
+                f"them {items.keys[row]!r}. Take {largest:,} or more, or auto."
             )
     codes, columns, labels = items.codes, items.columns, items.labels
     coding = coding_of(items)

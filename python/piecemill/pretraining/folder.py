@@ -15,6 +15,7 @@ from typing import Any
 
 from piecemill.errors import PlanError, PretrainError
 from piecemill.files import LOCK, FolderLock, replace_file
+from piecemill.plans import option
 
 PLAN, METRICS, RESULT, SAMPLE, CHECKPOINTS = "plan.json", "metrics.jsonl", "result.json", "sample.txt", "checkpoints"
 FORMAT = 1
@@ -28,7 +29,7 @@ class RunFolder:
         mine = {PLAN, LOCK}
         if path.is_dir() and (there := {entry.name for entry in path.iterdir()}) and not there & mine:
             raise PretrainError(
-                f"{path} holds other things ({min(there)}, ...) and no run. Name a new or empty folder as --out."
+                f"{path} holds other things ({min(there)}, ...) and no run. Name a new or empty {option('out')}."
             )
         self._lock = FolderLock(path, error=PretrainError)
         self._metrics: Any = None
@@ -43,10 +44,9 @@ class RunFolder:
         for name, value in plan["options"].items():
             old = stored["options"].get(name)
             if old != value:
-                flag = f"--{name.replace('_', '-')}"
                 raise PlanError(
                     f"{self.path}: begun with {name}={old!r}, requested {name}={value!r}. Going on needs the same "
-                    f"plan: choose another --out, or pass {flag} {old}."
+                    f"plan: choose another {option('out')}, or pass {option(name, old)}."
                 )
         for name, value in plan["data"].items():
             if name not in stored["data"]:
@@ -55,7 +55,7 @@ class RunFolder:
             if old != value:
                 raise PretrainError(
                     f"{self.path}: begun on shards with {name} {old!r}, these have {value!r}. Name the same shards, or "
-                    "another --out."
+                    f"another {option('out')}."
                 )
         return True
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from piecemill.plans import option
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -80,7 +82,7 @@ class Tally:
 def show_left_out(left_out: Mapping[str, int]) -> str:
     """What was left out of a source that was read, in words, with the way to read files that were too large."""
     shown = Tally(left_out=left_out).describe()
-    return f"{shown} (a larger --max-file-bytes reads the oversized)" if left_out.get("oversized") else shown
+    return f"{shown} (a larger {option('max_file_bytes')} reads the oversized)" if left_out.get("oversized") else shown
 
 
 def place_name(path: str, kind: Place, place: int) -> str:

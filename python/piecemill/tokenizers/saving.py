@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from piecemill.errors import TokenizerError
 from piecemill.files import check_writable, new_folder
+from piecemill.plans import option
 from piecemill.tokenizers.models.config import TEMPLATES, is_carried
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def check_target(target: Path, force: bool) -> bool:
         )
     if not force:
         raise TokenizerError(
-            f"{target} already holds a tokenizer. Choose another folder, or replace it with force (--force)."
+            f"{target} already holds a tokenizer. Choose another folder, or replace it with {option('force', True)}."
         )
     return True
 

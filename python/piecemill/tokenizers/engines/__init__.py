@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import PiecemillError, TokenizerError
+from piecemill.plans import option
 from piecemill.tokenizers.models import Model
 from piecemill.tokenizers.nasty import NASTY
 from piecemill.tokenizers.texts import first_difference, flatten
@@ -110,7 +111,7 @@ def choose(model: Model, asked: str | None) -> Engine:
         return loaded
     known = [engine.name for engine in engines() if isinstance(model, engine.reads)]
     reason = reasons.get(asked, f"{asked} does not encode a {model.kind}")
-    raise TokenizerError(f"engine={asked!r}: {reason}. Engines of a {model.kind}: {', '.join(known)}.")
+    raise TokenizerError(f"{option('engine', asked)}: {reason}. Engines of a {model.kind}: {', '.join(known)}.")
 
 
 def load_engine(model: Model, name: str, why: str) -> Engine:
