@@ -569,4 +569,4 @@ def test_show_says_which_engine_and_why(made):
     record = json.loads(show(made / "trained", "--engine", "tokenizers", "--json").stdout)
     assert (record["engine"], record["why"], record["eos"]) == ("tokenizers", "requested", END)
     refused = show(made / "unigram.model", "--engine", "piecemill")
-    assert (refused.returncode, refused.stderr.startswith("piecemill: engine='piecemill'")) == (1, True)
+    assert (refused.returncode, refused.stderr.startswith("piecemill: --engine piecemill: ")) == (1, True)

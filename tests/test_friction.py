@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 import command
 import models
 import piecemill
+import piecemill.actions
 from command import environment
 from corpora import write_jsonl
 from piecemill.actions.shards import write_action_shards
@@ -161,9 +163,9 @@ def test_a_message_names_options_as_its_reader_writes_them(tok, tmp_path):
 
 
 def test_the_package_lists_its_verbs():
-    code = "import piecemill; print(*dir(piecemill))"
+    code = "import piecemill, piecemill.actions; print(*dir(piecemill), '|', *dir(piecemill.actions))"
     listed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert listed == sorted(piecemill.__all__)
+    assert listed == [*sorted(piecemill.__all__), "|", *sorted(piecemill.actions.__all__)]
 
 
 def test_a_wrong_argument_is_an_error_of_ours(rows, tok, tmp_path):
@@ -199,11 +201,48 @@ def test_a_wrong_argument_is_an_error_of_ours(rows, tok, tmp_path):
         batches(rows, window="8")
     with pytest.raises(PlanError, match=r"batch_size=2\.5: expected a whole number of 1 or more"):
         batches(rows, batch_size=2.5)
-    for verb in (lambda: piecemill.open_shards(5), lambda: piecemill.prepare(["a"], tok, out=5)):
+    for verb in (
+        lambda: piecemill.open_shards(5),
+        lambda: piecemill.prepare(["a"], tok, out=5),
+        lambda: piecemill.describe(5),
+        lambda: piecemill.check(5),
+        lambda: piecemill.report(5, out=tmp_path / "x.html"),
+        lambda: piecemill.pretrain(5, out=tmp_path / "x"),
+        lambda: piecemill.load_tokenizer(tok).save(5),
+    ):
         with pytest.raises(PiecemillError, match="found int, 5; expected the path of a folder, or its URL"):
             verb()
+    for weight in ("web/**=2", {"web/**": 2}, 5):
+        with pytest.raises(PlanError, match=r"weight=.*: expected a list, such as \['src/\*\*=2'\]"):
+            piecemill.prepare(["a"], tok, out=tmp_path / "x", weight=weight)
     with pytest.raises(PlanError, match=r"splits=90: expected something like 'train=85"):
         piecemill.prepare(["a"], tok, out=tmp_path / "x", splits=90)
+
+
+def test_a_mistyped_keyword_is_answered_with_the_nearest(rows, tok):
+    from piecemill.actions import ActionTokenizer, action_batches, code_like, k_core, leave_out, read_interactions
+    from piecemill.loading import batches
+    from piecemill.tokenizers import verify
+
+    tokenizer = piecemill.load_tokenizer(tok)
+    for verb, given, near in (
+        (partial(piecemill.check, tok), "samples", "sample"),
+        (partial(piecemill.report, tok, out="x"), "agains", "against"),
+        (partial(piecemill.prune, tok), "vocabsize", "vocab_size"),
+        (partial(verify, tokenizer), "mosts", "most"),
+        (partial(open_source, "x"), "exclud", "exclude"),
+        (tokenizer.edit, "add_specials", "add_special"),
+        (partial(batches(rows, window=8).load_state_dict, {}), "change_batches", "change_batch"),
+        (partial(ActionTokenizer.load, tok), "item", "items"),
+        (partial(read_interactions, tok), "users", "user"),
+        (partial(code_like, tok, tok), "unknown_values", "unknown_value"),
+        (partial(action_batches, tok), "batchsize", "batch_size"),
+        (partial(write_action_shards, tok, tok, out="x"), "unknow", "unknown"),
+        (partial(k_core, tok, 5), "item_ks", "item_k"),
+        (partial(leave_out, tok), "max_histories", "max_history"),
+    ):
+        with pytest.raises(PlanError, match=f"unknown option '{given}'; did you mean '{near}'"):
+            verb(**{given: 1})
 
 
 def test_splits_may_be_a_dict(tok, tmp_path):
@@ -423,6 +462,21 @@ def test_every_kind_of_tokenizer_can_be_shown_and_checked(name, tok, tmp_path, c
     assert (code, out.startswith(f"{folder}: a tokenizer of ")) == (0, True)
     assert shown("show", folder, "--json", capsys=capsys)[0] == 0
     assert shown("check", folder, capsys=capsys) == (0, f"{folder} is sound: a tokenizer\n")
+
+
+def test_a_check_of_something_else_says_what_was_expected(tok, tmp_path):
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus/a.txt").write_text(TEXT)
+    for name, says in (
+        ("corpus", "neither prepared (it has no plan.json) nor a tokenizer"),
+        ("corpus/a.txt", "expected a folder saved with Tokenizer.save"),
+        ("nowhere/", "no such file"),
+    ):
+        found = piecemill.check(f"{tmp_path}/{name}")
+        assert not found.sound
+        assert says in str(found)
+        assert "stats.json" not in str(found)
+    assert piecemill.check(tok / "tokenizer.json").sound
 
 
 def test_actions_can_be_shown_and_checked(tmp_path, capsys):

@@ -322,7 +322,7 @@ def test_a_folder_that_is_not_ours_or_in_use_is_refused(shards, tmp_path):
     ("options", "says"),
     [
         ({"val_split": "test"}, "there is no split 'test', only train, val"),
-        ({"window": 100_000}, "too few for a row of --window 100000"),
+        ({"window": 100_000}, "too few for a row of window=100000"),
         ({"device": "tpu"}, "expected auto, cpu, cuda"),
         ({"learning_rate": 1.0}, "unknown option 'learning_rate'"),
         ({"batchsize": 1}, "did you mean 'batch_size'"),

@@ -315,7 +315,7 @@ def test_a_missing_file_folder_or_bucket_is_no_match(tmp_path, web, memory):
         assert stops_at(url) == f"{url}: no file matched (a URL). {expected}"
     for url in ("memory://nowhere/*.txt", "memory://there/*.md", f"{web[0]}/there/*.md"):
         assert stops_at(url).startswith(f"{url}: no file matched (a glob).")
-    assert "Left out: 1 hidden. To read them, pass --hidden" in stops_at("memory://there")
+    assert "Left out: 1 hidden. To read them, pass hidden=True" in stops_at("memory://there")
     assert "memory://b: no file matched" in stops_at(["memory://b", "memory://there"])
 
 

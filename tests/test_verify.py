@@ -176,7 +176,7 @@ cli.run()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
     assert re.match(
-        r"piecemill: verify: .*a\.jsonl.* gets other ids from piecemill .* Use engine='tokenizers'", done.stderr
+        r"piecemill: verify: .*a\.jsonl.* gets other ids from piecemill .* Use --engine tokenizers", done.stderr
     )
 
 

@@ -159,17 +159,22 @@ class LocalPlace:
 
 def open_place(where: str | PathLike[str] | Place) -> Place:
     """The place at a path or URL: `file://` and paths are local; `s3://`, `gs://`, `az://`, `memory://` are not."""
-    if not isinstance(where, str | PathLike):
-        if not isinstance(where, LocalPlace | ObjectPlace):
-            raise PiecemillError(f"found {type(where).__name__}, {where!r}; expected the path of a folder, or its URL.")
+    if isinstance(where, LocalPlace | ObjectPlace):
         return where
-    text = os.fspath(where)
+    text = as_path(where)
     scheme = urlsplit(text).scheme if isinstance(where, str) and "://" in text else ""
     if not scheme:
         return LocalPlace(Path(text))
     if scheme == "file":
         return LocalPlace(Path(unquote(urlsplit(text).path)))
     return ObjectPlace(text)
+
+
+def as_path(where: object) -> str:
+    """The path or URL that a caller gave, as text; an error if it is neither."""
+    if not isinstance(where, str | PathLike):
+        raise PiecemillError(f"found {type(where).__name__}, {where!r}; expected the path of a folder, or its URL.")
+    return str(os.fspath(where))
 
 
 def unique(name: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Never
 
 from piecemill._core import __version__
 from piecemill.errors import Diverged, PlanError, PretrainError, Stopped, TokenizerError
-from piecemill.files import replace_file
+from piecemill.files import as_path, replace_file
 from piecemill.plans import FROM_PLAN, option, with_keywords
 from piecemill.pretraining.curve import draw, require_matplotlib
 from piecemill.pretraining.entropy import unigram_entropy
@@ -76,10 +76,11 @@ def pretrain(
     those of `plan`. Raises `Diverged` when the loss diverges, with the curve drawn and the last good checkpoint kept.
     `docs/pretraining.md` has the rules.
     """
-    plan = with_keywords(plan or PretrainPlan(), locals(), unknown).with_splits(read_plan(Path(shards))["splits"])
+    plan, path = with_keywords(plan or PretrainPlan(), locals(), unknown), Path(as_path(shards))
+    plan = plan.with_splits(read_plan(path)["splits"])
     _require_libraries(plan)
     resolved = plan.resolved()
-    rows, validation_rows = _open(Path(shards), resolved)
+    rows, validation_rows = _open(path, resolved)
     device = _device(plan.device)
     folder = RunFolder(Path(out))
     try:

@@ -20,7 +20,7 @@ from piecemill._core import __version__
 from piecemill.errors import PlanError, TokenizerError
 from piecemill.files import replace_file
 from piecemill.objects import is_object_url
-from piecemill.plans import option
+from piecemill.plans import did_you_mean, option
 from piecemill.reporting.comparing import SHOWN_GROUPS, Comparison, Counting, compare, group_paths, names_of
 from piecemill.reporting.corpus import PreparedCorpus, compression_tables, corpus_section, group_row, samples
 from piecemill.reporting.describing import KINDS, Description, describe
@@ -63,6 +63,7 @@ class Report:
         return f"{self.out}: {show_bytes(self.bytes)}; {titles}\n{self.json}: the same facts as JSON"
 
 
+@did_you_mean
 def report(
     paths: Sequence[str | PathLike[str]] | str | PathLike[str],
     *,
@@ -83,7 +84,7 @@ def report(
     vocabulary of actions is used. `speed` adds the measured speed of encoding, which is not the same twice. The rules
     are in `docs/report.md`.
     """
-    given = [paths] if isinstance(paths, str | PathLike) else list(paths)
+    given = list(paths) if isinstance(paths, Sequence) and not isinstance(paths, str) else [paths]
     if not given:
         raise PlanError("report: no path was given; name a tokenizer, a prepared folder or a run.")
     if remote := next((str(path) for path in given if is_object_url(str(path))), None):

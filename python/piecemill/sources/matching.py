@@ -28,6 +28,8 @@ def parse_weights(texts: Sequence[str]) -> tuple[Weight, ...]:
     >>> parse_weights(["src/**=2"])[1]
     Weight(pattern='src/**', weight=2.0)
     """
+    if not isinstance(texts, list | tuple):
+        raise PlanError(f"{option('weight', texts)}: expected a list, such as ['src/**=2'].")
     groups = [Weight(None, 1.0)]
     for text in texts:
         pattern, _, number = text.rpartition("=")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import TokenizerError
-from piecemill.plans import option
+from piecemill.plans import did_you_mean, option
 from piecemill.sizes import plural
 from piecemill.tokenizers.engines import Engine, encode_all, home_missing, load_engine, nasty
 from piecemill.tokenizers.texts import first_difference, flatten, texts_of
@@ -50,6 +50,7 @@ class Verified:
         )
 
 
+@did_you_mean
 def verify(tokenizer: Tokenizer, documents: Any = (), *, most: int | None = None) -> Verified:
     """Compare the engine with the home library on the nasty strings and on `documents`.
 
