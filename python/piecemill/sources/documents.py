@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from piecemill.plans import option
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 LISTED_SKIPS = 1_000
 """How many skipped documents a tally names; it counts all of them."""
@@ -136,16 +136,3 @@ class Documents:
     def name(self, index: int) -> str:
         """Where document `index` came from: "path", "path@byte" or "path[row]"."""
         return place_name(self.paths[int(self.files[index]) - self.first_file], self.place, int(self.places[index]))
-
-    def to_arrow(self) -> "pa.RecordBatch":
-        """Columns `text` (without a copy), `name`, and `origin`: the file's number and the place in it."""
-        import pyarrow as pa
-
-        starts = np.concatenate([np.zeros(1, np.int64), self.ends])
-        # `.data` is the memoryview of an array; the stubs of pyarrow do not know that an array is a buffer too.
-        buffers = [None, pa.py_buffer(starts.data), pa.py_buffer(self.data.data)]
-        text = pa.Array.from_buffers(pa.large_string(), len(self), buffers)
-        # A path that is not Unicode has lone surrogates, which Arrow has no room for.
-        names = [self.name(i).encode("utf-8", "backslashreplace").decode() for i in range(len(self))]
-        origin = pa.StructArray.from_arrays([pa.array(self.files), pa.array(self.places)], names=["file", "place"])
-        return pa.record_batch([text, pa.array(names, pa.large_string()), origin], names=["text", "name", "origin"])

@@ -10,9 +10,10 @@ Start with `choose`.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
+from importlib.metadata import version as version_of
 from importlib.util import find_spec
 from typing import Any, Literal, Protocol, cast
 
@@ -23,7 +24,7 @@ from piecemill.errors import PiecemillError, TokenizerError
 from piecemill.plans import option
 from piecemill.tokenizers.models import Model
 from piecemill.tokenizers.nasty import NASTY
-from piecemill.tokenizers.texts import first_difference, flatten
+from piecemill.tokenizers.texts import check_flat, finish, first_difference, flatten, texts_of
 
 Ids = NDArray[np.uint32] | NDArray[np.uint16]
 Encoded = tuple[Ids, NDArray[np.int64]]
@@ -62,6 +63,38 @@ class Engine(Protocol):
         threads: int,
     ) -> Encoded:
         """The ids of every text, `bos` and `eos` in place; uint16 if `narrow`. `threads=0` uses all cores."""
+
+
+class LibraryEngine:
+    """A tokenizer in another library, which encodes lists of texts: `rows` gives the ids of each."""
+
+    name: str
+    why = ""
+
+    @property
+    def version(self) -> str:
+        return version_of(self.name)
+
+    def encode(self, text: str, special: Parse) -> NDArray[np.uint32]:
+        (row,) = self.rows([text], special, 1)
+        return np.array(row, np.uint32)
+
+    def encode_flat(
+        self,
+        data: NDArray[np.uint8],
+        ends: NDArray[np.int64],
+        *,
+        bos: int | None,
+        eos: int | None,
+        narrow: bool,
+        special: Parse,
+        threads: int,
+    ) -> Encoded:
+        rows = self.rows(texts_of(*check_flat(data, ends)), special, threads)
+        return finish(rows, bos=bos, eos=eos, narrow=narrow)
+
+    def rows(self, texts: list[str], special: Parse, threads: int) -> Iterable[Any]:
+        raise NotImplementedError
 
 
 class EngineModule(Protocol):
