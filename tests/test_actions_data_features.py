@@ -170,7 +170,7 @@ def test_buckets_are_the_next_power_of_two_or_as_many_as_asked_if_they_suffice()
         "largest_collision": 5,
         "buckets": 8,
     }
-    assert "collisions: 1 groups of 5 items, the largest of 5; 8 buckets" in str(MadeItems(items, "x"))
+    assert "collisions: 1 group of 5 items, the largest of 5; 8 buckets" in str(MadeItems(items, "x"))
     assert make_items(rows, hash_buckets="5").codes[:5, 1].tolist() != [0] * 5
     with pytest.raises(PlanError, match=r"hash_buckets=4: 5 items are equal in all other features, the last of them 4"):
         make_items(rows, hash_buckets="4")

@@ -87,8 +87,8 @@ class _Piece:
         if self.entry is None or (self.entry.content, self.entry.last) != (self.content.hexdigest(), last):
             was = self.entry.tally["documents"] if self.entry else 0
             raise SourceError(
-                f"{self.first}: from here on, the source is not what it was when it was prepared ({was:,} documents "
-                f"then, {self.documents:,} now). Restore it, {another_out()}"
+                f"{self.first}: from here on, the source is not what it was when it was prepared (documents "
+                f"then: {was:,}, now: {self.documents:,}). Restore it, {another_out()}"
             )
 
 
