@@ -243,9 +243,9 @@ def test_an_export_that_stopped_makes_only_what_is_missing(folder, tmp_path, mon
 
 def test_another_plan_other_shards_or_another_folder_are_refused(folder, tmp_path):
     export(folder, out=tmp_path / "out", plan=ExportPlan(to="jsonl", window=128, split="val"))
-    with pytest.raises(ShardError, match=r"window=128, requested window=64.*pass window=128"):
+    with pytest.raises(PlanError, match=r"window=128, requested window=64.*use the same window, or choose another out"):
         export(folder, out=tmp_path / "out", plan=ExportPlan(to="jsonl", window=64, split="val"))
-    with pytest.raises(ShardError, match="split='val', requested split=None"):
+    with pytest.raises(PlanError, match="split='val', requested split=None"):
         export(folder, out=tmp_path / "out", plan=ExportPlan(to="jsonl", window=128))
     other = made_up_folder(tmp_path / "other", {"val": [5, 6]})
     with pytest.raises(ShardError, match="from other shards"):

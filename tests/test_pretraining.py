@@ -296,9 +296,11 @@ def test_weights_that_do_not_fit_are_refused(shards, tmp_path, unbroken):
 def test_another_plan_or_other_shards_are_refused_with_what_differs(shards, tmp_path, unbroken):
     out, _ = unbroken
     plan = {"eval_every": 20, **SMALL}
-    with pytest.raises(PlanError, match=r"begun with steps=60, requested steps=61.*or pass steps=60"):
+    with pytest.raises(
+        PlanError, match=r"made with steps=60, requested steps=61.*use the same steps, or choose another out"
+    ):
         pretrain(shards, out=out, steps=61, **plan)
-    with pytest.raises(PlanError, match=r"begun with seed=0, requested seed=1"):
+    with pytest.raises(PlanError, match=r"made with seed=0, requested seed=1"):
         pretrain(shards, out=out, steps=60, seed=1, **plan)
     other = small_shards(tmp_path / "other", seed=9)
     with pytest.raises(PretrainError, match="begun on shards with "):

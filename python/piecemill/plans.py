@@ -118,16 +118,21 @@ def another_out() -> str:
     return f"choose another {option('out')}, or pass {option('force', True)} to replace what is there."
 
 
-def check_same(where: str, name: str, old: Any, new: Any) -> None:
-    """PlanError if a field of the plan that something was begun with is another now; says what differs in it."""
+def check_same(where: object, name: str, old: Any, new: Any, *, force: bool = False) -> None:
+    """PlanError if a field of the plan that something was begun with is another now; says what differs in it.
+
+    `force` says that the verb has an option to replace the output.
+    """
     if old == new:
         return
     if isinstance(old, dict) and isinstance(new, dict):
         inner = next(key for key in sorted({*old, *new}) if old.get(key) != new.get(key))
-        return check_same(where, inner if name == "options" else f"{name}.{inner}", old.get(inner), new.get(inner))
+        full = inner if name == "options" else f"{name}.{inner}"
+        return check_same(where, full, old.get(inner), new.get(inner), force=force)
+    ways = another_out() if force else f"or choose another {option('out')}."
     raise PlanError(
         f"{where}: made with {name}={_short(old)}, requested {name}={_short(new)}. "
-        f"Going on needs the same plan: use the same {option(name)}, {another_out()}"
+        f"Going on needs the same plan: use the same {option(name.partition('.')[0])}, {ways}"
     )
 
 

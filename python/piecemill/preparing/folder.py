@@ -77,17 +77,17 @@ def _check_begun(place: Place, plan: dict[str, Any], source: Source, names: set[
         )
     plan = json.loads(json.dumps(plan))
     # Options first: a message about what the user typed is clearer than one about a derived value. Files before sums.
-    check_same(place.url, "options", old.get("options"), plan["options"])
+    check_same(place.url, "options", old.get("options"), plan["options"], force=True)
     if (was := old.get("tokenizer", {}).get("identity")) != (now := plan["tokenizer"]["identity"]):
         raise ShardError(
             f"{place.url}: made with another tokenizer (identity was {was}, is {now}). Resuming needs the same one: "
             f"use {place.url}/{TOKENIZER}, {another_out()}"
         )
     for name in sorted({*old, *plan} - {"options", "source"}):
-        check_same(place.url, name, old.get(name), plan.get(name))
+        check_same(place.url, name, old.get(name), plan.get(name), force=True)
     if FILES in names:
         check_files(source, place.read(FILES), place.url)
-    check_same(place.url, "source", old.get("source"), plan["source"])
+    check_same(place.url, "source", old.get("source"), plan["source"], force=True)
     if CHANGED in names and source.files:
         was, piece = prepared.begun_times(place), plan["options"]["piece_bytes"]
         now = check_content(source, was, whole_entries(place, []), piece, PIECE_DOCUMENTS)

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from piecemill.errors import PlanError, PretrainError
+from piecemill.errors import PretrainError
 from piecemill.files import LOCK, FolderLock, replace_file
-from piecemill.plans import option
+from piecemill.plans import check_same, option
 
 PLAN, METRICS, RESULT, SAMPLE, CHECKPOINTS = "plan.json", "metrics.jsonl", "result.json", "sample.txt", "checkpoints"
 FORMAT = 1
@@ -42,12 +42,7 @@ class RunFolder:
             return False
         stored = json.loads(path.read_bytes())
         for name, value in plan["options"].items():
-            old = stored["options"].get(name)
-            if old != value:
-                raise PlanError(
-                    f"{self.path}: begun with {name}={old!r}, requested {name}={value!r}. Going on needs the same "
-                    f"plan: choose another {option('out')}, or pass {option(name, old)}."
-                )
+            check_same(self.path, name, stored["options"].get(name), value)
         for name, value in plan["data"].items():
             if name not in stored["data"]:
                 continue  # of a version that did not record it

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from piecemill.errors import PlanError, ShardError, Stopped
 from piecemill.files import LOCK, LocalPlace, locked, new_file, read_json, replace_file
 from piecemill.objects import is_object_url
-from piecemill.plans import FROM_PLAN, option, with_keywords
+from piecemill.plans import FROM_PLAN, check_same, option, with_keywords
 from piecemill.shards import folder as prepared
 from piecemill.shards.reader import Shards, open_shards
 from piecemill.shards.windows import Ints, WindowSpec, view_of
@@ -208,12 +208,7 @@ def _claim(source: Path, out: Path, plan: ExportPlan, parts: list[ExportPart]) -
                 path.unlink()
             return
         for key, new in asdict(plan).items():
-            old = before.get("plan", {}).get(key)
-            if old != new:
-                raise ShardError(
-                    f"{out}: exported with {key}={old!r}, requested {key}={new!r}. "
-                    f"Going on needs the same plan: choose another {option('out')}, or pass {option(key, old)}."
-                )
+            check_same(out, key, before.get("plan", {}).get(key), new)
         raise ShardError(
             f"{out}: exported from other shards than {source}. Choose another {option('out')}, or delete it first."
         )
