@@ -1,6 +1,7 @@
 """Small things that stop a new user: each of these was met by one."""
 
 import ast
+import importlib
 import json
 import os
 import re
@@ -329,6 +330,7 @@ def test_a_mistyped_name_is_answered_here_before_a_hub_is_asked(tok, monkeypatch
 
 def test_a_hub_that_cannot_be_reached_is_asked_once(tmp_path, monkeypatch):
     hub = pytest.importorskip("huggingface_hub")
+    constants, utils = (importlib.import_module(f"huggingface_hub.{name}") for name in ("constants", "utils"))
     asked = []
 
     class Session:
@@ -336,9 +338,9 @@ def test_a_hub_that_cannot_be_reached_is_asked_once(tmp_path, monkeypatch):
             asked.append(url)
             raise ConnectionError("Name or service not known")
 
-    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(hub.utils, "get_session", Session)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(utils, "get_session", Session)
     monkeypatch.setattr(hub, "hf_hub_download", lambda *_, **__: pytest.fail("began to download"))
     with pytest.raises(TokenizerError, match=r"some-org/absent: no such file .* cannot be reached \(Name or service"):
         piecemill.load_tokenizer("some-org/absent")
