@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
-from importlib.metadata import version as version_of
 from importlib.util import find_spec
 from typing import Any, Literal, Protocol, cast
 
@@ -73,7 +72,9 @@ class LibraryEngine:
 
     @property
     def version(self) -> str:
-        return version_of(self.name)
+        from importlib.metadata import version  # here, as it imports much
+
+        return version(self.name)
 
     def encode(self, text: str, special: Parse) -> NDArray[np.uint32]:
         (row,) = self.rows([text], special, 1)
