@@ -417,7 +417,7 @@ impl Counter {
 
     fn failed(&self, error: io::Error) -> Error {
         Error::Training(format!(
-            "{}: cannot spill counts to disk: {error}. Give more --memory, or point TMPDIR to a disk with room.",
+            "{}: cannot spill counts to disk: {error}. Allow more memory, or point TMPDIR to a disk with room.",
             self.spill_dir.display()
         ))
     }

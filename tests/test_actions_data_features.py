@@ -38,7 +38,7 @@ def test_components_are_as_many_as_the_vectors_span_and_no_more():
     assert embeddings.whiten(flat, None)[0].shape == (300, 6)
     assert embeddings.whiten(flat, None, multiple=4)[0].shape == (300, 4)
     assert embeddings.whiten(vectors(rows=400, width=140), None)[0].shape == (400, 128)
-    with pytest.raises(PlanError, match=r"pca=7: the 300 embeddings of 10 dimensions span 6; expected .* 1 to 6"):
+    with pytest.raises(PlanError, match=r"pca=7: the 300 embeddings of 10 dimensions span 6; expected 1 to 6"):
         embeddings.whiten(flat, 7)
 
 
@@ -170,7 +170,7 @@ def test_buckets_are_the_next_power_of_two_or_as_many_as_asked_if_they_suffice()
         "largest_collision": 5,
         "buckets": 8,
     }
-    assert "collisions: 1 groups of 5 items, the largest of 5; 8 buckets" in str(MadeItems(items, "x"))
+    assert "collisions: 1 group of 5 items, the largest of 5; 8 buckets" in str(MadeItems(items, "x"))
     assert make_items(rows, hash_buckets="5").codes[:5, 1].tolist() != [0] * 5
     with pytest.raises(PlanError, match=r"hash_buckets=4: 5 items are equal in all other features, the last of them 4"):
         make_items(rows, hash_buckets="4")

@@ -1,11 +1,12 @@
 """The benchmark's own arithmetic: no network, no timing, nothing measured but that measuring works."""
 
 import json
+import os
+import select
 import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -220,11 +221,18 @@ def test_the_stand_in_letters_cover_every_byte():
 
 
 def test_the_memory_of_all_processes_is_added_up_and_what_is_left_behind_is_ended(tmp_path):
-    # The child holds its share until the parent, which has its own by then, was looked at for some samples.
+    # The child holds its share until the parent, which has its own by then, was looked at: the process that measures
+    # has one thread that wakes up, looks and sleeps again.
     hold = "held = bytearray(60_000_000); print(flush=True); input()"
     both = (
-        f"import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', {hold!r}], stdin=-1, stdout=-1); "
-        "held = bytearray(60_000_000); p.stdout.readline(); time.sleep(1.5); p.communicate(b'end')"
+        "import os, re, subprocess, sys, time; from pathlib import Path\n"
+        "def looks():\n"
+        "    found = Path(f'/proc/{os.getppid()}/task').glob('*/status')\n"
+        "    return sum(int(re.search(r'\\nvoluntary\\D+(\\d+)', one.read_text())[1]) for one in found)\n"
+        f"p = subprocess.Popen([sys.executable, '-c', {hold!r}], stdin=-1, stdout=-1)\n"
+        "held = bytearray(60_000_000); p.stdout.readline(); begun = looks()\n"
+        "while looks() < begun + 3: time.sleep(0.01)\n"
+        "p.communicate(b'end')"
     )
     alone = measure.measure([sys.executable, "-c", both], threads=1, log=tmp_path / "log")
     together = measure.measure([sys.executable, "-c", both], threads=1, log=tmp_path / "log", tree=True)
@@ -245,17 +253,15 @@ def test_the_memory_of_all_processes_is_added_up_and_what_is_left_behind_is_ende
 
 
 def test_a_measurement_that_is_ended_from_outside_takes_the_tool_with_it(tmp_path):
+    os.mkfifo(tmp_path / "pid")
     tool = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
-    asked = json.dumps([[sys.executable, "-c", tool], 1, str(tmp_path / "log"), 60, 10**10, False])
+    asked = json.dumps([[sys.executable, "-c", tool], 1, str(tmp_path / "log"), 600, 10**10, False])
     measuring = subprocess.Popen([sys.executable, "-I", measure.__file__, asked], stdout=subprocess.DEVNULL)
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-        time.sleep(0.01)
+    tool = os.pidfd_open(int((tmp_path / "pid").read_text()))  # readable once the process has ended
     measuring.terminate()
     assert measuring.wait(300) == 128 + signal.SIGTERM
-    ended = time.monotonic() + 300
-    while Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists():  # ended, and reaped by init a moment later
-        assert time.monotonic() < ended
-        time.sleep(0.01)
+    assert select.select([tool], [], [], 300)[0]
+    os.close(tool)
 
 
 def test_a_tree_of_processes_over_its_memory_is_stopped(tmp_path):

@@ -267,7 +267,7 @@ def test_saved_counts_replace_a_file_only_with_force(corpus, tmp_path):
         refused = piecemill("train", corpus, "--vocab-size", 280, "--save-counts", counts, *out)
         assert (refused.returncode, refused.stdout) == (2, "")
         assert refused.stderr == (
-            f"piecemill: save_counts='{counts}': exists. Choose another name, or replace it with force (--force).\n"
+            f"piecemill: --save-counts {counts}: exists. Choose another name, or replace it with --force.\n"
         )
     assert counts.read_text() == "mine"
     assert piecemill("train", corpus, "--save-counts", counts, "--force").returncode == 0
@@ -308,7 +308,7 @@ def test_the_stored_plan_is_a_config_file_in_all_but_spelling(corpus, tmp_path):
     [
         ("vocab_sise = 300", r'Unknown option: "\[vocab_sise\]" from .*plan\.toml\. Did you mean --vocab-size\?'),
         ('vocab_size = "many"', r"vocab_size.*plan\.toml.*many"),
-        ("vocab_size = 3", "vocab_size=3: the 256 bytes"),
+        ("vocab_size = 3", "--vocab-size 3: the 256 bytes"),
         ("vocab_size = \n", r"plan\.toml: not TOML: .*line 1"),
         ("[trian]\nvocab_size = 300", r"plan\.toml: \[trian\] is no command\. Did you mean \[train\]\?"),
         ("[train]\nvocab_sise = 300", r'Unknown option: "\[vocab_sise\]"'),
@@ -359,19 +359,19 @@ def test_a_config_file_holds_sources_and_a_table_for_each_command(corpus, tmp_pa
     [
         (["--vocabsize", "300"], "Did you mean --vocab-size?"),
         (["--vocab-size", "many"], 'unable to convert "many" into int'),
-        (["--vocab-size", "100"], "vocab_size=100: the 256 bytes"),
+        (["--vocab-size", "100"], "--vocab-size 100: the 256 bytes"),
         (["--on-bad-document", "ignore"], "ignore"),
-        (["--memory", "lots"], "memory='lots': expected a size"),
-        (["--threads", "0"], "threads=0: expected a whole number from 1"),
+        (["--memory", "lots"], "--memory lots: expected a size"),
+        (["--threads", "0"], "--threads 0: expected a whole number from 1"),
         (["--pretokenizer", "(unclosed"], "does not compile"),
         (["--pretokenizer", ""], "pretokenizer ``: none has this name. Choose gpt2, cl100k, o200k,"),
         (["--pretokenizer", "GPT-2"], "Did you mean `gpt2`?"),
         (["--special-token", "a"], "special_tokens[1] is 'a'"),
         (["--special-token", "<a>", "--special-token", "<a>"], "special_tokens[2] repeats special_tokens[1]"),
-        (["--vocab-size", "1099511627776"], "vocab_size=1099511627776: expected a whole number"),
-        (["--save-counts", "."], "save_counts='.': is a folder"),
-        (["--separator", ""], "separator=''"),
-        (["--field", ""], "field=''"),
+        (["--vocab-size", "1099511627776"], "--vocab-size 1099511627776: expected a whole number"),
+        (["--save-counts", "."], "--save-counts .: is a folder"),
+        (["--separator", ""], "--separator '': expected at least one character"),
+        (["--field", ""], "--field '': expected the name"),
     ],
 )
 def test_wrong_use_is_2(corpus, tmp_path, arguments, message):

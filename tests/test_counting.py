@@ -102,9 +102,24 @@ def test_counts_from_elsewhere_add_up_in_64_bits(parts):
     assert words_of(counter) == dict(total)
 
 
+def test_a_spilled_run_has_no_name_at_any_moment(tmp_path):
+    try:
+        os.close(os.open(tmp_path, os.O_TMPFILE | os.O_WRONLY))
+    except (AttributeError, OSError):
+        pytest.skip("no files without a name here")
+    counter = WordCounter("gpt2", 1, tmp_path)
+    counter.add(*block(["some text"]))
+    assert counter.spills[0]
+    links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+    held = [os.readlink(link) for link in links if os.path.lexists(link)]
+    runs = [os.path.basename(name) for name in held if name.startswith(str(tmp_path))]
+    assert len(runs) == counter.spills[0]
+    assert all(name.startswith("#") for name in runs), runs  # the number of the file: it was never in a folder
+
+
 def test_a_full_disk_says_what_to_do(tmp_path):
     counter = WordCounter("gpt2", 1, tmp_path / "missing")
-    with pytest.raises(TrainingError, match=r"missing: cannot spill counts to disk.*--memory.*TMPDIR"):
+    with pytest.raises(TrainingError, match=r"missing: cannot spill counts to disk.*Allow more memory.*TMPDIR"):
         counter.add(*block(["some text"]))
 
 

@@ -106,7 +106,7 @@ def test_a_folder_that_the_demo_did_not_make_is_refused(tmp_path, mine):
 
 
 def make(*arguments):
-    return subprocess.run(["make", *arguments], capture_output=True, text=True, timeout=60)
+    return subprocess.run(["make", *arguments], capture_output=True, text=True, timeout=600)
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="needs make")

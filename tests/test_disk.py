@@ -88,21 +88,40 @@ def test_nothing_is_left_where_it_was_tried(tmp_path, monkeypatch, unnamed):
         files.check_writable(tmp_path / "file/x")
 
 
+def on_a_disk_of_its_own(folder, *lines):
+    """The result of these shell commands, with a small file system mounted at `folder`; they see it, nobody else."""
+    mounted = ["unshare", "-rm", "sh", "-ec", f"mount -t tmpfs none {folder}; mount -o remount,size=1m {folder}"]
+    if shutil.which("unshare") is None or subprocess.run(mounted, capture_output=True).returncode:
+        pytest.skip("no right to mount a small file system here")
+    line = "\n".join([f"mount -t tmpfs none {folder}", *lines])
+    return subprocess.run(
+        ["unshare", "-rm", "sh", "-ec", line], env=command.environment(), capture_output=True, text=True
+    )
+
+
+def prepare_command(given, out, *more):
+    return " ".join(
+        map(str, (command.PIECEMILL, "prepare", given / "a.txt", "--tokenizer", given / "tok", "--out", out, *more))
+    )
+
+
 @pytest.mark.parametrize("options", ["ro", "size=64k"])
 def test_a_real_disk_without_room_or_rights(given, tmp_path, options):
-    script = f"mount -t tmpfs -o {options} none {tmp_path} && " + (
-        f"(cat /dev/zero > {tmp_path}/fill 2> /dev/null || true) && " if "size" in options else ""
-    )
-    if shutil.which("unshare") is None or subprocess.run(["unshare", "-rm", "sh", "-c", f"{script} true"]).returncode:
-        pytest.skip("no right to mount a small file system here")
-    words = ("prepare", given / "a.txt", "--tokenizer", given / "tok", "--out", tmp_path / "out")
-    line = f"{script} exec {command.PIECEMILL} {' '.join(map(str, words))}"
-    done = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", line], env=command.environment(), capture_output=True, text=True, check=False
-    )
+    fill = f"cat /dev/zero > {tmp_path}/fill 2> /dev/null || true" if "size" in options else ""
+    remount = f"mount -o remount,{options} {tmp_path}"
+    done = on_a_disk_of_its_own(tmp_path, remount, fill, prepare_command(given, tmp_path / "out"))
     assert done.returncode == 1
     what = "Read-only file system" if options == "ro" else "No space left on device"
     assert f"{tmp_path / 'out'}: cannot be written: {what} ({tmp_path}" in done.stderr
+
+
+def test_a_complete_folder_on_a_read_only_disk_is_complete(given, tmp_path):
+    prepare = prepare_command(given, tmp_path / "out", "--dedup", "exact", "--quiet")
+    touch, read_only = f"touch {given / 'a.txt'}", f"mount -o remount,ro {tmp_path}"
+    done = on_a_disk_of_its_own(tmp_path, prepare, read_only, prepare, touch, prepare, f"{prepare} --force")
+    assert done.stdout.count("is complete: ") == 2, done.stderr
+    assert done.returncode == 1, "there is nothing to replace it with"
+    assert f"{tmp_path / 'out'}: cannot be written: Read-only file system" in done.stderr
 
 
 def test_a_run_whose_disk_fills_up_says_which_checkpoint_is_whole(tmp_path, monkeypatch):

@@ -46,7 +46,7 @@ def test_an_executor_of_ones_own_is_taken_as_it_is():
 
 @pytest.mark.parametrize("bad", ["spark", 3, None, object()])
 def test_what_is_no_executor_is_refused(bad):
-    with pytest.raises(PlanError, match=r"executor=.*expected one of local, ray"):
+    with pytest.raises(PlanError, match=r"executor.*expected local, ray"):
         open_executor(bad)
 
 
@@ -233,7 +233,7 @@ def test_a_part_goes_by_the_index_of_a_task_not_by_its_place_in_the_list():
 
 
 def test_an_address_without_ray_is_refused():
-    with pytest.raises(PlanError, match=r"ray_address='auto' and executor='local'.*needs executor='ray'"):
+    with pytest.raises(PlanError, match=r"ray_address='auto' needs executor='ray'"):
         open_executor("local", ray_address="auto")
 
 

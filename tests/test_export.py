@@ -243,9 +243,9 @@ def test_an_export_that_stopped_makes_only_what_is_missing(folder, tmp_path, mon
 
 def test_another_plan_other_shards_or_another_folder_are_refused(folder, tmp_path):
     export(folder, out=tmp_path / "out", plan=ExportPlan(to="jsonl", window=128, split="val"))
-    with pytest.raises(ShardError, match=r"window=128, requested window=64.*pass --window 128"):
+    with pytest.raises(PlanError, match=r"window=128, requested window=64.*use the same window, or choose another out"):
         export(folder, out=tmp_path / "out", plan=ExportPlan(to="jsonl", window=64, split="val"))
-    with pytest.raises(ShardError, match="split='val', requested split=None"):
+    with pytest.raises(PlanError, match="split='val', requested split=None"):
         export(folder, out=tmp_path / "out", plan=ExportPlan(to="jsonl", window=128))
     other = made_up_folder(tmp_path / "other", {"val": [5, 6]})
     with pytest.raises(ShardError, match="from other shards"):
@@ -266,7 +266,8 @@ def test_a_count_that_differs_from_the_prediction_is_an_error_and_leaves_no_part
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"window": 0}, "at least 1 place"),
+        ({"to": "paquet"}, "to='paquet': expected parquet, jsonl or megatron"),
+        ({"window": 0}, "at least 1 token"),
         ({"window": 8, "overlap": 8}, "overlap=8: expected 0 to 7"),
         ({"overlap": -1}, "overlap=-1"),
         ({"zst": True}, "zst goes with"),

@@ -1,9 +1,13 @@
 """Small things that stop a new user: each of these was met by one."""
 
+import ast
+import importlib
 import json
 import os
+import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,7 @@ import pytest
 import command
 import models
 import piecemill
+import piecemill.actions
 from command import environment
 from corpora import write_jsonl
 from piecemill.actions.shards import write_action_shards
@@ -119,13 +124,49 @@ def test_an_error_of_the_system_names_the_file_and_no_number(tmp_path, tok):
         assert "Traceback" not in done.stderr
 
 
+def spoken(file):
+    """Every string in a module that is no documentation, without what stands between backquotes."""
+    tree = ast.parse(file.read_text())
+    documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+        text = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in parts)
+        if id(node) not in documentation and not isinstance(node, ast.Expr | ast.FormattedValue):
+            yield re.sub("`[^`]*`", "", text)
+
+
+def test_no_message_of_a_verb_names_a_flag():
+    package = Path(piecemill.__file__).parent
+    commands = {"cli.py", "demo.py", "html.py", *(file.name for file in package.rglob("command*.py"))}
+    files = [file for file in package.rglob("*.py") if file.name not in commands]
+    found = [(file.name, text) for file in files for text in spoken(file) if re.search(r"(?<![\w-])--[a-z]", text)]
+    assert len(files) > 100
+    assert found == []
+
+
+def test_a_message_names_options_as_its_reader_writes_them(tok, tmp_path):
+    words = ("prepare", tmp_path / "a.jsonl", "--tokenizer", tok, "--out", tmp_path / "out", "--quiet")
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "body": "b"}')
+    assert run(*words).returncode == 0
+    done = run(*words, "--field", "body")
+    ways = "use the same --field, choose another --out, or pass --force to replace what is there.\n"
+    assert done.stderr.endswith(f"made with field='text', requested field='body'. Going on needs the same plan: {ways}")
+    with pytest.raises(PlanError) as refused:
+        piecemill.prepare(tmp_path / "a.jsonl", tok, out=tmp_path / "out", field="body")
+    ways = "use the same field, choose another out, or pass force=True to replace what is there."
+    assert str(refused.value).endswith(f"requested field='body'. Going on needs the same plan: {ways}")
+    done = run(*words, "--splits", "train=0", "--weight", "x")
+    assert done.stderr.startswith("piecemill: --splits train=0: 'train=0' is not a name and a number above 0")
+    assert "piecemill: --weight '*x': expected" in run(*words, "--weight", "*x").stderr
+
+
 # The Python surface
 
 
 def test_the_package_lists_its_verbs():
-    code = "import piecemill; print(*dir(piecemill))"
+    code = "import piecemill, piecemill.actions; print(*dir(piecemill), '|', *dir(piecemill.actions))"
     listed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert listed == sorted(piecemill.__all__)
+    assert listed == [*sorted(piecemill.__all__), "|", *sorted(piecemill.actions.__all__)]
 
 
 def test_a_wrong_argument_is_an_error_of_ours(rows, tok, tmp_path):
@@ -161,11 +202,48 @@ def test_a_wrong_argument_is_an_error_of_ours(rows, tok, tmp_path):
         batches(rows, window="8")
     with pytest.raises(PlanError, match=r"batch_size=2\.5: expected a whole number of 1 or more"):
         batches(rows, batch_size=2.5)
-    for verb in (lambda: piecemill.open_shards(5), lambda: piecemill.prepare(["a"], tok, out=5)):
+    for verb in (
+        lambda: piecemill.open_shards(5),
+        lambda: piecemill.prepare(["a"], tok, out=5),
+        lambda: piecemill.describe(5),
+        lambda: piecemill.check(5),
+        lambda: piecemill.report(5, out=tmp_path / "x.html"),
+        lambda: piecemill.pretrain(5, out=tmp_path / "x"),
+        lambda: piecemill.load_tokenizer(tok).save(5),
+    ):
         with pytest.raises(PiecemillError, match="found int, 5; expected the path of a folder, or its URL"):
             verb()
+    for weight in ("web/**=2", {"web/**": 2}, 5):
+        with pytest.raises(PlanError, match=r"weight=.*: expected a list, such as \['src/\*\*=2'\]"):
+            piecemill.prepare(["a"], tok, out=tmp_path / "x", weight=weight)
     with pytest.raises(PlanError, match=r"splits=90: expected something like 'train=85"):
         piecemill.prepare(["a"], tok, out=tmp_path / "x", splits=90)
+
+
+def test_a_mistyped_keyword_is_answered_with_the_nearest(rows, tok):
+    from piecemill.actions import ActionTokenizer, action_batches, code_like, k_core, leave_out, read_interactions
+    from piecemill.loading import batches
+    from piecemill.tokenizers import verify
+
+    tokenizer = piecemill.load_tokenizer(tok)
+    for verb, given, near in (
+        (partial(piecemill.check, tok), "samples", "sample"),
+        (partial(piecemill.report, tok, out="x"), "agains", "against"),
+        (partial(piecemill.prune, tok), "vocabsize", "vocab_size"),
+        (partial(verify, tokenizer), "mosts", "most"),
+        (partial(open_source, "x"), "exclud", "exclude"),
+        (tokenizer.edit, "add_specials", "add_special"),
+        (partial(batches(rows, window=8).load_state_dict, {}), "change_batches", "change_batch"),
+        (partial(ActionTokenizer.load, tok), "item", "items"),
+        (partial(read_interactions, tok), "users", "user"),
+        (partial(code_like, tok, tok), "unknown_values", "unknown_value"),
+        (partial(action_batches, tok), "batchsize", "batch_size"),
+        (partial(write_action_shards, tok, tok, out="x"), "unknow", "unknown"),
+        (partial(k_core, tok, 5), "item_ks", "item_k"),
+        (partial(leave_out, tok), "max_histories", "max_history"),
+    ):
+        with pytest.raises(PlanError, match=f"unknown option '{given}'; did you mean '{near}'"):
+            verb(**{given: 1})
 
 
 def test_splits_may_be_a_dict(tok, tmp_path):
@@ -252,6 +330,7 @@ def test_a_mistyped_name_is_answered_here_before_a_hub_is_asked(tok, monkeypatch
 
 def test_a_hub_that_cannot_be_reached_is_asked_once(tmp_path, monkeypatch):
     hub = pytest.importorskip("huggingface_hub")
+    constants, utils = (importlib.import_module(f"huggingface_hub.{name}") for name in ("constants", "utils"))
     asked = []
 
     class Session:
@@ -259,9 +338,9 @@ def test_a_hub_that_cannot_be_reached_is_asked_once(tmp_path, monkeypatch):
             asked.append(url)
             raise ConnectionError("Name or service not known")
 
-    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(hub.utils, "get_session", Session)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(utils, "get_session", Session)
     monkeypatch.setattr(hub, "hf_hub_download", lambda *_, **__: pytest.fail("began to download"))
     with pytest.raises(TokenizerError, match=r"some-org/absent: no such file .* cannot be reached \(Name or service"):
         piecemill.load_tokenizer("some-org/absent")
@@ -387,6 +466,21 @@ def test_every_kind_of_tokenizer_can_be_shown_and_checked(name, tok, tmp_path, c
     assert shown("check", folder, capsys=capsys) == (0, f"{folder} is sound: a tokenizer\n")
 
 
+def test_a_check_of_something_else_says_what_was_expected(tok, tmp_path):
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus/a.txt").write_text(TEXT)
+    for name, says in (
+        ("corpus", "neither prepared (it has no plan.json) nor a tokenizer"),
+        ("corpus/a.txt", "expected a folder saved with Tokenizer.save"),
+        ("nowhere/", "no such file"),
+    ):
+        found = piecemill.check(f"{tmp_path}/{name}")
+        assert not found.sound
+        assert says in str(found)
+        assert "stats.json" not in str(found)
+    assert piecemill.check(tok / "tokenizer.json").sound
+
+
 def test_actions_can_be_shown_and_checked(tmp_path, capsys):
     items = {str(item): [item % 3, item % 5] for item in range(30)}
     histories = [[str((start * step) % 30) for step in range(1, 9)] for start in range(40)]
@@ -501,5 +595,5 @@ def test_the_note_of_a_small_vocabulary_names_the_limits_that_were_set():
         return next(line for line in text.splitlines() if line.startswith("note:"))
 
     assert note().endswith("; give more text")
-    assert note(max_token_bytes=2).endswith("give more text, or a higher --max-token-bytes than 2")
-    assert note(min_frequency=20).endswith("give more text, or a lower --min-frequency than 20")
+    assert note(max_token_bytes=2).endswith("give more text, or a higher max_token_bytes than 2")
+    assert note(min_frequency=20).endswith("give more text, or a lower min_frequency than 20")

@@ -115,18 +115,18 @@ def test_a_folder_as_typed_stands_for_all_in_it(tree):
 def test_include_and_exclude_that_match_nothing_are_notes(tok, tree):
     source = open_source("mix", include=["*.txt", "*.rst"], exclude=["*.html", "web/b.txt"])
     assert len(source.notes) == 2
-    assert "--include '*.rst' matched no file" in source.notes[0]
-    assert "--exclude '*.html' matched no file" in source.notes[1]
+    assert "include='*.rst' matched no file" in source.notes[0]
+    assert "exclude='*.html' matched no file" in source.notes[1]
     summary = pm.prepare("mix", tok, out="out", exclude=["*.html"])
-    assert "note: --exclude '*.html' matched no file" in str(summary)
+    assert "note: exclude='*.html' matched no file" in str(summary)
     trained = pm.train_bpe("mix", vocab_size=260, exclude=["*.html"])
-    assert "--exclude '*.html'" in trained.training["corpus"]["notes"][0]
+    assert "exclude='*.html'" in trained.training["corpus"]["notes"][0]
     assert open_source("mix", exclude=["*.md", "books"]).notes == ()
 
 
 def test_counting_alone_says_it_too(tree):
     counted = pm.count_words("mix", save_counts="counts.parquet", exclude=["*.html"])
-    assert "note: --exclude '*.html' matched no file" in str(counted)
+    assert "note: exclude='*.html' matched no file" in str(counted)
 
 
 @pytest.mark.parametrize("glob", ["", "**"])
@@ -138,8 +138,8 @@ def test_a_pattern_that_matches_no_file_of_a_url_is_told_too(tmp_path, glob):
     source = open_source([url], include=("*.md", "*.rst"), exclude=("docs/**", "*.html"))
     assert [file.inside for file in source.files] == ["a.md"]
     assert [note.split(" of a")[0] for note in source.notes] == [
-        "--include '*.rst' matched no file",
-        "--exclude '*.html' matched no file",
+        "include='*.rst' matched no file",
+        "exclude='*.html' matched no file",
     ]
     both = open_source([url, tmp_path], include=("*.md", "docs/*.md"))
     assert both.notes == ()

@@ -347,7 +347,10 @@ def test_a_source_in_memory_stays_in_its_process(tok, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"piece_bytes": "9KiB"}, r"piece_bytes=8192, requested piece_bytes=9216.*same --piece-bytes"),
+        (
+            {"piece_bytes": "9KiB"},
+            r"piece_bytes=8192, requested piece_bytes=9216.*the same piece_bytes, .* force=True",
+        ),
         ({"dedup": "exact"}, r"dedup='none', requested dedup='exact'"),
         ({"eos": "none"}, r"eos='auto', requested eos='none'"),
         ({"splits": "a=1,b=1"}, r"splits=None, requested splits='a=1,b=1'"),
@@ -360,7 +363,9 @@ def test_another_plan_is_refused_with_what_differs(tok, corpus, stopped, change,
 
 def test_another_tokenizer_is_refused(corpus, stopped):
     other = Tokenizer.from_merges(np.array([[66, 67]]), pretokenizer="gpt2", special_tokens=["<|endoftext|>"])
-    with pytest.raises(ShardError, match=r"made with another tokenizer \(identity was .*--tokenizer"):
+    with pytest.raises(
+        ShardError, match=r"made with another tokenizer \(identity was .*use .*tokenizer, choose another out"
+    ):
         prepare(corpus, other, out=stopped, **SMALL)
 
 

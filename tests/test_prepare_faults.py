@@ -166,7 +166,7 @@ def broken(corpus: Path) -> Path:
 
 def test_broken_json_in_file_7_stops_with_its_place_and_can_be_mended(tok, broken, tmp_path):
     for _ in range(2):  # the second run comes to the same place
-        with pytest.raises(SourceError, match=r"part6\.jsonl:31: broken JSON.*--on-bad-document skip"):
+        with pytest.raises(SourceError, match=r"part6\.jsonl:31: broken JSON.*on_bad_document='skip'"):
             prepare([broken], tok, out=tmp_path / "out", **SMALL)
     assert not (tmp_path / "out/stats.json").exists()
 

@@ -166,7 +166,7 @@ def test_each_mode_has_its_rate_and_warm_up():
     [
         ({"mode": "finetune"}, "without init"),
         ({"init": "x"}, "random weights or those"),
-        ({"mode": "finetune", "init": "x", "size": "tiny"}, "Leave --size out"),
+        ({"mode": "finetune", "init": "x", "size": "tiny"}, "the checkpoint has its own size"),
         ({"steps": 1, "tokens": 5}, "both set the length"),
         ({"size": "7b"}, "expected tiny, 124m, 370m"),
         ({"steps": 0}, "steps=0: expected a whole number of 1 or more"),

@@ -253,7 +253,7 @@ def test_languages_come_from_the_files_that_were_prepared(made, tmp_path):
     with pytest.raises(PlanError, match="language: there are no documents"):
         pm.report(made / "tok", out=tmp_path / "r.html", language="lang")
     file.write_text("")
-    with pytest.raises(PlanError, match=r"language='lang'.*a.jsonl is not there as it was prepared"):
+    with pytest.raises(PlanError, match=r"language='lang'.*a.jsonl is not as it was prepared"):
         pm.report(tmp_path / "shards", **given)
 
 
@@ -349,7 +349,7 @@ def test_what_cannot_be_typed_says_why(made, tmp_path, monkeypatch):
 
 
 def test_a_report_does_not_change_what_it_is_about(made):
-    with pytest.raises(PlanError, match=r"lies in .*tok, which would no longer be as it was made"):
+    with pytest.raises(PlanError, match=r"lies in .*tok, which would not stay as it was made"):
         pm.report(made / "tok", out=made / "tok" / "tokenizer.html")
 
 

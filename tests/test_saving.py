@@ -249,7 +249,7 @@ def test_a_killed_save_leaves_the_old_or_the_new_whole(tmp_path):
 
 def test_saving_over_a_tokenizer_needs_force(old):
     before = contents(old)
-    with pytest.raises(TokenizerError, match=r"already holds a tokenizer.*--force"):
+    with pytest.raises(TokenizerError, match=r"already holds a tokenizer.*force=True"):
         NEW.save(old)
     assert contents(old) == before
     NEW.save(old, force=True)

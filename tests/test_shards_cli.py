@@ -56,9 +56,9 @@ def test_export_says_how_many_rows_there_are(piecemill, folder, tmp_path):
     code, out, err = piecemill(*words, "--quiet")
     assert (code, "0 made now" in out, err) == (0, True, "")
     code, _, err = piecemill(*words, "--no-pack")
-    assert (code, "pack=True, requested pack=False" in err) == (1, True)
+    assert (code, "pack=True, requested pack=False" in err) == (2, True)
     code, _, err = piecemill("export", folder, "--window", 2, "--overlap", 2, "--out", tmp_path / "x")
-    assert (code, "overlap=2" in err) == (2, True)
+    assert (code, "--overlap 2: expected 0 to 1" in err) == (2, True)
 
 
 def test_ctrl_c_during_an_export_says_what_to_do_and_the_same_command_goes_on(tmp_path):

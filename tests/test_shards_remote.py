@@ -214,7 +214,7 @@ def test_a_file_is_asked_for_once_at_a_time(bucket, tmp_path, monkeypatch):
 
     def slow(self, name, path):
         begun.append(name)
-        go_on.wait(60)
+        go_on.wait(600)
         fetch(self, name, path)
 
     monkeypatch.setattr(ObjectPlace, "fetch", slow)
@@ -354,7 +354,7 @@ def test_a_download_waits_for_another_that_fills_the_cache(bucket, tmp_path):
     class Slow(ObjectPlace):
         def fetch(self, name, path):
             begun.set()
-            go_on.wait(60)
+            go_on.wait(600)
             super().fetch(name, path)
 
     one = remote._object(remote.entries[0].files["tokens"], "tokens")
@@ -362,11 +362,11 @@ def test_a_download_waits_for_another_that_fills_the_cache(bucket, tmp_path):
     cache = Cache(tmp_path, max(one.file.bytes, other.file.bytes))  # one at a time
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(cache.map, replace(one, place=Slow(bucket.url, bucket.options)))
-        assert begun.wait(60)
+        assert begun.wait(600)
         second = pool.submit(cache.map, other)
         assert not second.done()
         go_on.set()
-        assert (len(first.result(60)), len(second.result(60))) == (one.file.bytes, other.file.bytes)
+        assert (len(first.result(600)), len(second.result(600))) == (one.file.bytes, other.file.bytes)
     assert not cache.path(one).exists()
     assert cache.path(other).exists()
 

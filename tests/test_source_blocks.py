@@ -111,7 +111,7 @@ def test_nothing_is_read_ahead_of_a_large_block_until_it_is_done_with():
         for number, size in enumerate(sizes):
             asked.append(number)
             if number == 2:
-                assert released.wait(60)  # set when the caller is done with the large one
+                assert released.wait(600)  # set when the caller is done with the large one
             block = next(iter(open_source(["x" * size]).blocks()))
             yield block
 
@@ -136,4 +136,4 @@ def test_leaving_ends_the_reader_whatever_it_waits_for():
 
     with ReadAhead(blocks(), 5, lambda: None) as ahead:  # every block is a large one
         assert ahead.next_block().nbytes == 9
-    assert closed.wait(60)
+    assert closed.wait(600)

@@ -27,7 +27,7 @@ from piecemill.sources import Source, Tally, open_source, read_task
 from piecemill.sources.remote import Url, is_url, spelled_out, url_parts
 from piecemill.sources.tasks import kind_of
 
-WAY_OUT = "Correct or exclude it, or pass --on-bad-document skip to go on without it."
+WAY_OUT = "Correct or exclude it, or pass on_bad_document='skip' to go on without it."
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -315,7 +315,7 @@ def test_a_missing_file_folder_or_bucket_is_no_match(tmp_path, web, memory):
         assert stops_at(url) == f"{url}: no file matched (a URL). {expected}"
     for url in ("memory://nowhere/*.txt", "memory://there/*.md", f"{web[0]}/there/*.md"):
         assert stops_at(url).startswith(f"{url}: no file matched (a glob).")
-    assert "Left out: 1 hidden. To read them, pass --hidden" in stops_at("memory://there")
+    assert "Left out: 1 hidden. To read them, pass hidden=True" in stops_at("memory://there")
     assert "memory://b: no file matched" in stops_at(["memory://b", "memory://there"])
 
 
@@ -340,11 +340,11 @@ def test_bad_documents_are_named_as_on_disk(memory, monkeypatch):
         {"/a.jsonl": good * 20 + b"{}\n" + good, "/b.txt": b"\xef\xbb\xbfcaf\xe9", "/c": b"\0", "/d.parquet": b"x"}
     )
     assert stops_at("memory://a.jsonl") == (
-        f'memory://a.jsonl:21: no field "text" (--field names the one that holds the text). {WAY_OUT}'
+        f'memory://a.jsonl:21: no field "text" (option field names the one that holds the text). {WAY_OUT}'
     )
     assert stops_at("memory://b.txt") == f"memory://b.txt: invalid UTF-8 at byte 6 (found 0xe9). {WAY_OUT}"
     assert stops_at("memory://c").startswith(
-        "memory://c: binary file (a NUL byte near its start), expected text (or --bytes)."
+        "memory://c: binary file (a NUL byte near its start), expected text (or option bytes)."
     )
     assert stops_at("memory://d.parquet").startswith("memory://d.parquet: not a readable Parquet file: ")
     source = open_source("memory://", on_bad_document="skip")

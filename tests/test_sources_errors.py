@@ -16,7 +16,7 @@ import piecemill.sources.tasks
 from piecemill.errors import SourceError
 from piecemill.sources import Skipped, Tally, open_source
 
-WAY_OUT = "Correct or exclude it, or pass --on-bad-document skip to go on without it."
+WAY_OUT = "Correct or exclude it, or pass on_bad_document='skip' to go on without it."
 
 
 def read_skipping(source, **options) -> tuple[list[str], Tally]:
@@ -39,7 +39,7 @@ def stops_at(source, **options) -> str:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b'{"body":"x"}', 'no field "text" (--field names the one that holds the text)'),
+        (b'{"body":"x"}', 'no field "text" (option field names the one that holds the text)'),
         (b'{"text":null}', 'the field "text" is null, expected a string'),
         (b'{"text":["x"]}', 'the field "text" is an array, expected a string'),
         (b'{"text":{"x":1}}', 'the field "text" is an object, expected a string'),
@@ -153,7 +153,7 @@ def test_a_binary_file_that_was_named_is_a_bad_document(tmp_path, options):
     (tmp_path / "a.txt").write_bytes("utf-16".encode("utf-16"))
     (tmp_path / "b.gz").write_bytes(gzip.compress(b"\0\0"))
     for name in ("a.txt", "b.gz"):
-        reason = "binary file (a NUL byte near its start), expected text (or --bytes)"
+        reason = "binary file (a NUL byte near its start), expected text (or option bytes)"
         assert stops_at(tmp_path / name, **options) == f"{tmp_path / name}: {reason}. {WAY_OUT}"
     assert read_skipping(tmp_path, **options)[1].left_out["binary"] == 2
 

@@ -182,7 +182,7 @@ def test_counts_are_never_written_over_what_they_are_made_from(tmp_path):
             pm.count_words(given, save_counts=source, force=True)
     assert source.read_text() == "some words"
     pm.count_words(source, save_counts=counts)
-    with pytest.raises(PlanError, match=r"a\.parquet': exists\. Choose another name, or replace it with force"):
+    with pytest.raises(PlanError, match=r"a\.parquet': exists\. Choose another name, or replace it with force=True"):
         pm.count_words(source, save_counts=counts)
     with pytest.raises(PlanError, match=r"a\.parquet': is one of from_counts, and is never replaced"):
         pm.train_bpe(vocab_size=300, from_counts=[counts], save_counts=tmp_path / "." / "a.parquet", force=True)

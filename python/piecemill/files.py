@@ -159,17 +159,22 @@ class LocalPlace:
 
 def open_place(where: str | PathLike[str] | Place) -> Place:
     """The place at a path or URL: `file://` and paths are local; `s3://`, `gs://`, `az://`, `memory://` are not."""
-    if not isinstance(where, str | PathLike):
-        if not isinstance(where, LocalPlace | ObjectPlace):
-            raise PiecemillError(f"found {type(where).__name__}, {where!r}; expected the path of a folder, or its URL.")
+    if isinstance(where, LocalPlace | ObjectPlace):
         return where
-    text = os.fspath(where)
+    text = as_path(where)
     scheme = urlsplit(text).scheme if isinstance(where, str) and "://" in text else ""
     if not scheme:
         return LocalPlace(Path(text))
     if scheme == "file":
         return LocalPlace(Path(unquote(urlsplit(text).path)))
     return ObjectPlace(text)
+
+
+def as_path(where: object) -> str:
+    """The path or URL that a caller gave, as text; an error if it is neither."""
+    if not isinstance(where, str | PathLike):
+        raise PiecemillError(f"found {type(where).__name__}, {where!r}; expected the path of a folder, or its URL.")
+    return str(os.fspath(where))
 
 
 def unique(name: str) -> str:
@@ -204,6 +209,11 @@ def check_writable(target: Path, error: type[PiecemillError] = PiecemillError) -
             f"{target}: cannot be written: {problem.strerror} ({folder}{free}). Nothing was done. {todo}, "
             "or choose another place."
         ) from None
+
+
+def can_write(place: Place) -> bool:
+    """Whether this process has the right to write to a place, as far as is known without trying."""
+    return (folder := place.local()) is None or os.access(folder, os.W_OK)
 
 
 def _unnamed_file(folder: Path) -> int:
@@ -440,9 +450,13 @@ def lock_owner(folder: Path) -> int | None:
 
 
 @contextmanager
-def locked(place: Place, *, shared: bool = False) -> Iterator[None]:
-    """Hold the lock of a local place, and create its folder if needed; an object store has no lock."""
-    if (folder := place.local()) is None:
+def locked(place: Place, *, shared: bool = False, complete: str | None = None) -> Iterator[None]:
+    """Hold the lock of a local place, and create its folder if needed; an object store has no lock.
+
+    Nothing is locked either where a file `complete` exists and nobody can write: such a folder is only read.
+    """
+    folder = place.local()
+    if folder is None or (complete is not None and (folder / complete).exists() and not can_write(place)):
         yield
         return
     lock = FolderLock(folder, shared=shared)

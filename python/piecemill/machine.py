@@ -8,9 +8,7 @@ import resource
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+from contextlib import contextmanager
 
 
 def cores() -> int:
@@ -48,29 +46,6 @@ def memory_now() -> int:
 def memory_peak() -> int:
     """The most bytes of memory this process has held so far."""
     return _status("VmHWM") or _largest()
-
-
-def tree_memory() -> int:
-    """Bytes of memory that this process and all processes below it hold now; pages they share count in each."""
-    parents: dict[int, int] = {}
-    for name in os.listdir("/proc") if os.path.isdir("/proc") else []:
-        with suppress(OSError):  # it has ended
-            if name.isdigit():
-                with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as stat:
-                    # The second field is the program's name in brackets, which may hold spaces and brackets.
-                    parents[int(name)] = int(stat.read().rpartition(")")[2].split()[1])
-    tree = {os.getpid()}
-    while found := {pid for pid, parent in parents.items() if parent in tree and pid not in tree}:
-        tree |= found
-    return sum(map(_resident, tree)) or _largest()
-
-
-def _resident(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/statm", encoding="ascii") as sizes:
-            return int(sizes.read().split()[1]) * _PAGE_BYTES
-    except OSError:
-        return 0
 
 
 def _status(key: str) -> int:

@@ -1,6 +1,7 @@
 """Plans: what the records of options of all commands share."""
 
 import difflib
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -98,12 +99,12 @@ def speaking_flags() -> Iterator[None]:
 def option(name: str, value: Any = None) -> str:
     """An option as one would write it where the reader is: as an argument, or as a flag; `...` for any value.
 
-    >>> option("on_bad_row", "skip"), option("time", ...), option("items")
-    ("on_bad_row='skip'", 'time=...', 'items')
+    >>> option("on_bad_row", "skip"), option("time", ...), option("items"), option("force", True)
+    ("on_bad_row='skip'", 'time=...', 'items', 'force=True')
     """
     if _flags:
-        shown = "" if value is None else " ..." if value is ... else f" {value}"
-        return f"--{name.replace('_', '-')}{shown}"
+        shown = "" if isinstance(value, bool | None) else " ..." if value is ... else f" {shlex.quote(str(value))}"
+        return f"--{'no-' if value is False else ''}{name.replace('_', '-')}{shown}"
     return name + ("" if value is None else "=..." if value is ... else f"={value!r}")
 
 
@@ -112,17 +113,26 @@ def by_place(in_python: str, in_shell: str) -> str:
     return in_shell if _flags else in_python
 
 
-def check_same(where: str, name: str, old: Any, new: Any) -> None:
-    """PlanError if a field of the plan that something was begun with is another now; says what differs in it."""
+def another_out() -> str:
+    """The two ways on where the output holds something else."""
+    return f"choose another {option('out')}, or pass {option('force', True)} to replace what is there."
+
+
+def check_same(where: object, name: str, old: Any, new: Any, *, force: bool = False) -> None:
+    """PlanError if a field of the plan that something was begun with is another now; says what differs in it.
+
+    `force` says that the verb has an option to replace the output.
+    """
     if old == new:
         return
     if isinstance(old, dict) and isinstance(new, dict):
         inner = next(key for key in sorted({*old, *new}) if old.get(key) != new.get(key))
-        return check_same(where, inner if name == "options" else f"{name}.{inner}", old.get(inner), new.get(inner))
+        full = inner if name == "options" else f"{name}.{inner}"
+        return check_same(where, full, old.get(inner), new.get(inner), force=force)
+    ways = another_out() if force else f"or choose another {option('out')}."
     raise PlanError(
         f"{where}: made with {name}={_short(old)}, requested {name}={_short(new)}. "
-        f"Going on needs the same plan: choose another --out, or the same --{name.replace('_', '-')}; "
-        "--force replaces what is there."
+        f"Going on needs the same plan: use the same {option(name.partition('.')[0])}, {ways}"
     )
 
 

@@ -3,20 +3,21 @@
 import re
 
 from piecemill.errors import PlanError
+from piecemill.plans import option
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
-def parse_size(text: str | int, option: str) -> int:
-    """The bytes in a size such as `2GiB`, `500MB`, `64k` or `1048576`; `option` names it in the error.
+def parse_size(text: str | int, name: str) -> int:
+    """The bytes in a size such as `2GiB`, `500MB`, `64k` or `1048576`; `name` is the option, for the error.
 
     >>> parse_size("2GiB", "memory")
     2147483648
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", str(text))
     if match is None or match[2].lower() not in _UNITS:
-        raise PlanError(f"{option}={text!r}: expected a size such as 2GiB, 500MB or 1048576.")
+        raise PlanError(f"{option(name, text)}: expected a size such as 2GiB, 500MB or 1048576.")
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 

@@ -86,7 +86,7 @@ pub fn read_texts<P: AsRef<Path>>(
                 texts
                     .taken
                     .problems
-                    .push(number, || "binary file (a NUL byte near its start), expected text (or --bytes)".into());
+                    .push(number, || "binary file (a NUL byte near its start), expected text (or option bytes)".into());
             } else {
                 texts.binary += 1;
             }

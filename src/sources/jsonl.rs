@@ -115,7 +115,7 @@ fn extract_line(line: &str, field: &str, wanted: Wanted, start: usize, number: u
             let expected = if wanted == Wanted::Integers { "an array of integers" } else { "a string" };
             format!("the field {field:?} is {kind}, expected {expected}")
         }
-        (Ok(()), _) => format!("no field {field:?} (--field names the one that holds the text)"),
+        (Ok(()), _) => format!("no field {field:?} (option field names the one that holds the text)"),
     });
 }
 
@@ -379,7 +379,7 @@ mod tests {
         let lines = b"{\"meta\":{\"text\":\"in\"}}\n{\"meta.text\":\"flat\"}\n{\"meta\":{\"a\":{\"meta\":\"no\"}}}";
         let (documents, problems) = texts(lines, "meta.text");
         assert_eq!(documents, ["in", "flat"]);
-        assert_eq!(problems, [(2, "no field \"meta.text\" (--field names the one that holds the text)".into())]);
+        assert_eq!(problems, [(2, "no field \"meta.text\" (option field names the one that holds the text)".into())]);
     }
 
     #[test]
@@ -390,14 +390,14 @@ mod tests {
         assert_eq!(
             reasons,
             [
-                "no field \"text\" (--field names the one that holds the text)",
+                "no field \"text\" (option field names the one that holds the text)",
                 "the field \"text\" is a number, expected a string",
                 "found an array, expected a JSON object with the field \"text\"",
                 "broken JSON at column 10: EOF while parsing a string",
                 "broken JSON at column 14: trailing characters",
                 "invalid UTF-8 at byte 1 (found 0xff) of the line",
                 "broken JSON at column 16: unexpected end of hex escape",
-                "no field \"text\" (--field names the one that holds the text)",
+                "no field \"text\" (option field names the one that holds the text)",
             ]
         );
     }

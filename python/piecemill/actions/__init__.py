@@ -65,3 +65,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(import_module(f"piecemill.actions.{_FILES.get(name, 'histories')}"), name)
     raise AttributeError(f"module 'piecemill.actions' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

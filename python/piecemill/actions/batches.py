@@ -19,8 +19,10 @@ from piecemill.errors import LoadError, PlanError
 from piecemill.loading.batching import Batches, BatchPlan, Chunk, Columns, Maker, Numpy, Room
 from piecemill.loading.mixing import Draws
 from piecemill.loading.order import OrderPlan
+from piecemill.plans import did_you_mean
 
 
+@did_you_mean
 def action_batches(
     shards: ActionShards,
     *,

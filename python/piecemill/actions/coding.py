@@ -33,7 +33,7 @@ from piecemill.actions.items import (
 )
 from piecemill.actions.tables import Origin, as_table, cut_list, find_column, pick, plain, read_table
 from piecemill.errors import PlanError, SourceError
-from piecemill.plans import option
+from piecemill.plans import did_you_mean, option
 
 Ints = NDArray[np.int64]
 Rules = str | Sequence[str] | None
@@ -41,6 +41,7 @@ Rules = str | Sequence[str] | None
 _NAMED = 5
 
 
+@did_you_mean
 def code_like(
     source: Any,
     like: Items,

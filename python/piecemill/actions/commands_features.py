@@ -82,7 +82,7 @@ def split(
     out: Path,
     force: Flag = False,
     json: Json = False,
-    plan: Annotated[SplitPlan, Parameter(name="*")] = SplitPlan(),  # noqa: B008 - frozen, and cyclopts reads it
+    plan: Annotated[SplitPlan, Parameter(name="*")] = SplitPlan(),
 ) -> None:
     """Make histories of INTERACTIONS and split them: train.parquet, val.parquet and test.parquet under OUT.
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from piecemill.actions.features_plan import FAISS_SEED
 from piecemill.errors import PlanError, SourceError
+from piecemill.plans import option
 
 _BLOCK = 65536
 "Rows that are held in double precision at once."
@@ -128,7 +129,7 @@ def whiten(
     wanted = min(128, spanned) // multiple * multiple if components is None else components
     if not 0 < wanted <= spanned:
         raise PlanError(
-            f"pca={components}: the {rows:,} embeddings of {width} dimensions span {spanned}; expected a number from "
+            f"{option('pca', components)}: the {rows:,} embeddings of {width} dimensions span {spanned}; expected "
             f"{multiple} to {spanned}, or leave it out."
         )
     weights = axes[:, :wanted]
@@ -156,11 +157,13 @@ def quantize(
     faiss = _faiss()
     rows, width = vectors.shape
     if width % codebooks:
-        raise PlanError(f"codebooks={codebooks}: {width} dimensions cannot be shared out; choose pca as a multiple.")
+        raise PlanError(
+            f"{option('codebooks', codebooks)}: {width} dimensions cannot be shared out; choose pca as a multiple."
+        )
     if len(learn_from) < 1 << bits:
         raise PlanError(
-            f"bits={bits}: a codebook of {1 << bits} needs as many items to learn from, found {len(learn_from):,}. "
-            f"Choose bits={max(len(learn_from).bit_length() - 1, 1)} or fewer."
+            f"{option('bits', bits)}: a codebook of {1 << bits} needs as many items, found {len(learn_from):,}. Choose "
+            f"{option('bits', max(len(learn_from).bit_length() - 1, 1))} or fewer."
         )
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)

@@ -19,7 +19,7 @@ from piecemill.actions.shards import write_action_shards
 from piecemill.actions.tokenizer import ActionTokenizer, Ids, Ints
 from piecemill.errors import PlanError, TokenizerError
 from piecemill.files import check_writable, new_file, new_folder, unique
-from piecemill.plans import by_place
+from piecemill.plans import option
 from piecemill.shards.format import token_dtype
 
 _SHARDS = {"plan.json", "files.jsonl", "stats.json", "tokenizer", "entries", "all"}
@@ -88,7 +88,7 @@ def encode_histories(
     target = Path(out)
     if target.exists() and not (force and _is_ours(target)):
         whose = " that `actions encode` did not write. Choose another name." if force else ""
-        remedy = f" already. Choose another name; {by_place('force=True', '--force')} replaces it."
+        remedy = f" already. Choose another name; {option('force', True)} replaces it."
         raise PlanError(f"{target}: something is there{whose or remedy}")
     check_writable(target)
     if target.exists():

@@ -44,6 +44,7 @@ from piecemill.actions.items import (
 from piecemill.actions.tables import Origin, as_table, find_column, read_table
 from piecemill.errors import PlanError, SourceError
 from piecemill.plans import FROM_PLAN, option, with_keywords
+from piecemill.sizes import plural
 
 Part = tuple[list[str], NDArray[np.int64], list[list[Any] | None], list[dict[str, Any]]]
 "Names of columns, codes, labels, and the coding that makes the same of other items."
@@ -159,7 +160,7 @@ class MadeItems:
         made = items.made
         if "like" in made:
             if made["dropped"]:
-                lines.append(f"note: {made['dropped']:,} items with unknown values were left out")
+                lines.append(f"note: {plural(made['dropped'], 'item')} with unknown values left out")
             if made["shared_hashes"]:
                 lines.append(
                     f"note: {made['shared_hashes']:,} items share their hash with an item that is equal to them"
@@ -185,14 +186,14 @@ class MadeItems:
             )
             if not told["train_items_only"]:
                 lines.append(
-                    "note: all items taught the codebooks; --train-on takes the items of the training part only"
+                    f"note: all items taught the codebooks; {option('train_on')} takes those of the training part only"
                 )
             if told["learned_from"] < 39 << told["bits"]:  # the minimum that faiss recommends
                 lines.append(f"note: {told['learned_from']:,} items are few for {1 << told['bits']} codes a codebook")
         told = made["hash"]
         taken = f"{told['buckets']:,} buckets" if told["buckets"] else "no hash feature"
         lines.append(
-            f"  collisions: {told['collisions']:,} groups of {told['colliding_items']:,} items, the largest of "
+            f"  collisions: {plural(told['collisions'], 'group')} of {told['colliding_items']:,} items, the largest of "
             f"{told['largest_collision']:,}; {taken}"
         )
         if told["largest_collision"] > 1 and not told["buckets"]:
@@ -240,8 +241,8 @@ def _finished(items: Items, plan: FeaturesPlan, made: dict[str, Any]) -> Items:
         if buckets < largest:
             row = int(np.argmax(rank == largest - 1))
             raise PlanError(
-                f"hash_buckets={buckets}: {largest:,} items are equal in all other features, the last of them "
-                f"{items.keys[row]!r}. Take {largest:,} or more, or auto."
+                f"{option('hash_buckets', buckets)}: {largest:,} items are equal in all other features, the last of "
+                f"them {items.keys[row]!r}. Take {largest:,} or more, or auto."
             )
     codes, columns, labels = items.codes, items.columns, items.labels
     coding = coding_of(items)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from piecemill.actions.items import Items, as_keys
 from piecemill.errors import PlanError, SourceError
 from piecemill.files import new_file
-from piecemill.plans import option
+from piecemill.plans import did_you_mean, option
 
 META = b"piecemill.histories"
 Report = Mapping[str, Mapping[str, int]]
@@ -214,6 +214,7 @@ def from_lists(users: Any, flat: Any, ends: NDArray[np.int64], name: str, counts
     return replace(built, report={"read": read})
 
 
+@did_you_mean
 def k_core(histories: Histories, k: int, *, item_k: int | None = None) -> Histories:
     """The histories in which every user has at least `k` actions and every item at least `item_k` (default `k`).
 
@@ -243,6 +244,7 @@ def k_core(histories: Histories, k: int, *, item_k: int | None = None) -> Histor
     return replace(core, report={**histories.report, "k_core": counts})
 
 
+@did_you_mean
 def leave_out(histories: Histories, n: Literal[1, 2] = 2, *, max_history: int | None = None) -> LeaveOutSplit:
     """Train, validation and test parts by leaving out the last `n` items of every user.
 

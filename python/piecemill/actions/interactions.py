@@ -32,7 +32,7 @@ from piecemill.actions.histories import (
 from piecemill.actions.items import as_keys
 from piecemill.actions.tables import Layout, Origin, as_table, find_column, plain, read_bytes, read_table
 from piecemill.errors import PlanError, SourceError
-from piecemill.plans import option
+from piecemill.plans import did_you_mean, option
 
 __all__ = ["Histories", "LeaveOutSplit", "k_core", "leave_out", "max_items", "read_interactions", "show_report"]
 
@@ -42,6 +42,7 @@ TIMES = ("time", "timestamp", "ts", "unixreviewtime", "date", "datetime")
 RATINGS = ("rating", "overall", "stars", "score")
 
 
+@did_you_mean
 def read_interactions(
     source: Any,
     *,

@@ -25,6 +25,7 @@ from piecemill.actions.tokenizer import ActionTokenizer, Ids, Ints
 from piecemill.actions.vocabulary import NAME
 from piecemill.errors import ShardError
 from piecemill.files import LocalPlace, clear_scratch, hash_bytes, hash_file, new_folder, read_json
+from piecemill.plans import did_you_mean
 from piecemill.shards.check import check_shards
 from piecemill.shards.folder import FILES, PLAN, TOKENIZER, read_stats, write_stats
 from piecemill.shards.format import RECORD, VERSION, token_dtype
@@ -70,6 +71,7 @@ class ActionShards:
         return [str(problem) for problem in check_shards(self.folder).problems]
 
 
+@did_you_mean
 def write_action_shards(
     histories: Any,
     tokenizer: ActionTokenizer,

@@ -98,7 +98,8 @@ class Layout:
             if len(cells) != len(RATING_NAMES) or not cells[-1].strip().isdigit():
                 raise SourceError(
                     f"{path}, line 1: expected {len(RATING_NAMES)} cells (user, item, rating, time) as in a file of "
-                    f"MovieLens, found {text[:80]!r}. {option('header', 'user,item,...')} names the columns."
+                    f"MovieLens, found {text[:80]!r}. Put a line of names in front; for interactions, "
+                    f"{option('header', 'user,item,...')} names the columns."
                 )
             return delimiter, list(RATING_NAMES), False
         return delimiter, cells, True

@@ -25,6 +25,7 @@ from piecemill.actions.vocabulary import ActionVocabulary, file_at, sealed
 from piecemill.errors import PlanError, TokenizerError
 from piecemill.files import hash_file
 from piecemill.machine import cores
+from piecemill.plans import did_you_mean
 
 Ids = NDArray[np.uint32]
 Ints = NDArray[np.int64]
@@ -123,6 +124,7 @@ class ActionTokenizer:
         self.vocabulary.save(path, files=files)
 
     @classmethod
+    @did_you_mean
     def load(
         cls,
         path: str | os.PathLike[str],

@@ -284,6 +284,6 @@ class TrainedActions:
             lines.append(
                 f"note: {record['vocab_size']:,} tokens were requested, but after {vocabulary.size:,} no pair is left "
                 "to merge; give more sequences"
-                + (", or a lower --min-pair-weight" if record["min_pair_weight"] else "")
+                + (f", or a lower {option('min_pair_weight')}" if record["min_pair_weight"] else "")
             )
         return "\n".join(lines)

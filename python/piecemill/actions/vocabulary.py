@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from piecemill.errors import TokenizerError
 from piecemill.files import hash_bytes, replace_file
+from piecemill.plans import option
 
 NAME = "actionpiece.json"
 "The file in a folder that is named instead of a file."
@@ -98,8 +99,8 @@ class ActionVocabulary:
         """The first `vocab_size` tokens: what training with that size gives."""
         if not self.n_init_feats <= vocab_size <= self.size:
             raise TokenizerError(
-                f"vocab_size={vocab_size}: this vocabulary has {self.size} tokens, of which {self.n_init_feats} are "
-                f"padding and features. Expected a size from {self.n_init_feats} to {self.size}."
+                f"{option('vocab_size', vocab_size)}: this vocabulary has {self.size} tokens, {self.n_init_feats} "
+                f"of them padding and features. Expected a size from {self.n_init_feats} to {self.size}."
             )
         return ActionVocabulary(
             n_categories=self.n_categories,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from piecemill.errors import PlanError
+from piecemill.plans import option
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -62,7 +63,7 @@ def open_executor(
 
         return PartExecutor(part, open_executor(executor, threads=threads, ray_address=ray_address))
     if ray_address is not None and executor != "ray":
-        raise PlanError(f"ray_address={ray_address!r} and executor={executor!r}: an address needs executor='ray'.")
+        raise PlanError(f"{option('ray_address', ray_address)} needs {option('executor', 'ray')}.")
     if executor == "ray":
         from piecemill.executors.ray import RayExecutor
 
@@ -76,8 +77,8 @@ def open_executor(
     if isinstance(executor, Executor):
         return executor
     raise PlanError(
-        f"executor={executor!r}: expected one of local, ray, a concurrent.futures.Executor, or an object with a `name` "
-        "and a method `map(function, tasks, on_tick)`."
+        f"{option('executor', executor)}: expected local, ray, a concurrent.futures.Executor, or an object with a "
+        "`name` and a method `map(function, tasks, on_tick)`."
     )
 
 

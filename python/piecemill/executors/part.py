@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 
 from piecemill.errors import PlanError
 from piecemill.executors import Executor, OnTick, R, T
+from piecemill.plans import option
 
 
 class PartExecutor:
@@ -18,7 +19,7 @@ class PartExecutor:
         found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", part) if isinstance(part, str) else None
         if found is None or not 1 <= int(found[1]) <= int(found[2]):
             raise PlanError(
-                f"part={part!r}: expected NUMBER/PARTS with a number from 1 to the number of parts, such as '3/64'. "
+                f"{option('part', part)}: expected NUMBER/PARTS, with a number from 1 to PARTS, such as 3/64. "
                 "Where a scheduler counts from 0, add 1."
             )
         self._number, self._parts, self._executor = int(found[1]), int(found[2]), executor

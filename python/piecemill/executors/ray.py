@@ -89,7 +89,7 @@ def connect(address: str | None) -> None:
     except (OSError, ValueError, RuntimeError) as error:
         raise ExecutorError(
             f"Ray at {address or 'the default address'}: cannot connect: {error} "
-            "Start a cluster with `ray start --head`, or leave --ray-address out for one on this machine."
+            "Start a cluster with `ray start --head`, or give no address for one on this machine."
         ) from error
 
 

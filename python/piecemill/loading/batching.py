@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from piecemill.errors import LoadError, PlanError
 from piecemill.loading.feeding import Feeder
 from piecemill.loading.order import Ints, Local, OrderPlan
+from piecemill.plans import did_you_mean
 
 # Tokens of a chunk, about: enough that handing one over costs nothing beside gathering it, and small enough
 # that its inputs and labels (4 MiB) stay in the cache until they are used.
@@ -305,6 +306,7 @@ class Batches(Prefetched[Sent]):
             "epoch_samples": self.maker.epoch,
         }
 
+    @did_you_mean
     def load_state_dict(self, state: Mapping[str, Any], *, change_batch: bool = False) -> None:
         """Resume exactly where `state` was taken, with any number of threads and any rank of any world size.
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from piecemill.cancelling import threads
 from piecemill.errors import PlanError, ShardError, SourceError
-from piecemill.files import LOCK, SCRATCH, Place, parse_json
-from piecemill.plans import check_same
+from piecemill.files import LOCK, SCRATCH, Place, can_write, parse_json
+from piecemill.plans import another_out, check_same, option
 from piecemill.preparing.plan import PIECE_DOCUMENTS
 from piecemill.shards import folder as prepared
 from piecemill.shards.folder import CHANGED, FILES, PLAN, STATS, TIMING, TOKENIZER, delete_prepared, tokenizer_files
@@ -29,13 +29,7 @@ _OURS = frozenset({PLAN, FILES, STATS, TOKENIZER, LOCK, SCRATCH, CHANGED, TIMING
 
 
 def begin(
-    place: Place,
-    plan: dict[str, Any],
-    source: Source,
-    tokenizer: Tokenizer,
-    *,
-    force: bool = False,
-    alone: bool = False,
+    place: Place, plan: dict[str, Any], source: Source, tokenizer: Tokenizer, *, alone: bool, force: bool = False
 ) -> Literal["new", "begun", "complete"]:
     """Begin or resume a run; an error if the folder has other files, or another plan, tokenizer or source.
 
@@ -46,7 +40,7 @@ def begin(
     if PLAN not in names and (foreign := sorted(names - _OURS)):
         raise ShardError(
             f"{place.url}: holds {foreign[0]!r} and was not made by `piecemill prepare`. "
-            "Choose an empty or a new folder for --out."
+            "Choose an empty or a new folder."
         )
     if alone and PLAN in names and names <= _OURS and prepared.nothing_finished(place):
         for name in (FILES, CHANGED, *(f"{TOKENIZER}/{file}" for file in tokenizer_files(place)), PLAN):
@@ -63,7 +57,7 @@ def begin(
                 raise
         if replace:
             delete_prepared(place)
-            return begin(place, plan, source, tokenizer)
+            return begin(place, plan, source, tokenizer, alone=False)
     saved, missing = tokenizer_files(place), {} if FILES in names else {FILES: file_lines(source)}
     missing |= {f"{TOKENIZER}/{name}": content for name, content in files_of(tokenizer).items() if name not in saved}
     with threads(len(missing) + 1) as pool_map:  # at once, because each waits for a disk or a store
@@ -75,27 +69,27 @@ def begin(
 
 
 def _check_begun(place: Place, plan: dict[str, Any], source: Source, names: set[str]) -> None:
-    old = parse_json(place.read(PLAN), f"{place.url}/{PLAN}", "Choose another --out.")
+    old = parse_json(place.read(PLAN), f"{place.url}/{PLAN}", f"Choose another {option('out')}.")
     if old.get("format") != VERSION:
         raise ShardError(
             f"{place.url}: in format {old.get('format')!r}, of another version of Piecemill; this one writes "
-            f"format {VERSION}. It can be read, but not gone on with: choose another --out, or --force to replace it."
+            f"format {VERSION}. It can be read, but not gone on with: {another_out()}"
         )
     plan = json.loads(json.dumps(plan))
     # Options first: a message about what the user typed is clearer than one about a derived value. Files before sums.
-    check_same(place.url, "options", old.get("options"), plan["options"])
+    check_same(place.url, "options", old.get("options"), plan["options"], force=True)
     if (was := old.get("tokenizer", {}).get("identity")) != (now := plan["tokenizer"]["identity"]):
         raise ShardError(
             f"{place.url}: made with another tokenizer (identity was {was}, is {now}). Resuming needs the same one: "
-            f"choose another --out, pass --tokenizer {place.url}/{TOKENIZER}, or --force to replace what is there."
+            f"use {place.url}/{TOKENIZER}, {another_out()}"
         )
     for name in sorted({*old, *plan} - {"options", "source"}):
-        check_same(place.url, name, old.get(name), plan.get(name))
+        check_same(place.url, name, old.get(name), plan.get(name), force=True)
     if FILES in names:
         check_files(source, place.read(FILES), place.url)
-    check_same(place.url, "source", old.get("source"), plan["source"])
+    check_same(place.url, "source", old.get("source"), plan["source"], force=True)
     if CHANGED in names and source.files:
         was, piece = prepared.begun_times(place), plan["options"]["piece_bytes"]
         now = check_content(source, was, whole_entries(place, []), piece, PIECE_DOCUMENTS)
-        if (now != was).any():
+        if (now != was).any() and can_write(place):
             prepared.write_times(place, now)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from piecemill.errors import PlanError
+from piecemill.plans import option
 from piecemill.preparing.selection import Splits
 from piecemill.sizes import parse_size
 from piecemill.sources.matching import parse_grouping, parse_weights
@@ -77,14 +78,14 @@ class PreparePlan(SourceOptions):
             if getattr(self, name) is not None:
                 parse_size(getattr(self, name), name)
         if self.size("memory") < LEAST_MEMORY:
-            raise PlanError(f"memory={self.memory!r}: the interpreter, the tokenizer and a block need 512MiB.")
+            raise PlanError(f"{option('memory', self.memory)}: the interpreter, the tokenizer and a block need 512MiB.")
         for name, value in {"threads": self.threads, **{size: self.size(size) for size in _SIZES[-2:]}}.items():
             if value is not None and value < 1:
-                raise PlanError(f"{name}={getattr(self, name)!r}: expected 1 or more.")
+                raise PlanError(f"{option(name, getattr(self, name))}: expected 1 or more.")
         if self.max_bytes is not None and self.size("max_bytes") < self.size("min_bytes"):
-            raise PlanError(f"min_bytes={self.min_bytes!r}, max_bytes={self.max_bytes!r}: no document is both.")
+            raise PlanError(f"{option('max_bytes', self.max_bytes)}: less than {option('min_bytes', self.min_bytes)}.")
         if self.split_by is not None and self.splits is None:
-            raise PlanError(f"split_by={self.split_by!r} without splits: say which, such as --splits train=90,val=10.")
+            raise PlanError(f"{option('split_by', self.split_by)}: needs {option('splits', 'train=90,val=10')}.")
         self.directory_levels  # noqa: B018 - checks it
 
     def size(self, name: str) -> int:

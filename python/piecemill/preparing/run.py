@@ -20,7 +20,7 @@ from piecemill.errors import PlanError, ShardError, Stopped
 from piecemill.executors import Executor, open_executor
 from piecemill.files import Place, clear_scratch, locked, open_place
 from piecemill.machine import memory_now, memory_peak
-from piecemill.plans import FROM_PLAN, with_keywords
+from piecemill.plans import FROM_PLAN, option, with_keywords
 from piecemill.preparing.dedup import drop_later_copies
 from piecemill.preparing.finish import Totals, finish
 from piecemill.preparing.folder import begin
@@ -106,13 +106,13 @@ def prepare(
     """
     plan = with_keywords(plan or PreparePlan(), locals(), unknown)
     if part is not None and join:
-        raise PlanError(f"part={part!r} and join: first run all parts, then join once, without a part.")
+        raise PlanError(f"{option('part', part)} and {option('join')}: first run all parts, then join once.")
     open_executor(executor, ray_address=ray_address, part=part)  # reports invalid arguments before anything is written
     callers_own = max(0, memory_now() - _INTERPRETER)
     tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer)
     run = _Driver(plan, tokenizer, open_place(out), on_progress or (lambda _: None), callers_own)
     try:
-        with locked(run.place, shared=part is not None):
+        with locked(run.place, shared=part is not None, complete=None if force else STATS):
             return run.prepare(source, executor, ray_address=ray_address, part=part, join=join, force=force)
     except KeyboardInterrupt as stop:
         raise Stopped(f"stopped; run the same command again to go on with {out}", *stop.args) from None
@@ -245,7 +245,7 @@ class _Driver:
         room = (plan.size("memory") - held) // each
         if room < 1:
             raise PlanError(
-                f"memory={plan.memory!r}: the interpreter and the tokenizer hold {held / MIB:.0f} MiB, and a task "
+                f"{option('memory', plan.memory)}: interpreter and tokenizer hold {held / MIB:.0f} MiB, and a task "
                 f"takes {each / MIB:.0f}. Allow more, or a smaller block_bytes."
             )
         wanted = plan.threads or machine.cores()

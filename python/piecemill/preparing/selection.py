@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import hash_documents
 from piecemill.errors import PlanError
+from piecemill.plans import option
 from piecemill.shards.format import RECORD, RESERVED, is_split_name
 from piecemill.sources import Documents
 
@@ -86,13 +87,13 @@ class Splits:
                 share = Fraction(-1)
             if share <= 0:
                 raise PlanError(
-                    f"splits={text!r}: {part.strip()!r} is not a name and a number above 0. "
+                    f"{option('splits', text)}: {part.strip()!r} is not a name and a number above 0. "
                     "Expected something like train=85,val=10,test=5."
                 )
             if not is_split_name(name) or name in names:
                 raise PlanError(
-                    f"splits={text!r}: {name!r} cannot be the name of a split. Expected different names of letters, "
-                    f"digits, '-' and '_', other than {', '.join(sorted(RESERVED))}: each becomes a folder."
+                    f"{option('splits', text)}: {name!r} cannot be the name of a split. Expected different names of "
+                    f"letters, digits, '-' and '_', other than {', '.join(sorted(RESERVED))}: each becomes a folder."
                 )
             names.append(name)
             numbers.append(share)

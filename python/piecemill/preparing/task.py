@@ -18,6 +18,7 @@ from piecemill._core import Xxh3, gather_documents
 from piecemill.cancelling import check
 from piecemill.errors import SourceError
 from piecemill.machine import core_share, using_cores
+from piecemill.plans import another_out
 from piecemill.preparing.dedup import save_hashes
 from piecemill.preparing.job import Job
 from piecemill.preparing.plan import PIECE_DOCUMENTS
@@ -86,8 +87,8 @@ class _Piece:
         if self.entry is None or (self.entry.content, self.entry.last) != (self.content.hexdigest(), last):
             was = self.entry.tally["documents"] if self.entry else 0
             raise SourceError(
-                f"{self.first}: from here on, the source is not what it was when it was prepared ({was:,} documents "
-                f"then, {self.documents:,} now). Restore it, choose another --out, or pass --force to replace that."
+                f"{self.first}: from here on, the source is not what it was when it was prepared (documents "
+                f"then: {was:,}, now: {self.documents:,}). Restore it, {another_out()}"
             )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.errors import PlanError
+from piecemill.plans import option
 from piecemill.pretraining.folder import PLAN, read_metrics
 
 PNG, SVG = "curve.png", "curve.svg"
@@ -21,8 +22,8 @@ def require_matplotlib() -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise PlanError(
-            "curve: matplotlib is not installed. pip install 'piecemill[pretrain]', or pass --no-curve; the curve can "
-            "be drawn later with python -m piecemill.pretraining.curve RUN."
+            f"curve: matplotlib is not installed. pip install 'piecemill[pretrain]', or pass {option('curve', False)}; "
+            "the curve can be drawn later with python -m piecemill.pretraining.curve RUN."
         ) from error
 
 

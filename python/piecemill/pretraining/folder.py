@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from piecemill.errors import PlanError, PretrainError
+from piecemill.errors import PretrainError
 from piecemill.files import LOCK, FolderLock, replace_file
+from piecemill.plans import check_same, option
 
 PLAN, METRICS, RESULT, SAMPLE, CHECKPOINTS = "plan.json", "metrics.jsonl", "result.json", "sample.txt", "checkpoints"
 FORMAT = 1
@@ -28,7 +29,7 @@ class RunFolder:
         mine = {PLAN, LOCK}
         if path.is_dir() and (there := {entry.name for entry in path.iterdir()}) and not there & mine:
             raise PretrainError(
-                f"{path} holds other things ({min(there)}, ...) and no run. Name a new or empty folder as --out."
+                f"{path} holds other things ({min(there)}, ...) and no run. Name a new or empty {option('out')}."
             )
         self._lock = FolderLock(path, error=PretrainError)
         self._metrics: Any = None
@@ -41,13 +42,7 @@ class RunFolder:
             return False
         stored = json.loads(path.read_bytes())
         for name, value in plan["options"].items():
-            old = stored["options"].get(name)
-            if old != value:
-                flag = f"--{name.replace('_', '-')}"
-                raise PlanError(
-                    f"{self.path}: begun with {name}={old!r}, requested {name}={value!r}. Going on needs the same "
-                    f"plan: choose another --out, or pass {flag} {old}."
-                )
+            check_same(self.path, name, stored["options"].get(name), value)
         for name, value in plan["data"].items():
             if name not in stored["data"]:
                 continue  # of a version that did not record it
@@ -55,7 +50,7 @@ class RunFolder:
             if old != value:
                 raise PretrainError(
                     f"{self.path}: begun on shards with {name} {old!r}, these have {value!r}. Name the same shards, or "
-                    "another --out."
+                    f"another {option('out')}."
                 )
         return True
 

@@ -18,6 +18,7 @@ from collections import deque
 from typing import Any
 
 from piecemill.errors import Diverged
+from piecemill.plans import option
 
 WINDOW = 64
 PATIENCE = 10
@@ -82,4 +83,5 @@ class Guard:
         self._recent = deque(state["recent"], maxlen=WINDOW)
 
     def _way_out(self) -> str:
-        return "The run has diverged: lower --lr or raise --warmup, and start in another --out."
+        lower, longer, out = option("lr"), option("warmup"), option("out")
+        return f"The run has diverged: lower {lower} or raise {longer}, and start in another {out}."

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from piecemill.errors import PlanError
+from piecemill.plans import option
 
 Size = Literal["tiny", "124m", "370m"]
 Mode = Literal["from-scratch", "finetune"]
@@ -122,20 +123,20 @@ class PretrainPlan:
 
     def __post_init__(self) -> None:
         if self.size is not None and self.size not in DEFAULTS:
-            raise PlanError(f"size={self.size!r}: expected {', '.join(DEFAULTS)}.")
+            raise PlanError(f"{option('size', self.size)}: expected {', '.join(DEFAULTS)}.")
         if self.mode not in ("from-scratch", "finetune"):
-            raise PlanError(f"mode={self.mode!r}: expected from-scratch or finetune.")
+            raise PlanError(f"{option('mode', self.mode)}: expected from-scratch or finetune.")
         if self.mode == "finetune" and self.init is None:
-            raise PlanError("mode='finetune' without init: name the checkpoint to start from, --init RUN.")
+            raise PlanError(f"{option('mode', self.mode)} without {option('init')}: name the checkpoint to start from.")
         if self.mode == "from-scratch" and self.init is not None:
             raise PlanError(
-                f"init={str(self.init)!r} with mode='from-scratch': random weights or those? Pass --mode finetune, or "
-                "leave --init out."
+                f"{option('init', str(self.init))} with {option('mode', self.mode)}: random weights or those? "
+                f"Pass {option('mode', 'finetune')}, or leave {option('init')} out."
             )
         if self.init is not None and self.size is not None:
-            raise PlanError(f"size={self.size!r} with init: the checkpoint has its own size. Leave --size out.")
+            raise PlanError(f"{option('size', self.size)} with {option('init')}: the checkpoint has its own size.")
         if self.steps is not None and self.tokens is not None:
-            raise PlanError(f"steps={self.steps} and tokens={self.tokens}: both set the length. Give one of them.")
+            raise PlanError(f"{option('steps', self.steps)} and {option('tokens', self.tokens)}: both set the length.")
         for name, least in (
             *(("steps", 1), ("tokens", 1), ("window", 2), ("batch_size", 1), ("grad_accumulation", 1), ("warmup", 0)),
             *(("seed", 0), ("eval_every", 1), ("eval_batches", 1), ("read_every", 1), ("checkpoint_every", 1)),
@@ -143,15 +144,15 @@ class PretrainPlan:
         ):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < least):
-                raise PlanError(f"{name}={value!r}: expected a whole number of {least} or more.")
+                raise PlanError(f"{option(name, value)}: expected a whole number of {least} or more.")
         for name in ("lr", "clip", "minutes"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
-                raise PlanError(f"{name}={value!r}: expected a number above 0.")
+                raise PlanError(f"{option(name, value)}: expected a number above 0.")
         if not 0 <= self.min_lr <= 1:
-            raise PlanError(f"min_lr={self.min_lr!r}: expected a share of the peak, from 0 to 1.")
+            raise PlanError(f"{option('min_lr', self.min_lr)}: expected a share of the peak, from 0 to 1.")
         if not 0 <= self.weight_decay < float("inf"):
-            raise PlanError(f"weight_decay={self.weight_decay!r}: expected 0 or more.")
+            raise PlanError(f"{option('weight_decay', self.weight_decay)}: expected 0 or more.")
 
     def with_splits(self, splits: Collection[str]) -> "PretrainPlan":
         """The plan with the names of its splits, for a folder that has `splits`."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal, Never
 
 from piecemill._core import __version__
 from piecemill.errors import Diverged, PlanError, PretrainError, Stopped, TokenizerError
-from piecemill.files import replace_file
-from piecemill.plans import FROM_PLAN, with_keywords
+from piecemill.files import as_path, replace_file
+from piecemill.plans import FROM_PLAN, option, with_keywords
 from piecemill.pretraining.curve import draw, require_matplotlib
 from piecemill.pretraining.entropy import unigram_entropy
 from piecemill.pretraining.folder import SAMPLE, RunFolder, checkpoints, read_metrics
@@ -76,10 +76,11 @@ def pretrain(
     those of `plan`. Raises `Diverged` when the loss diverges, with the curve drawn and the last good checkpoint kept.
     `docs/pretraining.md` has the rules.
     """
-    plan = with_keywords(plan or PretrainPlan(), locals(), unknown).with_splits(read_plan(Path(shards))["splits"])
+    plan, path = with_keywords(plan or PretrainPlan(), locals(), unknown), Path(as_path(shards))
+    plan = plan.with_splits(read_plan(path)["splits"])
     _require_libraries(plan)
     resolved = plan.resolved()
-    rows, validation_rows = _open(Path(shards), resolved)
+    rows, validation_rows = _open(path, resolved)
     device = _device(plan.device)
     folder = RunFolder(Path(out))
     try:
@@ -192,20 +193,22 @@ def _open(path: Path, resolved: Resolved) -> tuple[Shards, Shards | None]:
     rows = open_shards(path, str(plan.split))
     if rows.tokens <= resolved.window:
         raise PlanError(
-            f"{path}: split {plan.split!r} has {rows.tokens:,} tokens, too few for a row of --window {resolved.window}."
+            f"{path}: split {plan.split!r} has {rows.tokens:,} tokens, too few for a row of "
+            f"{option('window', resolved.window)}."
         )
     if plan.val_split == "none":
         return rows, None
     if plan.val_split not in rows.splits:
         raise PlanError(
             f"{path}: there is no split {plan.val_split!r}, only {', '.join(rows.splits)}. Prepare with "
-            "--splits train=90,val=10, name another --val-split, or pass --val-split none to train without validation."
+            f"{option('splits', 'train=90,val=10')}, name another {option('val_split')}, or pass "
+            f"{option('val_split', 'none')} to train without validation."
         )
     validation = open_shards(path, str(plan.val_split))
     if validation.tokens <= resolved.window:
         raise PlanError(
-            f"{path}: split {plan.val_split!r} has {validation.tokens:,} tokens, too few for a row of --window "
-            f"{resolved.window}. Choose a smaller --window, or --val-split none."
+            f"{path}: split {plan.val_split!r} has {validation.tokens:,} tokens, too few for a row of "
+            f"{option('window', resolved.window)}. Choose a smaller one, or {option('val_split', 'none')}."
         )
     return rows, validation
 
@@ -227,8 +230,8 @@ def _model(resolved: Resolved, rows: Shards) -> "LlamaForCausalLM":
     _check_tokenizer(opened, rows)
     if opened.config.max_position_embeddings < resolved.window:
         raise PlanError(
-            f"window={resolved.window}: {opened.folder} was made for {opened.config.max_position_embeddings:,} "
-            "positions. Choose a smaller --window."
+            f"{option('window', resolved.window)}: {opened.folder} was made for "
+            f"{opened.config.max_position_embeddings:,} positions. Choose a smaller one."
         )
     model = build(opened.config, seed=plan.seed)
     opened.load_model(model)
@@ -285,15 +288,19 @@ def _device(name: str) -> "torch.device":
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise PlanError(f"device={name!r}: expected auto, cpu, cuda or cuda:N.") from None
+        raise PlanError(f"{option('device', name)}: expected auto, cpu, cuda or cuda:N.") from None
     if device.type not in ("cpu", "cuda"):
-        raise PlanError(f"device={name!r}: expected auto, cpu, cuda or cuda:N.")
+        raise PlanError(f"{option('device', name)}: expected auto, cpu, cuda or cuda:N.")
     if device.type == "cuda":
         if not torch.cuda.is_available():
-            raise PlanError(f"device={name!r}: torch sees no CUDA device here. Pass --device cpu, or fix the driver.")
+            raise PlanError(
+                f"{option('device', name)}: torch sees no CUDA device. Pass {option('device', 'cpu')}, or fix it."
+            )
         if device.index is None:
             device = torch.device("cuda", torch.cuda.current_device())
         torch.cuda.set_device(device)
         if not torch.cuda.is_bf16_supported():
-            raise PlanError(f"device={name!r}: this GPU has no bf16, which training on a GPU uses. Pass --device cpu.")
+            raise PlanError(
+                f"{option('device', name)}: this GPU has no bf16, which training uses. Pass {option('device', 'cpu')}."
+            )
     return device

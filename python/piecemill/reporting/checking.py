@@ -6,22 +6,25 @@ from os import PathLike
 from pathlib import Path
 
 from piecemill.errors import PiecemillError
+from piecemill.files import as_path
 from piecemill.objects import is_object_url
+from piecemill.plans import did_you_mean
 from piecemill.reporting.describing import KINDS, describe, kind_of
 from piecemill.shards.check import SAMPLE, Findings, check_shards
 
 
+@did_you_mean
 def check(path: str | PathLike[str], *, sample: int = SAMPLE) -> Findings:
     """Compare what is at `path` with what was written: shards (also in an object store), a tokenizer, actions, a run.
 
     `sample` is for shards: the documents of each split to decode and compare with the hash of their text. The result's
     `sound` says whether all is well; its `problems` say what is not, and where.
     """
-    where = str(path)
+    where = as_path(path)
     kind = "shards" if is_object_url(where) else kind_of(where)
-    if kind in ("shards", None):
+    if kind == "shards":
         return check_shards(where, sample=sample)
-    found = Findings(where, kind=KINDS[kind])
+    found = Findings(where, kind=KINDS[kind or "tokenizer"])  # a file, or an error: `describe` says what was expected
     try:
         if kind == "action_shards":
             from piecemill.actions.shards import open_action_shards
@@ -34,7 +37,8 @@ def check(path: str | PathLike[str], *, sample: int = SAMPLE) -> Findings:
             load_tokenizer(where).encode("")  # loads the engine
         else:
             describe(where)
-            _check_checkpoints(Path(where), found)
+            if kind == "run":
+                _check_checkpoints(Path(where), found)
     except (PiecemillError, OSError, ValueError) as error:
         found.add("", str(error))
     return found

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from piecemill.errors import PlanError
 from piecemill.files import read_json
+from piecemill.plans import option
 from piecemill.reporting.comparing import Comparison, DocumentGroups, Ints, compare, group_paths
 from piecemill.reporting.vocabulary import Counts, section, table
 from piecemill.shards import Shards, open_shards
@@ -75,8 +76,8 @@ class PreparedCorpus:
             path = Path(file["path"])
             if "://" not in file["path"] and (not path.is_file() or path.stat().st_size != file["bytes"]):
                 raise PlanError(
-                    f"language={language!r}: read from the source files of {self.folder}, and {path} is not there as "
-                    "it was prepared. Restore it, or pass a corpus with this field (on)."
+                    f"{option('language', language)}: is read from the sources of {self.folder}, and {path} is not "
+                    "as it was prepared. Restore it, or pass a corpus with this field (on)."
                 )
         own = {key: self.facts["plan"]["options"][key] for key in ("field", "separator", "on_bad_document")}
         paths = [file["path"] for file in self.files]

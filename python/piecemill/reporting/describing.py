@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from piecemill.errors import ShardError, TokenizerError
+from piecemill.files import as_path
 from piecemill.objects import is_object_url
 from piecemill.plans import did_you_mean
 from piecemill.reporting import shards, tokenizers
@@ -54,7 +55,7 @@ def kind_of(path: str | PathLike[str]) -> Kind | None:
         return "action_vocabulary"
     if {"manifest.json", "items.npy"} <= names:  # of an earlier version: now they are prepared folders
         return "action_shards"
-    if prepared.PLAN in names:
+    if prepared.PLAN in names or {prepared.FILES, prepared.STATS} <= names:  # also one that lost its plan
         return "run" if _is_run(Path(path) / prepared.PLAN) else "shards"
     if names & {"tokenizer.json", "integers.json", "tokenizer.model", "vocab.json"} or any(
         name.removesuffix(".gz").endswith((".model", ".tiktoken")) for name in names
@@ -85,7 +86,7 @@ def describe(path: str | PathLike[str], *, engine: str | None = None, pretokeniz
     >>> found.kind, found.facts["vocab_size"], found.facts["pretokenizer"]
     ('tokenizer', 262, 'gpt2')
     """
-    where = str(path)
+    where = as_path(path)
     if is_object_url(where):
         return Description("shards", where, shards.describe_shards(where))
     match kind_of(where):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from piecemill.errors import PlanError
+from piecemill.plans import option
 from piecemill.sizes import parse_size
 from piecemill.sources.options import SourceOptions
 
@@ -24,4 +25,4 @@ class ComparePlan(SourceOptions):
         SourceOptions.__post_init__(self)  # not super(): a class with slots is made twice
         parse_size(self.sample, "sample")
         if self.threads is not None and self.threads < 1:
-            raise PlanError(f"threads={self.threads}: expected 1 or more.")
+            raise PlanError(f"{option('threads', self.threads)}: expected 1 or more.")

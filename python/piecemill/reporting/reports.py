@@ -20,6 +20,7 @@ from piecemill._core import __version__
 from piecemill.errors import PlanError, TokenizerError
 from piecemill.files import replace_file
 from piecemill.objects import is_object_url
+from piecemill.plans import did_you_mean, option
 from piecemill.reporting.comparing import SHOWN_GROUPS, Comparison, Counting, compare, group_paths, names_of
 from piecemill.reporting.corpus import PreparedCorpus, compression_tables, corpus_section, group_row, samples
 from piecemill.reporting.describing import KINDS, Description, describe
@@ -62,6 +63,7 @@ class Report:
         return f"{self.out}: {show_bytes(self.bytes)}; {titles}\n{self.json}: the same facts as JSON"
 
 
+@did_you_mean
 def report(
     paths: Sequence[str | PathLike[str]] | str | PathLike[str],
     *,
@@ -82,7 +84,7 @@ def report(
     vocabulary of actions is used. `speed` adds the measured speed of encoding, which is not the same twice. The rules
     are in `docs/report.md`.
     """
-    given = [paths] if isinstance(paths, str | PathLike) else list(paths)
+    given = list(paths) if isinstance(paths, Sequence) and not isinstance(paths, str) else [paths]
     if not given:
         raise PlanError("report: no path was given; name a tokenizer, a prepared folder or a run.")
     if remote := next((str(path) for path in given if is_object_url(str(path))), None):
@@ -93,12 +95,12 @@ def report(
     for one in described:
         if Path(one.path).resolve() in target.resolve().parents:
             raise PlanError(
-                f"{target}: lies in {one.path}, which would no longer be as it was made. Choose another --out."
+                f"{target}: lies in {one.path}, which would not stay as it was made. Choose another {option('out')}."
             )
-    for option, value in (("against", against), ("language", language)):
+    for name, value in (("against", against), ("language", language)):
         if value and on is None and not corpora:
             raise PlanError(
-                f"{option}: there are no documents to compare on; name a prepared folder, or a corpus (on)."
+                f"{option(name)}: there are no documents to compare on; name a prepared folder, or {option('on', ...)}."
             )
     tokenizers = _tokenizers(described, corpora)
     main = next(iter(tokenizers.values()), None)
@@ -123,7 +125,7 @@ def report(
             beside, (json.dumps(facts, ensure_ascii=False, indent=1) + "\n").encode("utf-8", "backslashreplace")
         )
     except OSError as error:
-        raise PlanError(f"{target}: cannot be written: {error.strerror}. Choose another --out.") from None
+        raise PlanError(f"{target}: cannot be written: {error.strerror}. Choose another {option('out')}.") from None
     return Report(str(target), str(beside), len(content), facts)
 
 

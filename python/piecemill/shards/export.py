@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from piecemill.errors import PlanError, ShardError, Stopped
 from piecemill.files import LOCK, LocalPlace, locked, new_file, read_json, replace_file
 from piecemill.objects import is_object_url
-from piecemill.plans import FROM_PLAN, with_keywords
+from piecemill.plans import FROM_PLAN, check_same, option, with_keywords
 from piecemill.shards import folder as prepared
 from piecemill.shards.reader import Shards, open_shards
 from piecemill.shards.windows import Ints, WindowSpec, view_of
@@ -61,18 +61,18 @@ class ExportPlan:
         if self.to == "megatron":
             if (self.window, self.overlap, self.tail, self.pack, self.pad_id) != (2048, 0, "keep", True, None):
                 raise PlanError(
-                    "to='megatron': Megatron cuts documents itself; leave out window, overlap, tail and pack."
+                    f"{option('to', 'megatron')}: Megatron cuts documents itself. Give no window, overlap, tail, pack."
                 )
-        elif self.window < 1:
-            raise PlanError(f"window={self.window}: expected 1 or more, as a row has at least 1 place.")
-        elif not 0 <= self.overlap < self.window:
-            raise PlanError(
-                f"overlap={self.overlap}: expected 0 to {self.window - 1}, less than the window, or rows never advance."
-            )
+        elif self.to not in ("parquet", "jsonl"):
+            raise PlanError(f"{option('to', self.to)}: expected parquet, jsonl or megatron.")
+        else:
+            WindowSpec(window=self.window, overlap=self.overlap)  # checks them
         if self.zst and self.to != "jsonl":
-            raise PlanError(f"zst goes with to='jsonl'; {self.to} has its own compression.")
+            raise PlanError(f"{option('zst')} goes with {option('to', 'jsonl')}; {self.to} has its own compression.")
         if self.pad_id is not None and (self.tail != "pad" or self.pad_id < 0):
-            raise PlanError(f"pad_id={self.pad_id}: expected an id, 0 or more, together with tail='pad'.")
+            raise PlanError(
+                f"{option('pad_id', self.pad_id)}: expected an id, 0 or more, with {option('tail', 'pad')}."
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,24 +202,21 @@ def _claim(source: Path, out: Path, plan: ExportPlan, parts: list[ExportPart]) -
     record = {"source": seal, "plan": asdict(plan), "parts": {part.name: part.windows for part in parts}}
     left = list(out.rglob(".*.part"))  # left by a killed export
     if (out / CLAIM).exists():
-        before = read_json(out / CLAIM, "Choose another --out.")
+        before = read_json(out / CLAIM, f"Choose another {option('out')}.")
         if before == record:
             for path in left:
                 path.unlink()
             return
         for key, new in asdict(plan).items():
-            old = before.get("plan", {}).get(key)
-            if old != new:
-                raise ShardError(
-                    f"{out}: exported with {key}={old!r}, requested {key}={new!r}. "
-                    f"Going on needs the same plan: choose another --out, or pass --{key.replace('_', '-')} {old}."
-                )
+            check_same(out, key, before.get("plan", {}).get(key), new)
         raise ShardError(
-            f"{out}: exported from other shards than those in {source}. Choose another --out, or delete it first."
+            f"{out}: exported from other shards than {source}. Choose another {option('out')}, or delete it first."
         )
     claimed = [path for path in left if path.parent == out and path.name.startswith(f".{CLAIM}.")]
     if set(out.iterdir()) - {out / LOCK, *claimed}:
-        raise ShardError(f"{out} is not empty and holds no {CLAIM}. Choose another --out; nothing there is replaced.")
+        raise ShardError(
+            f"{out} is not empty and holds no {CLAIM}. Choose another {option('out')}; nothing there is replaced."
+        )
     for path in claimed:
         path.unlink()
     replace_file(out / CLAIM, (json.dumps(record, indent=2) + "\n").encode())
@@ -231,7 +228,7 @@ class SplitRows:
     def __init__(self, shards: Shards, plan: ExportPlan) -> None:
         self.shards, self.plan, self.dropped = shards, plan, 0
         if plan.pad_id is not None and plan.pad_id >= shards.vocab_size:
-            raise PlanError(f"pad_id={plan.pad_id}: the vocabulary has {shards.vocab_size:,} ids.")
+            raise PlanError(f"{option('pad_id', plan.pad_id)}: the vocabulary has {shards.vocab_size:,} ids.")
         if plan.to == "megatron":
             whole = ExportPart(f"{shards.split}.idx", shards.split, -1, len(shards), shards.tokens)
             self.parts = [whole] if len(shards) else []

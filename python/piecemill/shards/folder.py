@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from piecemill.errors import ShardError
 from piecemill.files import LOCK, SCRATCH, Place, hash_bytes, parse_json, read_json
+from piecemill.plans import option
 from piecemill.shards import counts, manifest
 from piecemill.shards.format import MOST_IDS, READABLE, VERSION, is_split_name
 from piecemill.sizes import plural, show_count
@@ -128,7 +129,7 @@ def saved_tokenizer(place: Place, identity: str, engine: str, given: "Tokenizer 
         if tokenizer.identity != identity:
             raise ShardError(
                 f"{place.url}/{TOKENIZER}: not the tokenizer of this run ({tokenizer.identity}, expected {identity}). "
-                "Restore it, or choose another --out."
+                f"Restore it, or choose another {option('out')}."
             )
         _loaded.clear()  # a worker serves one run after another
         _loaded[place.url, identity, engine] = tokenizer
@@ -157,7 +158,7 @@ def tokenizer_files(place: Place) -> list[str]:
 
 def delete_prepared(place: Place) -> None:
     """Delete what `prepare` wrote, plan.json last. ShardError, and nothing is deleted, if there are other files."""
-    plan = checked_plan(parse_json(place.read(PLAN), f"{place.url}/{PLAN}", "Choose another --out."), PLAN)
+    plan = checked_plan(parse_json(place.read(PLAN), f"{place.url}/{PLAN}", f"Choose another {option('out')}."), PLAN)
     folders = {
         "": _TOP,
         f"{TOKENIZER}/{_TEMPLATES}": _ANY,
@@ -173,7 +174,7 @@ def delete_prepared(place: Place) -> None:
     if other := sorted(found - ours):
         raise ShardError(
             f"{place.url}: holds {other[0]!r}, which `piecemill prepare` did not write, so nothing is replaced, "
-            "even with --force. Move it, or choose another --out."
+            f"even with {option('force', True)}. Move it, or choose another {option('out')}."
         )
     # stats.json first: the folder is then an unfinished run of its plan, which can be resumed, until plan.json goes.
     for name in sorted(ours - {LOCK, PLAN}, key=lambda name: name != STATS):
@@ -186,7 +187,7 @@ def delete_prepared(place: Place) -> None:
 
 def nothing_finished(place: Place) -> bool:
     """Whether the folder was begun in the format of this version, and no piece of it was finished."""
-    plan = parse_json(place.read(PLAN), f"{place.url}/{PLAN}", "Choose another --out.")
+    plan = parse_json(place.read(PLAN), f"{place.url}/{PLAN}", f"Choose another {option('out')}.")
     return plan.get("format") == VERSION and STATS not in place.sizes() and not place.sizes(manifest.ENTRIES)
 
 
@@ -230,6 +231,6 @@ def begun_times(place: Place) -> NDArray[np.int64]:
     except (OSError, ValueError) as error:
         raise ShardError(
             f"{place.url}/{CHANGED}: cannot be read ({error}), so it is not known whether the sources are "
-            "the same. Choose another --out."
+            f"the same. Choose another {option('out')}."
         ) from None
     return times

@@ -18,7 +18,7 @@ from typing import Any
 
 from piecemill.cancelling import threads
 from piecemill.errors import ShardError
-from piecemill.files import Place, clear_scratch, hash_bytes, unique
+from piecemill.files import Place, can_write, clear_scratch, hash_bytes, unique
 from piecemill.shards.counts import write_counts
 from piecemill.shards.format import KINDS, Kind
 
@@ -225,7 +225,7 @@ def write_manifests(place: Place, splits: Sequence[str], vocab_size: int) -> Ite
 
 def delete_leftovers(place: Place) -> None:
     """Delete what a complete folder does not need: replaced shards, hashes of documents, unfinished files."""
-    names = place.sizes(ENTRIES)
+    names = place.sizes(ENTRIES) if can_write(place) else {}
     for task, piece, replaces, _ in entry_files(names):
         if replaces:
             base = entry_name(task, piece)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import gather_windows
 from piecemill.errors import LoadError, PlanError
-from piecemill.plans import check_names
+from piecemill.plans import check_names, option
 from piecemill.shards.format import Kind
 
 Ints = NDArray[np.int64]
@@ -95,14 +95,14 @@ class WindowSpec:
 
     def __post_init__(self) -> None:
         if not isinstance(self.window, SupportsIndex) or self.window < 1:
-            raise PlanError(f"window={self.window!r}: expected a whole number: a row has at least 1 token.")
+            raise PlanError(f"{option('window', self.window)}: expected a whole number: a row has at least 1 token.")
         if not isinstance(self.overlap, SupportsIndex) or not 0 <= self.overlap < self.window:
             raise PlanError(
-                f"overlap={self.overlap!r}: expected 0 to {self.window - 1}, less than window, or rows never advance."
+                f"{option('overlap', self.overlap)}: expected 0 to {self.window - 1}, less than the window."
             )
 
         if self.labels not in ("shifted", "unshifted"):
-            raise PlanError(f"labels={self.labels!r}: expected shifted or unshifted.")
+            raise PlanError(f"{option('labels', self.labels)}: expected shifted or unshifted.")
 
     @property
     def masked(self) -> int:

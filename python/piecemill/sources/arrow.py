@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from piecemill.errors import SourceError
+from piecemill.plans import option
 from piecemill.sources.columns import BROKEN, Column, NoColumn, find_column, first_line
 from piecemill.sources.documents import Documents, Place
 from piecemill.sources.packing import Packer, Reading
@@ -72,7 +73,7 @@ def read_capsule(source: Any, name: str, packer: Packer) -> Iterator[Documents]:
             done += batch.nbytes
             packer.progress(done)
     except NoColumn as error:
-        raise SourceError(f"{name}: {error}. Name the column that holds the text with --field.") from None
+        raise SourceError(f"{name}: {error}. Name the column that holds the text with {option('field')}.") from None
     except pa.ArrowException as error:
         raise SourceError(f"{name}[{column.row}]: cannot be read from this row on: {first_line(error)}.") from None
 

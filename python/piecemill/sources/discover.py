@@ -20,7 +20,7 @@ from typing import Any
 
 from piecemill._core import first_match, walk_folder
 from piecemill.errors import SourceError
-from piecemill.plans import by_place
+from piecemill.plans import by_place, option
 from piecemill.sources.documents import LISTED_SKIPS, Skipped, Tally
 from piecemill.sources.matching import as_typed
 from piecemill.sources.packing import Reading, bad_document
@@ -87,10 +87,10 @@ def discover(
 
 def _unmatched(wanted: Wanted, findings: _FoundFiles) -> Iterator[str]:
     given = (("include", wanted.include, findings.included_by), ("exclude", wanted.exclude, findings.excluded_by))
-    for option, patterns, matched in given:
+    for name, patterns, matched in given:
         for number, pattern in enumerate(patterns):
             if number not in matched:
-                yield f"--{option} {pattern!r} matched no file of a folder: is it spelled as the paths are?"
+                yield f"{option(name, pattern)} matched no file of a folder: is it spelled as the paths are?"
 
 
 def _real_path(path: str) -> str:
@@ -204,13 +204,13 @@ def _no_file(source: str, findings: _FoundFiles) -> SourceError:
     tally = Tally(left_out=findings.left_out, skipped_count=len(findings.skipped), skipped=tuple(findings.skipped[:1]))
     what = f" Left out: {tally.describe()}." if tally.describe() else ""
     options = [
-        option
-        for rule, option in (
-            ("hidden", "--hidden"),
-            ("ignored", "--no-gitignore"),
-            ("oversized", "a larger --max-file-bytes"),
-            ("not_included", "another --include"),
-            ("excluded", "another --exclude"),
+        way
+        for rule, way in (
+            ("hidden", option("hidden", True)),
+            ("ignored", option("gitignore", False)),
+            ("oversized", f"a larger {option('max_file_bytes')}"),
+            ("not_included", f"another {option('include')}"),
+            ("excluded", f"another {option('exclude')}"),
         )
         if findings.left_out.get(rule)
     ]

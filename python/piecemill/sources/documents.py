@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from piecemill.plans import option
+
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 LISTED_SKIPS = 1_000
 """How many skipped documents a tally names; it counts all of them."""
@@ -80,7 +82,7 @@ class Tally:
 def show_left_out(left_out: Mapping[str, int]) -> str:
     """What was left out of a source that was read, in words, with the way to read files that were too large."""
     shown = Tally(left_out=left_out).describe()
-    return f"{shown} (a larger --max-file-bytes reads the oversized)" if left_out.get("oversized") else shown
+    return f"{shown} (a larger {option('max_file_bytes')} reads the oversized)" if left_out.get("oversized") else shown
 
 
 def place_name(path: str, kind: Place, place: int) -> str:
@@ -134,16 +136,3 @@ class Documents:
     def name(self, index: int) -> str:
         """Where document `index` came from: "path", "path@byte" or "path[row]"."""
         return place_name(self.paths[int(self.files[index]) - self.first_file], self.place, int(self.places[index]))
-
-    def to_arrow(self) -> "pa.RecordBatch":
-        """Columns `text` (without a copy), `name`, and `origin`: the file's number and the place in it."""
-        import pyarrow as pa
-
-        starts = np.concatenate([np.zeros(1, np.int64), self.ends])
-        # `.data` is the memoryview of an array; the stubs of pyarrow do not know that an array is a buffer too.
-        buffers = [None, pa.py_buffer(starts.data), pa.py_buffer(self.data.data)]
-        text = pa.Array.from_buffers(pa.large_string(), len(self), buffers)
-        # A path that is not Unicode has lone surrogates, which Arrow has no room for.
-        names = [self.name(i).encode("utf-8", "backslashreplace").decode() for i in range(len(self))]
-        origin = pa.StructArray.from_arrays([pa.array(self.files), pa.array(self.places)], names=["file", "place"])
-        return pa.record_batch([text, pa.array(names, pa.large_string()), origin], names=["text", "name", "origin"])

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import first_match, hash_documents
 from piecemill.errors import PlanError
+from piecemill.plans import option
 from piecemill.sources.remote import is_url, spelled_out
 from piecemill.sources.tasks import File
 
@@ -27,6 +28,8 @@ def parse_weights(texts: Sequence[str]) -> tuple[Weight, ...]:
     >>> parse_weights(["src/**=2"])[1]
     Weight(pattern='src/**', weight=2.0)
     """
+    if not isinstance(texts, list | tuple):
+        raise PlanError(f"{option('weight', texts)}: expected a list, such as ['src/**=2'].")
     groups = [Weight(None, 1.0)]
     for text in texts:
         pattern, _, number = text.rpartition("=")
@@ -35,7 +38,9 @@ def parse_weights(texts: Sequence[str]) -> tuple[Weight, ...]:
         except ValueError:
             weight = -1.0
         if not pattern or not 0 <= weight < float("inf"):
-            raise PlanError(f"weight={text!r}: expected a pattern and a number of 0 or more, such as 'src/**=2'.")
+            raise PlanError(
+                f"{option('weight', text)}: expected a pattern and a number of 0 or more, such as 'src/**=2'."
+            )
         groups.append(Weight(pattern, weight))
     return tuple(groups)
 
@@ -57,7 +62,7 @@ def weight_groups(groups: Sequence[Weight], files: Sequence[File]) -> NDArray[np
         # A pattern whose files all match an earlier one is valid: its group has 0 documents in the result.
         if not (first == number).any() and not _matches(pattern, spelled):
             raise PlanError(
-                f"weight={pattern!r}: it matches none of the {len(files):,} files, the first of which is "
+                f"{option('weight', pattern)}: it matches none of the {len(files):,} files, the first of which is "
                 f"{files[0].path}. Expected a pattern of the path as typed or from the source, such as "
                 f"{_example(files[0])!r}."
             )
@@ -121,7 +126,7 @@ def parse_grouping(text: str | None, name: str) -> tuple[int | None, str | None]
     if kind != "directory":
         return None, text
     if colon and not (levels.isdigit() and int(levels)):
-        raise PlanError(f"{name}={text!r}: expected a number of folders of 1 or more after the colon.")
+        raise PlanError(f"{option(name, text)}: expected a number of folders of 1 or more after the colon.")
     return int(levels) if colon else 1, None
 
 

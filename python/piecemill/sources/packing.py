@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import TextBuffer, documents_outside, gather_documents, read_integers, write_integers
 from piecemill.errors import PlanError, SourceError
+from piecemill.plans import option
 from piecemill.sources.documents import LISTED_SKIPS, BlockId, Documents, Place, Skipped, Tally, place_name
 from piecemill.sources.streams import CHUNK_BYTES
 
@@ -64,22 +65,26 @@ class Reading:
 
     def __post_init__(self) -> None:
         if self.block_bytes < 1:
-            raise PlanError(f"block_bytes={self.block_bytes}: a block needs room for at least 1 byte")
+            raise PlanError(f"{option('block_bytes', self.block_bytes)}: a block needs room for at least 1 byte")
         if self.max_file_bytes < 0:
-            raise PlanError(f"max_file_bytes={self.max_file_bytes}: expected 0 bytes or more")
+            raise PlanError(f"{option('max_file_bytes', self.max_file_bytes)}: expected 0 bytes or more")
         if self.on_bad_document not in ("stop", "skip"):
-            raise PlanError(f"on_bad_document={self.on_bad_document!r}: expected 'stop' or 'skip'")
+            raise PlanError(f"{option('on_bad_document', self.on_bad_document)}: expected 'stop' or 'skip'")
         if self.separator == "":
-            raise PlanError("separator='': expected at least one character, or None for a document per file")
+            raise PlanError(
+                f"{option('separator', '')}: expected at least one character, or None for a document per file"
+            )
         if self.group == "":
-            raise PlanError("group='': expected the name of a field or column, or None")
+            raise PlanError(f"{option('group', '')}: expected the name of a field or column, or None")
         if not self.field:
-            raise PlanError("field='': expected the name of a field or column, such as 'text'")
+            raise PlanError(f"{option('field', '')}: expected the name of a field or column, such as 'text'")
 
 
 def bad_document(name: str, reason: str) -> SourceError:
     """The error that stops a run at a bad document."""
-    return SourceError(f"{name}: {reason}. Correct or exclude it, or pass --on-bad-document skip to go on without it.")
+    return SourceError(
+        f"{name}: {reason}. Correct or exclude it, or pass {option('on_bad_document', 'skip')} to go on without it."
+    )
 
 
 @dataclass(frozen=True, slots=True)

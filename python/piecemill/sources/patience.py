@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from piecemill.errors import SourceError
+from piecemill.plans import another_out
 
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 "Seconds before each further attempt."
@@ -56,7 +57,7 @@ def source_changed(path: str, how: str) -> SourceError:
     """The error for a source file that is no longer what was found."""
     return SourceError(
         f"{path}: changed under the run: {how}. The shards no longer match this file: "
-        "restore it (with its time), choose another --out, or pass --force to replace what is there."
+        f"restore it (with its time), {another_out()}"
     )
 
 

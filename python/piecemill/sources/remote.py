@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from piecemill._core import walk_listing
 from piecemill.errors import SourceError
+from piecemill.plans import option
 from piecemill.sources.patience import FIRST_PAUSES, PatientFile, Result, about_the_file, patiently, source_changed
 from piecemill.sources.secrets import full_url, options_of, scrubbed
 
@@ -394,7 +395,7 @@ def _chosen(folder: str, fs: Any, root: str, pattern: str | None, rules: Mapping
             if (size := _state(fs, inside[name]).size) > _GITIGNORE_BYTES:
                 raise SourceError(
                     f"{folder.rstrip('/')}/{name}: cannot be read: larger than {_GITIGNORE_BYTES} bytes ({size:,}), "
-                    "expected a list of patterns. Correct it, or pass --no-gitignore."
+                    f"expected a list of patterns. Correct it, or pass {option('gitignore', False)}."
                 )
             ignores.append((name.rpartition("/")[0], _patiently_asked(partial(fs.cat_file, f"{root}/{name}"), None)))
     known = [int(info.get("size") or 0) for info in inside.values()]

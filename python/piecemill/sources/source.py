@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import SourceError
+from piecemill.plans import did_you_mean
 from piecemill.sources.discover import Wanted, discover, exists
 from piecemill.sources.documents import Documents, Skipped, Tally
 from piecemill.sources.items import read_items
@@ -25,6 +26,7 @@ _LOOKED_AT = 64
 """Number of strings of a list that are checked to distinguish paths from texts."""
 
 
+@did_you_mean
 def open_source(
     source: object,
     *,

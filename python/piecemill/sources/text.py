@@ -111,7 +111,7 @@ def is_binary(start: bytes | bytearray) -> bool:
 def refuse_binary(path: str, task: Task, packer: Packer) -> None:
     """A binary file is a bad document if it was named, and left out if it was found."""
     if task.named:
-        packer.bad(path, "binary file (a NUL byte near its start), expected text (or --bytes)")
+        packer.bad(path, "binary file (a NUL byte near its start), expected text (or option bytes)")
     else:
         packer.left_out("binary")
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import Xxh3, hash_documents
 from piecemill.errors import SourceError
+from piecemill.plans import another_out
 from piecemill.sources.patience import source_changed
 from piecemill.sources.remote import Storage, is_url, states
 from piecemill.sources.source import Source
@@ -58,10 +59,7 @@ def check_files(source: Source, lines: bytes, where: str) -> None:
         if was["bytes"] != file.size and source.files:
             raise source_changed(file.path, f"it had {was['bytes']:,} bytes and has {file.size:,} now")
     if differs:
-        raise SourceError(
-            f"{where}: {differs}. Resuming needs the same files: restore them, choose another --out, "
-            "or pass --force to replace what is there."
-        )
+        raise SourceError(f"{where}: {differs}. Resuming needs the same files: restore them, {another_out()}")
 
 
 def same_path(one: str, other: str) -> bool:

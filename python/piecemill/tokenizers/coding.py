@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import PlanError, TokenizerError
+from piecemill.plans import option
 from piecemill.tokenizers.engines import Encoded
 from piecemill.tokenizers.tokenizer import Special, Tokenizer
 
@@ -185,5 +186,5 @@ def form_of(out: Path | None, as_json: bool) -> Form:
     """How ids are written to a file of this name, or to standard output."""
     ending = "" if out is None else out.suffix
     if as_json and ending == ".npy":
-        raise PlanError(f"--out {out}: an .npy, and --json asks for JSON. Give one of them.")
+        raise PlanError(f"{option('out', out)}: an .npy, and {option('json')} asks for JSON. Give one of them.")
     return "npy" if ending == ".npy" else "json" if as_json or ending in (".json", ".jsonl") else "text"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.errors import TokenizerError
-from piecemill.plans import did_you_mean, new_names
+from piecemill.plans import did_you_mean, new_names, option
 from piecemill.tokenizers import hub
 from piecemill.tokenizers.malformed import BROKEN, check_ids, malformed
 from piecemill.tokenizers.models import Model
@@ -212,7 +212,7 @@ def _ranks(file: Path, pretokenizer: str | None, special_tokens: Mapping[str, in
     if pretokenizer is None and "pretokenizer" not in stored:
         raise TokenizerError(
             f"{file}: a .tiktoken file has no pretokenizer, and this one is not one OpenAI published. "
-            f"Pass pretokenizer= one of {NAMES}, or a regex (--pretokenizer); a wrong one gives wrong ids."
+            f"Pass {option('pretokenizer')}, one of {NAMES} or a regex; a wrong one gives wrong ids."
         )
     special = stored.get("special_tokens", {}) if special_tokens is None else special_tokens
     return Ranks(content, file, name_of(pattern_of(pretokenizer or stored["pretokenizer"])), dict(special))

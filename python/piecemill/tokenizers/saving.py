@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from piecemill.errors import TokenizerError
-from piecemill.files import check_writable, new_folder
+from piecemill.files import as_path, check_writable, new_folder
+from piecemill.plans import option
 from piecemill.tokenizers.models.config import TEMPLATES, is_carried
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ FILES = (*VOCABULARIES, "tokenizer_config.json", "special_tokens_map.json", "tra
 def save(tokenizer: "Tokenizer", path: str | os.PathLike[str], *, force: bool) -> None:
     """Write `tokenizer` as a folder at `path`; see `Tokenizer.save`."""
     # Through links, so that a link to a folder stays a link.
-    target = Path(path).resolve()
+    target = Path(as_path(path)).resolve()
     replace = check_target(target, force)
     contents = files_of(tokenizer)
     try:
@@ -64,7 +65,7 @@ def check_target(target: Path, force: bool) -> bool:
         )
     if not force:
         raise TokenizerError(
-            f"{target} already holds a tokenizer. Choose another folder, or replace it with force (--force)."
+            f"{target} already holds a tokenizer. Choose another folder, or replace it with {option('force', True)}."
         )
     return True
 

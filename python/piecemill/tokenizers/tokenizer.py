@@ -81,6 +81,7 @@ class Tokenizer:
         pattern = pattern_of(pretokenizer, pattern)
         return cls(ByteBPE(vocabulary, name_of(pattern), pattern, dict(training or {})))
 
+    @did_you_mean
     def edit(
         self,
         *,

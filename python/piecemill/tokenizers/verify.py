@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import TokenizerError
+from piecemill.plans import did_you_mean, option
 from piecemill.sizes import plural
 from piecemill.tokenizers.engines import Engine, encode_all, home_missing, load_engine, nasty
 from piecemill.tokenizers.texts import first_difference, flatten, texts_of
@@ -49,6 +50,7 @@ class Verified:
         )
 
 
+@did_you_mean
 def verify(tokenizer: Tokenizer, documents: Any = (), *, most: int | None = None) -> Verified:
     """Compare the engine with the home library on the nasty strings and on `documents`.
 
@@ -145,7 +147,7 @@ def _difference(engine: Engine, home: Engine, name: str, text: str, got: NDArray
     return (
         f"verify: {name} gets other ids from {engine.name} {engine.version} than from {home.name} {home.version}, the "
         f"library this tokenizer comes from. It begins {text[:60]!r}. From id {at:,} of {len(got):,} and {len(want):,} "
-        f"on: {_around(got, at)} and {_around(want, at)}. Use engine={home.name!r} (--engine {home.name})."
+        f"on: {_around(got, at)} and {_around(want, at)}. Use {option('engine', home.name)}."
     )
 
 

@@ -263,7 +263,7 @@ class Run:
 
     def _train_integers(self, source: object) -> Tokenizer:
         if self.executor.name != "local":
-            raise PlanError(f"integers and executor={self.executor.name!r}: nothing is counted elsewhere. Use 'local'.")
+            raise PlanError(f"{option('executor', self.executor.name)}: integers are not counted elsewhere. Use local.")
         corpus = IntegerCorpus()
         with self.stages.stage("read"):
             self._read(source, corpus.add, lambda: 0, "read")

@@ -18,6 +18,7 @@ from piecemill import _core
 from piecemill.cancelling import check
 from piecemill.errors import PlanError, PretokenizerError
 from piecemill.executors import Executor
+from piecemill.plans import option
 from piecemill.sources import Documents, Reading, Source, Tally, Task, read_task
 from piecemill.sources.tasks import kind_of
 from piecemill.training.counts import NOTHING, Corpus, add_counts, write_counts
@@ -86,8 +87,8 @@ def count_on(
     """
     if source.memory is not None:
         raise PlanError(
-            f"executor={executor.name!r}: {source.tasks[0].paths[0]} is in the memory of this process, where other "
-            "machines cannot read it. Pass files, or executor='local'."
+            f"{option('executor', executor.name)}: {source.tasks[0].paths[0]} is in the memory of this process, where "
+            f"other machines cannot read it. Pass files, or {option('executor', 'local')}."
         )
     corpus, read = NOTHING, 0
     tallies: dict[int, Tally] = {}

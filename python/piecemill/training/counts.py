@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from piecemill._core import WordCounter, WordCounts
 from piecemill.errors import PlanError, SourceError
 from piecemill.files import check_writable
-from piecemill.plans import new_names
+from piecemill.plans import new_names, option
 from piecemill.sources import Skipped, Source, Tally
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def check_files(save: Path | None, load: Sequence[Path], *, force: bool) -> None
             raise PlanError(f"from_counts: {path} is {first} once more; its words would be counted twice.")
     if save is None:
         return
-    name = f"save_counts={str(save)!r}"
+    name = option("save_counts", str(save))
     if save.is_dir():
         raise PlanError(f"{name}: is a folder; name a file in it.")
     if save.exists() and not save.is_file():
@@ -68,7 +68,7 @@ def check_files(save: Path | None, load: Sequence[Path], *, force: bool) -> None
     if save.resolve() in seen:
         raise PlanError(f"{name}: is one of from_counts, and is never replaced. Choose another name.")
     if os.path.lexists(save) and not force:
-        raise PlanError(f"{name}: exists. Choose another name, or replace it with force (--force).")
+        raise PlanError(f"{name}: exists. Choose another name, or replace it with {option('force', True)}.")
     check_writable(save)
 
 
@@ -80,7 +80,7 @@ def check_not_a_source(save: Path, source: Source) -> None:
     for file in source.files:
         path = file.path.removeprefix("file://")
         if file.size == size and os.path.exists(path) and save.samefile(path):
-            raise PlanError(f"save_counts={str(save)!r}: is {path} of the source, and is never replaced.")
+            raise PlanError(f"{option('save_counts', str(save))}: is {path} of the source, and is never replaced.")
 
 
 def not_read(tally: Tally) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def _opened(file: Path | BinaryIO, name: str) -> Iterator["pq.ParquetFile"]:
             yield opened
     except (OSError, pa.ArrowException) as error:
         raise SourceError(
-            f"{name}: cannot be read as Parquet: {error}. Expected a whole file of --save-counts; "
+            f"{name}: cannot be read as Parquet: {error}. Expected a whole file of {option('save_counts')}; "
             "copy it again, or count again."
         ) from error
 
@@ -174,7 +174,7 @@ def add_counts(
         if about["pretokenizer"] != pretokenizer:
             raise SourceError(
                 f"{name}: counted with pretokenizer={about['pretokenizer']!r}, requested {pretokenizer!r}. "
-                f"Counts fit one pretokenizer only: pass --pretokenizer {about['pretokenizer']!r}, or count again."
+                f"They fit that one only: pass {option('pretokenizer', about['pretokenizer'])}, or count again."
             )
         for batch in _batches(opened):
             words = batch.column(0).cast(pa.large_binary())
@@ -195,6 +195,6 @@ def _about(name: str, metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
     about: dict[str, Any] = json.loads((metadata or {}).get(_KEY, b"{}"))
     if about.get("version") not in (1, 2):
         raise SourceError(
-            f"{name}: not a counts file: no piecemill counts in its metadata. Make one with --save-counts."
+            f"{name}: not a counts file: no piecemill counts in its metadata. Make one with {option('save_counts')}."
         )
     return new_names(about)

@@ -202,7 +202,7 @@ def start_of(plan: TrainPlan) -> Start:
     if new:
         raise PlanError(
             f"special token {new[0]!r}: {option('start')} has none of that name, and its special tokens are kept as "
-            "they are. Add it first (piecemill edit --add-special), then continue from that tokenizer."
+            "they are. Add it first (`piecemill edit --add-special`), then continue from that tokenizer."
         )
     return start
 

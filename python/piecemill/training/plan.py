@@ -136,11 +136,13 @@ class TrainPlan(SourceOptions):
             object.__setattr__(self, "roles", tuple(f"{role}={text}" for role, text in self.roles.items()))
         for name in ("special_tokens", "from_counts", "roles", "weight"):
             if not isinstance(value := getattr(self, name), tuple):
-                raise PlanError(f"{name}={value!r}: expected a list{f', such as [{str(value)!r}]' if value else ''}.")
+                raise PlanError(
+                    f"{option(name, value)}: expected a list{f', such as [{str(value)!r}]' if value else ''}."
+                )
         named = dict.fromkeys(text for text in parse_roles(self.roles).values() if text not in self.special_tokens)
         object.__setattr__(self, "special_tokens", (*self.special_tokens, *named))
         if self.alphabet is not None and (not isinstance(self.alphabet, str) or not self.alphabet):
-            raise PlanError(f"alphabet={self.alphabet!r}: expected characters, such as 'ACGT', or 'auto'.")
+            raise PlanError(f"{option('alphabet', self.alphabet)}: expected characters, such as 'ACGT', or 'auto'.")
         if self.alphabet is not None and self.start is not None:
             raise PlanError(
                 "alphabet and start: the alphabet of the start tokenizer is kept as it is. Give one of them."
@@ -172,26 +174,28 @@ class TrainPlan(SourceOptions):
             if value is None and name in ("max_token_bytes", "threads", "superwords"):
                 continue
             if not isinstance(value, int) or not lowest <= value <= highest:
-                raise PlanError(f"{name}={value!r}: expected a whole number from {lowest} to {highest:,}.")
+                raise PlanError(f"{option(name, value)}: expected a whole number from {lowest} to {highest:,}.")
         if self.vocab_size < least and self.start is None:
             raise PlanError(
-                f"vocab_size={self.vocab_size}: the {base} bytes and {len(self.special_tokens)} special tokens alone "
-                f"need {least}. Ask for more, or for fewer special tokens."
+                f"{option('vocab_size', self.vocab_size)}: the {base} bytes and {len(self.special_tokens)} special "
+                f"tokens alone need {least}. Ask for more, or for fewer special tokens."
             )
         for field in ("pretokenizer", "superword_pretokenizer"):
             if not isinstance(pretokenizer := getattr(self, field), str | None):
-                raise PlanError(f"{field}={pretokenizer!r}: expected the name of a pretokenizer, or a regex.")
+                raise PlanError(f"{option(field, pretokenizer)}: expected the name of a pretokenizer, or a regex.")
             if pretokenizer is not None and (name := resolve_split(pretokenizer)[0]) != "regex":
                 object.__setattr__(self, field, name)  # an alias, or the pattern of a named pretokenizer
         if self.bytes and self.pretokenizer not in (None, "none"):
             raise PlanError(
-                f"bytes and pretokenizer={self.pretokenizer!r}: a pretokenizer needs text. Bytes are trained with "
-                "pretokenizer='none'."
+                f"bytes and {option('pretokenizer', self.pretokenizer)}: a pretokenizer needs text. Bytes are "
+                f"trained with {option('pretokenizer', 'none')}."
             )
         self._check_stages()
         self._check_groups()
         if not LEAST_MEMORY <= self.memory_bytes < 2**63:
-            raise PlanError(f"memory={self.memory!r}: counting needs at least 64MiB, and no more than there is.")
+            raise PlanError(
+                f"{option('memory', self.memory)}: counting needs at least 64MiB, and no more than there is."
+            )
 
     def _check_stages(self) -> None:
         if self.superwords is None:
@@ -256,7 +260,7 @@ class TrainPlan(SourceOptions):
         }
         for name, values in unset.items():
             if (value := getattr(self, name)) not in values:
-                raise PlanError(f"integers and {name}={value!r}: {name} is for text. Leave it out.")
+                raise PlanError(f"integers and {option(name, value)}: {name} is for text. Leave it out.")
 
     @property
     def memory_bytes(self) -> int:

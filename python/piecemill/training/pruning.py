@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from piecemill.errors import PlanError
-from piecemill.plans import option
+from piecemill.plans import did_you_mean, option
 from piecemill.shards.reader import count_tokens
 from piecemill.sizes import plural, show_bytes, show_count
 from piecemill.sources import open_source
@@ -91,6 +91,7 @@ class Pruned:
         return "\n".join(lines)
 
 
+@did_you_mean
 def prune(
     tokenizer: Tokenizer | str | PathLike[str],
     *,

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from piecemill.plans import option
 from piecemill.sizes import plural, show_bytes, show_seconds
 from piecemill.sources import show_left_out
 from piecemill.tokenizers import Tokenizer
@@ -72,11 +73,11 @@ class Trained:
             plan = record["plan"]
             ways = ["give more text"]
             if plan["min_frequency"] > 1:
-                ways.append(f"a lower --min-frequency than {plan['min_frequency']:,}")
+                ways.append(f"a lower {option('min_frequency')} than {plan['min_frequency']:,}")
             if plan["max_token_bytes"] is not None:
-                ways.append(f"a higher --max-token-bytes than {plan['max_token_bytes']:,}")
+                ways.append(f"a higher {option('max_token_bytes')} than {plan['max_token_bytes']:,}")
             if "second_stage" in record:
-                ways.append(f"a higher --max-words than {plan['max_words']:,}")
+                ways.append(f"a higher {option('max_words')} than {plan['max_words']:,}")
             lines.append(
                 f"note: {plan['vocab_size']:,} tokens were requested, but no pair is left that may be merged; "
                 + ", or ".join(ways)
@@ -94,7 +95,9 @@ def _groups(groups: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [f"balanced over {plural(len(groups), 'group')}:"]
     width = max(len(group["group"]) for group in groups[:_MOST_GROUPS])
     for group in groups[:_MOST_GROUPS]:
-        measured = f"   {group['tokens_measured']:,} tokens of --balance-on" if "tokens_measured" in group else ""
+        measured = (
+            f"   {group['tokens_measured']:,} tokens of {option('balance_on')}" if "tokens_measured" in group else ""
+        )
         sizes = f"{show_bytes(group['bytes'])} in {group['tokens']:,} tokens"
         lines.append(f"  {group['group']:{width}}   {group['bytes_per_token']:.3f} bytes per token: {sizes}{measured}")
     return lines + ([f"  ... and {len(groups) - _MOST_GROUPS:,} more"] if len(groups) > _MOST_GROUPS else [])

@@ -96,7 +96,7 @@ class WordPiecePlan(SourceOptions):
         for name, lowest in (("vocab_size", 1), ("limit_alphabet", 1)):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or not lowest <= value <= 2**30):
-                raise PlanError(f"{name}={value!r}: expected a whole number from {lowest} to {2**30:,}.")
+                raise PlanError(f"{option(name, value)}: expected a whole number from {lowest} to {2**30:,}.")
 
     @property
     def counting(self) -> TrainPlan:

@@ -10,7 +10,7 @@ Start with `choose`.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import PiecemillError, TokenizerError
+from piecemill.plans import option
 from piecemill.tokenizers.models import Model
 from piecemill.tokenizers.nasty import NASTY
-from piecemill.tokenizers.texts import first_difference, flatten
+from piecemill.tokenizers.texts import check_flat, finish, first_difference, flatten, texts_of
 
 Ids = NDArray[np.uint32] | NDArray[np.uint16]
 Encoded = tuple[Ids, NDArray[np.int64]]
@@ -61,6 +62,40 @@ class Engine(Protocol):
         threads: int,
     ) -> Encoded:
         """The ids of every text, `bos` and `eos` in place; uint16 if `narrow`. `threads=0` uses all cores."""
+
+
+class LibraryEngine:
+    """A tokenizer in another library, which encodes lists of texts: `rows` gives the ids of each."""
+
+    name: str
+    why = ""
+
+    @property
+    def version(self) -> str:
+        from importlib.metadata import version  # here, as it imports much
+
+        return version(self.name)
+
+    def encode(self, text: str, special: Parse) -> NDArray[np.uint32]:
+        (row,) = self.rows([text], special, 1)
+        return np.array(row, np.uint32)
+
+    def encode_flat(
+        self,
+        data: NDArray[np.uint8],
+        ends: NDArray[np.int64],
+        *,
+        bos: int | None,
+        eos: int | None,
+        narrow: bool,
+        special: Parse,
+        threads: int,
+    ) -> Encoded:
+        rows = self.rows(texts_of(*check_flat(data, ends)), special, threads)
+        return finish(rows, bos=bos, eos=eos, narrow=narrow)
+
+    def rows(self, texts: list[str], special: Parse, threads: int) -> Iterable[Any]:
+        raise NotImplementedError
 
 
 class EngineModule(Protocol):
@@ -110,7 +145,7 @@ def choose(model: Model, asked: str | None) -> Engine:
         return loaded
     known = [engine.name for engine in engines() if isinstance(model, engine.reads)]
     reason = reasons.get(asked, f"{asked} does not encode a {model.kind}")
-    raise TokenizerError(f"engine={asked!r}: {reason}. Engines of a {model.kind}: {', '.join(known)}.")
+    raise TokenizerError(f"{option('engine', asked)}: {reason}. Engines of a {model.kind}: {', '.join(known)}.")
 
 
 def load_engine(model: Model, name: str, why: str) -> Engine:

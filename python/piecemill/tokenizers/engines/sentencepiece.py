@@ -1,17 +1,12 @@
 """Encoding with sentencepiece, the home library of a `.model`. Optional: `pip install piecemill[sentencepiece]`."""
 
 from functools import cached_property
-from importlib.metadata import version as version_of
 from importlib.util import find_spec
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from piecemill.errors import TokenizerError
-from piecemill.tokenizers.engines import Encoded, Parse
+from piecemill.tokenizers.engines import LibraryEngine, Parse
 from piecemill.tokenizers.models.sentencepiece import SentencePiece
-from piecemill.tokenizers.texts import check_flat, finish, texts_of
 
 name = "sentencepiece"
 reads = (SentencePiece,)
@@ -34,36 +29,16 @@ def load(model: SentencePiece) -> "SentencePieceEngine":
     return SentencePieceEngine(model)
 
 
-class SentencePieceEngine:
+class SentencePieceEngine(LibraryEngine):
     """One SentencePieceProcessor. It never turns the text of a control token into the token."""
 
     name = name
-    why = ""
 
     def __init__(self, model: SentencePiece) -> None:
         self._model = model
 
-    @property
-    def version(self) -> str:
-        return version_of("sentencepiece")
-
-    def encode(self, text: str, special: Parse) -> NDArray[np.uint32]:
-        return np.array(self._processor.encode(text, out_type=int), np.uint32)
-
-    def encode_flat(
-        self,
-        data: NDArray[np.uint8],
-        ends: NDArray[np.int64],
-        *,
-        bos: int | None,
-        eos: int | None,
-        narrow: bool,
-        special: Parse,
-        threads: int,
-    ) -> Encoded:
-        texts = texts_of(*check_flat(data, ends))
-        rows = self._processor.encode(texts, out_type=int, num_threads=threads or -1)  # -1: all cores
-        return finish(rows, bos=bos, eos=eos, narrow=narrow)
+    def rows(self, texts: list[str], special: Parse, threads: int) -> Any:
+        return self._processor.encode(texts, out_type=int, num_threads=threads or -1)  # -1: all cores
 
     @cached_property
     def _processor(self) -> Any:

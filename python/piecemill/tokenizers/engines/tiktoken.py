@@ -1,18 +1,13 @@
 """Encoding with tiktoken, the home library of a `.tiktoken` file. Optional: `pip install tiktoken`."""
 
 from functools import cached_property
-from importlib.metadata import version as version_of
 from importlib.util import find_spec
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from piecemill.errors import PretokenizerError
-from piecemill.tokenizers.engines import Encoded, Parse
+from piecemill.tokenizers.engines import LibraryEngine, Parse
 from piecemill.tokenizers.models.ranks import Ranks
 from piecemill.tokenizers.pretokenizers import WHOLE_DOCUMENT
-from piecemill.tokenizers.texts import check_flat, finish, texts_of
 
 name = "tiktoken"
 reads = (Ranks,)
@@ -35,43 +30,21 @@ def load(model: Ranks) -> "TiktokenEngine":
     return TiktokenEngine(model)
 
 
-class TiktokenEngine:
+class TiktokenEngine(LibraryEngine):
     """One `tiktoken.Encoding`."""
 
     name = name
-    why = ""
 
     def __init__(self, model: Ranks) -> None:
         self._model = model
 
-    @property
-    def version(self) -> str:
-        return version_of("tiktoken")
-
-    def encode(self, text: str, special: Parse) -> NDArray[np.uint32]:
-        return np.array(self._ids(text, special), np.uint32)
-
-    def encode_flat(
-        self,
-        data: NDArray[np.uint8],
-        ends: NDArray[np.int64],
-        *,
-        bos: int | None,
-        eos: int | None,
-        narrow: bool,
-        special: Parse,
-        threads: int,
-    ) -> Encoded:
-        texts = texts_of(*check_flat(data, ends))
+    def rows(self, texts: list[str], special: Parse, threads: int) -> Any:
         if threads == 1:
-            rows: Any = (self._ids(text, special) for text in texts)
-        elif special == "plain":
-            rows = self._encoding.encode_ordinary_batch(texts, **_threads(threads))
-        else:
-            rows = self._encoding.encode_batch(
-                texts, allowed_special=_allowed(special), disallowed_special=(), **_threads(threads)
-            )
-        return finish(rows, bos=bos, eos=eos, narrow=narrow)
+            return (self._ids(text, special) for text in texts)
+        if special == "plain":
+            return self._encoding.encode_ordinary_batch(texts, **_threads(threads))
+        allowed = _allowed(special)
+        return self._encoding.encode_batch(texts, allowed_special=allowed, disallowed_special=(), **_threads(threads))
 
     def _ids(self, text: str, special: Parse) -> Any:
         if special == "plain":

@@ -7,17 +7,15 @@ Both lines of the library work: 0.2x and the inference-only 1.0. What differs be
 import json
 from collections.abc import Callable, Iterable
 from functools import cache
-from importlib.metadata import version as version_of
 from itertools import pairwise
 from tempfile import NamedTemporaryFile
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from piecemill._core import documents_outside, resolve_split, split_text
 from piecemill.errors import PiecemillError, PretokenizerError, TokenizerError
-from piecemill.tokenizers.engines import Encoded, Parse, alphabet_of
+from piecemill.tokenizers.engines import LibraryEngine, Parse, alphabet_of
 from piecemill.tokenizers.malformed import malformed, panics_named
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
 from piecemill.tokenizers.models.ranks import Ranks
@@ -25,7 +23,7 @@ from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
 from piecemill.tokenizers.models.writing import DIGITS
 from piecemill.tokenizers.nasty import NASTY
 from piecemill.tokenizers.pretokenizers import NAMED
-from piecemill.tokenizers.texts import check_flat, finish, flatten, texts_of
+from piecemill.tokenizers.texts import flatten
 
 name = "tokenizers"
 reads = (ByteBPE, Ranks, TokenizerJson)
@@ -46,11 +44,10 @@ def load(model: ByteBPE | Ranks | TokenizerJson) -> "HFEngine":
     return HFEngine(model)
 
 
-class HFEngine:
+class HFEngine(LibraryEngine):
     """One `tokenizers.Tokenizer` for each requested set of special tokens."""
 
     name = name
-    why = ""
 
     def __init__(self, model: ByteBPE | Ranks | TokenizerJson) -> None:
         self._model = model
@@ -60,36 +57,12 @@ class HFEngine:
     def _where(self) -> object:
         return getattr(self._model, "file", "tokenizer")
 
-    @property
-    def version(self) -> str:
-        return version_of("tokenizers")
-
-    def encode(self, text: str, special: Parse) -> NDArray[np.uint32]:
-        self._check_alphabet(*flatten([text]))
-        (row,) = self._rows([text], special, 1)
-        return np.array(row, np.uint32)
-
-    def _check_alphabet(self, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+    def _check_alphabet(self, texts: list[str]) -> None:
         """Refuse bytes without a token, which the library would leave out of the ids."""
         alphabet = alphabet_of(self._model)
-        if alphabet and (outside := documents_outside(data, ends, alphabet)):
+        if alphabet and (outside := documents_outside(*flatten(texts), alphabet)):
             (number, at), shown = outside[0], alphabet.decode("utf-8", "replace")
             raise TokenizerError(f"texts[{number}]: byte {at:,} is not in the alphabet of this vocabulary ({shown}).")
-
-    def encode_flat(
-        self,
-        data: NDArray[np.uint8],
-        ends: NDArray[np.int64],
-        *,
-        bos: int | None,
-        eos: int | None,
-        narrow: bool,
-        special: Parse,
-        threads: int,
-    ) -> Encoded:
-        texts = texts_of(*check_flat(data, ends))
-        self._check_alphabet(data, ends)
-        return finish(self._rows(texts, special, threads), bos=bos, eos=eos, narrow=narrow)
 
     def decode(self, ids: NDArray[Any]) -> str:
         """The text that `ids` stand for, special tokens included."""
@@ -98,7 +71,8 @@ class HFEngine:
             text: str = tokenizer.decode(ids.tolist(), skip_special_tokens=False)
         return text
 
-    def _rows(self, texts: list[str], special: Parse, threads: int) -> list[Any]:
+    def rows(self, texts: list[str], special: Parse, threads: int) -> list[Any]:
+        self._check_alphabet(texts)
         tokenizer = self._tokenizer(special)
         try:
             with panics_named(self._where):
