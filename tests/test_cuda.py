@@ -271,8 +271,11 @@ class StandIn:
             self.batches[number]["patches"][place] = ids[a:b]
 
     def finish(self, number, *, again=False):
+        batch = self.batches[number]
         if not again:
             self.running.remove(number)
+            batch["flushes"] = self.flushes
+        assert batch["flushes"] == self.flushes, "its words are no longer in the table"
 
     def give_up(self, number):
         self.running.remove(number)

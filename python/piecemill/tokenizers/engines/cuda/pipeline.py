@@ -219,8 +219,7 @@ class _Pipeline:
         try:
             for batch in self._uploaded(start):
                 if device.wants_flush():
-                    while self._started:
-                        self._second()
+                    self._drain()  # a second phase that is run again finds its words in the table
                     device.flush()
                 device.start(batch.slot)
                 self._started.append(batch)
@@ -228,10 +227,7 @@ class _Pipeline:
                     self._second()
                 if len(self._finishing) > 1:
                     self._last()
-            while self._started:
-                self._second()
-            while self._finishing:
-                self._last()
+            self._drain()
         finally:
             for batch in (*self._started, *self._finishing):
                 if batch.open:
@@ -265,6 +261,12 @@ class _Pipeline:
             last = max(last, first + 1)  # no document is larger than a batch
             yield start, first, last
             start, first = int(ends[last - 1]), last
+
+    def _drain(self) -> None:
+        while self._started:
+            self._second()
+        while self._finishing:
+            self._last()
 
     def _second(self) -> None:
         batch = self._started.popleft()
