@@ -126,7 +126,7 @@ def encode(
     eos: int | None,
     added: Sequence[bytes] = (),
 ) -> Ends:
-    """Encode all documents into `sink`; where each ends there. The host encodes those with one of the `added` tokens."""
+    """Encode all documents into `sink`; where each ends there. The host encodes those with an `added` token."""
     device.look_for(added)
     token_ends = np.zeros(len(ends), np.int64)
     sizes = np.diff(ends, prepend=0)
