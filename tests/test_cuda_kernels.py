@@ -124,6 +124,7 @@ def test_special_tokens_in_texts(special):
 def test_documents_that_normalizing_changes():
     build = build_with("gpt2")
     build.keywords["normalizer"] = [("nfc",)]
+    build.keywords["added"] = [("e\u0301x", 700, 1 << 1)]  # looked for in normalized text
     texts = ["Ame\u0301lie café \u212b" * 9, "plain" * 900, "\u05b1\u05b0" * 5, "", "the éxit" * 9, "e\u0301x", "x"]
     check(CudaEngine(build, **SMALL), *flat([text.encode() for text in texts]))
 
