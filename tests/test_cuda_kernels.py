@@ -155,7 +155,7 @@ def test_ids_from_and_to_all_kinds_of_memory(text):
     options = {"bos": None, "eos": 7, "narrow": False, "special": "plain", "threads": 1}
     wanted, wanted_ends = engine.encoder.encode_flat(data, ends, **options)
     apart = np.repeat(data, 2)[::2]
-    for given in (data, apart):
+    for given in (data, apart, cupy_on_host.asarray(data), cupy_on_host.Array(apart)):
         ids, token_ends = engine.encode_on_device(given, ends, eos=7)
         np.testing.assert_array_equal(ids.get(), wanted)
         np.testing.assert_array_equal(token_ends.get(), wanted_ends)
