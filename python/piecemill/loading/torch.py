@@ -5,6 +5,7 @@ Start with `batches`. `BatchDataset` is for code that needs a DataLoader, which 
 
 from collections.abc import Iterator, Mapping
 from inspect import signature
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -81,7 +82,7 @@ def batches(
 
 def text_batches(
     source: object,
-    tokenizer: "Tokenizer | str",
+    tokenizer: "Tokenizer | str | PathLike[str]",
     *,
     device: str | torch.device = "cpu",
     window: int = 2048,
@@ -109,7 +110,7 @@ def text_batches(
 
     source: a path, URL, glob, list of them, table or iterable of strings, as for `prepare`; `reading` are options of
         `open_source`: field, separator, include, exclude, block_bytes and others.
-    tokenizer: a `Tokenizer`, or where one is.
+    tokenizer: where one is; or a `Tokenizer`, which encodes with its own engine (`load_tokenizer(..., engine="cuda")`).
     seed, order: "shuffled" reads the tasks of the source in an order that depends on (seed, epoch), and shuffles the
         documents of each block (`block_bytes`, 8 MiB) among themselves. "sequential" takes them as they are.
     window, batch_size, epochs, rank, world_size, boundaries, labels, pad_id, drop_last, dtype: as in `batches`.
