@@ -147,6 +147,8 @@ def test_wrong_options_are_named(folder, tokenizer):
         text_batches(folder, tokenizer, window=0)
     with pytest.raises(PlanError, match="order"):
         text_batches(folder, tokenizer, order="random")
+    with pytest.raises(PlanError, match="device"):
+        text_batches(folder, tokenizer, device="meta")
 
 
 def test_documents_in_memory_and_one_that_is_longer_than_many_windows(tokenizer, tmp_path):

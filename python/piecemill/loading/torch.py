@@ -70,11 +70,9 @@ def batches(
     synchronizes with the device. `cu_seqlens` is there too; `max_seqlen` is a Python number, as attention wants it.
     """
     options = {name: value for name, value in locals().items() if name not in ("rows", "device")}
-    where = torch.device(device)
+    where = _known(device)
     if where.type == "cpu":
         return windows_to(Tensors(), rows, options)
-    if where.type != "cuda":
-        raise PlanError(f"device={str(device)!r}: expected cpu or cuda.")
     from piecemill.loading.device import DeviceDestination
 
     return windows_to(DeviceDestination(where, slots=threads + 1), rows, options)
@@ -125,9 +123,14 @@ def text_batches(
     check_names(reading, [*known, *signature(open_source).parameters])
     plan = BatchPlan(**{name: given[name] for name in BatchPlan.__slots__})
     cut = WindowSpec(**{name: given[name] for name in WindowSpec.__slots__ if name in known})
-    return TextBatches(
-        source, tokenizer, plan, cut, device=torch.device(device), dtype=dtype, edges=(bos, eos), **reading
-    )
+    return TextBatches(source, tokenizer, plan, cut, device=_known(device), dtype=dtype, edges=(bos, eos), **reading)
+
+
+def _known(device: str | torch.device) -> torch.device:
+    where = torch.device(device)
+    if where.type not in ("cpu", "cuda"):
+        raise PlanError(f"device={str(device)!r}: expected cpu or cuda.")
+    return where
 
 
 class BatchDataset(IterableDataset):  # type: ignore[misc] # torch is not there when types are checked
