@@ -271,8 +271,11 @@ class StandIn:
             self.batches[number]["patches"][place] = ids[a:b]
 
     def finish(self, number, *, again=False):
+        batch = self.batches[number]
         if not again:
             self.running.remove(number)
+            batch["flushes"] = self.flushes
+        assert batch["flushes"] == self.flushes, "its words are no longer in the table"
 
     def give_up(self, number):
         self.running.remove(number)
@@ -349,9 +352,8 @@ def engine():
 
 
 def on_stand_in(engine, device, data, ends, *, special="plain", **edges):
-    device.look_for(engine.tables.looked_for(special))
-    memory = Memory(data)
-    token_ends = encode(device, cuda._HostEncoder(engine, special, 1), memory, ends, memory, **edges)
+    memory, added = Memory(data), engine.tables.looked_for(special)
+    token_ends = encode(device, cuda._HostEncoder(engine, special, 1), memory, ends, memory, added=added, **edges)
     assert not device.running
     return memory.ids[: memory.tokens], token_ends
 
@@ -384,6 +386,17 @@ def test_a_document_larger_than_a_batch_is_cut_where_words_surely_start():
     assert all(chr(text.data[cut]) in " \n" for cut in cuts[:-1])
     assert cut_places(Memory(np.frombuffer(b"y" * 200, np.uint8)), 0, 200, 64) is None
     assert cut_places(Memory(np.frombuffer("你".encode() * 99, np.uint8)), 0, 297, 64) is None
+
+
+def test_a_document_is_not_cut_inside_an_added_token():
+    tokenizer = pm.train_bpe(["the cat sat on the mat"], vocab_size=270, special_tokens=["<two words>"])
+    engine = CudaEngine(build_of(tokenizer.model))
+    edges = {"bos": None, "eos": None}
+    for before in range(80, 130):
+        data, ends = flat([b"the" * before + b"<two words>" + b"cat" * 150])
+        wanted = engine.encoder.encode_flat(data, ends, **edges, narrow=False, special="parse", threads=1)
+        found = on_stand_in(engine, StandIn(engine, most_bytes=500), data, ends, special="parse", **edges)
+        assert found[0].tolist() == wanted[0].tolist(), before
 
 
 def test_invalid_utf8_ends_the_run_and_leaves_the_device_empty(engine):

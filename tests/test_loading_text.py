@@ -133,9 +133,9 @@ def test_states_of_something_else_are_refused(folder, tokenizer):
         text_batches(folder, tokenizer, seed=1, **options).load_state_dict({"format": 1})
     with pytest.raises(LoadError, match="token="):
         text_batches(folder, tokenizer, seed=1, **options).load_state_dict({**state, "token": -1})
-    other = text_batches(folder / "0.jsonl", tokenizer, seed=1, **options)
-    with pytest.raises(LoadError, match="source"):
-        other.load_state_dict(state)
+    for other, reading in ((folder / "0.jsonl", {}), (folder, {"field": "x"}), (folder, {"separator": "\n"})):
+        with pytest.raises(LoadError, match="source"):
+            text_batches(other, tokenizer, seed=1, **options, **reading).load_state_dict(state)
 
 
 def test_wrong_options_are_named(folder, tokenizer):
@@ -147,6 +147,8 @@ def test_wrong_options_are_named(folder, tokenizer):
         text_batches(folder, tokenizer, window=0)
     with pytest.raises(PlanError, match="order"):
         text_batches(folder, tokenizer, order="random")
+    with pytest.raises(PlanError, match="device"):
+        text_batches(folder, tokenizer, device="meta")
 
 
 def test_documents_in_memory_and_one_that_is_longer_than_many_windows(tokenizer, tmp_path):
@@ -155,6 +157,15 @@ def test_documents_in_memory_and_one_that_is_longer_than_many_windows(tokenizer,
     mine = text_batches(texts, tokenizer, order="sequential", block_bytes=100, **size)
     rows = shards_of(list(mine.stream.texts(0)), tokenizer, tmp_path / "out")
     for one, other in zip(list(mine), list(batches(rows, order="sequential", **size)), strict=True):
+        same(one, other)
+
+
+def test_epochs_in_the_order_of_the_source_are_those_of_shards(folder, tokenizer, tmp_path):
+    size = {"window": 32, "batch_size": 3, "epochs": 3, "order": "sequential", "boundaries": True, "threads": 0}
+    tokenizer.save(tmp_path / "tok")
+    mine = text_batches(folder, tmp_path / "tok", block_bytes=700, **size)
+    rows = shards_of(list(mine.stream.texts(0)), tokenizer, tmp_path / "out")
+    for one, other in zip(list(mine), list(batches(rows, **size)), strict=True):
         same(one, other)
 
 

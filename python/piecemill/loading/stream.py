@@ -13,6 +13,7 @@ The position is a few numbers: the epoch, a block, and a place in it. Start with
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve
 
 FORMAT = 1
 "Version of the format of states."
+_READING = ("field", "separator", "block_bytes", "on_bad_document", "raw", "upper", "alphabet", "integers")
+"Options of reading on which the documents and their blocks depend."
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,8 @@ class TextStream:
         self._seed, self._order = seed, order
         self.name = self.source.tasks[0].paths[0] if self.source.tasks else "source"
         tasks = [(task.paths, task.start, task.stop, task.nbytes) for task in self.source.tasks]
-        self.identity = hash_bytes(repr((tasks, self.source.reading.field, self.source.reading.block_bytes)).encode())
+        reading = {name: getattr(self.source.reading, name) for name in _READING}
+        self.identity = hash_bytes(repr((tasks, reading)).encode())
 
     def blocks(self, epoch: int, task: int = 0, block: int = 0) -> Iterator[tuple[int, int, Documents, Ints | None]]:
         """Place of the task, number of the block, the block, and the order of its documents; from a place on."""
@@ -104,7 +108,7 @@ class TextBatches(Prefetched[Any]):
     def __init__(
         self,
         source: object,
-        tokenizer: Tokenizer | str,
+        tokenizer: Tokenizer | str | PathLike[str],
         plan: BatchPlan,
         cut: WindowSpec,
         *,
@@ -118,7 +122,7 @@ class TextBatches(Prefetched[Any]):
             raise PlanError(f"order={plan.order!r}: expected shuffled or sequential.")
         if dtype not in ("int64", "int32"):
             raise PlanError(f"dtype={dtype!r}: expected int64 or int32.")
-        if isinstance(tokenizer, str):
+        if not isinstance(tokenizer, Tokenizer):
             tokenizer = load_tokenizer(tokenizer, engine="cuda" if device.type == "cuda" else None)
         self.tokenizer, self.plan, self.cut, self.device = tokenizer, plan, cut, device
         self.stream = TextStream(source, plan.seed, plan.order, **reading)

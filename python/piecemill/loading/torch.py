@@ -5,6 +5,7 @@ Start with `batches`. `BatchDataset` is for code that needs a DataLoader, which 
 
 from collections.abc import Iterator, Mapping
 from inspect import signature
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -69,11 +70,9 @@ def batches(
     synchronizes with the device. `cu_seqlens` is there too; `max_seqlen` is a Python number, as attention wants it.
     """
     options = {name: value for name, value in locals().items() if name not in ("rows", "device")}
-    where = torch.device(device)
+    where = _known(device)
     if where.type == "cpu":
         return windows_to(Tensors(), rows, options)
-    if where.type != "cuda":
-        raise PlanError(f"device={str(device)!r}: expected cpu or cuda.")
     from piecemill.loading.device import DeviceDestination
 
     return windows_to(DeviceDestination(where, slots=threads + 1), rows, options)
@@ -81,7 +80,7 @@ def batches(
 
 def text_batches(
     source: object,
-    tokenizer: "Tokenizer | str",
+    tokenizer: "Tokenizer | str | PathLike[str]",
     *,
     device: str | torch.device = "cpu",
     window: int = 2048,
@@ -109,7 +108,7 @@ def text_batches(
 
     source: a path, URL, glob, list of them, table or iterable of strings, as for `prepare`; `reading` are options of
         `open_source`: field, separator, include, exclude, block_bytes and others.
-    tokenizer: a `Tokenizer`, or where one is.
+    tokenizer: where one is; or a `Tokenizer`, which encodes with its own engine (`load_tokenizer(..., engine="cuda")`).
     seed, order: "shuffled" reads the tasks of the source in an order that depends on (seed, epoch), and shuffles the
         documents of each block (`block_bytes`, 8 MiB) among themselves. "sequential" takes them as they are.
     window, batch_size, epochs, rank, world_size, boundaries, labels, pad_id, drop_last, dtype: as in `batches`.
@@ -124,9 +123,14 @@ def text_batches(
     check_names(reading, [*known, *signature(open_source).parameters])
     plan = BatchPlan(**{name: given[name] for name in BatchPlan.__slots__})
     cut = WindowSpec(**{name: given[name] for name in WindowSpec.__slots__ if name in known})
-    return TextBatches(
-        source, tokenizer, plan, cut, device=torch.device(device), dtype=dtype, edges=(bos, eos), **reading
-    )
+    return TextBatches(source, tokenizer, plan, cut, device=_known(device), dtype=dtype, edges=(bos, eos), **reading)
+
+
+def _known(device: str | torch.device) -> torch.device:
+    where = torch.device(device)
+    if where.type not in ("cpu", "cuda"):
+        raise PlanError(f"device={str(device)!r}: expected cpu or cuda.")
+    return where
 
 
 class BatchDataset(IterableDataset):  # type: ignore[misc] # torch is not there when types are checked

@@ -142,9 +142,9 @@ class CudaEngine:
             raise
 
     def _run(self, device: Any, text: Any, ends: NDArray[np.int64], sink: Any, options: dict[str, Any]) -> Any:
-        device.look_for(self.tables.looked_for(options["special"]))
         host = _HostEncoder(self, options["special"], options["threads"])
-        return encode(device, host, text, ends, sink, bos=options["bos"], eos=options["eos"])
+        added = self.tables.looked_for(options["special"])
+        return encode(device, host, text, ends, sink, bos=options["bos"], eos=options["eos"], added=added)
 
     def _device(self, *, narrow: bool) -> Any:
         if narrow not in self._devices:

@@ -154,6 +154,7 @@ class CudaDevice:
         """Leave documents with one of these texts to the host, from the next batch on."""
         if self._added == list(added):
             return
+        self._main.synchronize()  # a call that failed may have left kernels running that read what changes here
         self._added = list(added)
         lengths = [len(text) for text in added]
         self._shared["added"] = cupy.asarray(np.frombuffer(b"".join(added) or b"\0", np.uint8))
@@ -166,6 +167,7 @@ class CudaDevice:
                 slot.record[name] = self._shared[name].data.ptr
             slot.record["added_count"], slot.record["added_first"] = len(added), first
             slot.pointer.set(np.frombuffer(slot.record.tobytes(), np.uint8))
+        cupy.cuda.get_current_stream().synchronize()  # the streams here do not wait for that one
 
     def wants_flush(self) -> bool:
         """Whether the word table should be emptied, when no batch is between its phases."""

@@ -27,7 +27,8 @@ class DeviceText:
     """Text that is on the device already. The host reads 64 KiB or more at a time; the last part is kept."""
 
     def __init__(self, data: Any) -> None:
-        self._data, self._read, self._at = data, np.zeros(0, np.uint8), (0, 0)
+        self._data, self._read, self._at = cupy.ascontiguousarray(data), np.zeros(0, np.uint8), (0, 0)
+        cupy.cuda.get_current_stream().synchronize()  # DLPack has it there on this stream; ours do not wait for it
 
     def whole(self) -> Any:
         return self._data

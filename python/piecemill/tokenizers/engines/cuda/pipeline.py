@@ -7,7 +7,7 @@ goes on with other batches. Nothing here knows CUDA: tests run it on a stand-in 
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -49,7 +49,7 @@ class Device(Protocol):
     most_bytes: int
     most_documents: int
 
-    def look_for(self, added: list[bytes]) -> None: ...
+    def look_for(self, added: Sequence[bytes]) -> None: ...
 
     def wants_flush(self) -> bool: ...
 
@@ -115,8 +115,19 @@ class _NotInParts(Exception):
     """A document that was cut has to be encoded as a whole, by the host."""
 
 
-def encode(device: Device, host: Host, text: Text, ends: Ends, sink: Sink, *, bos: int | None, eos: int | None) -> Ends:
-    """Encode all documents into `sink`; where each ends there."""
+def encode(
+    device: Device,
+    host: Host,
+    text: Text,
+    ends: Ends,
+    sink: Sink,
+    *,
+    bos: int | None,
+    eos: int | None,
+    added: Sequence[bytes] = (),
+) -> Ends:
+    """Encode all documents into `sink`; where each ends there. The host encodes those with an `added` token."""
+    device.look_for(added)
     token_ends = np.zeros(len(ends), np.int64)
     sizes = np.diff(ends, prepend=0)
     first = 0
@@ -127,20 +138,33 @@ def encode(device: Device, host: Host, text: Text, ends: Ends, sink: Sink, *, bo
             token_ends[first:giant] = run.documents(start, ends[first:giant])
         if giant < len(ends):
             end = int(ends[giant])
-            _giant(device, host, text, sink, end - int(sizes[giant]), end, bos, eos)
+            _giant(device, host, text, sink, end - int(sizes[giant]), end, bos, eos, added)
             token_ends[giant] = sink.tokens
         first = giant + 1
     return token_ends
 
 
 def _giant(
-    device: Device, host: Host, text: Text, sink: Sink, start: int, end: int, bos: int | None, eos: int | None
+    device: Device,
+    host: Host,
+    text: Text,
+    sink: Sink,
+    start: int,
+    end: int,
+    bos: int | None,
+    eos: int | None,
+    added: Sequence[bytes],
 ) -> None:
     """One document that is larger than a batch."""
     before, cuts = sink.tokens, cut_places(text, start, end, device.most_bytes)
+    reach = max(map(len, added), default=0)
     try:
         if cuts is None:
             raise _NotInParts
+        for cut in cuts[:-1].tolist() if added else ():  # an added token may have a space in it
+            around = text.read(max(start, cut - reach), min(end, cut + reach)).tobytes()
+            if any(token in around for token in added):
+                raise _NotInParts
         if bos is not None:
             sink.append_ids(np.array([bos]))
         _Pipeline(device, host, text, sink, None, None, parts=True).documents(start, cuts)
@@ -219,8 +243,7 @@ class _Pipeline:
         try:
             for batch in self._uploaded(start):
                 if device.wants_flush():
-                    while self._started:
-                        self._second()
+                    self._drain()  # a second phase that is run again finds its words in the table
                     device.flush()
                 device.start(batch.slot)
                 self._started.append(batch)
@@ -228,10 +251,7 @@ class _Pipeline:
                     self._second()
                 if len(self._finishing) > 1:
                     self._last()
-            while self._started:
-                self._second()
-            while self._finishing:
-                self._last()
+            self._drain()
         finally:
             for batch in (*self._started, *self._finishing):
                 if batch.open:
@@ -265,6 +285,12 @@ class _Pipeline:
             last = max(last, first + 1)  # no document is larger than a batch
             yield start, first, last
             start, first = int(ends[last - 1]), last
+
+    def _drain(self) -> None:
+        while self._started:
+            self._second()
+        while self._finishing:
+            self._last()
 
     def _second(self) -> None:
         batch = self._started.popleft()

@@ -46,11 +46,10 @@ class Tables:
     "Texts that are tokens by themselves, with their flags."
 
     def looked_for(self, special: Any) -> list[bytes]:
-        """The added tokens that a call finds in texts."""
+        """The added tokens that a call finds in texts, as they are and as they may be after normalizing."""
         wanted = special if not isinstance(special, str) else ()
-        return [
-            text.encode() for text, flags in self.added if not flags & _SPECIAL or special == "parse" or text in wanted
-        ]
+        texts = [text for text, flags in self.added if not flags & _SPECIAL or special == "parse" or text in wanted]
+        return [form.encode() for text in texts for form in dict.fromkeys((text, _core.normalize(text, [("nfc",)])))]
 
 
 def why_not(build: partial[Encoder]) -> str | None:
