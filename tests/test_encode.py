@@ -127,7 +127,13 @@ def test_todays_vocabularies_give_tiktokens_ids(name):
 @needs_shared
 def test_the_size_of_the_cache_and_the_processor_do_not_matter():
     wanted = tiktoken_of("cl100k_base.tiktoken", "cl100k").encode_ordinary_batch(texts(), num_threads=2)
-    for options in ({"cache_bytes": 1}, {"cache_bytes": 10_000}, {"cache_bytes": 1 << 20}, {"instructions": "portable"}, {"instructions": "avx2"}):
+    for options in (
+        {"cache_bytes": 1},
+        {"cache_bytes": 10_000},
+        {"cache_bytes": 1 << 20},
+        {"instructions": "portable"},
+        {"instructions": "avx2"},
+    ):
         encoder = from_ranks(ranks_of("cl100k_base.tiktoken"), "cl100k", **options)
         for threads in (1, 3):
             agree(encoder, texts(), wanted, threads=threads)
@@ -243,7 +249,7 @@ def test_nothing_is_read_beyond_the_end_of_a_text_at_the_end_of_a_page():
                 whole[page - len(text) :] = np.frombuffer(text, np.uint8)
                 data = whole[page - len(text) :]
                 ends = np.array([len(text) // 2, len(text)], np.int64) if text.isascii() else np.array([len(text)])
-                for encoder in (cached_small(), portable_small()):
+                for encoder in (cached_small(), forced_small("avx2"), forced_small("portable")):
                     ids, _ = encoder.encode_flat(
                         data, ends, bos=None, eos=None, narrow=False, special="plain", threads=1
                     )
@@ -254,8 +260,8 @@ def test_nothing_is_read_beyond_the_end_of_a_text_at_the_end_of_a_page():
 
 
 @cache
-def portable_small():
-    return from_ranks(small_ranks(), "cl100k", instructions="portable")
+def forced_small(instructions):
+    return from_ranks(small_ranks(), "cl100k", instructions=instructions)
 
 
 def test_marks_widths_and_threads():

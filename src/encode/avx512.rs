@@ -5,15 +5,15 @@
 //! the portable path; tests compare both on every kind of word.
 
 use super::cache::Line;
-use super::isa::{GOLDEN, Isa, KEYS, ODD, SHORT, WithIsa};
+use super::isa::{Avx2, GOLDEN, Isa, KEYS, ODD, SHORT, WithIsa};
 use super::lockstep::{self, GROUP, Group, NOTHING};
 use super::pairs::{KEY_BITS, NOBODY, Pairs, VALUE_BITS};
 use crate::pretoken::block::{BLOCK, Block};
 use std::arch::x86_64::*;
 
-/// The instructions of [`Avx512::detect`]. It exists only where they were found.
+/// AVX-512 with its extensions for bytes, and what [`Avx2`] has. It exists only where they were found.
 #[derive(Clone, Copy)]
-pub struct Avx512(());
+pub struct Avx512(Avx2);
 
 impl Avx512 {
     /// The instructions, if this processor has them.
@@ -25,13 +25,8 @@ impl Avx512 {
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512vbmi")
             && is_x86_feature_detected!("avx512vbmi2")
-            && is_x86_feature_detected!("vaes")
-            && is_x86_feature_detected!("aes")
-            && is_x86_feature_detected!("bmi1")
-            && is_x86_feature_detected!("bmi2")
-            && is_x86_feature_detected!("lzcnt")
-            && is_x86_feature_detected!("popcnt");
-        all.then_some(Avx512(()))
+            && is_x86_feature_detected!("vaes");
+        if all { Avx2::detect().map(Avx512) } else { None }
     }
 }
 
@@ -98,17 +93,7 @@ unsafe fn write_sixteen(bytes: __m128i, first: u32, out: *mut u32) {
 impl Isa for Avx512 {
     #[inline(always)]
     fn least(self, lanes: &[u32]) -> u32 {
-        // SAFETY: `self` exists only where AVX-512 does; each load is of 8 of the lanes, and needs no alignment.
-        unsafe {
-            let mut low = _mm256_loadu_si256(lanes.as_ptr().cast());
-            for eight in 1..lanes.len() / 8 {
-                low = _mm256_min_epu32(low, _mm256_loadu_si256(lanes.as_ptr().add(8 * eight).cast()));
-            }
-            let four = _mm_min_epu32(_mm256_castsi256_si128(low), _mm256_extracti128_si256::<1>(low));
-            let two = _mm_min_epu32(four, _mm_shuffle_epi32::<0b01_00_11_10>(four));
-            let one = _mm_min_epu32(two, _mm_shuffle_epi32::<0b10_11_00_01>(two));
-            _mm_cvtsi128_si32(one) as u32
-        }
+        self.0.least(lanes)
     }
 
     #[inline(always)]
@@ -205,18 +190,8 @@ impl Isa for Avx512 {
 
     #[inline(always)]
     unsafe fn unpack(self, value: u128, out: *mut u32) {
-        // SAFETY: `self` exists only where AVX-512 does; the caller says that 8 ids can be written.
-        unsafe {
-            let value = _mm256_broadcastsi128_si256(_mm_loadu_si128((&raw const value).cast()));
-            // The bytes of each id, of which every other one begins in the middle of a byte.
-            let pick = _mm256_setr_epi8(
-                0, 1, 2, -1, 2, 3, 4, -1, 5, 6, 7, -1, 7, 8, 9, -1, //
-                10, 11, 12, -1, 12, 13, 14, -1, -1, -1, -1, -1, -1, -1, -1, -1,
-            );
-            let shift = _mm256_setr_epi32(0, 4, 0, 4, 0, 4, 0, 0);
-            let ids = _mm256_srlv_epi32(_mm256_shuffle_epi8(value, pick), shift);
-            _mm256_storeu_si256(out.cast(), _mm256_and_si256(ids, _mm256_set1_epi32(0xf_ffff)));
-        }
+        // SAFETY: the caller says that 8 ids can be written.
+        unsafe { self.0.unpack(value, out) }
     }
 
     #[inline(always)]

@@ -152,11 +152,11 @@ impl Cache {
         }
     }
 
-    /// Whether a quarter of the places may be taken, and more lines are allowed. A line has two places, so with more words
-    /// than that many lines would get a third, which evicts one.
+    /// Whether three eighths of the places may be taken, and more lines are allowed. A line has two places, so with more
+    /// words than that many lines would get a third, which evicts one.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
-        2 * self.added > self.lines.len() && self.lines.len() < self.most.lines
+        4 * self.added > 3 * self.lines.len() && self.lines.len() < self.most.lines
     }
 
     /// How many lines there are now.
@@ -164,10 +164,10 @@ impl Cache {
         self.lines.len()
     }
 
-    /// The number of lines for a text of `text` bytes: lines of twice that size. (Growing later costs more: every word is
-    /// hashed again, and unmapping the old table interrupts all other threads.)
+    /// The number of lines for a text of `text` bytes: lines of that size. (Growing later costs more: every word is hashed
+    /// again, and unmapping the old table interrupts all other threads. More lines would be more pages to clear.)
     pub fn lines_for(&self, text: usize) -> usize {
-        (2 * text / size_of::<Line>()).next_power_of_two().clamp(self.lines.len(), self.most.lines)
+        (text / size_of::<Line>()).next_power_of_two().clamp(self.lines.len(), self.most.lines)
     }
 
     /// Four times as many lines as there are.

@@ -86,7 +86,7 @@ impl Encoder {
         let finder = self.finder(options.special)?;
         // A token is a byte at least, unless normalizing makes a text longer; then the call is done again with more.
         let marks = usize::from(options.bos.is_some()) + usize::from(options.eos.is_some()) + 1;
-        let mut room = data.len() + marks * ends.len() + SLACK;
+        let mut room = data.len() + marks * ends.len() + SLACK.min(8 * data.len() + 64);
         loop {
             let mut id_ends = vec![0; ends.len()];
             let how = (options, chunk, room);

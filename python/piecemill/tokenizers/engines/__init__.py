@@ -10,6 +10,7 @@ Start with `choose`.
 """
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
@@ -64,7 +65,7 @@ class Engine(Protocol):
         """The ids of every text, `bos` and `eos` in place; uint16 if `narrow`. `threads=0` uses all cores."""
 
 
-class LibraryEngine:
+class LibraryEngine(ABC):
     """A tokenizer in another library, which encodes lists of texts: `rows` gives the ids of each."""
 
     name: str
@@ -94,8 +95,9 @@ class LibraryEngine:
         rows = self.rows(texts_of(*check_flat(data, ends)), special, threads)
         return finish(rows, bos=bos, eos=eos, narrow=narrow)
 
+    @abstractmethod
     def rows(self, texts: list[str], special: Parse, threads: int) -> Iterable[Any]:
-        raise NotImplementedError
+        """The ids of each text."""
 
 
 class EngineModule(Protocol):
