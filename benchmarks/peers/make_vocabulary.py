@@ -55,7 +55,7 @@ def from_ranks(source, folder, about):
 
 def from_json(source, folder, about):
     data = json.loads(opened(source))
-    data["added_tokens"] = [token for token in data["added_tokens"] if not token["special"]]
+    data["added_tokens"] = []  # tokens of a text alone; without the special ones the ids of the others would have gaps
     write_json(folder, data)
     if about["pattern"]:
         byte_of = {character: byte for byte, character in BYTE_LEVEL.items()}
