@@ -76,7 +76,9 @@ def test_no_tracked_file_names_a_path_of_somebodys_machine():
     private = re.compile(rb"(?<![\w.~])/(?:ho" + rb"me|Us" + rb"ers|ro" + rb"ot|wo" + rb"rk)/[\w.-]+")
     found = {}
     for path in tracked():
-        places = [path.as_posix() for path in (HOUSE, HOUSE.parent)] if path.suffix != ".lock" else []
+        # Not /tmp and its like, which everybody has.
+        folders = [folder for folder in (HOUSE, HOUSE.parent) if len(folder.parts) > 2]
+        places = [folder.as_posix() for folder in folders] if path.suffix != ".lock" else []
         content = path.read_bytes()
         hits = private.findall(content)
         hits += [place for place in places if re.search(rb"(?<![\w.])%s(?!\w)" % re.escape(place.encode()), content)]
