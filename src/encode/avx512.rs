@@ -40,7 +40,7 @@ unsafe fn root<W: WithIsa>(isa: Avx512, work: W) -> W::Out {
     work.run(isa)
 }
 
-/// 0, 1, 2, ...
+/// The numbers 0 to 63: `places` keeps those whose bit is set.
 const NUMBERS: [u8; 64] = {
     let mut numbers = [0; 64];
     let mut i = 0;
@@ -51,7 +51,8 @@ const NUMBERS: [u8; 64] = {
     numbers
 };
 
-/// For byte p of key k: which byte of the lengths it is compared with, or takes: the second one at the end of the key.
+/// The shuffle that spreads the lengths of four words over their keys. A length is four bytes: the first (bytes to keep)
+/// goes to bytes 0 to 14 of the key, the second (the last byte of the key) to byte 15.
 const OF_LENGTHS: [u8; 64] = {
     let mut from = [0; 64];
     let mut i = 0;
@@ -62,7 +63,7 @@ const OF_LENGTHS: [u8; 64] = {
     from
 };
 
-/// The place of each byte in its key; the last byte is never part of a word.
+/// The offset of each byte in its key. The last byte holds the length, so its offset is above every length.
 const IN_KEY: [u8; 64] = {
     let mut places = [0; 64];
     let mut i = 0;
@@ -129,7 +130,7 @@ impl Isa for Avx512 {
             let high = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(word[2]), word[3]);
             let words = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high);
             let len = _mm_sub_epi32(_mm_loadu_si128(ends.as_ptr().cast()), _mm_loadu_si128(begins.as_ptr().cast()));
-            // How many bytes are kept, and above it what the last byte is: for a longer word nothing, and 0xff.
+            // First byte: how many bytes to keep; second byte: the last byte of the key. Longer words: 0 and 0xff.
             let long = _mm_cmpgt_epu32_mask(len, _mm_set1_epi32(SHORT as i32));
             let twice = _mm_or_si128(len, _mm_slli_epi32::<8>(len));
             let twice = _mm_mask_mov_epi32(twice, long, _mm_set1_epi32(0xff00));
@@ -178,11 +179,11 @@ impl Isa for Avx512 {
             let line = _mm512_load_si512(std::ptr::from_ref(line).cast());
             let key = _mm256_broadcastsi128_si256(_mm_loadu_si128(std::ptr::from_ref(key).cast()));
             let same = _mm256_cmpeq_epi64_mask(key, _mm512_castsi512_si256(line));
-            // The halves of the values whose halves of keys are equal.
+            // Keeps each half of a value where the same half of its key is equal.
             let found = _mm512_maskz_compress_epi64(same << 4, line);
             _mm_storeu_si128(std::ptr::from_mut(value).cast(), _mm512_castsi512_si128(found));
-            // Both halves of the first key are equal, or those of the second and none of the first. (A half of the first
-            // as well, which is rare, goes the way of a miss, where all of a key is compared.)
+            // A hit: both halves of the first key are equal, or both of the second and none of the first. Both of the
+            // second and one of the first is rare and counts as a miss, which compares whole keys.
             const FOUND: u32 = 1 << 0b0011 | 1 << 0b0111 | 1 << 0b1011 | 1 << 0b1100;
             FOUND >> same & 1 == 0
         }
@@ -231,7 +232,7 @@ impl Isa for Avx512 {
     }
 }
 
-/// As `lockstep::merge`, with lane p of all words in one register; words without units have nothing to merge.
+/// As `lockstep::merge`, with lane p of all sixteen words in one register. Unused words of the group stay unchanged.
 ///
 /// # Safety
 /// The processor has AVX-512.
@@ -272,7 +273,7 @@ unsafe fn merge_sixteen<const LANES: usize>(pairs: &Pairs, group: &mut Group<LAN
             let (right, after, before) = (highest(right_bit), highest(after_bit), highest(below));
             alive = _mm512_mask_xor_epi32(alive, going, alive, right_bit);
 
-            // (Gathering these two takes twice as long on Zen 4.)
+            // The symbols at `after` and `before`. (Two gathers take twice as long on Zen 4.)
             let (mut next, mut last) = (nobody, nobody);
             for p in 1..LANES - 1 {
                 let at = _mm512_set1_epi32(p as i32);
@@ -308,7 +309,7 @@ unsafe fn highest(bits: __m512i) -> __m512i {
     unsafe { _mm512_sub_epi32(_mm512_set1_epi32(31), _mm512_lzcnt_epi32(bits)) }
 }
 
-/// `Pairs::get` for sixteen pairs; those that are not `asked` for give anything.
+/// `Pairs::get` for sixteen pairs. The result is undefined where the bit of `asked` is clear.
 ///
 /// # Safety
 /// The processor has AVX-512.

@@ -77,7 +77,7 @@ pub struct Scratch {
     pub ids: Vec<u32>,
 }
 
-/// On a border of a processor cache line: four keys at once are one store then.
+/// Aligned to a processor cache line, so that storing four keys writes one line.
 #[repr(align(64))]
 struct Aligned<T>(T);
 
@@ -89,7 +89,7 @@ pub struct Worker {
     values: Box<Aligned<[u128; ROOM]>>,
     lines: Box<[u32; ROOM]>,
     missed: Box<[u16; ROOM + 1]>,
-    /// Misses that are merged in groups: as they come, with their units; and the shortest first.
+    /// Misses to be merged in groups, with their units, in the order of the text; `sorted` has the shortest first.
     waiting: Box<[(u8, u16); ROOM]>,
     sorted: Box<[u16; ROOM]>,
     /// Ids of the batch that do not fit a value.
@@ -199,7 +199,7 @@ impl Worker {
     fn encode_misses<I: Isa, M: Model>(&mut self, isa: I, model: &M, text: &[u8], misses: usize) {
         let mut known = 0;
         let mut waiting = 0;
-        // How many words have so many units; then, where those with so many begin, and then, where they end.
+        // A counting sort by units: first the count of each, then the start of its range, at last the end.
         let mut ends = [0u16; LONGEST + 1];
         for k in 0..misses {
             let i = self.missed[k];
@@ -253,7 +253,7 @@ impl Worker {
         self.encode_groups::<I, M, 64>(isa, model, text, ends[30], ends[LONGEST]);
     }
 
-    /// Words `from` to `to` of those that are sorted, which fit so many lanes.
+    /// Encodes words `from` to `to` of `sorted`, which have at most `LANES` - 2 units.
     #[inline(always)]
     fn encode_groups<I: Isa, M: Model, const LANES: usize>(
         &mut self,

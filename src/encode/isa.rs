@@ -22,7 +22,7 @@ pub trait Isa: Copy + Send + Sync {
     /// 16 bytes can be read at `text`.
     unsafe fn key(self, text: *const u8, len: usize, key: &mut u128) -> u32;
 
-    /// The same for [`KEYS`] words, from `begins[k]` to `ends[k]` of the text; `hashes` come out shifted to the right.
+    /// The same for [`KEYS`] words, word k from `begins[k]` to `ends[k]`; returns the hashes, shifted right by `shift`.
     ///
     /// # Safety
     /// 16 bytes can be read at each beginning.
@@ -50,10 +50,10 @@ pub trait Isa: Copy + Send + Sync {
         Block::new(bytes)
     }
 
-    /// Writes `first` plus the place of each set bit, lowest first, and up to [`BEYOND`] words more.
+    /// Writes `first` plus the position of each set bit, lowest first. May write up to [`BEYOND`] more values after them.
     ///
     /// # Safety
-    /// So many words can be written at `out`.
+    /// There is room for all of these at `out`.
     #[inline(always)]
     unsafe fn places(self, mut bits: u64, first: u32, mut out: *mut u32) {
         while bits != 0 {
@@ -68,7 +68,7 @@ pub trait Isa: Copy + Send + Sync {
         }
     }
 
-    /// Groups of up to this many lanes lie lane by lane: the words of a lane side by side.
+    /// Groups of up to this many lanes are stored lane by lane, so that `merge` loads a lane of all words at once.
     const LANE_BY_LANE: usize = 0;
 
     /// Merges the first `words` words of `group` until nothing can be merged.
@@ -99,7 +99,7 @@ pub trait Isa: Copy + Send + Sync {
 /// Words whose keys are made at once.
 pub const KEYS: usize = 4;
 
-/// Words that `places` may write beyond those it is asked for.
+/// Values that `places` may write after the last requested one.
 pub const BEYOND: usize = 16;
 
 /// Bytes of the longest word that fits a key.
