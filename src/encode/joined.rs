@@ -19,8 +19,13 @@ pub struct Joined {
     bytes: Box<[[u64; 4]; 256]>,
     /// For each two ASCII characters, whether a text can be cut between them, precomputed from `bytes`.
     cuts: Box<[[bool; 128]; 128]>,
-    /// Pairs of whole characters of which one at least is beyond ASCII; open addressing, 0 is empty.
+    /// Pairs of whole characters of which one at least is beyond ASCII, sorted.
     wide: Vec<u64>,
+    /// The bit of each of these pairs: sixteen times as many bits as pairs, so one pair in sixteen is joined without need.
+    /// (A table of the pairs themselves is a megabyte, of which most characters read a line that is in no near cache.)
+    bits: Vec<u64>,
+    /// A product shifted right by this is the number of a bit.
+    shift: u32,
 }
 
 impl Joined {
@@ -45,15 +50,14 @@ impl Joined {
                 }
             }
         }
-        let mut table = vec![0; (wide.len() * 3).next_power_of_two().max(16)];
-        let mut pairs: Vec<u64> = wide.into_iter().collect();
-        pairs.sort_unstable();
-        for pair in pairs {
-            let mut at = place(pair, table.len());
-            while table[at] != 0 {
-                at = (at + 1) & (table.len() - 1);
-            }
-            table[at] = pair;
+        let mut wide: Vec<u64> = wide.into_iter().collect();
+        wide.sort_unstable();
+        let count = (16 * wide.len()).next_power_of_two().max(64);
+        let shift = 64 - count.trailing_zeros();
+        let mut bits = vec![0; count / 64];
+        for &pair in &wide {
+            let at = place(pair, shift);
+            bits[at / 64] |= 1 << (at % 64);
         }
         let mut cuts = Box::new([[false; 128]; 128]);
         for (left, cuts) in cuts.iter_mut().enumerate() {
@@ -61,7 +65,7 @@ impl Joined {
                 *cut = bytes[left][right / 64] >> (right % 64) & 1 == 0;
             }
         }
-        Joined { bytes, cuts, wide: table }
+        Joined { bytes, cuts, wide, bits, shift }
     }
 
     /// The first place after `at` and up to `most` where `text` can be cut. A character starts at `at`.
@@ -97,10 +101,9 @@ impl Joined {
     pub fn pairs(&self) -> impl Iterator<Item = (u32, u32)> {
         let ascii = (0..0x80u8).flat_map(|left| (0..0x80u8).map(move |right| (left, right)));
         let ascii = ascii.filter(|&(left, right)| self.bytes(left, right));
-        let wide = self.wide.iter().filter(|&&pair| pair != 0);
         ascii
             .map(|(left, right)| (left.into(), right.into()))
-            .chain(wide.map(|pair| ((pair >> 32) as u32, *pair as u32)))
+            .chain(self.wide.iter().map(|pair| ((pair >> 32) as u32, *pair as u32)))
     }
 
     /// Bit p is set where a text that goes on with `block` can be cut before its byte p, as far as the block is ASCII.
@@ -141,14 +144,8 @@ impl Joined {
 
     #[inline(always)]
     fn listed(&self, pair: u64) -> bool {
-        let mut at = place(pair, self.wide.len());
-        loop {
-            match self.wide[at] {
-                0 => return false,
-                found if found == pair => return true,
-                _ => at = (at + 1) & (self.wide.len() - 1),
-            }
-        }
+        let at = place(pair, self.shift);
+        self.bits[at / 64] >> (at % 64) & 1 != 0
     }
 }
 
@@ -174,6 +171,6 @@ fn pair(left: u32, right: u32) -> u64 {
 }
 
 #[inline(always)]
-fn place(pair: u64, len: usize) -> usize {
-    (pair.wrapping_mul(GOLDEN) >> 32) as usize & (len - 1)
+fn place(pair: u64, shift: u32) -> usize {
+    (pair.wrapping_mul(GOLDEN) >> shift) as usize
 }
