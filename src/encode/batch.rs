@@ -81,10 +81,27 @@ pub struct Scratch {
 #[repr(align(64))]
 struct Aligned<T>(T);
 
+/// What comes between two words of a batch.
+enum Between {
+    Id(u32),
+    /// The end of a document.
+    End,
+}
+
 /// A cache and the arrays of a batch: what one thread needs, and keeps between calls.
 pub struct Worker {
     pub cache: Cache,
     pub words: Box<Words>,
+    /// Where in its buffer the first word of the batch starts.
+    pub base: usize,
+    /// Whether the last words of a document wait for those of the next one, which follows in the same buffer: with short
+    /// documents, batches would have few words, and of those that are new hardly two could be merged at once.
+    pub waits: bool,
+    /// What comes after so many words of the batch.
+    between: Vec<(usize, Between)>,
+    /// Where documents ended: the ids before, with those that were drained.
+    pub ended: Vec<usize>,
+    pub drained: usize,
     keys: Box<Aligned<[u128; ROOM]>>,
     values: Box<Aligned<[u128; ROOM]>>,
     lines: Box<[u32; ROOM]>,
@@ -114,6 +131,11 @@ impl Worker {
         Worker {
             cache: Cache::new(cache_bytes),
             words: Box::new(Words { starts: [0; ROOM + 1], count: 0, known: vec![] }),
+            base: 0,
+            waits: false,
+            between: vec![],
+            ended: vec![],
+            drained: 0,
             keys: Box::new(Aligned([0; ROOM])),
             values: Box::new(Aligned([0; ROOM])),
             lines: Box::new([0; ROOM]),
@@ -129,6 +151,37 @@ impl Worker {
             found: Default::default(),
             instructions,
             shared: None,
+        }
+    }
+
+    /// Forgets what was begun; only the caches stay, and buffers of ids of at most `kept`.
+    pub fn reset(&mut self, kept: usize) {
+        self.words.count = 0;
+        self.words.known.clear();
+        self.spill.clear();
+        self.waits = false;
+        self.between.clear();
+        self.ended.clear();
+        self.drained = 0;
+        self.out.clear();
+        self.out.shrink_to(kept);
+    }
+
+    /// An id that is no word's.
+    #[inline(always)]
+    pub fn put(&mut self, id: u32) {
+        match self.words.count {
+            0 => self.out.push(id),
+            words => self.between.push((words, Between::Id(id))),
+        }
+    }
+
+    /// Here a document ends.
+    #[inline(always)]
+    pub fn end_document(&mut self) {
+        match self.words.count {
+            0 => self.ended.push(self.drained + self.out.len()),
+            words => self.between.push((words, Between::End)),
         }
     }
 
@@ -182,17 +235,29 @@ impl Worker {
         if misses > 0 {
             self.encode_misses(isa, model, text, misses);
         }
-        self.out.reserve(cache::PACKED * n + self.spill.len() + 8);
-        let before = self.out.len();
-        // SAFETY: room was reserved for six ids a word, for all that is in the spill, and for the eight that are
-        // written at once; `written` of them were written.
-        unsafe {
-            let out = self.out.as_mut_ptr().add(before);
-            let written = isa.call(Write { values: &self.values.0[..n], spill: &self.spill, out });
-            self.out.set_len(before + written);
+        self.out.reserve(cache::PACKED * n + self.spill.len() + self.between.len() + 8);
+        let mut from = 0;
+        for k in 0..=self.between.len() {
+            let to = self.between.get(k).map_or(n, |&(words, _)| words);
+            let before = self.out.len();
+            // SAFETY: room was reserved for six ids a word, for all that is in the spill, for all that comes between words,
+            // and for the eight that are written at once; `written` of them were written.
+            unsafe {
+                let out = self.out.as_mut_ptr().add(before);
+                let written = isa.call(Write { values: &self.values.0[from..to], spill: &self.spill, out });
+                self.out.set_len(before + written);
+            }
+            match self.between.get(k) {
+                Some(&(_, Between::Id(id))) => self.out.push(id),
+                Some((_, Between::End)) => self.ended.push(self.drained + self.out.len()),
+                None => {}
+            }
+            from = to;
         }
+        self.between.clear();
         self.spill.clear();
         self.words.known.clear();
+        self.words.count = 0;
     }
 
     #[inline(always)]

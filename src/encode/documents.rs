@@ -10,7 +10,7 @@ use super::added::{Finder, Special};
 use super::batch::{self, Worker};
 use super::encoder::Encoder;
 use super::memory::prefer_large_pages;
-use super::scan::Stretch;
+use super::scan::{Drain, Stretch};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -171,28 +171,50 @@ impl Encoder {
         self.with_worker(|worker| {
             worker.expect(data.len());
             std::mem::swap(&mut worker.out, ids);
+            worker.waits = true;
             let mut done = Ok(());
             let (mut from, mut start) = (0, 0);
+            let mut placed = 0;
             while from < ends.len() && done.is_ok() {
                 let to = chunk_end(ends, from, start + CHUNK);
                 done = self.check(finder, data, ends, from, to).and_then(|()| {
                     for document in from..to {
-                        worker.out.extend(options.bos);
                         let end = ends[document] as usize;
                         let stretch = Stretch { buffer: data, start, end };
-                        self.document(worker, stretch, finder, &mut |_| Ok(()))
-                            .map_err(|error| named(error, document))?;
-                        worker.out.extend(options.eos);
-                        id_ends[document] = worker.out.len() as i64;
+                        self.marked(worker, stretch, document, (options, finder), &mut |_| Ok(()))?;
                         start = end;
                     }
-                    Ok(())
+                    if to == ends.len() { self.settle(worker, data, &mut |_| Ok(())) } else { Ok(()) }
                 });
+                for end in worker.ended.drain(..) {
+                    id_ends[placed] = end as i64;
+                    placed += 1;
+                }
                 from = to;
             }
             std::mem::swap(&mut worker.out, ids);
             done
         })
+    }
+
+    /// One document, with the ids before and after it.
+    fn marked(
+        &self,
+        worker: &mut Worker,
+        stretch: Stretch,
+        number: usize,
+        (options, finder): (Options, &Finder),
+        drain: Drain,
+    ) -> Result<()> {
+        if let Some(bos) = options.bos {
+            worker.put(bos);
+        }
+        self.document(worker, stretch, finder, drain).map_err(|error| named(error, number))?;
+        if let Some(eos) = options.eos {
+            worker.put(eos);
+        }
+        worker.end_document();
+        Ok(())
     }
 
     /// Refuses documents that are not UTF-8, where that is needed.
@@ -385,18 +407,19 @@ impl<T: Id> Run<'_, T> {
     fn chunk(&self, worker: &mut Worker, from: usize, to: usize) -> Result<()> {
         self.encoder.check(self.finder, self.data, self.ends, from, to)?;
         let mut chunk = Chunk { from, to, offset: None, drained: 0 };
-        worker.out.clear();
+        worker.reset(usize::MAX);
+        worker.waits = true;
         worker.out.reserve(CHUNK + SLACK);
+        let mut drain = |ids: &mut Vec<u32>| self.drain(&mut chunk, ids);
         for document in from..to {
-            worker.out.extend(self.options.bos);
-            let stretch =
-                Stretch { buffer: self.data, start: start_of(self.ends, document), end: self.ends[document] as usize };
-            self.encoder
-                .document(worker, stretch, self.finder, &mut |ids| self.drain(&mut chunk, ids))
-                .map_err(|error| named(error, document))?;
-            worker.out.extend(self.options.eos);
+            let (start, end) = (start_of(self.ends, document), self.ends[document] as usize);
+            let stretch = Stretch { buffer: self.data, start, end };
+            self.encoder.marked(worker, stretch, document, (self.options, self.finder), &mut drain)?;
+        }
+        self.encoder.settle(worker, self.data, &mut drain)?;
+        for (document, &end) in (from..to).zip(&worker.ended) {
             // SAFETY: the documents of a chunk belong to it alone, and there is an end for each document.
-            unsafe { self.id_ends.0.add(document).write((chunk.drained + worker.out.len()) as i64) };
+            unsafe { self.id_ends.0.add(document).write(end as i64) };
         }
         self.finish(&chunk, &mut worker.out)
     }

@@ -138,8 +138,7 @@ impl Encoder {
         let mut worker = taken.unwrap_or_else(|| Worker::new(bytes, self.instructions));
         let result = work(&mut worker);
         // The ids of one huge word must not be remembered by the capacity of the buffer.
-        worker.out.clear();
-        worker.out.shrink_to(KEPT_IDS);
+        worker.reset(KEPT_IDS);
         let mut idle = idle();
         // Unless the bound was changed meanwhile.
         if self.cache_bytes() == bytes {
@@ -181,7 +180,6 @@ impl Encoder {
     pub fn encode(&self, text: &str, special: Special) -> Result<Vec<u32>> {
         let finder = self.finder(special)?;
         self.with_worker(|worker| {
-            worker.out.clear();
             let stretch = Stretch { buffer: text.as_bytes(), start: 0, end: text.len() };
             let mut ids = vec![];
             let done = self.document(worker, stretch, &finder, &mut |out| {
@@ -197,7 +195,8 @@ impl Encoder {
         })
     }
 
-    /// Appends the ids of a document to the worker's. The document is valid UTF-8, unless the encoder takes bytes.
+    /// Appends the ids of a document to the worker's. The document is valid UTF-8, unless the encoder takes bytes. If the
+    /// worker waits, its last words may be left to `settle`.
     pub fn document(&self, worker: &mut Worker, document: Stretch, finder: &Finder, drain: Drain) -> Result<()> {
         let Some(search) = &finder.raw else {
             return self.normalized(worker, document, finder, true, drain);
@@ -226,11 +225,23 @@ impl Encoder {
             if one.start > at {
                 text(worker, stretch.part(at, one.start), at == 0, drain)?;
             }
-            worker.out.push(one.id);
+            worker.put(one.id);
             at = one.end;
         }
         let len = stretch.end - stretch.start;
         if at < len { text(worker, stretch.part(at, len), at == 0, drain) } else { Ok(()) }
+    }
+
+    /// Encodes the words that wait, which are in `buffer`.
+    pub fn settle(&self, worker: &mut Worker, buffer: &[u8], drain: Drain) -> Result<()> {
+        // A giant does not wait.
+        let end = worker.base + worker.words.starts[worker.words.count] as usize;
+        match &self.kind {
+            _ if worker.words.count == 0 => Ok(()),
+            Kind::Bytes { model, .. } => scan::flush(worker, &**model, buffer, end, drain),
+            Kind::Characters(model) => scan::flush(worker, &**model, buffer, end, drain),
+            Kind::WordPiece(model) => scan::flush(worker, &**model, buffer, end, drain),
+        }
     }
 
     fn normalized(
@@ -254,6 +265,11 @@ impl Encoder {
                 }
             }
         };
+        let waits = worker.waits;
+        if !std::ptr::eq(normal.buffer, stretch.buffer) {
+            self.settle(worker, stretch.buffer, drain)?;
+            worker.waits = false;
+        }
         let result = match &finder.normalized {
             None => self.prefixed(worker, normal, first, drain),
             Some(search) => {
@@ -266,6 +282,7 @@ impl Encoder {
                 result
             }
         };
+        worker.waits = waits;
         scratch.shrink();
         worker.normal = scratch;
         result
@@ -294,13 +311,17 @@ impl Encoder {
             Kind::Bytes { .. } | Kind::WordPiece(_) => text.len(),
             Kind::Characters(model) => model.end(text, 0),
         };
+        self.settle(worker, stretch.buffer, drain)?;
         let mut with_space = std::mem::take(&mut worker.scratch.text);
         with_space.clear();
         with_space.push(b' ');
         with_space.extend_from_slice(&text[..end]);
-        let result = self
-            .stretch(worker, Stretch { buffer: &with_space, start: 0, end: with_space.len() }, drain)
-            .and_then(|()| self.stretch(worker, stretch.part(end, text.len()), drain));
+        let waits = std::mem::replace(&mut worker.waits, false);
+        let mut result = self.stretch(worker, Stretch { buffer: &with_space, start: 0, end: with_space.len() }, drain);
+        worker.waits = waits;
+        if result.is_ok() {
+            result = self.stretch(worker, stretch.part(end, text.len()), drain);
+        }
         with_space.shrink_to(1 << 20);
         worker.scratch.text = with_space;
         result

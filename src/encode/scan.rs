@@ -209,64 +209,68 @@ pub fn encode<C: Cut, M: Model>(
 ) -> Result<()> {
     let mut cursor = Cursor { at: 0, one_by_one_until: 0, patience: BLOCK, inside_until: 0 };
     let len = stretch.end - stretch.start;
-    loop {
-        let base = cursor.at;
-        if base == len {
-            return Ok(());
+    while cursor.at < len {
+        if worker.words.count == 0 {
+            worker.base = stretch.start + cursor.at;
         }
-        let Worker { words, spill, .. } = worker;
-        with_isa(worker.instructions, Fill { cut, joined, cursor: &mut cursor, words, spill });
-        flush(worker, model, stretch, base, cursor.at, drain)?;
+        let Worker { words, spill, base, .. } = worker;
+        let base = base.wrapping_sub(stretch.start);
+        with_isa(worker.instructions, Fill { cut, joined, cursor: &mut cursor, base, words, spill });
+        let full = worker.words.count >= BATCH || cursor.at < len || cursor.at.wrapping_sub(base) > GIANT;
+        if full || !worker.waits {
+            flush(worker, model, stretch.buffer, stretch.start + cursor.at, drain)?;
+        }
     }
+    Ok(())
 }
 
 /// Encodes a stretch that a regex or a sequence of splits cuts.
 pub fn by_split<M: Model>(worker: &mut Worker, model: &M, stretch: Stretch, split: &Split, drain: Drain) -> Result<()> {
-    let text = stretch.as_str();
-    let (mut base, mut at) = (0, 0);
+    let mut at = stretch.start;
     let mut failed = Ok(());
-    worker.words.count = 0;
-    split.for_each(text, |word| {
+    split.for_each(stretch.as_str(), |word| {
         if failed.is_err() {
             return;
         }
-        if worker.words.count == BATCH || at + word.len() - base > GIANT {
-            failed = flush(worker, model, stretch, base, at, drain);
-            base = at;
+        if worker.words.count == BATCH || worker.words.count > 0 && at + word.len() - worker.base > GIANT {
+            failed = flush(worker, model, stretch.buffer, at, drain);
+        }
+        if worker.words.count == 0 {
+            worker.base = at;
         }
         at += word.len();
         let words = &mut worker.words;
         words.count += 1;
-        words.starts[words.count] = (at - base) as u32;
+        words.starts[words.count] = (at - worker.base) as u32;
     })?;
     failed?;
-    flush(worker, model, stretch, base, at, drain)
+    let giant = worker.words.count > 0 && at - worker.base > GIANT;
+    if giant || !worker.waits { flush(worker, model, stretch.buffer, at, drain) } else { Ok(()) }
 }
 
-/// Encodes the words that were found from `base` to `at`.
-fn flush<M: Model>(
-    worker: &mut Worker,
-    model: &M,
-    stretch: Stretch,
-    base: usize,
-    at: usize,
-    drain: Drain,
-) -> Result<()> {
-    if at - base > GIANT && worker.words.count == 1 {
-        let word = &stretch.text()[base..at];
+/// Encodes the words of the batch, which end at `at`.
+pub fn flush<M: Model>(worker: &mut Worker, model: &M, buffer: &[u8], at: usize, drain: Drain) -> Result<()> {
+    if worker.words.count == 1 && at - worker.base > GIANT {
         let Worker { scratch, out, .. } = worker;
-        model.encode_alone(Portable, word, scratch, out);
+        model.encode_alone(Portable, &buffer[worker.base..at], scratch, out);
+        worker.words.count = 0;
     } else if worker.words.count > 0 {
-        worker.encode(model, &stretch.buffer[stretch.start + base..]);
+        worker.encode(model, &buffer[worker.base..]);
     }
-    worker.words.count = 0;
-    if worker.out.len() >= FULL { drain(&mut worker.out) } else { Ok(()) }
+    if worker.out.len() >= FULL {
+        let before = worker.out.len();
+        drain(&mut worker.out)?;
+        worker.drained += before - worker.out.len();
+    }
+    Ok(())
 }
 
 struct Fill<'a, C> {
     cut: &'a C,
     joined: Option<&'a Joined>,
     cursor: &'a mut Cursor,
+    /// Where the batch begins, relative to the text; wrapped, if that is in a text before it.
+    base: usize,
     words: &'a mut Words,
     /// Ids of words that stand alone.
     spill: &'a mut Vec<u32>,
@@ -275,14 +279,13 @@ struct Fill<'a, C> {
 impl<C: Cut> WithIsa for Fill<'_, C> {
     type Out = ();
 
-    /// Fills a batch with the words from the cursor on.
+    /// Adds the words from the cursor on to a batch.
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
-        let Fill { cut, joined, cursor, words, spill } = self;
+        let Fill { cut, joined, cursor, base, words, spill } = self;
         let bytes = cut.bytes();
-        let base = cursor.at;
-        let mut at = base;
-        let mut count = 0;
+        let mut at = cursor.at;
+        let mut count = words.count;
         while at < bytes.len() && count < BATCH {
             if bytes[at] >= 0xe0 {
                 let from = spill.len();
@@ -291,7 +294,7 @@ impl<C: Cut> WithIsa for Fill<'_, C> {
                     words.known.push((count as u16, spilled_from(spill, from)));
                     at = end;
                     count += 1;
-                    words.starts[count] = (at - base) as u32;
+                    words.starts[count] = at.wrapping_sub(base) as u32;
                     // What comes next is short, mostly.
                     cursor.one_by_one_until = cursor.one_by_one_until.max(at + BLOCK);
                     continue;
@@ -302,7 +305,7 @@ impl<C: Cut> WithIsa for Fill<'_, C> {
                     let starts = cut.starts(isa, at, block);
                     if starts != 0 {
                         cursor.patience = BLOCK;
-                        let first = (at - base) as u32;
+                        let first = at.wrapping_sub(base) as u32;
                         at += 63 - starts.leading_zeros() as usize;
                         let found = starts.count_ones() as usize;
                         let room = &mut words.starts[count + 1..][..BLOCK + BEYOND];
@@ -325,13 +328,14 @@ impl<C: Cut> WithIsa for Fill<'_, C> {
                 cursor.inside_until = end;
                 end = joined.end(bytes, at, end);
             }
-            if end - base > GIANT && count > 0 {
+            let len = end.wrapping_sub(base);
+            if len > GIANT && count > 0 {
                 break;
             }
             at = end;
             count += 1;
-            words.starts[count] = (at - base) as u32;
-            if at - base > GIANT {
+            words.starts[count] = len as u32;
+            if len > GIANT {
                 break;
             }
         }
