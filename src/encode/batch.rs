@@ -9,7 +9,7 @@
 //! Values are copied before anything is put in, so a new word may take the place of one that the batch still needs.
 
 use super::added::Found;
-use super::cache::{self, Cache, Lines, SPILLED, count, spill_range};
+use super::cache::{self, Cache, Lines, MOST_REPEATED, REPEATED, SPILLED, count, repeated_count, spill_range};
 use super::isa::{BEYOND, Instructions, Isa, KEYS, SHORT, WithIsa, fold, hash_long, prefetch, with_isa};
 use super::lockstep::{GROUP, Group, GroupIds, LONGEST};
 use super::normalize;
@@ -235,13 +235,14 @@ impl Worker {
         if misses > 0 {
             self.encode_misses(isa, model, text, misses);
         }
-        self.out.reserve(cache::PACKED * n + self.spill.len() + self.between.len() + 8);
+        let bytes = self.words.starts[n] as usize;
+        self.out.reserve(cache::PACKED * n + bytes + self.spill.len() + self.between.len() + cache::MOST_REPEATED);
         let mut from = 0;
         for k in 0..=self.between.len() {
             let to = self.between.get(k).map_or(n, |&(words, _)| words);
             let before = self.out.len();
-            // SAFETY: room was reserved for six ids a word, for all that is in the spill, for all that comes between words,
-            // and for the eight that are written at once; `written` of them were written.
+            // SAFETY: room was reserved for six ids a word, for one a byte, for all that is in the spill, for all that comes
+            // between words, and for those that are written at once; `written` of them were written.
             unsafe {
                 let out = self.out.as_mut_ptr().add(before);
                 let written = isa.call(Write { values: &self.values.0[from..to], spill: &self.spill, out });
@@ -530,14 +531,22 @@ impl WithIsa for Write<'_> {
             let ids = count(value);
             // SAFETY: whoever made this says that there is room.
             unsafe {
-                if ids == SPILLED as usize {
+                let out = self.out.add(written);
+                if ids < REPEATED as usize {
+                    isa.unpack(value, out);
+                    written += ids;
+                } else if ids == SPILLED as usize {
                     let range = spill_range(value);
                     let from = self.spill.as_ptr().add(range.start);
-                    std::ptr::copy_nonoverlapping(from, self.out.add(written), range.len());
+                    std::ptr::copy_nonoverlapping(from, out, range.len());
                     written += range.len();
                 } else {
-                    isa.unpack(value, self.out.add(written));
-                    written += ids;
+                    isa.unpack(value, out);
+                    let repeated = *out.add(2);
+                    for place in 3..MOST_REPEATED {
+                        out.add(place).write(repeated);
+                    }
+                    written += repeated_count(value);
                 }
             }
         }

@@ -24,6 +24,10 @@ pub const PACKED: usize = 6;
 
 /// The count of a value whose ids are in the spill of the batch.
 pub const SPILLED: u128 = 0xff;
+/// The count of a value that is two ids, a third one, and how many there are in all: the third one fills the rest.
+pub const REPEATED: u128 = 0xfe;
+/// Ids of such a value at most.
+pub const MOST_REPEATED: usize = 16;
 /// The bit of a key whose ids are in the ring. No word is looked up with it, so such a word is a miss at first.
 const IN_RING: u128 = 0x80 << 120;
 
@@ -40,6 +44,23 @@ pub fn pack(ids: &[u32]) -> Option<u128> {
         all |= id;
     }
     if all < 1 << 20 { Some(value | (ids.len() as u128) << 120) } else { None }
+}
+
+/// Up to [`MOST_REPEATED`] ids that are all the same from the third on. (Indents to GPT-2, which has no token for several
+/// spaces: 6% of the words of Python files.)
+#[inline(always)]
+fn pack_repeated(ids: &[u32]) -> Option<u128> {
+    if ids.len() <= PACKED || ids.len() > MOST_REPEATED || ids[3..].iter().any(|&id| id != ids[2]) {
+        return None;
+    }
+    let value = pack(&ids[..3])? & !(0xff << 120);
+    Some(value | (ids.len() as u128) << 60 | REPEATED << 120)
+}
+
+/// The number of ids of a [`REPEATED`] value.
+#[inline(always)]
+pub fn repeated_count(value: u128) -> usize {
+    (value >> 60) as usize & 0xff
 }
 
 /// The count of a value.
@@ -229,6 +250,13 @@ impl Cache {
     pub fn put(&mut self, line: u32, key: u128, ids: &[u32], spill: &mut Vec<u32>) -> u128 {
         self.added += 1;
         if let Some(value) = pack(ids) {
+            self.put_line(line, key, value);
+            return value;
+        }
+        // Not more ids than bytes: room for as many is certain.
+        if ids.len() <= (key >> 120) as usize
+            && let Some(value) = pack_repeated(ids)
+        {
             self.put_line(line, key, value);
             return value;
         }
