@@ -176,6 +176,12 @@ impl Worker {
         }
     }
 
+    /// Where in their buffer the words of the batch end. (A word of a gigabyte, for which this is not known, never waits.)
+    #[inline(always)]
+    pub fn waiting_until(&self) -> usize {
+        self.base + self.words.starts[self.words.count] as usize
+    }
+
     /// Here a document ends.
     #[inline(always)]
     pub fn end_document(&mut self) {

@@ -38,7 +38,7 @@ impl Bytes {
         let first_merge =
             (0..1 << 16).map(|two: usize| symbols.pairs.get(symbol_of[two & 0xff], symbol_of[two >> 8])).collect();
         let whole = WholeWords::new(symbols.whole(whole_words));
-        let joined = Joined::new((0..symbols.len() as u32).map(|symbol| symbols.bytes(symbol)));
+        let joined = Joined::new((0..symbols.len() as u32).map(|symbol| symbols.bytes(symbol)), false);
         let adjacent = Adjacent::new((0..symbols.len() as u32).map(|symbol| symbols.bytes(symbol)));
         // With tokens that only a whole word can be, a part of a word must not be taken for a word.
         let whole_words = whole_words && (0..symbols.len() as u32).any(|symbol| !symbols.is_itself(symbol));
@@ -219,7 +219,7 @@ impl Characters {
         let known = |token: &&[u8]| {
             String::from_utf8_lossy(token).chars().all(|character| symbol_of.get(u32::from(character)).is_some())
         };
-        let joined = Joined::new((0..symbols.len() as u32).map(|symbol| symbols.bytes(symbol)).filter(known));
+        let joined = Joined::new((0..symbols.len() as u32).map(|symbol| symbols.bytes(symbol)).filter(known), true);
         let whole = WholeWords::new(symbols.whole(false));
         // Spaces are left to `encode_alone`.
         let alone = Alone::new(Some(&joined), |character, ids: &mut Vec<u32>| {

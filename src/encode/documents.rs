@@ -178,11 +178,10 @@ impl Encoder {
             while from < ends.len() && done.is_ok() {
                 let to = chunk_end(ends, from, start + CHUNK);
                 done = self.check(finder, data, ends, from, to).and_then(|()| {
-                    for document in from..to {
-                        let end = ends[document] as usize;
-                        let stretch = Stretch { buffer: data, start, end };
+                    for (document, &end) in (from..to).zip(&ends[from..to]) {
+                        let stretch = Stretch { buffer: data, start, end: end as usize };
                         self.marked(worker, stretch, document, (options, finder), &mut |_| Ok(()))?;
-                        start = end;
+                        start = stretch.end;
                     }
                     if to == ends.len() { self.settle(worker, data, &mut |_| Ok(())) } else { Ok(()) }
                 });

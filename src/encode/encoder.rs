@@ -234,10 +234,8 @@ impl Encoder {
 
     /// Encodes the words that wait, which are in `buffer`.
     pub fn settle(&self, worker: &mut Worker, buffer: &[u8], drain: Drain) -> Result<()> {
-        // A giant does not wait.
-        let end = worker.base + worker.words.starts[worker.words.count] as usize;
+        let end = worker.waiting_until();
         match &self.kind {
-            _ if worker.words.count == 0 => Ok(()),
             Kind::Bytes { model, .. } => scan::flush(worker, &**model, buffer, end, drain),
             Kind::Characters(model) => scan::flush(worker, &**model, buffer, end, drain),
             Kind::WordPiece(model) => scan::flush(worker, &**model, buffer, end, drain),

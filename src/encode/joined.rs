@@ -2,7 +2,8 @@
 //!
 //! Between two that do not, a text can be cut without any change: a merge across that place would make a token with both
 //! sides of it. So whole texts fall into short words that the cache knows, and a long run of Chinese into a few
-//! characters each. Cutting where a pair might be joined is never needed, so the table may say yes too often.
+//! characters each. Cutting where a pair might be joined is never needed, so the table may say yes too often. (But not
+//! for models of characters: there, an unknown character must be a word by itself.)
 
 use super::isa::GOLDEN;
 use super::vocabulary::character_len;
@@ -19,18 +20,20 @@ pub struct Joined {
     bytes: Box<[[u64; 4]; 256]>,
     /// For each two ASCII characters, whether a text can be cut between them, precomputed from `bytes`.
     cuts: Box<[[bool; 128]; 128]>,
-    /// Pairs of whole characters of which one at least is beyond ASCII, sorted.
+    /// Pairs of whole characters of which one at least is beyond ASCII; open addressing, 0 is empty.
     wide: Vec<u64>,
-    /// The bit of each of these pairs: sixteen times as many bits as pairs, so one pair in sixteen is joined without need.
-    /// (A table of the pairs themselves is a megabyte, of which most characters read a line that is in no near cache.)
+    /// The bit of each of these pairs: sixteen times as many bits as pairs, so of other pairs one in sixteen has a bit too.
+    /// (The table of pairs is a megabyte, and most characters would read a line of it that is in no near cache.)
     bits: Vec<u64>,
+    /// Whether a pair with a bit is looked up in the table, or is joined.
+    exact: bool,
     /// A product shifted right by this is the number of a bit.
     shift: u32,
 }
 
 impl Joined {
-    /// Of the tokens, which need not be valid UTF-8.
-    pub fn new<'t>(tokens: impl Iterator<Item = &'t [u8]>) -> Joined {
+    /// Of the tokens, which need not be valid UTF-8. Unless `exact`, it may join pairs that no token joins.
+    pub fn new<'t>(tokens: impl Iterator<Item = &'t [u8]>, exact: bool) -> Joined {
         let mut bytes = Box::new([[0; 4]; 256]);
         let mut wide = HashSet::new();
         for token in tokens {
@@ -50,14 +53,20 @@ impl Joined {
                 }
             }
         }
-        let mut wide: Vec<u64> = wide.into_iter().collect();
-        wide.sort_unstable();
         let count = (16 * wide.len()).next_power_of_two().max(64);
         let shift = 64 - count.trailing_zeros();
         let mut bits = vec![0; count / 64];
-        for &pair in &wide {
-            let at = place(pair, shift);
-            bits[at / 64] |= 1 << (at % 64);
+        let mut table = vec![0; count / 4];
+        let mut pairs: Vec<u64> = wide.into_iter().collect();
+        pairs.sort_unstable();
+        for pair in pairs {
+            let bit = place(pair, shift);
+            bits[bit / 64] |= 1 << (bit % 64);
+            let mut at = bit / 4;
+            while table[at] != 0 {
+                at = (at + 1) & (table.len() - 1);
+            }
+            table[at] = pair;
         }
         let mut cuts = Box::new([[false; 128]; 128]);
         for (left, cuts) in cuts.iter_mut().enumerate() {
@@ -65,7 +74,7 @@ impl Joined {
                 *cut = bytes[left][right / 64] >> (right % 64) & 1 == 0;
             }
         }
-        Joined { bytes, cuts, wide, bits, shift }
+        Joined { bytes, cuts, wide: table, bits, exact, shift }
     }
 
     /// The first place after `at` and up to `most` where `text` can be cut. A character starts at `at`.
@@ -103,7 +112,7 @@ impl Joined {
         let ascii = ascii.filter(|&(left, right)| self.bytes(left, right));
         ascii
             .map(|(left, right)| (left.into(), right.into()))
-            .chain(self.wide.iter().map(|pair| ((pair >> 32) as u32, *pair as u32)))
+            .chain(self.wide.iter().filter(|&&pair| pair != 0).map(|pair| ((pair >> 32) as u32, *pair as u32)))
     }
 
     /// Bit p is set where a text that goes on with `block` can be cut before its byte p, as far as the block is ASCII.
@@ -144,8 +153,19 @@ impl Joined {
 
     #[inline(always)]
     fn listed(&self, pair: u64) -> bool {
-        let at = place(pair, self.shift);
-        self.bits[at / 64] >> (at % 64) & 1 != 0
+        let bit = place(pair, self.shift);
+        self.bits[bit / 64] >> (bit % 64) & 1 != 0 && (!self.exact || self.in_table(pair, bit / 4))
+    }
+
+    #[inline(always)]
+    fn in_table(&self, pair: u64, mut at: usize) -> bool {
+        loop {
+            match self.wide[at] {
+                0 => return false,
+                found if found == pair => return true,
+                _ => at = (at + 1) & (self.wide.len() - 1),
+            }
+        }
     }
 }
 

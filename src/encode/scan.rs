@@ -209,6 +209,7 @@ pub fn encode<C: Cut, M: Model>(
 ) -> Result<()> {
     let mut cursor = Cursor { at: 0, one_by_one_until: 0, patience: BLOCK, inside_until: 0 };
     let len = stretch.end - stretch.start;
+    meet(worker, model, stretch, drain)?;
     while cursor.at < len {
         if worker.words.count == 0 {
             worker.base = stretch.start + cursor.at;
@@ -228,6 +229,7 @@ pub fn encode<C: Cut, M: Model>(
 pub fn by_split<M: Model>(worker: &mut Worker, model: &M, stretch: Stretch, split: &Split, drain: Drain) -> Result<()> {
     let mut at = stretch.start;
     let mut failed = Ok(());
+    meet(worker, model, stretch, drain)?;
     split.for_each(stretch.as_str(), |word| {
         if failed.is_err() {
             return;
@@ -246,6 +248,12 @@ pub fn by_split<M: Model>(worker: &mut Worker, model: &M, stretch: Stretch, spli
     failed?;
     let giant = worker.words.count > 0 && at - worker.base > GIANT;
     if giant || !worker.waits { flush(worker, model, stretch.buffer, at, drain) } else { Ok(()) }
+}
+
+/// Encodes the words that wait, unless they end where the stretch starts: a word ends where the next one starts.
+fn meet<M: Model>(worker: &mut Worker, model: &M, stretch: Stretch, drain: Drain) -> Result<()> {
+    let waiting_until = worker.waiting_until();
+    if waiting_until == stretch.start { Ok(()) } else { flush(worker, model, stretch.buffer, waiting_until, drain) }
 }
 
 /// Encodes the words of the batch, which end at `at`.
