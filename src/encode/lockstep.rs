@@ -84,12 +84,15 @@ impl<const LANES: usize> Group<LANES> {
     }
 }
 
-/// Room for the ids of a group: three for every byte, which no model exceeds.
+/// Ids of a word in a group, at most: three for every byte, which no model exceeds.
+pub const GROUP_IDS: usize = 384;
+
+/// Room for the ids of a group.
 pub type GroupIds = Vec<u32>;
 
 /// Such room.
 pub fn group_ids() -> GroupIds {
-    vec![0; 192 * GROUP]
+    vec![0; GROUP_IDS * GROUP]
 }
 
 /// Merges the first `words` words of a group whose words lie one after another.

@@ -28,11 +28,11 @@ mod tests;
 use super::alone::Alone;
 use super::batch::Model;
 use super::isa::Isa;
-use super::lockstep::{GROUP, Group, GroupIds, LONGEST};
+use super::lockstep::{self, GROUP, Group, GroupIds};
 use super::normalize::decode;
-use super::trie::{Root, Trie};
+use super::trie::{PAD, Starts, Trie, Word};
 use super::whole::WholeWords;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use classes::{CASED, CJK, Classes, DECOMPOSES, DELETED, MARK, PUNCTUATION, REORDERS, WHITE};
 use unicode_normalization_alignments::char::{canonical_combining_class, decompose_canonical};
 
@@ -59,28 +59,35 @@ pub struct Options {
 pub struct WordPiece {
     trie: Trie,
     /// Tokens that start a word.
-    start: Root,
+    start: Starts,
     /// Tokens that continue one.
-    middle: Root,
+    middle: Starts,
     classes: Box<Classes>,
+    simple: Box<[Simple; TWO_BYTES]>,
     unk: u32,
     largest_id: u32,
     max_chars: usize,
     clean: bool,
+    lowercase: bool,
     /// White space, punctuation and ideographs.
     pub(super) alone: Alone,
     /// Tokens of small letters and digits: a word that is one of them is that token, whatever the options.
     whole: WholeWords,
 }
 
-/// Buffers of [`WordPiece::encode`], so that it need not allocate. They hold at most four bytes for each of
-/// `max_chars` characters, whatever the text.
+/// Buffers of [`WordPiece::encode`], so that it need not allocate.
 #[derive(Default)]
 pub struct Scratch {
-    /// The normalized word so far.
-    word: Vec<u8>,
+    /// Normalized words, each followed by [`PAD`]; beyond `len` there is room.
+    text: Vec<u8>,
+    words: Vec<Word>,
+    /// Where the word starts that is not complete yet, and where it ends so far.
+    start: usize,
+    len: usize,
     /// Characters that canonical ordering may still move, with their combining class.
     pending: Vec<(u8, char)>,
+    /// The ids of each word, from its start on.
+    ids: Vec<u32>,
 }
 
 impl WordPiece {
@@ -90,10 +97,22 @@ impl WordPiece {
         let prefix = options.prefix.as_bytes();
         let continuing: Vec<(&[u8], u32)> =
             tokens.iter().filter_map(|&(token, id)| Some((token.strip_prefix(prefix)?, id))).collect();
+        if tokens.iter().any(|(token, _)| std::str::from_utf8(token).is_err()) {
+            return Err(Error::Tokenizer("a token is not valid UTF-8; expected tokens made of characters.".to_owned()));
+        }
         let (trie, start, middle) = Trie::new(tokens, &continuing)?;
-        let &Options { unk, max_chars, clean, .. } = options;
+        let (start, middle) = (trie.starts(start), trie.starts(middle));
+        let &Options { unk, max_chars, clean, lowercase, .. } = options;
+        // Positions are 32 bits.
+        if max_chars > 1 << 28 {
+            return Err(Error::Tokenizer(format!(
+                "words of up to {max_chars} characters; expected at most {}. Use the `tokenizers` library for it.",
+                1 << 28
+            )));
+        }
         let largest_id = tokens.iter().map(|&(_, id)| id).fold(unk, u32::max);
         let classes = classes::build(options);
+        let simple = Box::new(std::array::from_fn(|code_point| Simple::of(code_point, &classes)));
         let plain = |token: &[u8]| {
             let small = token.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
             small && !token.is_empty() && token.len() <= max_chars && (prefix.is_empty() || !token.starts_with(prefix))
@@ -104,7 +123,20 @@ impl WordPiece {
         whole.dedup_by_key(|&mut (token, _)| token);
         let whole = WholeWords::new(whole.into_iter());
         let alone = Alone::default();
-        let mut made = WordPiece { trie, start, middle, classes, unk, largest_id, max_chars, clean, alone, whole };
+        let mut made = WordPiece {
+            trie,
+            start,
+            middle,
+            classes,
+            simple,
+            unk,
+            largest_id,
+            max_chars,
+            clean,
+            lowercase,
+            alone,
+            whole,
+        };
         let mut scratch = Scratch::default();
         made.alone = Alone::new(None, |character, ids| {
             let alone = made.classes[character as usize] & (WHITE | PUNCTUATION | CJK) != 0;
@@ -122,27 +154,42 @@ impl WordPiece {
     }
 
     /// Appends the ids of one raw word (or of any text: all of the pipeline is done here), which is valid UTF-8.
-    #[inline]
     pub fn encode(&self, word: &[u8], scratch: &mut Scratch, out: &mut Vec<u32>) {
+        self.normalize(word, scratch, Some(out));
+        self.cut(scratch, out);
+    }
+
+    /// Adds the words of a raw word (or of any text) to the scratch. If they are many, the ids of some go to `out`.
+    #[inline(always)]
+    fn normalize(&self, word: &[u8], scratch: &mut Scratch, out: Option<&mut Vec<u32>>) {
+        if scratch.start == scratch.len && word.len() <= GROUPED && self.push_plain(word, scratch) {
+            return;
+        }
         let mut sink = Sink { of: self, scratch, out };
-        sink.scratch.word.clear();
         let mut at = 0;
         while let Some(&byte) = word.get(at) {
-            if byte < 0x80 {
-                let class = self.classes[usize::from(byte)];
-                at += 1;
-                if class == 0 {
-                    sink.push(&[byte]);
-                } else if class == CASED {
-                    sink.push(&[byte | 0x20]);
-                } else if class & DELETED == 0 {
-                    sink.normalized(char::from(byte), class);
+            if byte < 0xe0 {
+                let (code_point, len) = match word.get(at + 1) {
+                    Some(&next) if byte >= 0x80 => (usize::from(byte & 0x1f) << 6 | usize::from(next & 0x3f), 2),
+                    _ => (usize::from(byte), 1),
+                };
+                at += len;
+                let Simple { utf8, len } = self.simple[code_point];
+                if len != Simple::NOT {
+                    sink.push(&utf8, usize::from(len));
+                    continue;
+                }
+                let class = self.classes[code_point];
+                if class & DELETED == 0 {
+                    sink.cleaned(char::from_u32(code_point as u32).unwrap_or_default(), class);
                 }
             } else {
                 let (code_point, len) = decode(word, at);
                 let class = self.classes[code_point];
                 if class == 0 {
-                    sink.push(&word[at..at + len]);
+                    let mut utf8 = [0; 4];
+                    utf8[..len].copy_from_slice(&word[at..at + len]);
+                    sink.push(&utf8, len);
                 } else if class & DELETED == 0 {
                     // Valid UTF-8 has no surrogates.
                     sink.cleaned(char::from_u32(code_point as u32).unwrap_or_default(), class);
@@ -152,13 +199,137 @@ impl WordPiece {
         }
         sink.end_word();
     }
+
+    /// Adds a word of letters and digits, if it is one; it has at most [`GROUPED`] bytes.
+    #[inline(always)]
+    fn push_plain(&self, word: &[u8], scratch: &mut Scratch) -> bool {
+        let Scratch { text, words, start, len, .. } = scratch;
+        if text.len() < *len + GROUPED + 2 {
+            text.resize(2 * *len + GROUPED + 64, 0);
+        }
+        let end = *len + word.len();
+        let room = &mut text[*len..end];
+        let plain = match word.len() {
+            16.. => self.lower_in_parts::<16>(word, room),
+            8.. => self.lower_in_parts::<8>(word, room),
+            4.. => self.lower_in_parts::<4>(word, room),
+            1.. => self.lower_in_parts::<1>(word, room),
+            0 => false,
+        };
+        if plain && word.len() <= self.max_chars {
+            text[end] = PAD;
+            words.push(Word { start: *start as u32, end: end as u32, ids: None });
+            *len = end + 1;
+            *start = *len;
+        }
+        plain && word.len() <= self.max_chars
+    }
+
+    /// Copies a word of at least `N` bytes in lower case; false if it is not all letters and digits.
+    #[inline(always)]
+    fn lower_in_parts<const N: usize>(&self, word: &[u8], out: &mut [u8]) -> bool {
+        let mut plain = true;
+        for at in (0..word.len()).step_by(N) {
+            // The last part overlaps the one before.
+            let at = at.min(word.len() - N);
+            let Some(part) = word[at..].first_chunk::<N>() else { return false };
+            let mut lower = [0; N];
+            let mut others = 0;
+            for k in 0..N {
+                let byte = part[k];
+                let small = byte | 0x20;
+                let letter = small.wrapping_sub(b'a') < 26;
+                others |= u8::from(!(letter | (byte.wrapping_sub(b'0') < 10)));
+                lower[k] = if letter & self.lowercase { small } else { byte };
+            }
+            out[at..at + N].copy_from_slice(&lower);
+            plain &= others == 0;
+        }
+        plain
+    }
+
+    /// Appends the ids of all words in the scratch, and removes these.
+    #[inline(always)]
+    fn cut(&self, scratch: &mut Scratch, out: &mut Vec<u32>) {
+        self.find(scratch);
+        for word in &scratch.words {
+            match word.ids {
+                Some(ids) => out.extend_from_slice(&scratch.ids[word.start as usize..][..ids as usize]),
+                None => out.push(self.unk),
+            }
+        }
+        scratch.clear();
+    }
+
+    /// The ids of each word in the scratch.
+    #[inline(always)]
+    fn find(&self, scratch: &mut Scratch) {
+        let Scratch { text, words, ids, .. } = scratch;
+        if ids.len() < text.len() {
+            ids.resize(text.len(), 0);
+        }
+        self.trie.cut(&self.start, &self.middle, text, words, ids);
+    }
 }
 
-/// Where characters go on their way to ids.
+impl Scratch {
+    #[inline(always)]
+    fn clear(&mut self) {
+        self.words.clear();
+        (self.start, self.len) = (0, 0);
+    }
+}
+
+/// Words in a scratch from which on their ids are written.
+const MANY: usize = 1 << 10;
+
+/// Code points of one or two bytes.
+const TWO_BYTES: usize = 0x800;
+
+/// What becomes of a character that neither ends a word nor waits for its neighbours: up to four bytes.
+#[derive(Clone, Copy)]
+struct Simple {
+    utf8: [u8; 4],
+    len: u8,
+}
+
+impl Simple {
+    /// The length of a character that is not of this kind.
+    const NOT: u8 = 0xff;
+
+    fn of(code_point: usize, classes: &Classes) -> Simple {
+        let mut parts = vec![];
+        let character = char::from_u32(code_point as u32).unwrap_or_default();
+        match classes[code_point] & DECOMPOSES {
+            0 => parts.push(character),
+            _ => decompose_canonical(character, |part| parts.push(part)),
+        }
+        let class = |part: &char| classes[*part as usize];
+        let flags = classes[code_point] & !DECOMPOSES | parts.iter().fold(0, |all, part| all | class(part) & !MARK);
+        // Marks after the first part are deleted, and have nothing before them that waits.
+        parts.retain(|part| class(part) & MARK == 0);
+        let made: String = parts
+            .iter()
+            .flat_map(|part| {
+                let lower = part.to_lowercase().filter(move |_| class(part) & CASED != 0);
+                lower.chain(Some(*part).filter(|part| class(part) & CASED == 0))
+            })
+            .collect();
+        let mut utf8 = [0; 4];
+        let simple = flags & !CASED == 0 && (1..=4).contains(&made.len());
+        if simple {
+            utf8[..made.len()].copy_from_slice(made.as_bytes());
+        }
+        Simple { utf8, len: if simple { made.len() as u8 } else { Simple::NOT } }
+    }
+}
+
+/// Where characters go on their way to words.
 struct Sink<'a> {
     of: &'a WordPiece,
     scratch: &'a mut Scratch,
-    out: &'a mut Vec<u32>,
+    /// Where the ids of many words go, so that the scratch stays small.
+    out: Option<&'a mut Vec<u32>>,
 }
 
 impl Sink<'_> {
@@ -206,20 +377,30 @@ impl Sink<'_> {
     fn character(&mut self, c: char, class: u8) {
         let mut utf8 = [0; 4];
         if class & CASED == 0 {
-            self.push(c.encode_utf8(&mut utf8).as_bytes());
+            let len = c.encode_utf8(&mut utf8).len();
+            self.push(&utf8, len);
         } else {
-            c.to_lowercase().for_each(|lower| self.push(lower.encode_utf8(&mut utf8).as_bytes()));
+            c.to_lowercase().for_each(|lower| {
+                let len = lower.encode_utf8(&mut utf8).len();
+                self.push(&utf8, len);
+            });
         }
     }
 
+    /// Adds the first `len` bytes.
     #[inline(always)]
-    fn push(&mut self, utf8: &[u8]) {
+    fn push<const N: usize>(&mut self, utf8: &[u8; N], len: usize) {
         if !self.scratch.pending.is_empty() {
             self.settle();
         }
+        let Scratch { text, start, len: end, .. } = &mut *self.scratch;
         // Beyond this the word is too long, however many bytes a character has.
-        if self.scratch.word.len() / 4 <= self.of.max_chars {
-            self.scratch.word.extend_from_slice(utf8);
+        if (*end - *start) / 4 <= self.of.max_chars {
+            if text.len() < *end + N {
+                text.resize(2 * *end + 64, 0);
+            }
+            text[*end..*end + N].copy_from_slice(utf8);
+            *end += len;
         }
     }
 
@@ -234,34 +415,39 @@ impl Sink<'_> {
         self.scratch.pending = pending;
     }
 
-    /// The ids of the word so far, if there is one.
-    #[inline]
+    /// The word is complete, if there is one.
+    #[inline(always)]
     fn end_word(&mut self) {
         if !self.scratch.pending.is_empty() {
             self.settle();
         }
-        let Sink { of, scratch, out } = self;
-        let word = scratch.word.as_slice();
-        let before = out.len();
-        let mut root = of.start;
-        let mut at = 0;
-        if word.len() > of.max_chars && characters(word) > of.max_chars {
-            out.push(of.unk);
-            at = word.len();
+        let Scratch { text, words, start, len, .. } = &mut *self.scratch;
+        if *start == *len {
+            return;
         }
-        while at < word.len() {
-            let Some((id, len)) = of.trie.longest(root, &word[at..]) else {
-                out.truncate(before);
-                out.push(of.unk);
-                break;
-            };
-            out.push(id);
-            at += len;
-            root = of.middle;
+        let word = &text[*start..*len];
+        if word.len() > self.of.max_chars && characters(word) > self.of.max_chars {
+            // No sequence of tokens spells this.
+            text[*start] = PAD;
+            *len = *start + 1;
         }
-        scratch.word.clear();
+        if text.len() < *len + 2 {
+            text.resize(2 * *len + 64, 0);
+        }
+        text[*len] = PAD;
+        words.push(Word { start: *start as u32, end: *len as u32, ids: None });
+        *len += 1;
+        *start = *len;
+        if words.len() == MANY
+            && let Some(out) = &mut self.out
+        {
+            self.of.cut(self.scratch, out);
+        }
     }
 }
+
+/// Raw words of up to so many bytes go in groups. Each byte is at most one character, and becomes three ids at most.
+const GROUPED: usize = lockstep::GROUP_IDS / 3;
 
 /// Characters in valid UTF-8: all bytes but those that continue one.
 fn characters(word: &[u8]) -> usize {
@@ -280,7 +466,7 @@ impl Model for WordPiece {
     /// Nothing is merged; words that are not too long go in groups all the same, with their tokens fetched early.
     #[inline(always)]
     fn units(&self, word: &[u8]) -> usize {
-        if word.len() <= LONGEST { 1 } else { usize::MAX }
+        if word.len() <= GROUPED { 1 } else { usize::MAX }
     }
 
     #[inline(always)]
@@ -298,14 +484,26 @@ impl Model for WordPiece {
         ids: &mut GroupIds,
         ends: &mut [usize; GROUP],
     ) {
-        let super::batch::Scratch { wordpiece, ids: made, .. } = scratch;
-        made.clear();
+        let scratch = &mut scratch.wordpiece;
         for k in 0..words.len() {
-            self.encode(words[k], wordpiece, made);
-            ends[k] = made.len();
+            self.normalize(words[k], scratch, None);
+            ends[k] = scratch.words.len();
         }
-        // A word of at most 61 bytes has at most as many characters, of which each may become three.
-        ids[..made.len()].copy_from_slice(made);
+        self.find(scratch);
+        let (mut from, mut end) = (0, 0);
+        for word_end in &mut ends[..words.len()] {
+            for word in &scratch.words[from..*word_end] {
+                let found = &scratch.ids[word.start as usize..][..word.ids.unwrap_or(0) as usize];
+                ids[end..end + found.len()].copy_from_slice(found);
+                end += found.len();
+                if word.ids.is_none() {
+                    ids[end] = self.unk;
+                    end += 1;
+                }
+            }
+            (from, *word_end) = (*word_end, end);
+        }
+        scratch.clear();
     }
 
     #[inline(always)]
