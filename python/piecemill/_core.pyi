@@ -219,8 +219,6 @@ class Progress:
     def token(self) -> bytes:
         """The bytes of the token that was made last."""
     @property
-    def live_pairs(self) -> int: ...
-    @property
     def floor(self) -> int:
         """Below this count the pairs of the present round end and another round begins."""
     @property
@@ -232,8 +230,6 @@ class Progress:
     @property
     def round_seconds(self) -> float:
         """Seconds it took to make them."""
-    @property
-    def queue_len(self) -> int: ...
     @property
     def pair_weight(self) -> float:
         """Weight of the pair of actions that was merged last."""

@@ -54,11 +54,6 @@ impl PyProgress {
         PyBytes::new(py, &self.0.token.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    #[getter]
-    fn live_pairs(&self) -> u64 {
-        self.0.live_pairs.load(Relaxed)
-    }
-
     /// Below this count the pairs of the present round end and another round begins.
     #[getter]
     fn floor(&self) -> u64 {
@@ -81,11 +76,6 @@ impl PyProgress {
     #[getter]
     fn round_seconds(&self) -> f64 {
         self.0.round_nanos.load(Relaxed) as f64 / 1e9
-    }
-
-    #[getter]
-    fn queue_len(&self) -> u64 {
-        self.0.queue_len.load(Relaxed)
     }
 
     /// Weight of the pair of actions that was merged last.
