@@ -52,14 +52,15 @@ fn count_ids(py: Python<'_>, ids: &Bound<'_, PyAny>, mut counts: PyReadwriteArra
     counted.map_err(|id| PyValueError::new_err(format!("id {id} of a vocabulary of {size} tokens")))
 }
 
+/// Boxed: it must begin at a multiple of 64 bytes, and an object of Python begins at any multiple of 16.
 #[pyclass(name = "Xxh3", frozen, module = "piecemill._core")]
-struct PyXxh3(Mutex<xxh3::Xxh3>);
+struct PyXxh3(Mutex<Box<xxh3::Xxh3>>);
 
 #[pymethods]
 impl PyXxh3 {
     #[new]
     fn new() -> Self {
-        PyXxh3(Mutex::new(xxh3::Xxh3::new()))
+        PyXxh3(Mutex::new(Box::new(xxh3::Xxh3::new())))
     }
 
     fn update(&self, py: Python<'_>, data: PyReadonlyArray1<'_, u8>) -> PyResult<()> {
