@@ -78,7 +78,7 @@ def render(records: Sequence[dict]) -> str:
     for line in tables.fastest_first(last):
         cells = [f"{tables.titled(line)}, {line['how']}", *tables.measured(line, tables.median(plain))]
         rows.append([*cells, str(len(line["runs"])), line["note"] or line["agreement"]])
-    head = f"{tables.machine(last[0])}; {last[0]['session'][:16].replace('T', ' ')}\n\n" if last else ""
+    head = f"{tables.machine(last[0])}; {tables.moment(last[0])}\n\n" if last else ""
     names = ["tool", "wall s", "x plain", "CPU s", "peak MB", "runs", ""]
     return tables.bars_table("Bars of balancing", bars) + "\n" + head + tables.table(names, rows) + "\n"
 

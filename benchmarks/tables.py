@@ -73,6 +73,11 @@ def machine(record: dict) -> str:
     return f"{where['processor']}, {where['cores']} cores, {where['memory_gb']} GB"
 
 
+def moment(record: dict) -> str:
+    """When its session began."""
+    return record["session"][:16].replace("T", " ")
+
+
 def spread(values: Sequence[float], unit: float = 1, digits: int | None = None) -> str:
     """Median (lowest-highest)."""
     middle, low, high = (value / unit for value in median_and_spread(values))

@@ -29,7 +29,7 @@ import tables
 from corpus import RECORDED
 from encode_vocabularies import SHARED
 from protocol import CACHE, PIECEMILL, Entry, Session, call, choose, worker
-from tables import OURS, Bar, bar, median, of
+from tables import OURS, Bar, bar, median, moment, of
 
 SCRATCH = CACHE / "runs"
 VENVS = CACHE / "venvs-train"
@@ -242,11 +242,6 @@ def table(group: Sequence[dict]) -> str:
         f"{first['threads']} {'thread' if first['threads'] == 1 else 'threads'}\n\n"
         f"{tables.machine(first)}; {moment(first)}; input {first['input'][:16]}\n\n"
     ) + tables.table(["tool", "wall s", "x ours", "CPU s", "peak MB", "runs", "merges"], rows)
-
-
-def moment(record: dict) -> str:
-    """When a session began."""
-    return record["session"][:16].replace("T", " ")
 
 
 def bars(groups: dict[tuple, list[dict]]) -> list[Bar]:

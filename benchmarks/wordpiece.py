@@ -66,7 +66,7 @@ def render(records: Sequence[dict]) -> str:
             [corpus, tables.titled(line), *tables.measured(line, ours), str(len(line["runs"]))]
             for line in tables.fastest_first(group)
         ]
-    head = f"\n{tables.machine(last[0])}; {last[0]['session'][:16].replace('T', ' ')}\n\n" if last else "\n"
+    head = f"\n{tables.machine(last[0])}; {tables.moment(last[0])}\n\n" if last else "\n"
     return head + tables.table(["corpus", "tool", "wall s", "x", "CPU s", "peak MB", "runs"], rows) + "\n"
 
 

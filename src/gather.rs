@@ -141,30 +141,6 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_the_token_after_its_input_also_across_files() {
-        let files = [Tokens::Narrow(&[1, 2, 3]), Tokens::Wide(&[70_000, 70_001])];
-        let (mut inputs, mut labels) = ([0i64; 6], [0i64; 6]);
-        let pieces = [1, 0, 1, 2, 0, 0, 0, 1, 1, 1, 0, 2];
-        gather(&rows(&files, &pieces, &[0, 2]), &mut inputs, &mut labels).expect("fits");
-        assert_eq!(inputs, [1, 9, 9, 2, 3, 70_000]);
-        assert_eq!(labels, [-100, -100, -100, -100, -100, 70_001]);
-    }
-
-    #[test]
-    fn every_cut_of_a_row_into_pieces_gives_the_same_row() {
-        let ids: Vec<u16> = (10..14).collect();
-        for first in 0..=4 {
-            for second in first..=4 {
-                let cuts = [0, first, second, 4];
-                let pieces: Vec<i64> = cuts.windows(2).flat_map(|cut| [0, 0, cut[0], cut[1] - cut[0]]).collect();
-                let (mut inputs, mut labels) = ([0i32; 3], [0i32; 3]);
-                gather(&rows(&[Tokens::Narrow(&ids)], &pieces, &[1]), &mut inputs, &mut labels).expect("fits");
-                assert_eq!((inputs, labels), ([10, 11, 12], [-100, 12, 13]), "{cuts:?}");
-            }
-        }
-    }
-
-    #[test]
     fn pieces_that_do_not_fit_are_refused() {
         let files = [Tokens::Narrow(&[1, 2, 3, 4, 5])];
         for piece in

@@ -19,8 +19,6 @@ pub struct Progress {
     pub pair: AtomicU64,
     /// The bytes of the token that was made last.
     pub token: Mutex<Vec<u8>>,
-    /// Pairs that can still be merged.
-    pub live_pairs: AtomicU64,
     /// Below this count the pairs of the present round end and another round begins.
     pub floor: AtomicU64,
     /// Rounds whose lists are being made or are ready.
@@ -29,8 +27,6 @@ pub struct Progress {
     pub rounds_ready: AtomicU64,
     /// Nanoseconds it took to make them.
     pub round_nanos: AtomicU64,
-    /// Entries in the queue, live or stale.
-    pub queue_len: AtomicU64,
     /// Weight of the pair of actions that was merged last: the bits of a float64.
     pub pair_weight: AtomicU64,
     /// Sequences of actions looked at so far: first to count them, then to merge; `occurrences` are those that changed.

@@ -111,6 +111,16 @@ def test_what_is_no_record_is_an_error_that_says_where(tmp_path, name, text, rea
     assert reason.replace('"', "'") in str(error.value).replace('"', "'")
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "bad"),
+    [("in.fa", b"x\n>a\nA\xff\n>b\nC\n", 2), ("in.fq", b"@a\nACG\n+\n!!\n@b\nC\n+\n!\n", 1)],
+)
+def test_what_is_no_record_spoils_no_other(tmp_path, name, content, bad):
+    (tmp_path / name).write_bytes(content)
+    (block,) = open_source(tmp_path, on_bad_document="skip").blocks()
+    assert ([block.text(i) for i in range(len(block))], block.tally.skipped_count) == (["C"], bad)
+
+
 def test_a_packed_file_that_ends_early_keeps_what_came_before(tmp_path):
     records = sequences(2_000)
     packed = gzip.compress(fasta(records).encode())

@@ -13,6 +13,8 @@ import json
 import sys
 from pathlib import Path
 
+from worker import byte_letters
+
 BERT_SIZE = 30_522
 
 
@@ -162,14 +164,7 @@ def merged(token, ranks):
     return parts
 
 
-def byte_level():
-    """GPT-2's character for each byte."""
-    shown = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    hidden = [byte for byte in range(256) if byte not in shown]
-    return {byte: chr(byte) for byte in shown} | {byte: chr(256 + i) for i, byte in enumerate(hidden)}
-
-
-BYTE_LEVEL = byte_level()
+BYTE_LEVEL = byte_letters()
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 EMPTY = {
     "version": "1.0",

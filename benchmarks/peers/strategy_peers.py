@@ -11,7 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from documents import LIBRARIES, Digest, batches, read_share, shares
-from worker import worker
+from worker import train_sentencepiece, worker
 
 BATCH = 1000
 _library = None
@@ -66,20 +66,8 @@ class Library:
         return {"seconds": seconds, **digest.summary()}
 
     def train(self, args):
-        import sentencepiece
-
         lines = (line for text in read_share(shares(args.input, 1)[0]) for line in text.split("\n") if line)
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=lines,
-            model_prefix=args.model.removesuffix(".model"),
-            model_type="bpe",
-            vocab_size=16_384,
-            byte_fallback=True,
-            character_coverage=1.0,
-            normalization_rule_name="identity",
-            remove_extra_whitespaces=False,
-            minloglevel=2,
-        )
+        train_sentencepiece(lines, args.model.removesuffix(".model"), 16_384)
 
 
 if __name__ == "__main__":

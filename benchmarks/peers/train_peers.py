@@ -7,7 +7,7 @@ where the tool does not say which parts made it, so that answers can be compared
 
 import json
 
-from worker import documents, files, worker
+from worker import byte_letters, documents, files, train_sentencepiece, worker
 
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 WHOLE = r"(?s).+"
@@ -24,16 +24,9 @@ def unspaced(text):
     return text.translate(_UNSPACED)
 
 
-def byte_of_letter():
-    """GPT-2's printable stand-ins for bytes, as they appear in `tokenizer.json` and `merges.txt`."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
-
-
 def in_hex(pairs):
     """Merges of stand-in letters."""
-    letters = byte_of_letter()
+    letters = {letter: byte for byte, letter in byte_letters().items()}
     return [[bytes(letters[c] for c in part).hex() for part in pair] for pair in pairs]
 
 
@@ -222,8 +215,6 @@ class SentencePiece:
     LONGEST = 65_000
 
     def train(self, args):
-        import sentencepiece
-
         if args.split == "none":
             words = map(unspaced, documents(args.corpus))
             lines = (word[at : at + self.LONGEST] for word in words for at in range(0, len(word), self.LONGEST))
@@ -231,21 +222,8 @@ class SentencePiece:
         else:
             lines = (line for text in documents(args.corpus) for line in text.split("\n") if line)
             splits = {}
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=lines,
-            model_prefix=str(args.out / "sentencepiece"),
-            model_type="bpe",
-            vocab_size=args.vocab,
-            byte_fallback=True,
-            num_threads=args.threads,
-            # The closest to the question: keep every character and line as it is, however long.
-            character_coverage=1.0,
-            normalization_rule_name="identity",
-            remove_extra_whitespaces=False,
-            max_sentence_length=1 << 30,
-            minloglevel=2,
-            **splits,
-        )
+        more = {"num_threads": args.threads, "max_sentence_length": 1 << 30, **splits}
+        train_sentencepiece(lines, str(args.out / "sentencepiece"), args.vocab, **more)
 
     def merges(self, args):
         return []

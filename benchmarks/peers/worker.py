@@ -64,6 +64,31 @@ def files(corpus: Path) -> list[Path]:
     return sorted(path for path in corpus.rglob("*") if path.is_file())
 
 
+def byte_letters() -> dict[int, str]:
+    """GPT-2's printable stand-in for each byte, as in `tokenizer.json` and `merges.txt`."""
+    shown = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    return {byte: chr(byte) for byte in shown} | {byte: chr(256 + i) for i, byte in enumerate(hidden)}
+
+
+def train_sentencepiece(lines: Iterable[str], prefix: str, vocab: int, **more: Any) -> None:
+    """BPE with every character and line as it is, however long."""
+    import sentencepiece
+
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=lines,
+        model_prefix=prefix,
+        model_type="bpe",
+        vocab_size=vocab,
+        byte_fallback=True,
+        character_coverage=1.0,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        minloglevel=2,
+        **more,
+    )
+
+
 def digest_rows(batches: Iterable[Any], sample: int = 20) -> dict[str, Any]:
     """How many rows there were, a hash of all of them in whatever order, and some of the rows themselves."""
     import numpy as np

@@ -1,8 +1,8 @@
-"""Types of the compiled core; `make lint` compares this file with the module itself."""
+"""The compiled core: its types, and what each function does; `make lint` compares this file with the module."""
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import Any, TypeAlias, TypedDict, final, type_check_only
+from typing import Any, Literal, TypeAlias, TypedDict, final, type_check_only
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,7 +46,7 @@ def resolve_split(split: str | Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """
 
 def code_points() -> NDArray[np.uint8]:
-    """For each code point the number of its class, as named pretokenizers see it, and 16 more if NFC may change it."""
+    """For each code point the number of its class (`src/pretoken/classes.rs`), and 16 more if NFC may change it."""
 
 def split_text(text: str, split: str | Sequence[str]) -> NDArray[np.int64]:
     """Where each pretoken of `text` ends, in bytes of its UTF-8; the last end is the length of the text.
@@ -219,8 +219,6 @@ class Progress:
     def token(self) -> bytes:
         """The bytes of the token that was made last."""
     @property
-    def live_pairs(self) -> int: ...
-    @property
     def floor(self) -> int:
         """Below this count the pairs of the present round end and another round begins."""
     @property
@@ -232,8 +230,6 @@ class Progress:
     @property
     def round_seconds(self) -> float:
         """Seconds it took to make them."""
-    @property
-    def queue_len(self) -> int: ...
     @property
     def pair_weight(self) -> float:
         """Weight of the pair of actions that was merged last."""
@@ -407,7 +403,8 @@ def extract_lines(
     lines: _Bytes, text: TextBuffer, field: str, group: str | None = None, integers: bool = False
 ) -> tuple[tuple[_Longs, _Longs, int, _Listed], int, NDArray[np.uint64], dict[int, str]]:
     """Appends one field of every JSON line to `text`: (ends, line starts, empty, problems), how many line ends there
-    were, and, if a field for it is given, the hash of each document's group, and the values that were hashed."""
+    were, and, if a field for it is given, the hash of each document's group, and the values that were hashed. With
+    `integers`, the field may be an array of them."""
 
 def cut_text(text: bytes, separator: bytes, base: int, last: bool, raw: bool = False) -> tuple[_Documents, int]:
     """The pieces between separators, any bytes if `raw`: (data, ends, starts, empty, problems), and bytes done."""
@@ -415,10 +412,11 @@ def cut_text(text: bytes, separator: bytes, base: int, last: bool, raw: bool = F
 def take_sequences(
     buffer: bytes, *, fastq: bool, base: int, stop: int | None, last: bool, upper: bool
 ) -> tuple[_Documents, int, bool]:
-    """The letters of records: (data, ends, starts, empty, problems), bytes done, and whether `stop` was met."""
+    """The letters of FASTA or FASTQ records: (data, ends, starts, empty, problems), bytes done, and whether a record at
+    or after byte `stop` was met."""
 
 def first_sequence(buffer: bytes, fastq: bool) -> int | None:
-    """Where the first record after the start of `buffer` starts; None if that cannot be decided yet."""
+    """Where the first FASTA or FASTQ record after the start of `buffer` starts; None if that cannot be decided yet."""
 
 def write_integers(values: _Longs, ends: _Longs) -> tuple[_Bytes, _Longs]:
     """Documents of integers as text, every number with a space after it, and where each document ends."""
@@ -541,44 +539,26 @@ _Vocabulary: TypeAlias = tuple[list[bytes], NDArray[np.uint32], list[int]]
 class ActionSegmenter:
     """A vocabulary of actions, ready to encode.
 
-    Every way takes a table of items (a row of initial tokens each), rows of it, and where each sequence starts and
-    stops among these. The interpreter is let go.
+    It takes a table of items (a row of initial tokens each), rows of it, and where each sequence starts and stops among
+    these. The interpreter is let go.
     """
 
     def __new__(cls, first: int, merges: NDArray[np.uint32], priority: NDArray[np.float64]) -> ActionSegmenter: ...
-    def shuffled(
+    def encode(
         self,
         table: NDArray[np.uint32],
         items: _Longs,
         starts: _Longs,
         stops: _Longs,
         *,
-        seed: int,
-        epoch: int,
-        rows: _Longs,
+        way: Literal["given", "weighed"] | tuple[int, int, _Longs],
         threads: int,
     ) -> _Encoded:
-        """The tokens of each sequence with its items in orders drawn for (seed, epoch, row), and where each ends."""
-    def given(
-        self,
-        table: NDArray[np.uint32],
-        items: _Longs,
-        starts: _Longs,
-        stops: _Longs,
-        *,
-        threads: int,
-    ) -> _Encoded:
-        """The tokens of each sequence with its items as they stand, and where each ends."""
-    def weighed(
-        self,
-        table: NDArray[np.uint32],
-        items: _Longs,
-        starts: _Longs,
-        stops: _Longs,
-        *,
-        threads: int,
-    ) -> _Encoded:
-        """The tokens of each sequence by weight, without chance, and where each ends."""
+        """The tokens of each sequence, and where each ends.
+
+        `way` is how: "given" takes the items as they stand, "weighed" merges by weight, without chance; (seed, epoch,
+        rows) puts the features of each item into an order drawn for the two and the row of its sequence.
+        """
 
 @final
 class Xxh3:

@@ -2,7 +2,7 @@
 
 import difflib
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import wraps
@@ -27,7 +27,7 @@ FROM_PLAN: Any = _FromPlan()
 "The default of a keyword that stands for a field of a plan: not given, so the plan's own value counts."
 
 
-def with_keywords(plan: P, arguments: dict[str, Any], unknown: dict[str, Any]) -> P:
+def with_keywords(plan: P, arguments: Mapping[str, Any], unknown: dict[str, Any]) -> P:
     """`plan` with the keywords of a verb that were given; `arguments` is its `locals()`, with others among them."""
     given = {field.name: arguments[field.name] for field in fields(plan)}  # type: ignore[arg-type] # a dataclass
     return with_options(plan, {name: value for name, value in {**given, **unknown}.items() if value is not FROM_PLAN})
@@ -71,6 +71,24 @@ def did_you_mean(function: Callable[A, R]) -> Callable[A, R]:
         return function(*given, **named)
 
     return checked
+
+
+def arguments_of(model: Callable[A, Any]) -> Callable[[Callable[..., R]], Callable[A, R]]:
+    """For a verb with the arguments of `model`, spelled out only there: it gets all of them by name, with defaults."""
+    spelled = signature(model)
+
+    def decorate(function: Callable[..., R]) -> Callable[A, R]:
+        @wraps(function)
+        def verb(*given: A.args, **named: A.kwargs) -> R:
+            bound = spelled.bind(*given, **named)
+            bound.apply_defaults()
+            return function(**bound.arguments)
+
+        returns = signature(function).return_annotation
+        verb.__signature__ = spelled.replace(return_annotation=returns)  # type: ignore[attr-defined]
+        return verb
+
+    return decorate
 
 
 def with_options(plan: P, options: dict[str, Any]) -> P:

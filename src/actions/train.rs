@@ -160,8 +160,6 @@ impl<'a, W: Weight> Trainer<'a, W> {
         let progress = self.progress;
         progress.pair_weight.store(weight.shown(self.scale.common).to_bits(), Relaxed);
         progress.pair.store(merged, Relaxed);
-        progress.live_pairs.store(self.pairs.len() as u64, Relaxed);
-        progress.queue_len.store(self.queue.len() as u64, Relaxed);
         progress.occurrences.store(self.learned.stats.touched, Relaxed);
         progress.visited.store(self.learned.stats.visited, Relaxed);
         progress.merges.store(self.learned.merges.len() as u64, Relaxed);

@@ -247,8 +247,6 @@ impl<'a, S: Slot, P: Place> Balancer<'a, S, P> {
         progress.occurrences.store(stats.occurrences, Relaxed);
         progress.pair_count.store(count, Relaxed);
         progress.floor.store(floor, Relaxed);
-        progress.live_pairs.store(self.merger.find.len() as u64, Relaxed);
-        progress.queue_len.store(queued as u64, Relaxed);
     }
 
     /// Merges the pair listed at `at`, in every group.

@@ -232,8 +232,8 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
     pub(super) fn close_queue(&mut self) {
         let queue = std::mem::replace(&mut self.queue, Queue::new(std::iter::empty()));
         let stats = &mut self.learned.stats;
-        stats.peak_queue = stats.peak_queue.max(queue.peak() as u64);
-        stats.queue_per_mille = stats.queue_per_mille.max(queue.worst_per_mille() as u64);
+        stats.peak_queue = stats.peak_queue.max(queue.peak as u64);
+        stats.queue_per_mille = stats.queue_per_mille.max(queue.worst_per_mille as u64);
     }
 
     fn report(&mut self, count: u64) {
@@ -244,8 +244,6 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
         progress.merges.store(self.learned.merges.len() as u64, Relaxed);
         progress.occurrences.store(stats.occurrences, Relaxed);
         progress.pair_count.store(count, Relaxed);
-        progress.live_pairs.store(self.find.len() as u64, Relaxed);
-        progress.queue_len.store(self.queue.len() as u64, Relaxed);
     }
 
     /// Whether a pair may be merged at all.

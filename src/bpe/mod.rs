@@ -21,8 +21,6 @@ pub mod queue;
 mod round;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod tests_balance;
 
 use crate::error::{Error, Result};
 use std::collections::{HashMap, HashSet};

@@ -5,87 +5,54 @@
 //! they surface, or all at once before they outnumber the living. Swept after each death, the queue never holds more
 //! than twice the live keys (or a constant), where a queue with one entry per change grows without bound.
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
 /// Below this size dead entries are not worth a sweep.
 const SMALL: usize = 1024;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Entry<W, K> {
-    weight: W,
-    key: K,
-}
-
-impl<W: Ord, K: Ord> Ord for Entry<W, K> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.weight.cmp(&other.weight).then_with(|| other.key.cmp(&self.key))
-    }
-}
-
-impl<W: Ord, K: Ord> PartialOrd for Entry<W, K> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
 /// A priority queue with lazy correction. `now` gives a key's present weight, or `None` if it died.
 pub struct Queue<W, K> {
-    heap: BinaryHeap<Entry<W, K>>,
+    heap: BinaryHeap<(W, Reverse<K>)>,
     /// Largest number of entries per 1,000 live keys seen before a sweep, for queues larger than `SMALL`.
-    worst_per_mille: usize,
+    pub worst_per_mille: usize,
     /// Most entries at a time.
-    peak: usize,
+    pub peak: usize,
 }
 
 impl<W: Ord + Copy, K: Ord + Copy> Queue<W, K> {
     /// A queue of `entries`, built in linear time.
     pub fn new(entries: impl Iterator<Item = (W, K)>) -> Self {
-        let heap: BinaryHeap<_> = entries.map(|(weight, key)| Entry { weight, key }).collect();
+        let heap: BinaryHeap<_> = entries.map(|(weight, key)| (weight, Reverse(key))).collect();
         let peak = heap.len();
         Queue { heap, worst_per_mille: 1000, peak }
     }
 
     /// Entries, dead and stale ones included.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.heap.len()
-    }
-
-    /// Whether nothing is left, not even a dead entry.
-    pub fn is_empty(&self) -> bool {
-        self.heap.is_empty()
-    }
-
-    /// Largest ratio of entries to live keys seen so far, in thousandths.
-    pub fn worst_per_mille(&self) -> usize {
-        self.worst_per_mille
     }
 
     /// Adds a key that is not queued.
     pub fn push(&mut self, weight: W, key: K) {
-        self.heap.push(Entry { weight, key });
+        self.heap.push((weight, Reverse(key)));
         self.peak = self.peak.max(self.heap.len());
-    }
-
-    /// The most entries there were at a time.
-    pub fn peak(&self) -> usize {
-        self.peak
     }
 
     /// Removes and returns the live key with the highest present weight.
     pub fn pop(&mut self, mut now: impl FnMut(K) -> Option<W>) -> Option<(W, K)> {
         loop {
             let mut top = self.heap.peek_mut()?;
-            match now(top.key) {
+            match now(top.1.0) {
                 None => {
                     PeekMut::pop(top);
                 }
-                Some(weight) if weight == top.weight => {
-                    let entry = PeekMut::pop(top);
-                    return Some((entry.weight, entry.key));
+                Some(weight) if weight == top.0 => {
+                    let (weight, Reverse(key)) = PeekMut::pop(top);
+                    return Some((weight, key));
                 }
-                Some(weight) => top.weight = weight, // sinks to its place when `top` is dropped
+                Some(weight) => top.0 = weight, // sinks to its place when `top` is dropped
             }
         }
     }
@@ -97,7 +64,7 @@ impl<W: Ord + Copy, K: Ord + Copy> Queue<W, K> {
         if self.heap.len() > SMALL {
             self.worst_per_mille = self.worst_per_mille.max(self.heap.len() * 1000 / live.max(1));
             if self.heap.len() + 2 > 2 * live {
-                self.heap.retain(|entry| now(entry.key).is_some());
+                self.heap.retain(|(_, Reverse(key))| now(*key).is_some());
             }
         }
     }

@@ -5,7 +5,7 @@ use super::{Plan, byte_order, merge};
 use crate::progress::Progress;
 use std::collections::BTreeMap;
 
-pub(super) fn plan(merges: u32) -> Plan {
+fn plan(merges: u32) -> Plan {
     let special_tokens = Vec::new();
     let vocab_size = 256 + merges;
     Plan { vocab_size, min_frequency: 0, max_token_bytes: None, max_words: None, special_tokens, start: None }
@@ -57,7 +57,7 @@ fn every_word_over_three_symbols_merges_as_a_recount_says() {
 }
 
 /// A word with `token` in place of `pair`, left to right.
-pub(super) fn merged(word: &[u32], pair: (u32, u32), token: u32) -> Vec<u32> {
+fn merged(word: &[u32], pair: (u32, u32), token: u32) -> Vec<u32> {
     let mut merged = Vec::with_capacity(word.len());
     let mut at = 0;
     while at < word.len() {
@@ -69,7 +69,7 @@ pub(super) fn merged(word: &[u32], pair: (u32, u32), token: u32) -> Vec<u32> {
 }
 
 /// A small local generator: the same words on every machine.
-pub(super) fn random() -> impl FnMut(u64) -> u64 {
+fn random() -> impl FnMut(u64) -> u64 {
     let mut state = 88_172_645_463_325_252u64;
     move |below| {
         state ^= state << 13;

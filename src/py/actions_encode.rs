@@ -7,9 +7,15 @@ use pyo3::prelude::*;
 
 type Encoded<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<i64>>);
 
-/// A vocabulary of actions, ready to encode.
 #[pyclass(name = "ActionSegmenter", frozen, module = "piecemill._core")]
 struct PySegmenter(Segmenter);
+
+/// A [`Way`] as Python gives it: seed, epoch and rows, or a name.
+#[derive(FromPyObject)]
+enum GivenWay<'py> {
+    Shuffled(u64, u64, PyReadonlyArray1<'py, i64>),
+    Named(String),
+}
 
 /// The arrays as slices, once every number in them is known to be in reach.
 fn sequences<'a>(
@@ -59,62 +65,36 @@ impl PySegmenter {
         Ok(PySegmenter(Segmenter::new(first, &pairs, priority.to_vec())))
     }
 
-    /// The tokens of each sequence with its items in orders drawn for (seed, epoch, row), and where each ends.
-    #[pyo3(signature = (table, items, starts, stops, *, seed, epoch, rows, threads))]
+    #[pyo3(signature = (table, items, starts, stops, *, way, threads))]
     #[allow(clippy::too_many_arguments)]
-    fn shuffled<'py>(
+    fn encode<'py>(
         &self,
         py: Python<'py>,
         table: PyReadonlyArray2<'py, u32>,
         items: PyReadonlyArray1<'py, i64>,
         starts: PyReadonlyArray1<'py, i64>,
         stops: PyReadonlyArray1<'py, i64>,
-        seed: u64,
-        epoch: u64,
-        rows: PyReadonlyArray1<'py, i64>,
+        way: GivenWay<'py>,
         threads: usize,
     ) -> PyResult<Encoded<'py>> {
         let sequences = sequences(&table, &items, &starts, &stops)?;
-        let rows = rows.as_slice()?;
-        if rows.len() != sequences.starts.len() {
-            return Err(PyValueError::new_err(format!("{} rows for {} sequences", rows.len(), sequences.starts.len())));
-        }
-        Ok(self.run(py, sequences, Way::Shuffled { seed, epoch, rows }, threads))
-    }
-
-    /// The tokens of each sequence with its items as they stand, and where each ends.
-    #[pyo3(signature = (table, items, starts, stops, *, threads))]
-    fn given<'py>(
-        &self,
-        py: Python<'py>,
-        table: PyReadonlyArray2<'py, u32>,
-        items: PyReadonlyArray1<'py, i64>,
-        starts: PyReadonlyArray1<'py, i64>,
-        stops: PyReadonlyArray1<'py, i64>,
-        threads: usize,
-    ) -> PyResult<Encoded<'py>> {
-        Ok(self.run(py, sequences(&table, &items, &starts, &stops)?, Way::Given, threads))
-    }
-
-    /// The tokens of each sequence by weight, without chance, and where each ends.
-    #[pyo3(signature = (table, items, starts, stops, *, threads))]
-    fn weighed<'py>(
-        &self,
-        py: Python<'py>,
-        table: PyReadonlyArray2<'py, u32>,
-        items: PyReadonlyArray1<'py, i64>,
-        starts: PyReadonlyArray1<'py, i64>,
-        stops: PyReadonlyArray1<'py, i64>,
-        threads: usize,
-    ) -> PyResult<Encoded<'py>> {
-        Ok(self.run(py, sequences(&table, &items, &starts, &stops)?, Way::Weighed, threads))
-    }
-}
-
-impl PySegmenter {
-    fn run<'py>(&self, py: Python<'py>, sequences: Sequences<'_>, way: Way<'_>, threads: usize) -> Encoded<'py> {
+        let way = match &way {
+            GivenWay::Shuffled(seed, epoch, rows) => {
+                let (seed, epoch, rows) = (*seed, *epoch, rows.as_slice()?);
+                if rows.len() != sequences.starts.len() {
+                    let counts = format!("{} rows for {} sequences", rows.len(), sequences.starts.len());
+                    return Err(PyValueError::new_err(counts));
+                }
+                Way::Shuffled { seed, epoch, rows }
+            }
+            GivenWay::Named(name) if name == "given" => Way::Given,
+            GivenWay::Named(name) if name == "weighed" => Way::Weighed,
+            GivenWay::Named(name) => {
+                return Err(PyValueError::new_err(format!("way={name:?}: expected given or weighed")));
+            }
+        };
         let (ids, ends) = py.detach(|| self.0.encode(sequences, way, threads));
-        (ids.into_pyarray(py), ends.into_pyarray(py))
+        Ok((ids.into_pyarray(py), ends.into_pyarray(py)))
     }
 }
 

@@ -8,7 +8,6 @@ use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArra
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-/// Learn merges from sequences of items.
 #[pyfunction]
 #[pyo3(signature = (features, items, ends, n_init, vocab_size, counts, arithmetic, min_pair_weight, threads, progress))]
 #[allow(clippy::too_many_arguments)] // flat arrays and the fields of the plan
@@ -46,26 +45,22 @@ fn unknown(option: &str, given: &str, expected: &str) -> PyErr {
     to_py(Error::Plan(format!("{option}={given:?}: expected {expected}.")))
 }
 
-/// The numbers `inserted` as Python iterates over a copy of the set they were added to, one by one.
 #[pyfunction]
 fn python_set_order<'py>(py: Python<'py>, inserted: PyReadonlyArray1<'py, u32>) -> PyResult<Bound<'py, PyArray1<u32>>> {
     Ok(set_order(inserted.as_slice()?).to_pyarray(py))
 }
 
-/// What was learned, and what it cost.
 #[pyclass(name = "LearnedActions", frozen, module = "piecemill._core")]
 pub struct PyLearnedActions(Learned);
 
 #[pymethods]
 impl PyLearnedActions {
-    /// Merged pairs of ids, best first, the smaller id first: an array of n x 2.
     #[getter]
     fn merges<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<u32>>> {
         let flat: Vec<u32> = self.0.merges.iter().flat_map(|&(left, right)| [left, right]).collect();
         flat.to_pyarray(py).reshape([self.0.merges.len(), 2])
     }
 
-    /// The weight of each pair when it was merged: whole numbers over `denominator`, or floats.
     #[getter]
     fn weights<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         match &self.0.weights {
@@ -74,7 +69,6 @@ impl PyLearnedActions {
         }
     }
 
-    /// What weights are to be divided by; 1 for floats.
     #[getter]
     fn denominator(&self) -> i128 {
         match self.0.weights {
@@ -83,19 +77,16 @@ impl PyLearnedActions {
         }
     }
 
-    /// How many sequences each merge changed.
     #[getter]
     fn touched<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u32>> {
         self.0.touched.to_pyarray(py)
     }
 
-    /// Whether the vocabulary has the requested size; if not, no pair was left to merge.
     #[getter]
     fn full(&self) -> bool {
         self.0.ended == Ended::Full
     }
 
-    /// How it went: visited, touched, pairs, queued, peak_queue, listed, count_seconds, merge_seconds.
     #[getter]
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = &self.0.stats;

@@ -24,7 +24,6 @@ pub fn documents<'a>(
     Ok((data, ends))
 }
 
-/// The 128-bit xxh3 hash of every document, as rows of (low, high).
 #[pyfunction]
 fn hash_documents<'py>(
     py: Python<'py>,
@@ -38,7 +37,6 @@ fn hash_documents<'py>(
     Ok(rows.to_pyarray(py))
 }
 
-/// Add one to `counts[id]` for every id, of type uint16 or uint32.
 #[pyfunction]
 fn count_ids(py: Python<'_>, ids: &Bound<'_, PyAny>, mut counts: PyReadwriteArray1<'_, u64>) -> PyResult<()> {
     let counts = counts.as_slice_mut()?;
@@ -54,25 +52,23 @@ fn count_ids(py: Python<'_>, ids: &Bound<'_, PyAny>, mut counts: PyReadwriteArra
     counted.map_err(|id| PyValueError::new_err(format!("id {id} of a vocabulary of {size} tokens")))
 }
 
-/// The 64-bit xxh3 hash (seed 0) of bytes that come in pieces.
+/// Boxed: it must begin at a multiple of 64 bytes, and an object of Python begins at any multiple of 16.
 #[pyclass(name = "Xxh3", frozen, module = "piecemill._core")]
-struct PyXxh3(Mutex<xxh3::Xxh3>);
+struct PyXxh3(Mutex<Box<xxh3::Xxh3>>);
 
 #[pymethods]
 impl PyXxh3 {
     #[new]
     fn new() -> Self {
-        PyXxh3(Mutex::new(xxh3::Xxh3::new()))
+        PyXxh3(Mutex::new(Box::new(xxh3::Xxh3::new())))
     }
 
-    /// Take in more bytes.
     fn update(&self, py: Python<'_>, data: PyReadonlyArray1<'_, u8>) -> PyResult<()> {
         let data = data.as_slice()?;
         py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).update(data));
         Ok(())
     }
 
-    /// The hash of everything taken in so far, as 16 hexadecimal digits.
     fn hexdigest(&self) -> String {
         format!("{:016x}", self.0.lock().unwrap_or_else(PoisonError::into_inner).digest())
     }

@@ -81,7 +81,6 @@ fn give_back<T>(kept: &Mutex<Vec<Vec<T>>>, buffer: Vec<T>) {
     kept.push(buffer);
 }
 
-/// Owns the ids of an array that Python has; when the array is garbage, its memory is used again.
 #[pyclass(name = "_Ids", frozen, module = "piecemill._core")]
 struct PyIds {
     ids: Option<Ids>,
@@ -97,7 +96,6 @@ impl Drop for PyIds {
     }
 }
 
-/// One vocabulary, ready to encode. Threads may share it; each thread of a call has a cache of fixed size.
 #[pyclass(name = "Encoder", frozen, module = "piecemill._core")]
 struct PyEncoder {
     encoder: Encoder,
@@ -142,7 +140,6 @@ fn steps(given: &[Vec<String>]) -> PyResult<Normalizer> {
     steps.and_then(Normalizer::new).map_err(to_py)
 }
 
-/// `text` after the normalization steps, as `Encoder` takes them.
 #[pyfunction]
 fn normalize(text: &str, steps: Vec<Vec<String>>) -> PyResult<String> {
     Ok(self::steps(&steps)?.apply(text, &mut NormalizerScratch::default()).to_owned())
@@ -204,7 +201,6 @@ fn array<'py, T: Element>(py: Python<'py>, ids: Ids, of: fn(&Ids) -> &[T]) -> Py
 
 #[pymethods]
 impl PyEncoder {
-    /// Byte-level BPE.
     #[staticmethod]
     #[pyo3(signature = (tokens_data, token_ends, ids, merges, *, split, whole_words, normalizer = vec![], added = vec![], prefix = "never", cache_bytes = 24 << 20, instructions = "best"))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
@@ -233,7 +229,6 @@ impl PyEncoder {
         Ok(PyEncoder { encoder: encoder.map_err(to_py)? })
     }
 
-    /// BPE over characters, as SentencePiece does it.
     #[staticmethod]
     #[pyo3(signature = (tokens_data, token_ends, ids, merges, *, byte_ids, unk, fuse_unk, prefix, normalizer = vec![], added = vec![], cache_bytes = 24 << 20, instructions = "best"))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
@@ -268,7 +263,6 @@ impl PyEncoder {
         Ok(PyEncoder { encoder: encoder.map_err(to_py)? })
     }
 
-    /// WordPiece, as BERT has it.
     #[staticmethod]
     #[pyo3(signature = (tokens_data, token_ends, ids, *, unk, prefix, max_chars, clean, chinese, strip_accents, lowercase, added = vec![], cache_bytes = 24 << 20, instructions = "best"))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
@@ -297,7 +291,6 @@ impl PyEncoder {
         Ok(PyEncoder { encoder: encoder.map_err(to_py)? })
     }
 
-    /// The symbols of byte-level BPE: bytes, ends, ids, the two halves of each, and whether its bytes encode to it.
     fn symbols<'py>(&self, py: Python<'py>) -> PyResult<Symbols<'py>> {
         let symbols = self.encoder.symbols().ok_or_else(|| PyValueError::new_err("this is not byte-level BPE"))?;
         let (bytes, ends) = symbols.flat();
@@ -323,7 +316,6 @@ impl PyEncoder {
         self.encoder.set_cache_bytes(bytes);
     }
 
-    /// The ids of one text.
     fn encode<'py>(&self, py: Python<'py>, text: &str, special: Asked) -> PyResult<Bound<'py, PyArray1<u32>>> {
         // Letting go of the interpreter costs more than a short text.
         let ids = match text.len() {
@@ -333,7 +325,6 @@ impl PyEncoder {
         Ok(ids.map_err(to_py)?.into_pyarray(py))
     }
 
-    /// The ids of all documents one after another, and where each ends.
     #[pyo3(signature = (data, ends, *, bos, eos, narrow, special, threads))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn encode_flat<'py>(
@@ -377,7 +368,6 @@ impl PyEncoder {
 /// Bytes one after another, and where each row ends.
 type Flat<'py> = (Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<i64>>);
 
-/// Ids to bytes, by a table.
 #[pyclass(name = "Decoder", frozen, module = "piecemill._core")]
 struct PyDecoder(Decoder);
 
@@ -435,14 +425,12 @@ impl PyDecoder {
         Ok(PyDecoder(Decoder::new(tokens, first, missing)))
     }
 
-    /// The bytes of a row of ids.
     fn decode<'py>(&self, py: Python<'py>, ids: AnyIds<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let mut out = vec![];
         ids.decode(&self.0, 0, None, &mut out).map_err(to_py)?;
         Ok(PyBytes::new(py, &out))
     }
 
-    /// The text of a row of ids; bytes that are not UTF-8 become U+FFFD as in Python's "replace".
     fn decode_text<'py>(&self, py: Python<'py>, ids: AnyIds<'py>) -> PyResult<Bound<'py, PyAny>> {
         let mut out = vec![];
         ids.decode(&self.0, 0, None, &mut out).map_err(to_py)?;
@@ -452,7 +440,6 @@ impl PyDecoder {
         }
     }
 
-    /// The bytes of many rows of ids one after another, and where each ends.
     fn decode_flat<'py>(
         &self,
         py: Python<'py>,

@@ -13,7 +13,6 @@ use std::path::PathBuf;
 #[pyclass(frozen, module = "piecemill._core")]
 struct Mapped(Mmap);
 
-/// All bytes of a file, mapped and read-only. No file descriptor stays open, so there may be many.
 #[pyfunction]
 fn map_file<'py>(py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyArray1<u8>>> {
     let file = File::open(path)?;
@@ -50,7 +49,6 @@ impl<'py> Held<'py> {
     }
 }
 
-/// Fill `inputs` and `labels` (int32 or int64, a row for each window) from pieces of `tokens`.
 #[pyfunction]
 #[pyo3(signature = (tokens, pieces, masked, inputs, labels, *, pad))]
 fn gather_windows<'py>(

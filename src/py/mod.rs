@@ -1,4 +1,5 @@
 //! The binding: extract, let go of the interpreter, call, translate the error. No decision lives here.
+//! What each function and class does is said once, in `python/piecemill/_core.pyi`.
 
 mod actions_encode;
 mod actions_train;

@@ -19,7 +19,6 @@ fn numbers<'a>(chosen: &'a PyReadonlyArray1<'_, i64>, count: usize) -> PyResult<
     }
 }
 
-/// The chosen documents, one after another, and where each ends.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 fn gather_documents<'py>(
@@ -34,7 +33,6 @@ fn gather_documents<'py>(
     Ok((data.into_pyarray(py), ends.into_pyarray(py)))
 }
 
-/// The ids of the chosen documents, each between `bos` and `eos`, as uint16 if `narrow`; and where each ends.
 #[pyfunction]
 #[pyo3(signature = (ids, ends, chosen, *, bos, eos, narrow))]
 fn gather_tokens<'py>(
@@ -63,7 +61,6 @@ fn gather_tokens<'py>(
     }
 }
 
-/// For each path (from its folder), the number of the first pattern that matches it; -1 for none.
 #[pyfunction]
 fn first_match<'py>(
     py: Python<'py>,
@@ -74,7 +71,6 @@ fn first_match<'py>(
     Ok(found.into_pyarray(py))
 }
 
-/// The hashes of a piece's documents as they are kept: where each range starts, the run, and copies within the piece.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 fn sort_hashes<'py>(
@@ -92,7 +88,6 @@ fn sort_hashes<'py>(
     Ok((piece.starts.into_pyarray(py), piece.run.into_pyarray(py), piece.copies.into_pyarray(py)))
 }
 
-/// For each run, the documents whose hash an earlier run holds: end to end, and where those of each start.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 fn later_copies<'py>(

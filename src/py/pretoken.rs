@@ -24,7 +24,6 @@ impl SplitSpec {
     }
 }
 
-/// The named splits, one dict each.
 #[pyfunction]
 fn splits(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let row = |named: &crate::pretoken::Named| {
@@ -38,29 +37,24 @@ fn splits(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     TABLE.iter().map(row).collect()
 }
 
-/// The name of `split` ("regex" or "sequence" if it has none) and its regexes.
 #[pyfunction]
 fn resolve_split(py: Python<'_>, split: SplitSpec) -> PyResult<(&'static str, Bound<'_, PyTuple>)> {
     let split = split.resolve().map_err(to_py)?;
     Ok((split.name(), PyTuple::new(py, split.patterns())?))
 }
 
-/// For each code point the number of its class, as the named splits see it (`src/pretoken/classes.rs`), and 16 more if
-/// NFC may change it.
 #[pyfunction]
 fn code_points(py: Python<'_>) -> Bound<'_, PyArray1<u8>> {
     let flagged = |(point, &class): (usize, &u8)| class | u8::from(!nfc_leaves(point)) << 4;
     classes().iter().enumerate().map(flagged).collect::<Vec<u8>>().into_pyarray(py)
 }
 
-/// Where each pretoken of `text` ends, in bytes of its UTF-8.
 #[pyfunction]
 fn split_text<'py>(py: Python<'py>, text: &str, split: SplitSpec) -> PyResult<Bound<'py, PyArray1<i64>>> {
     let ends = py.detach(|| ends(&split, |split, each| split.for_each(text, each))).map_err(to_py)?;
     Ok(ends.into_pyarray(py))
 }
 
-/// As `split_text`, by the regexes that define the split.
 #[pyfunction]
 fn split_text_reference<'py>(py: Python<'py>, text: &str, split: SplitSpec) -> PyResult<Bound<'py, PyArray1<i64>>> {
     let ends = py.detach(|| ends(&split, |split, each| split.reference_for_each(text, each))).map_err(to_py)?;

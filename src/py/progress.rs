@@ -6,7 +6,6 @@ use pyo3::types::PyBytes;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 
-/// Counters of a running loop; `stop()` ends it soon after with KeyboardInterrupt.
 #[pyclass(name = "Progress", frozen, module = "piecemill._core")]
 pub struct PyProgress(pub Arc<Progress>);
 
@@ -17,7 +16,6 @@ impl PyProgress {
         PyProgress(Arc::new(Progress::default()))
     }
 
-    /// Ask the loop to end.
     fn stop(&self) {
         self.0.stop.store(true, Relaxed);
     }
@@ -48,53 +46,36 @@ impl PyProgress {
         ((pair >> 32) as u32, pair as u32)
     }
 
-    /// The bytes of the token that was made last.
     #[getter]
     fn token<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.0.token.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     #[getter]
-    fn live_pairs(&self) -> u64 {
-        self.0.live_pairs.load(Relaxed)
-    }
-
-    /// Below this count the pairs of the present round end and another round begins.
-    #[getter]
     fn floor(&self) -> u64 {
         self.0.floor.load(Relaxed)
     }
 
-    /// Rounds whose lists are being made or are ready.
     #[getter]
     fn rounds_begun(&self) -> u64 {
         self.0.rounds_begun.load(Relaxed)
     }
 
-    /// Rounds whose lists are ready.
     #[getter]
     fn rounds_ready(&self) -> u64 {
         self.0.rounds_ready.load(Relaxed)
     }
 
-    /// Seconds it took to make them.
     #[getter]
     fn round_seconds(&self) -> f64 {
         self.0.round_nanos.load(Relaxed) as f64 / 1e9
     }
 
     #[getter]
-    fn queue_len(&self) -> u64 {
-        self.0.queue_len.load(Relaxed)
-    }
-
-    /// Weight of the pair of actions that was merged last.
-    #[getter]
     fn pair_weight(&self) -> f64 {
         f64::from_bits(self.0.pair_weight.load(Relaxed))
     }
 
-    /// Sequences of actions looked at so far; `occurrences` are those that changed.
     #[getter]
     fn visited(&self) -> u64 {
         self.0.visited.load(Relaxed)

@@ -5,7 +5,7 @@ use crate::sources::{self, Problems, Taken, alphabet, files, integers, jsonl, se
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{IntoPyDict, PyBytes, PyDict};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -28,9 +28,8 @@ fn hand_over(py: Python<'_>, taken: Taken) -> Documents<'_> {
 type Walked<'py> = (Vec<OsString>, Vec<u64>, Bound<'py, PyDict>, Vec<(OsString, String)>, Vec<usize>);
 
 fn hand_over_found(py: Python<'_>, found: walk::Found) -> PyResult<Walked<'_>> {
-    let left_out = PyDict::new(py);
     let walk::LeftOut { hidden, ignored, excluded, not_included, folder_links, special, own } = found.left_out;
-    for (name, count) in [
+    let left_out = [
         ("hidden", hidden),
         ("ignored", ignored),
         ("excluded", excluded),
@@ -38,16 +37,13 @@ fn hand_over_found(py: Python<'_>, found: walk::Found) -> PyResult<Walked<'_>> {
         ("folder_links", folder_links),
         ("special", special),
         ("own", own),
-    ] {
-        left_out.set_item(name, count)?;
-    }
+    ]
+    .into_py_dict(py)?;
     let paths = found.paths.into_iter().map(PathBuf::into_os_string).collect();
     let problems = found.problems.into_iter().map(|(path, why)| (path.into_os_string(), why)).collect();
     Ok((paths, found.sizes, left_out, problems, found.excluded_by.into_iter().collect()))
 }
 
-/// The wanted files under a folder, in order of their paths: paths, sizes, what was left out, what failed, and the
-/// numbers of the exclude patterns that matched.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 #[pyo3(signature = (folder, *, only, include, exclude, gitignore, hidden, out=None))]
@@ -66,7 +62,6 @@ fn walk_folder<'py>(
     hand_over_found(py, found)
 }
 
-/// As `walk_folder`, over the paths and sizes of files that were listed elsewhere; `gitignores` has (folder, text).
 #[pyfunction]
 #[pyo3(signature = (paths, sizes, gitignores, *, only, include, exclude, gitignore, hidden, out=None))]
 #[allow(clippy::too_many_arguments)]
@@ -92,8 +87,6 @@ fn walk_listing<'py>(
     hand_over_found(py, found)
 }
 
-/// Whole text files in one buffer: (data, ends, file numbers, empty, problems), and how many were binary. OSError where
-/// a file could not be read for a reason that says nothing about the file. With `raw`, any file is its bytes.
 #[pyfunction]
 #[pyo3(signature = (paths, sizes, named, raw=false))]
 fn read_texts(
@@ -109,14 +102,12 @@ fn read_texts(
     Ok((hand_over(py, texts.taken), texts.binary))
 }
 
-/// The group of each number: what `extract_lines` gives for the same number in JSON.
 #[pyfunction]
 fn number_keys<'py>(py: Python<'py>, values: PyReadonlyArray1<'py, f64>) -> PyResult<Bound<'py, PyArray1<u64>>> {
     let values = values.as_slice()?;
     Ok(py.detach(|| sources::number_keys(values)).into_pyarray(py))
 }
 
-/// Text that `extract_lines` appends to, and that is taken from its start.
 #[pyclass(name = "TextBuffer", module = "piecemill._core")]
 struct PyTextBuffer {
     text: Vec<u8>,
@@ -135,7 +126,6 @@ impl PyTextBuffer {
         self.text.len()
     }
 
-    /// The first `size` bytes, without a copy; the others stay.
     fn take<'py>(&mut self, py: Python<'py>, size: usize) -> PyResult<ByteArray<'py>> {
         let rest = self.text.get(size..).ok_or_else(|| PyValueError::new_err("size: more than the buffer holds"))?;
         let mut left = Vec::new();
@@ -148,9 +138,6 @@ impl PyTextBuffer {
     }
 }
 
-/// Appends one field of every JSON line to `text`: (ends, line starts, empty, problems), how many line ends there were,
-/// and, if a field for it is given, the hash of each document's group, and the values that were hashed. With `integers`,
-/// the field may be an array of them.
 #[pyfunction]
 #[pyo3(signature = (lines, text, field, group=None, integers=false))]
 fn extract_lines<'py>(
@@ -173,8 +160,6 @@ fn extract_lines<'py>(
     Ok((taken, found.newlines, found.keys.into_pyarray(py), found.names))
 }
 
-/// The pieces of a text between separators: (data, ends, piece starts, empty, problems), and how many bytes are done.
-/// With `raw`, they may be any bytes.
 #[pyfunction]
 #[pyo3(signature = (text, separator, base, last, raw=false))]
 fn cut_text<'py>(
@@ -193,8 +178,6 @@ fn form(fastq: bool) -> sequences::Form {
     if fastq { sequences::Form::Fastq } else { sequences::Form::Fasta }
 }
 
-/// The letters of FASTA or FASTQ records: (data, ends, record starts, empty, problems), how many bytes are done, and
-/// whether a record at or after byte `stop` was met.
 #[pyfunction]
 #[pyo3(signature = (buffer, *, fastq, base, stop, last, upper))]
 #[allow(clippy::too_many_arguments)]
@@ -212,13 +195,11 @@ fn take_sequences<'py>(
     (hand_over(py, found.taken), found.done, found.ended)
 }
 
-/// Where the first FASTA or FASTQ record after the start of `buffer` starts; None if that cannot be decided yet.
 #[pyfunction]
 fn first_sequence(buffer: &[u8], fastq: bool) -> Option<usize> {
     sequences::first_record(buffer, form(fastq))
 }
 
-/// Documents of integers as text, every number with a space after it, and where each document ends.
 #[pyfunction]
 fn write_integers<'py>(
     py: Python<'py>,
@@ -235,8 +216,6 @@ fn write_integers<'py>(
 
 type Integers<'py> = (Longs<'py>, Longs<'py>, Vec<(u64, u64)>);
 
-/// The integers of documents of text, where each document ends, and of each that is something else its number and where
-/// that is in it.
 #[pyfunction]
 fn read_integers<'py>(
     py: Python<'py>,
@@ -248,7 +227,6 @@ fn read_integers<'py>(
     Ok((values.into_pyarray(py), ends.into_pyarray(py), problems))
 }
 
-/// The bytes that occur in `data`, in order.
 #[pyfunction]
 fn bytes_seen<'py>(py: Python<'py>, data: PyReadonlyArray1<'py, u8>) -> PyResult<Bound<'py, PyBytes>> {
     let data = data.as_slice()?;
@@ -256,7 +234,6 @@ fn bytes_seen<'py>(py: Python<'py>, data: PyReadonlyArray1<'py, u8>) -> PyResult
     Ok(PyBytes::new(py, &(0..=255).filter(|&byte| seen[usize::from(byte)]).collect::<Vec<u8>>()))
 }
 
-/// Every document with a byte that is not in `allowed`: its number, and where the first one is in it.
 #[pyfunction]
 fn documents_outside(
     py: Python<'_>,
@@ -268,7 +245,6 @@ fn documents_outside(
     Ok(py.detach(|| alphabet::documents_outside(data, ends, allowed)))
 }
 
-/// Every document that is not UTF-8: its number, and its first bad byte.
 #[pyfunction]
 fn invalid_documents(
     py: Python<'_>,

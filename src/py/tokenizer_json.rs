@@ -9,7 +9,6 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use std::collections::HashMap;
 
-/// A tokenizer.json without its vocabulary and merges, and these two; None if it is not a JSON object with a model.
 #[pyfunction]
 fn bpe_parts(content: &[u8]) -> Option<(String, &[u8], &[u8])> {
     let parts = file::parts(str::from_utf8(content).ok()?)?;
@@ -19,7 +18,6 @@ fn bpe_parts(content: &[u8]) -> Option<(String, &[u8], &[u8])> {
 /// Bytes of each id, merges and reachable ids.
 type Vocabulary<'py> = (Vec<Bound<'py, PyBytes>>, Bound<'py, PyArray2<u32>>, Vec<u32>);
 
-/// The vocabulary of two of these parts; None if it is not that of plain byte-level BPE.
 #[pyfunction]
 fn bpe_vocabulary<'py>(
     py: Python<'py>,
@@ -36,7 +34,6 @@ fn bpe_vocabulary<'py>(
     Ok(Some((tokens.iter().map(|token| PyBytes::new(py, token)).collect(), merges, ranked)))
 }
 
-/// Vocabulary and merges as the text of a tokenizer.json; `special` has the texts of special tokens by id.
 #[pyfunction]
 fn bpe_body(
     py: Python<'_>,

@@ -11,11 +11,10 @@ use crate::error::{Error, Result};
 use crate::progress::Progress;
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, ToPyArray};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{IntoPyDict, PyDict};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// Counts the pretokens of documents, from any number of threads at once.
 #[pyclass(name = "WordCounter", frozen, module = "piecemill._core")]
 pub struct PyWordCounter(Counter);
 
@@ -26,7 +25,6 @@ impl PyWordCounter {
         Ok(PyWordCounter(Counter::new(split.resolve().map_err(to_py)?, memory, spill_dir)))
     }
 
-    /// Count the pretokens of every document in `data`; `ends` has the end of each document, and `tags` its tag.
     #[pyo3(signature = (data, ends, tags=None))]
     fn add(
         &self,
@@ -40,7 +38,6 @@ impl PyWordCounter {
         py.detach(|| self.0.add(data, ends, tags)).map_err(to_py)
     }
 
-    /// Add words that were counted elsewhere.
     fn add_counts(
         &self,
         py: Python<'_>,
@@ -52,25 +49,21 @@ impl PyWordCounter {
         py.detach(|| self.0.add_counts(data, ends, counts)).map_err(to_py)
     }
 
-    /// All counts; the counter is empty afterwards.
     fn finish(&self, py: Python<'_>) -> PyResult<PyWordCounts> {
         py.detach(|| self.0.finish()).map(PyWordCounts).map_err(to_py)
     }
 
-    /// Distinct words seen so far, counting a word once per thread's table and per spilled run that has it.
     #[getter]
     fn distinct(&self) -> usize {
         self.0.distinct()
     }
 
-    /// How often counts were spilled to disk, and the bytes written there.
     #[getter]
     fn spills(&self) -> (usize, u64) {
         self.0.spills()
     }
 }
 
-/// Distinct words and how often each occurred.
 #[pyclass(name = "WordCounts", frozen, module = "piecemill._core")]
 pub struct PyWordCounts(WordCounts);
 
@@ -82,25 +75,21 @@ impl PyWordCounts {
         self.0.counts.len()
     }
 
-    /// Words in all, each as often as it occurred.
     #[getter]
     fn total(&self) -> u64 {
         self.0.counts.iter().sum()
     }
 
-    /// Bytes of all distinct words.
     #[getter]
     fn nbytes(&self) -> usize {
         self.0.data.len()
     }
 
-    /// The words of each group, where documents had tags: `tags` has the group and the multiplier of each tag.
     fn by_group(&self, py: Python<'_>, tags: Vec<(usize, u64)>, groups: usize) -> PyResult<Vec<PyWordCounts>> {
         let words = py.detach(|| self.0.by_group(&tags, groups)).map_err(to_py)?;
         Ok(words.into_iter().map(PyWordCounts).collect())
     }
 
-    /// Bytes, ends and counts; by falling count, with `ties` equal counts by ascending bytes.
     #[pyo3(signature = (ties=true))]
     fn arrays<'py>(&self, py: Python<'py>, ties: bool) -> WordArrays<'py> {
         let sorted = py.detach(|| self.0.in_order(&self.0.order(ties)));
@@ -114,7 +103,6 @@ const MOST_PARTS: usize = 8;
 /// Fewer bytes of words than this are merged by one thread.
 const WORTH_THREADS: usize = 16 << 20;
 
-/// Whole documents, laid out for merging without any boundary inside them.
 #[pyclass(name = "FlatCorpus", frozen, module = "piecemill._core")]
 pub struct PyFlatCorpus {
     plan: Plan,
@@ -194,7 +182,6 @@ impl PyFlatCorpus {
         Ok(PyFlatCorpus { plan, corpus, groups: Mutex::default() })
     }
 
-    /// Lay out more documents. Merges do not depend on their order.
     fn add(&self, py: Python<'_>, data: PyReadonlyArray1<'_, u8>, ends: PyReadonlyArray1<'_, i64>) -> PyResult<()> {
         let (data, ends) = (data.as_slice()?, ends.as_slice()?);
         let add = || {
@@ -209,7 +196,6 @@ impl PyFlatCorpus {
         py.detach(add).map_err(to_py)
     }
 
-    /// Lay out counted words of a group. Groups come one after another, by their numbers.
     fn add_words(&self, py: Python<'_>, words: &PyWordCounts, group: usize) -> PyResult<()> {
         let add = || {
             let words = &words.0;
@@ -227,8 +213,6 @@ impl PyFlatCorpus {
         py.detach(add).map_err(to_py)
     }
 
-    /// Lay out words of tokens that exist already, and how often each occurred, by falling count (None: once); with
-    /// `group`, they are all words of that group.
     #[pyo3(signature = (ids, ends, counts=None, group=None))]
     fn add_ids(
         &self,
@@ -266,9 +250,6 @@ impl PyFlatCorpus {
         py.detach(add).map_err(to_py)
     }
 
-    /// Learn merges, up to a smaller `vocab_size` if that is given; the corpus is used up. `balance` chooses them for its
-    /// groups: whether the second half of the groups is a development set, how many merges are chosen over all groups
-    /// first, and the window.
     #[pyo3(signature = (progress, balance=None, vocab_size=None))]
     fn train(
         &self,
@@ -306,7 +287,6 @@ fn used_up() -> Error {
     Error::Training("this corpus was used up by train(); make a new one".into())
 }
 
-/// Learn merges from counted words.
 #[pyfunction]
 #[pyo3(signature = (counts, vocab_size, min_frequency, max_token_bytes, special_tokens, progress, threads=1))]
 #[expect(clippy::too_many_arguments, reason = "one for each option of the plan")]
@@ -332,55 +312,49 @@ fn train_words(
     py.detach(train).map(PyLearned).map_err(to_py)
 }
 
-/// What was learned, and what it cost.
 #[pyclass(name = "Learned", frozen, module = "piecemill._core")]
 pub struct PyLearned(Learned);
 
 #[pymethods]
 impl PyLearned {
-    /// Merged pairs of ids, best first: an array of n x 2.
     #[getter]
     fn merges<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<u32>>> {
         let flat: Vec<u32> = self.0.merges.iter().flat_map(|&(left, right)| [left, right]).collect();
         flat.to_pyarray(py).reshape([self.0.merges.len(), 2])
     }
 
-    /// The count of each pair when it was merged.
     #[getter]
     fn counts<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u64>> {
         self.0.counts.to_pyarray(py)
     }
 
-    /// Entries in the vocabulary.
     #[getter]
     fn vocab_size(&self) -> u32 {
         self.0.vocab_size
     }
 
-    /// Whether the vocabulary has the requested size; if not, no pair was left to merge.
     #[getter]
     fn full(&self) -> bool {
         self.0.ended == Ended::Full
     }
 
-    /// Bytes and tokens of each group at the end; none without groups.
     #[getter]
     fn groups(&self) -> Vec<(u64, u64)> {
         self.0.groups.iter().map(|group| (group.bytes, group.tokens)).collect()
     }
 
-    /// How merging went: rounds, occurrences, peak_live_pairs, peak_queue, queue_per_mille, peak_places.
     #[getter]
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = &self.0.stats;
-        let dict = PyDict::new(py);
-        dict.set_item("rounds", stats.rounds)?;
-        dict.set_item("occurrences", stats.occurrences)?;
-        dict.set_item("peak_live_pairs", stats.peak_live_pairs)?;
-        dict.set_item("peak_queue", stats.peak_queue)?;
-        dict.set_item("queue_per_mille", stats.queue_per_mille)?;
-        dict.set_item("peak_places", stats.peak_places)?;
-        Ok(dict)
+        [
+            ("rounds", u64::from(stats.rounds)),
+            ("occurrences", stats.occurrences),
+            ("peak_live_pairs", stats.peak_live_pairs),
+            ("peak_queue", stats.peak_queue),
+            ("queue_per_mille", stats.queue_per_mille),
+            ("peak_places", stats.peak_places),
+        ]
+        .into_py_dict(py)
     }
 }
 

@@ -14,14 +14,3 @@ pub fn documents_outside(data: &[u8], ends: &[i64], allowed: &[u8]) -> Vec<(u64,
     let known = bytes_seen(allowed);
     documents_with(data, ends, |document| document.iter().position(|&byte| !known[usize::from(byte)]))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_document_with_another_byte_is_named_with_the_first() {
-        assert_eq!(documents_outside(b"ACGTNACGAANNC", &[4, 5, 8, 13], b"ACGT"), [(1, 0), (3, 2)]);
-        assert_eq!((0..=255u8).filter(|&byte| bytes_seen(b"TACA")[usize::from(byte)]).collect::<Vec<_>>(), b"ACT");
-    }
-}

@@ -158,15 +158,4 @@ mod tests {
         assert_eq!((texts.taken.origins.len(), texts.taken.empty), (4, 1));
         std::fs::remove_dir_all(&folder).expect("the folder goes");
     }
-
-    #[test]
-    fn what_says_nothing_about_a_file_is_no_problem_of_the_file() {
-        // A folder opens and cannot be read (EISDIR); and no machine has this much memory.
-        let folder = std::env::temp_dir();
-        let (number, error) =
-            read_texts(&[Path::new("gone"), &folder], &[0, 0], false, false).expect_err("not readable");
-        assert_eq!((number, error.kind()), (1, ErrorKind::IsADirectory));
-        let (number, error) = read_texts(&["a", "b"], &[1, 1 << 62], false, false).expect_err("too large");
-        assert_eq!((number, error.raw_os_error()), (1, Some(libc::ENOMEM)));
-    }
 }

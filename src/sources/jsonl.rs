@@ -354,15 +354,6 @@ mod tests {
     }
 
     #[test]
-    fn lines_give_their_field_and_blank_lines_nothing() {
-        let lines = b"{\"text\":\"a\\n\\ud83d\\ude00\"}\r\n\n  \r\n{\"x\":[1,{}],\"text\":\"b\"}";
-        let out = extract(lines, "text", None, false, Vec::new());
-        assert_eq!(out.taken.data, "a\n😀b".as_bytes());
-        assert_eq!(out.taken.origins, [0, 33]);
-        assert_eq!(out.newlines, 3);
-    }
-
-    #[test]
     fn the_last_of_two_equal_keys_counts() {
         assert_eq!(texts(br#"{"text":"first","text":"second"}"#, "text").0, ["second"]);
         assert_eq!(texts(br#"{"text":"first","text":null}"#, "text").1.len(), 1);
@@ -380,26 +371,6 @@ mod tests {
         let (documents, problems) = texts(lines, "meta.text");
         assert_eq!(documents, ["in", "flat"]);
         assert_eq!(problems, [(2, "no field \"meta.text\" (option field names the one that holds the text)".into())]);
-    }
-
-    #[test]
-    fn every_bad_line_says_what_was_found() {
-        let lines =
-            b"{\"a\":1}\n{\"text\":3}\n[1]\n{\"text\":\"x\n{\"text\":\"x\"} y\n\"\xff\"\n{\"text\":\"\\ud800\"}\n{}";
-        let reasons: Vec<String> = texts(lines, "text").1.into_iter().map(|(_, reason)| reason).collect();
-        assert_eq!(
-            reasons,
-            [
-                "no field \"text\" (option field names the one that holds the text)",
-                "the field \"text\" is a number, expected a string",
-                "found an array, expected a JSON object with the field \"text\"",
-                "broken JSON at column 10: EOF while parsing a string",
-                "broken JSON at column 14: trailing characters",
-                "invalid UTF-8 at byte 1 (found 0xff) of the line",
-                "broken JSON at column 16: unexpected end of hex escape",
-                "no field \"text\" (option field names the one that holds the text)",
-            ]
-        );
     }
 
     #[test]

@@ -28,23 +28,3 @@ pub fn split(text: &[u8], separator: &[u8], base: u64, last: bool, raw: bool) ->
     }
     (taken, start.min(text.len()))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_keep_everything_but_the_separator() {
-        let (taken, done) = split(b"a\n--b----c \xff--d", b"--", 100, true, false);
-        assert_eq!((taken.data.as_slice(), done), (b"a\nbd".as_slice(), 15));
-        assert_eq!((taken.ends, taken.origins), (vec![2, 3, 4], vec![100, 104, 114]));
-        assert_eq!((taken.empty, taken.problems.count), (1, 1));
-        assert_eq!(taken.problems.listed[0].reason, "invalid UTF-8 at byte 111 (found 0xff)");
-    }
-
-    #[test]
-    fn the_last_piece_waits_for_the_end_of_the_file() {
-        let (taken, done) = split(b"aaa--bb-", b"--", 0, false, false);
-        assert_eq!((taken.data.as_slice(), done), (b"aaa".as_slice(), 5));
-    }
-}

@@ -366,24 +366,4 @@ mod tests {
         assert_eq!(paths, ["a", "a/b", "a//b", "b", "/c"]);
         assert_eq!(found.left_out.hidden, 1);
     }
-
-    #[test]
-    fn our_own_folders_are_left_out_and_counted_but_for_the_one_that_was_asked_for() {
-        let mut listing = Listing::default();
-        let own =
-            ["plan.json", "files.jsonl", "a/tok/tokenizer.json", "a/tok/training.json", "a/b.txt", "out/c", "d/e"];
-        own.iter().for_each(|path| listing.add((*path).to_owned(), 1));
-        let rules = Rules::new(None, &[], &["d".into(), "x/**".into()], true, false).expect("rules");
-        let found = walk_listing(&listing, &rules.without(Some("out".into())));
-        let paths: Vec<&str> = found.paths.iter().filter_map(|path| path.to_str()).collect();
-        assert_eq!(paths, ["a/b.txt", "files.jsonl", "plan.json"]);
-        assert_eq!((found.left_out.own, found.left_out.excluded), (1, 1));
-        assert_eq!(found.excluded_by.into_iter().collect::<Vec<_>>(), [0]);
-    }
-
-    #[test]
-    fn a_pattern_that_is_none_says_which() {
-        let error = Rules::new(None, &["[".into()], &[], true, false).expect_err("no pattern");
-        assert!(error.to_string().starts_with("pattern \"**/[\": "), "{error}");
-    }
 }

@@ -8,8 +8,6 @@ from cyclopts import App, Parameter
 from piecemill.actions import commands_encode, commands_features
 from piecemill.actions.training_plan import ActionsPlan
 from piecemill.command import Flag, Json, Quiet, print_result
-from piecemill.errors import PlanError
-from piecemill.files import check_writable
 
 app = App(name="actions", help="Vocabularies and tokens of recommender action sequences (ActionPiece).")
 
@@ -46,9 +44,7 @@ def train(
     from piecemill.progress import Display
 
     target = file_at(out)
-    if target.exists() and not force:  # before the work, not after it
-        raise PlanError(f"{target} is there already: choose another --out, or pass --force to replace it.")
-    check_writable(target)
+    commands_features.check_new(target, force)  # before the work, not after it
     with Display(quiet=quiet) as display:
         tokenizer = train_actions(sequences, items, plan=plan, on_progress=display)
         tokenizer.save(target)

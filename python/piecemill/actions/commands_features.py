@@ -99,7 +99,7 @@ def split(
     from piecemill.actions.interactions import read_interactions
     from piecemill.actions.items import keys_alone
 
-    _check_new(out / "report.json", force)
+    check_new(out / "report.json", force)
     histories = read_interactions(
         interactions,
         user=plan.user,
@@ -155,13 +155,14 @@ def features(
     """
     from piecemill.actions.features import MadeItems, make_items
 
-    _check_new(out, force)
+    check_new(out, force)
     made = MadeItems(make_items(source, plan=plan), out)
     made.items.save(out)
     print_result(made.to_dict() if json else str(made))
 
 
-def _check_new(path: Path, force: bool) -> None:
+def check_new(path: Path, force: bool) -> None:
+    """Refuse a file that is there already, unless `force` replaces it, and a place that cannot be written to."""
     if path.exists() and not force:
         raise PlanError(f"{path} is there already: choose another --out, or pass --force to replace it.")
     check_writable(path)

@@ -213,7 +213,7 @@ class ActionTokenizer:
         """As `encode_batch`, of the sequences `items[start:stop]`, which may overlap; items are rows of `table`."""
         threads = cores() if threads is None else threads
         if seed is None:
-            return self._segmenter.weighed(table, items, starts, stops, threads=threads)
+            return self._segmenter.encode(table, items, starts, stops, way="weighed", threads=threads)
         if permutation == "numpy-legacy":
             if epoch or rows is not None:
                 raise PlanError(
@@ -229,7 +229,7 @@ class ActionTokenizer:
         rows = np.arange(len(starts)) if rows is None else np.ascontiguousarray(rows, np.int64)
         if len(rows) != len(starts):
             raise PlanError(f"{len(rows)} rows for {len(starts)} sequences: expected one for each.")
-        return self._segmenter.shuffled(table, items, starts, stops, seed=seed, epoch=epoch, rows=rows, threads=threads)
+        return self._segmenter.encode(table, items, starts, stops, way=(seed, epoch, rows), threads=threads)
 
     def ensemble(self, sequence: Any, q: int = 5, *, seed: int = 0, row: int = 0) -> list[Ids]:
         """`q` random segmentations of one sequence: those of the epochs 0 to q - 1."""
@@ -345,7 +345,8 @@ class ActionTokenizer:
         drawn = [rng.permutation(row) for rows in order for row in rows]
         permuted = np.array(drawn, np.uint32).reshape(-1, table.shape[1])
         cut = np.cumsum(stops - starts)
-        return self._segmenter.given(permuted, np.arange(len(permuted)), cut - (stops - starts), cut, threads=threads)
+        items = np.arange(len(permuted))
+        return self._segmenter.encode(permuted, items, cut - (stops - starts), cut, way="given", threads=threads)
 
     def _one(self, sequence: Any) -> tuple[NDArray[Any], Ints]:
         if isinstance(sequence, str | bytes):

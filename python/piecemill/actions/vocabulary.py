@@ -14,7 +14,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -102,15 +102,8 @@ class ActionVocabulary:
                 f"{option('vocab_size', vocab_size)}: this vocabulary has {self.size} tokens, {self.n_init_feats} "
                 f"of them padding and features. Expected a size from {self.n_init_feats} to {self.size}."
             )
-        return ActionVocabulary(
-            n_categories=self.n_categories,
-            initial=self.initial,
-            merges=self.merges[: vocab_size - self.n_init_feats],
-            priority=self.priority[:vocab_size],
-            columns=self.columns,
-            plan=self.plan,
-            labels=self.labels,
-        )
+        merges = self.merges[: vocab_size - self.n_init_feats]
+        return replace(self, merges=merges, priority=self.priority[:vocab_size])
 
     def initial_ids(self, codes: NDArray[np.integer[Any]]) -> NDArray[np.uint32]:
         """The tokens of items: a row of m ids for each row of m feature values.

@@ -29,7 +29,7 @@ class Feeder(Generic[Made]):
         if threads:
             self._pool = ThreadPoolExecutor(threads, thread_name_prefix="piecemill-feeder")
             # Nobody in a thread refers to this object, so that it goes when the loop that took from it ends.
-            self._end = weakref.finalize(self, _shut, self._pool)
+            self._end = weakref.finalize(self, self._pool.shutdown, wait=True, cancel_futures=True)
             self._fill()
 
     def _fill(self) -> None:
@@ -78,7 +78,3 @@ class _Clock(Generic[Made]):
             spent = time.thread_time() - started
             with self._lock:
                 self.seconds += spent
-
-
-def _shut(pool: ThreadPoolExecutor) -> None:
-    pool.shutdown(wait=True, cancel_futures=True)

@@ -25,7 +25,7 @@ from piecemill.errors import PlanError, TokenizerError
 from piecemill.executors import Executor, open_executor
 from piecemill.files import new_file
 from piecemill.machine import memory_now
-from piecemill.plans import FROM_PLAN, option, with_keywords
+from piecemill.plans import FROM_PLAN, arguments_of, option, with_keywords
 from piecemill.sources import Documents, Source, Tally
 from piecemill.sources.matching import parse_grouping, parse_weights
 from piecemill.tokenizers import Tokenizer
@@ -127,71 +127,27 @@ def train_bpe(
     >>> tok.decode(tok.encode("lower"))
     'lower'
     """
-    plan = with_keywords(plan or TrainPlan(), locals(), unknown)
-    run = Run(
-        plan, on_progress or (lambda _: None), force=force, executor=open_executor(executor, ray_address=ray_address)
-    )
-    return run.train(source)
+    return _run(locals()).train(source)
 
 
-def count_words(
-    source: object,
-    *,
-    plan: TrainPlan | None = None,
-    on_progress: OnProgress | None = None,
-    force: bool = False,
-    executor: str | Executor | futures.Executor = "local",
-    ray_address: str | None = None,
-    field: str = FROM_PLAN,
-    separator: str | None = FROM_PLAN,
-    include: Sequence[str] = FROM_PLAN,
-    exclude: Sequence[str] = FROM_PLAN,
-    gitignore: bool = FROM_PLAN,
-    hidden: bool = FROM_PLAN,
-    max_file_bytes: int | str = FROM_PLAN,
-    on_bad_document: Literal["stop", "skip"] = FROM_PLAN,
-    bytes: bool = FROM_PLAN,
-    integers: bool = FROM_PLAN,
-    upper: bool = FROM_PLAN,
-    storage_option: Sequence[str] = FROM_PLAN,
-    vocab_size: int = FROM_PLAN,
-    start: Tokenizer | str | PathLike[str] | None = FROM_PLAN,
-    pad_to: int = FROM_PLAN,
-    pretokenizer: str | None = FROM_PLAN,
-    alphabet: str | None = FROM_PLAN,
-    superwords: int | None = FROM_PLAN,
-    superword_pretokenizer: str | None = FROM_PLAN,
-    max_words: int = FROM_PLAN,
-    special_tokens: Sequence[str] = FROM_PLAN,
-    roles: Mapping[str, str] | Sequence[str] = FROM_PLAN,
-    chat_template: str | PathLike[str] | None = FROM_PLAN,
-    min_frequency: int = FROM_PLAN,
-    max_token_bytes: int | None = FROM_PLAN,
-    balance: str | None = FROM_PLAN,
-    balance_on: str | PathLike[str] | None = FROM_PLAN,
-    balance_after: int = FROM_PLAN,
-    balance_window: int = FROM_PLAN,
-    weight: Sequence[str] = FROM_PLAN,
-    weight_by: str | None = FROM_PLAN,
-    threads: int | None = FROM_PLAN,
-    memory: int | str = FROM_PLAN,
-    save_counts: str | PathLike[str] | None = FROM_PLAN,
-    from_counts: Sequence[str | PathLike[str]] = FROM_PLAN,
-    **unknown: Never,
-) -> Counted:
+@arguments_of(train_bpe)
+def count_words(**given: Any) -> Counted:
     """Count the words of `source` into `plan.save_counts` without learning merges; returns what was counted.
 
-    An existing file is an error, unless `force` replaces it. `executor` and keywords from `field` on are as in
-    `train_bpe`.
+    An existing file is an error, unless `force` replaces it. All arguments are as in `train_bpe`.
     """
-    plan = with_keywords(plan or TrainPlan(), locals(), unknown)
-    if plan.save_counts is None:
+    run = _run(given)
+    if run.save_counts is None:
         raise PlanError("save_counts is not set: say which file the counts go to.")
-    run = Run(
-        plan, on_progress or (lambda _: None), force=force, executor=open_executor(executor, ray_address=ray_address)
-    )
-    run.count(source)
-    return Counted(counts=Path(plan.save_counts), distinct_words=run.distinct_words, **run.read())
+    run.count(given["source"])
+    return Counted(counts=run.save_counts, distinct_words=run.distinct_words, **run.read())
+
+
+def _run(given: Mapping[str, Any]) -> "Run":
+    """The run that the arguments of `train_bpe` ask for."""
+    plan = with_keywords(given["plan"] or TrainPlan(), given, given["unknown"])
+    executor = open_executor(given["executor"], ray_address=given["ray_address"])
+    return Run(plan, given["on_progress"] or (lambda _: None), force=given["force"], executor=executor)
 
 
 _NAMED = 100
