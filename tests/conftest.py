@@ -26,6 +26,14 @@ def _nothing_stays_running():
         running.communicate()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _servers_end():
+    """Those of `command.py`."""
+    yield
+    while command.SERVERS:
+        command.SERVERS.pop().end()
+
+
 @pytest.fixture(scope="session")
 def stdlib_texts() -> list[str]:
     """A few hundred real Python files, about 5 MB, in a fixed order."""

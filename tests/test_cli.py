@@ -511,3 +511,35 @@ def test_a_terminal_gets_a_bar_and_is_left_clean(corpus, tmp_path):
 def test_a_quiet_terminal_gets_nothing(corpus, tmp_path):
     code, _, shown = on_a_terminal("train", corpus, "--vocab-size", 280, "--out", tmp_path / "tok", "--quiet")
     assert (code, shown) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given"),
+    [
+        (["--version"], ""),
+        (["train", "--help"], ""),
+        (["train", "-", "--vocab-size", "260", "--out", "tok", "--quiet"], TEXT),
+        (["train", "-", "--vocab-size", "many", "--out", "tok"], TEXT),
+        (["encode", "nowhere", "text"], ""),
+        (["vocab"], ""),
+    ],
+)
+def test_the_command_that_other_tests_run_is_the_installed_one(tmp_path, arguments, given):
+    found = []
+    for name in ("served", "installed"):
+        (tmp_path / name).mkdir()
+        if name == "served":
+            done = piecemill(*arguments, cwd=tmp_path / name, given=given)
+        else:
+            done = subprocess.run(
+                [PIECEMILL, *arguments],
+                cwd=tmp_path / name,
+                env=environment(),
+                input=given,
+                capture_output=True,
+                text=True,
+            )
+        said = re.sub(r"in [\d.]+ s with [\d.]+ GiB", "", done.stdout)
+        made = sorted(path.relative_to(tmp_path / name) for path in (tmp_path / name).rglob("*"))
+        found.append((done.returncode, said, done.stderr, made))
+    assert found[0] == found[1]
