@@ -60,7 +60,13 @@ IMPORTED = (
     "piecemill.training.commands_train",
     "pyarrow.parquet",
 )
-WITH_TORCH = (*IMPORTED, "piecemill.pretraining.commands_pretrain", "piecemill.pretraining.run")
+WITH_TORCH = (
+    *IMPORTED,
+    "piecemill.pretraining.commands_pretrain",
+    "piecemill.pretraining.model",
+    "piecemill.pretraining.trainer",
+    "transformers.models.llama.modeling_llama",
+)
 SERVERS: list[Server] = []
 "Ended by `conftest.py`."
 
@@ -80,6 +86,12 @@ def piecemill(*arguments, cwd=None, given=None, text=True, **changes):
     env = environment(**changes)
     command = [*(server().command if env == server().environment else [PIECEMILL]), *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, env=env, input=given, capture_output=True, text=text, timeout=600)
+
+
+def installed(*arguments, cwd=None, given=None):
+    """The installed command itself: where memory is measured, of which a fork has that of the server."""
+    command = [PIECEMILL, *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=environment(), input=given, capture_output=True, text=True, timeout=600)
 
 
 def search_path(served: Server) -> str:

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from command import PIECEMILL, environment, piecemill, start
+from command import PIECEMILL, environment, installed, piecemill, start
 from piecemill.preparing import PreparePlan
 from piecemill.sources.options import SourceOptions
 from piecemill.training.plan import TrainPlan
@@ -526,19 +526,9 @@ def test_a_quiet_terminal_gets_nothing(corpus, tmp_path):
 )
 def test_the_command_that_other_tests_run_is_the_installed_one(tmp_path, arguments, given):
     found = []
-    for name in ("served", "installed"):
+    for name, run in (("served", piecemill), ("installed", installed)):
         (tmp_path / name).mkdir()
-        if name == "served":
-            done = piecemill(*arguments, cwd=tmp_path / name, given=given)
-        else:
-            done = subprocess.run(
-                [PIECEMILL, *arguments],
-                cwd=tmp_path / name,
-                env=environment(),
-                input=given,
-                capture_output=True,
-                text=True,
-            )
+        done = run(*arguments, cwd=tmp_path / name, given=given)
         said = re.sub(r"in [\d.]+ s with [\d.]+ GiB", "", done.stdout)
         made = sorted(path.relative_to(tmp_path / name) for path in (tmp_path / name).rglob("*"))
         found.append((done.returncode, said, done.stderr, made))

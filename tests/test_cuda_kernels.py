@@ -164,6 +164,7 @@ def test_ids_from_and_to_all_kinds_of_memory(text):
     np.testing.assert_array_equal(token_ends, wanted_ends)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(bool(cupy_on_host.SANITIZE), reason="this is the run that the test starts")
 def test_the_sanitizers_find_nothing():
     library = subprocess.run([COMPILER, "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()

@@ -73,7 +73,14 @@ def small_data(tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("ignore:engine='cuda'")
-@pytest.mark.parametrize("page", [page for page in PAGES if run_here(page)])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.long] * ("piecemill pretrain" in (HOUSE / page).read_text("utf-8")))
+        for page in PAGES
+        if run_here(page)
+    ],
+)
 def test_the_examples_of_a_page_run(page, small_data, tmp_path, monkeypatch, request):
     code = "".join(code for _, _, code in blocks(page))
     for path in small_data.iterdir():
@@ -84,7 +91,7 @@ def test_the_examples_of_a_page_run(page, small_data, tmp_path, monkeypatch, req
     monkeypatch.setenv("RAY_ADDRESS", "local")  # not the cluster of other tests
     request.addfinalizer(lambda: sys.modules["ray"].shutdown() if "ray" in sys.modules else None)
     namespace = {"__name__": "example"}
-    served = server(WITH_TORCH) if "piecemill pretrain" in code else server()
+    served = server(WITH_TORCH) if any("piecemill pretrain" in code for _, _, code in run_here(page)) else server()
     variables = environment(**ONE_THREAD, PATH=search_path(served))
     if "--executor ray" in code:
         variables["RAY_ADDRESS"] = request.getfixturevalue("started_cluster").address

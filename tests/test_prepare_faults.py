@@ -64,6 +64,7 @@ def kill(tmp_path: Path, tok: Tokenizer, corpus: Path, options: dict, **spec: ob
     return json.loads(done.stdout)
 
 
+@pytest.mark.long
 def test_killed_at_any_mark_on_disk_a_run_goes_on_to_the_same_bytes(tok, tmp_path):
     corpus = write_corpus(tmp_path / "corpus", 2, 10)  # the fewer marks, the larger the share that is killed at
     options = {**SMALL, "splits": "train=80,val=20", "dedup": "exact"}
