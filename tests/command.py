@@ -67,6 +67,9 @@ WITH_TORCH = (
     "piecemill.pretraining.trainer",
     "transformers.models.llama.modeling_llama",
 )
+OF_RAY = {"PYTHONPATH", "RAY_USAGE_STATS_ENABLED"}
+"What the fixture `started_cluster` sets for the rest of the session, for the nodes."
+
 SERVERS: list[Server] = []
 "Ended by `conftest.py`."
 
@@ -84,7 +87,9 @@ def piecemill(*arguments, cwd=None, given=None, text=True, **changes):
     One that `served.py` forks, unless the environment is another than its own: modules read that when imported.
     """
     env = environment(**changes)
-    command = [*(server().command if env == server().environment else [PIECEMILL]), *map(str, arguments)]
+    different = {name for name, _ in env.items() ^ server().environment.items()}
+    served = different <= OF_RAY and not OF_RAY & changes.keys()
+    command = [*(server().command if served else [PIECEMILL]), *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, env=env, input=given, capture_output=True, text=text, timeout=600)
 
 
