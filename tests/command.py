@@ -1,9 +1,13 @@
-"""The installed command, run as a user runs it."""
+"""The installed command, run as a user runs it, or by a process that has imported it already (`served.py`)."""
 
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
 PIECEMILL = str(Path(sys.executable).with_name("piecemill"))
@@ -11,17 +15,93 @@ PIECEMILL = str(Path(sys.executable).with_name("piecemill"))
 
 def environment(**changes):
     """Wide and without colour, so that what is printed depends on nothing around the tests."""
-    return {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "xterm", **changes}
+    around = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    return {**around, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "xterm", **changes}
 
 
 STARTED: list[subprocess.Popen] = []
 "Whatever `start` has started; `conftest.py` ends what a test leaves running."
 
 
-def piecemill(*arguments, cwd=None, **changes):
-    """Runs the command to its end."""
+class Server:
+    """`served.py` with some modules, and in `folder` the command that asks it."""
+
+    def __init__(self, modules: tuple[str, ...], **changes: str) -> None:
+        self.environment = environment(**changes)
+        self.folder = Path(tempfile.mkdtemp(prefix="piecemill-served-"))
+        served = Path(__file__).with_name("served.py")
+        self.command = [sys.executable, "-IS", str(served), "call", str(self.folder / "socket")]
+        asks = self.folder / "piecemill"
+        asks.write_text(f'#!/bin/sh\nexec {shlex.join(self.command)} "$@"\n')
+        asks.chmod(0o755)
+        serve = [sys.executable, str(served), "serve", str(self.folder / "socket"), *modules]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(serve, env=self.environment, stdin=pipe, stdout=pipe, text=True)
+        assert self.process.stdout.readline() == "listening\n", "the server of the command did not start"
+
+    def end(self) -> None:
+        self.process.communicate()
+        shutil.rmtree(self.folder)
+
+
+IMPORTED = (
+    "piecemill.cli",
+    "piecemill.actions.commands_actions",
+    "piecemill.actions.commands_encode",
+    "piecemill.actions.commands_features",
+    "piecemill.executors.local",
+    "piecemill.preparing.run",
+    "piecemill.progress",
+    "piecemill.reporting.commands_report",
+    "piecemill.reporting.reports",
+    "piecemill.shards.commands_shards",
+    "piecemill.tokenizers.commands_tokenizer",
+    "piecemill.training.bpe",
+    "piecemill.training.commands_train",
+    "pyarrow.parquet",
+)
+WITH_TORCH = (
+    *IMPORTED,
+    "piecemill.pretraining.commands_pretrain",
+    "piecemill.pretraining.model",
+    "piecemill.pretraining.trainer",
+    "transformers.models.llama.modeling_llama",
+)
+OF_RAY = {"PYTHONPATH", "RAY_USAGE_STATS_ENABLED"}
+"What the fixture `started_cluster` sets for the rest of the session, for the nodes."
+
+SERVERS: list[Server] = []
+"Ended by `conftest.py`."
+
+
+@cache
+def server(modules: tuple[str, ...] = IMPORTED) -> Server:
+    """Started by the first test that asks for it. Torch takes its number of threads when it is imported."""
+    SERVERS.append(Server(modules, **{"OMP_NUM_THREADS": "1"} if modules == WITH_TORCH else {}))
+    return SERVERS[-1]
+
+
+def piecemill(*arguments, cwd=None, given=None, text=True, **changes):
+    """Runs the command to its end, in a process of its own, with `given` on standard input.
+
+    One that `served.py` forks, unless the environment is another than its own: modules read that when imported.
+    """
+    env = environment(**changes)
+    different = {name for name, _ in env.items() ^ server().environment.items()}
+    served = different <= OF_RAY and not OF_RAY & changes.keys()
+    command = [*(server().command if served else [PIECEMILL]), *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=env, input=given, capture_output=True, text=text, timeout=600)
+
+
+def installed(*arguments, cwd=None, given=None):
+    """The installed command itself: where memory is measured, of which a fork has that of the server."""
     command = [PIECEMILL, *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=environment(**changes), capture_output=True, text=True, timeout=600)
+    return subprocess.run(command, cwd=cwd, env=environment(), input=given, capture_output=True, text=True, timeout=600)
+
+
+def search_path(served: Server) -> str:
+    """$PATH for lines of a shell: `piecemill` asks the server, and `python` is this one."""
+    return os.pathsep.join([str(served.folder), str(Path(sys.executable).parent), os.environ["PATH"]])
 
 
 def start(*arguments, cwd=None, **changes):

@@ -12,6 +12,23 @@ import command
 # Shells start background jobs with SIGINT ignored, and children inherit that; tests interrupt children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With `-n`, neighbours stay in one process, so that what a module or the session shares is made once; a process
+    that has nothing left to do takes from the end of another.
+    """
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Tests that take more than ten seconds come first: one of them at the end would be waited for alone."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
@@ -24,6 +41,14 @@ def _nothing_stays_running():
         if running.poll() is None:
             running.kill()
         running.communicate()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _servers_end():
+    """Those of `command.py`."""
+    yield
+    while command.SERVERS:
+        command.SERVERS.pop().end()
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ turn, so the moment depends on no clock. The script has a single thread and fork
     python tests/interrupter.py SPEC.json     prints one JSON line: [exit code, stderr, what is there] for each run
 """
 
+import importlib
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import command
 import killer
 
 
@@ -48,14 +50,8 @@ def child(arguments: list[str], at: int | None, says: Path) -> tuple[int, int]:
 def main() -> None:
     spec: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text())
     # Before the first fork, so that no child pays for it.
-
-    import piecemill.cli
-    import piecemill.executors.local
-    import piecemill.progress
-    import piecemill.sources.text
-    import piecemill.tokenizers.engines.tokenizers
-    import piecemill.training.bpe  # noqa: F401
-
+    for name in (*command.IMPORTED, "piecemill.sources.text", "piecemill.tokenizers.engines.tokenizers"):
+        importlib.import_module(name)
     tempfile.gettempdir()  # tries the folder with a file, once
 
     out, says = Path(spec["out"]), Path(spec["says"])

@@ -2,8 +2,6 @@
 
 import importlib.util
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import piecemill as pm
+from command import piecemill
 from piecemill.actions import embeddings
 from piecemill.actions.coding import code_like
 from piecemill.actions.features import make_items
@@ -22,7 +21,7 @@ needs_faiss = pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reas
 
 
 def run(*words):
-    done = subprocess.run([sys.executable, "-m", "piecemill", *map(str, words)], capture_output=True, text=True)
+    done = piecemill(*words)
     return done.returncode, done.stdout, done.stderr
 
 

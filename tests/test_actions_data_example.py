@@ -1,18 +1,16 @@
 """docs/actions.md as a new user runs it: every command and every line of Python, in order, in an empty folder."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from command import environment, piecemill
+from command import environment, piecemill, search_path, server
+from pages import HOUSE, blocks
 
-HOUSE = Path(__file__).resolve().parents[1]
 pytest.importorskip("faiss", reason="the page makes codes of embeddings, which needs faiss-cpu")
 
 
@@ -27,7 +25,7 @@ def shop(tmp_path_factory):
 
 def run(text, folder, shell="bash"):
     """Runs lines of a shell or of Python with this environment's commands first in the path."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    path = search_path(server())
     words = ["bash", "-euc", text] if shell == "bash" else [sys.executable, "-W", "error", "-c", text]
     done = subprocess.run(words, cwd=folder, env=environment(PATH=path), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
@@ -35,10 +33,9 @@ def run(text, folder, shell="bash"):
 
 
 def test_every_line_of_the_page_runs(shop):
-    page = (HOUSE / "docs" / "actions.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```(sh|python)\n(.*?)^```", page, re.M | re.S)
-    assert [kind for kind, _ in blocks] == ["sh", "python", "python", "sh", "sh", "sh", "sh"]
-    told = [run(text, shop, "bash" if kind == "sh" else "python") for kind, text in blocks]
+    found = [(kind, text) for _, kind, text in blocks("docs/actions.md") if kind in ("sh", "python")]
+    assert [kind for kind, _ in found] == ["sh", "python", "python", "sh", "sh", "sh", "sh"]
+    told = [run(text, shop, "bash" if kind == "sh" else "python") for kind, text in found]
     assert "train.parquet, val.parquet, test.parquet in shop/parts" in told[0]
     assert "k_core     k=5, item_k=5" in told[2]
     assert "pq_0 32, pq_1 32, category 8" in told[3]

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from command import PIECEMILL, environment, piecemill, start
+from command import PIECEMILL, environment, installed, piecemill, start
 from piecemill.preparing import PreparePlan
 from piecemill.sources.options import SourceOptions
 from piecemill.training.plan import TrainPlan
@@ -511,3 +511,25 @@ def test_a_terminal_gets_a_bar_and_is_left_clean(corpus, tmp_path):
 def test_a_quiet_terminal_gets_nothing(corpus, tmp_path):
     code, _, shown = on_a_terminal("train", corpus, "--vocab-size", 280, "--out", tmp_path / "tok", "--quiet")
     assert (code, shown) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given"),
+    [
+        (["--version"], ""),
+        (["train", "--help"], ""),
+        (["train", "-", "--vocab-size", "260", "--out", "tok", "--quiet"], TEXT),
+        (["train", "-", "--vocab-size", "many", "--out", "tok"], TEXT),
+        (["encode", "nowhere", "text"], ""),
+        (["vocab"], ""),
+    ],
+)
+def test_the_command_that_other_tests_run_is_the_installed_one(tmp_path, arguments, given):
+    found = []
+    for name, run in (("served", piecemill), ("installed", installed)):
+        (tmp_path / name).mkdir()
+        done = run(*arguments, cwd=tmp_path / name, given=given)
+        said = re.sub(r"in [\d.]+ s with [\d.]+ GiB", "", done.stdout)
+        made = sorted(path.relative_to(tmp_path / name) for path in (tmp_path / name).rglob("*"))
+        found.append((done.returncode, said, done.stderr, made))
+    assert found[0] == found[1]

@@ -2,14 +2,12 @@
 
 import json
 import os
-import subprocess
 
 import numpy as np
 import pytest
 
 import models
 import piecemill
-from command import PIECEMILL, environment
 from command import piecemill as run
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers import coding
@@ -33,9 +31,7 @@ def tok(folder):
 
 
 def piped(*words, given=b""):
-    done = subprocess.run(
-        [PIECEMILL, *map(str, words)], input=given, env=environment(), capture_output=True, timeout=600
-    )
+    done = run(*words, given=given, text=False)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout
 

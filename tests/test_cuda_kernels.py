@@ -52,9 +52,9 @@ def flat(documents):
 @pytest.fixture(scope="module")
 def text():
     """Thousands of short documents, which begin at all places of what a thread reads; long words; and Python."""
-    rng = random.Random(6)
-    short = ["".join(rng.choices(rng.choice(ALPHABETS), k=rng.randint(0, 40))).encode() for _ in range(3_000)]
-    return flat([*short, *rng.sample(adversarial(0), 80), Path(__file__).read_bytes() * 3])
+    rng, less = random.Random(6), 5 if cupy_on_host.SANITIZE else 1  # sanitizers take five times as long
+    short = ["".join(rng.choices(rng.choice(ALPHABETS), k=rng.randint(0, 40))).encode() for _ in range(3_000 // less)]
+    return flat([*short, *rng.sample(adversarial(0), 80 // less), Path(__file__).read_bytes() * (1 if less > 1 else 3)])
 
 
 def build_with(pretokenizer):
@@ -102,7 +102,8 @@ def test_keys_that_collide_while_the_table_is_flushed():
     word = lambda length: "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=length))  # noqa: E731
     known = [word(5) for _ in range(200)]
     some = [lambda: rng.choice(known), lambda: rng.choice(known), lambda: word(5), lambda: word(rng.choice([20, 21]))]
-    documents = [" ".join(rng.choice(some)() for _ in range(200)).encode() for _ in range(100)]
+    count = 40 if cupy_on_host.SANITIZE else 100
+    documents = [" ".join(rng.choice(some)() for _ in range(200)).encode() for _ in range(count)]
     engine = CudaEngine(build_with("cl100k"), weak_hash=True, **TINY | {"pool_words": 1 << 16})
     for _ in range(2):
         check(engine, *flat(documents))
@@ -164,6 +165,7 @@ def test_ids_from_and_to_all_kinds_of_memory(text):
     np.testing.assert_array_equal(token_ends, wanted_ends)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(bool(cupy_on_host.SANITIZE), reason="this is the run that the test starts")
 def test_the_sanitizers_find_nothing():
     library = subprocess.run([COMPILER, "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()

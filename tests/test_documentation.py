@@ -2,11 +2,13 @@
 
 The blocks of a page run in order, in one folder and, if Python, in one namespace. A page that does not make `corpus`,
 `tok`, `gpt2`, `shards`, `proteins.txt`, or `web` and `flores.jsonl`, which have a language for each document, finds
-them there. A block that needs another environment is run by the test in `ELSEWHERE`, which reads it from the page
-with `pages.block`. Output and drawings are `text`.
+them there. `piecemill` in a shell is that of `served.py`: pages with `piecemill pretrain` import torch once together.
+With Ray, commands use the cluster of the tests, and Python starts one.
+
+A block that needs another environment is run by the test in `ELSEWHERE`, which reads it from the page with
+`pages.block`. Output and drawings are `text`.
 """
 
-import os
 import re
 import shutil
 import subprocess
@@ -19,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import piecemill as pm
-from command import environment
+from command import WITH_TORCH, environment, search_path, server
 from corpora import write_jsonl
 from pages import HOUSE, block, blocks, claims
 from pretraining import ONE_THREAD, one_thread
@@ -36,8 +38,14 @@ ELSEWHERE = {
 }
 
 
+WHOLE_PAGES = {"docs/actions.md": "test_actions_data_example.py"}
+"Pages of which another test runs all blocks."
+
+
 def run_here(page):
     """The blocks that no other test runs."""
+    if page in WHOLE_PAGES:
+        return []
     others = {block(*claim) for claim in ELSEWHERE if claim[0] == page}
     return [one for one in blocks(page) if one[1] in ("python", "sh") and one[2] not in others]
 
@@ -65,7 +73,14 @@ def small_data(tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("ignore:engine='cuda'")
-@pytest.mark.parametrize("page", [page for page in PAGES if run_here(page)])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.long] * ("piecemill pretrain" in (HOUSE / page).read_text("utf-8")))
+        for page in PAGES
+        if run_here(page)
+    ],
+)
 def test_the_examples_of_a_page_run(page, small_data, tmp_path, monkeypatch, request):
     code = "".join(code for _, _, code in blocks(page))
     for path in small_data.iterdir():
@@ -76,7 +91,10 @@ def test_the_examples_of_a_page_run(page, small_data, tmp_path, monkeypatch, req
     monkeypatch.setenv("RAY_ADDRESS", "local")  # not the cluster of other tests
     request.addfinalizer(lambda: sys.modules["ray"].shutdown() if "ray" in sys.modules else None)
     namespace = {"__name__": "example"}
-    variables = environment(**ONE_THREAD, PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    served = server(WITH_TORCH) if any("piecemill pretrain" in code for _, _, code in run_here(page)) else server()
+    variables = environment(**ONE_THREAD, PATH=search_path(served))
+    if "--executor ray" in code:
+        variables["RAY_ADDRESS"] = request.getfixturevalue("started_cluster").address
     for line, language, code in run_here(page):
         if language == "python":
             with one_thread():
@@ -89,6 +107,8 @@ def test_the_examples_of_a_page_run(page, small_data, tmp_path, monkeypatch, req
 
 def test_a_block_that_is_not_run_here_is_read_and_run_by_the_test_that_is_named():
     assert claims() == ELSEWHERE
+    for page, test in WHOLE_PAGES.items():
+        assert f'in blocks("{page}")' in Path(__file__).with_name(test).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES)

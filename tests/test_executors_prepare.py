@@ -243,14 +243,16 @@ class Steered:
 
 
 def die_before_changes(function, task, *, at, marks):
-    """Run `function`; the worker is killed before the n-th change on disk of this task, once for each n in `at`."""
-    name = f"{function.func.__name__}-{task.index if isinstance(task, Task) else task}"
+    """Run `function`; the worker is killed before each change on disk of this task that `at` has, once for each."""
+    kind = function.func.__name__
+    index = task.index if isinstance(task, Task) else task if isinstance(task, int) else task[0]  # of a range of hashes
     changes = count()
-    chosen = at[function.func.__name__] if not isinstance(task, int) or task % 4 == 0 else ()
 
     def counted(real, *args, **more):
-        if (number := next(changes)) in chosen and not (marks / f"{name}-{number}").exists():
-            (marks / f"{name}-{number}").touch()
+        number = next(changes)
+        mark = marks / f"{kind}-{index}-{number}"
+        if (kind, index, number) in at and not mark.exists():
+            mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return real(*args, **more)
 
@@ -262,13 +264,18 @@ def die_before_changes(function, task, *, at, marks):
 def test_killed_workers_leave_no_trace(corpus, tok, wanted, tmp_path, ray_cluster):
     marks = tmp_path / "marks"
     marks.mkdir()
-    # Between two files of a shard and before the entry; before the list of copies; between two rewritten files.
-    at = {"prepare_task": (4, 20), "find_copies": (0,), "drop_copies": (4,)}
+    # One of each kind of moment; a new worker takes Ray seconds, so no more. `test_prepare_faults.py` has all moments.
+    at = {
+        ("prepare_task", 0, 4),  # between two files of a shard
+        ("prepare_task", 3, 20),  # after some entries of the task
+        ("prepare_task", 10, 4),  # in the packed stream, which is read from its beginning again
+        ("prepare_task", 10, 20),  # and once more
+        ("find_copies", 0, 0),  # before the list of copies
+        ("drop_copies", 4, 4),  # between two rewritten files
+    }
     steered = Steered(partial(die_before_changes, at=at, marks=marks))
     prepare(corpus, tok, out=tmp_path / "out", executor=steered, **OPTIONS)
-    kills = [path.name for path in marks.iterdir()]
-    assert len(kills) >= 20
-    assert {name.split("-")[0] for name in kills} == set(at)
+    assert {path.name for path in marks.iterdir()} == {"-".join(map(str, moment)) for moment in at}
     assert content(tmp_path / "out") == wanted
 
 

@@ -37,7 +37,7 @@ def doubled(number):
 
 
 def die_once(number, folder):
-    if number % 2 and once(folder, f"died-{number}"):
+    if number % 7 == 3 and once(folder, f"died-{number}"):
         os.kill(os.getpid(), signal.SIGKILL)
     return 2 * number
 
@@ -91,7 +91,7 @@ def test_workers_are_few_and_keep_what_they_loaded():
 def test_lost_workers_are_replaced_and_their_tasks_done_again(tmp_path):
     results = sorted(open_executor("ray").map(partial(die_once, folder=tmp_path), range(40)))
     assert results == [(n, 2 * n) for n in range(40)]
-    assert len(list(tmp_path.iterdir())) == 20  # workers that were killed
+    assert len(list(tmp_path.iterdir())) == 6  # workers that were killed
 
 
 def test_a_task_that_always_kills_its_worker_ends_the_run(monkeypatch):
@@ -129,7 +129,8 @@ def test_an_interrupted_driver_cancels_what_runs(tmp_path):
     assert len(list(tmp_path.glob("runs-*"))) <= 2
 
 
-def test_the_progress_of_running_tasks_comes_to_the_driver(tmp_path):
+def test_the_progress_of_running_tasks_comes_to_the_driver(tmp_path, monkeypatch):
+    monkeypatch.setattr("piecemill.executors.ray.QUIET_SECONDS", 0.0)
     seen = []
 
     def on_tick(running):

@@ -29,8 +29,7 @@ TEXT = "the cat sat on the mat, and the other cat sat on the other mat.\n" * 40
 
 def run(*words, given=None, cwd=None):
     """The command, with something on standard input."""
-    call = [command.PIECEMILL, *map(str, words)]
-    return subprocess.run(call, input=given, cwd=cwd, env=environment(), capture_output=True, text=True, check=False)
+    return command.piecemill(*words, given=given, cwd=cwd)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from command import PIECEMILL, piecemill
+from command import PIECEMILL
+from command import installed as piecemill
 from corpora import content, small_tokenizer, split_documents, texts, write_jsonl
 from piecemill import prepare
 from piecemill.errors import PlanError

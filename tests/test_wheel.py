@@ -35,6 +35,7 @@ def run(*command, cwd, **variables):
     return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not shutil.which("cargo"), reason="needs cargo, to build the wheel")
 def test_the_wheel_works_in_a_clean_environment_without_cargo(tmp_path):
     around = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
