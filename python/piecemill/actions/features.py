@@ -156,7 +156,8 @@ class MadeItems:
         values = ", ".join(
             f"{name} {len(np.unique(items.codes[:, number])):,}" for number, name in enumerate(items.columns)
         )
-        lines = [f"{len(items):,} items with {len(items.columns)} features in {self.out}; values: {values}"]
+        count, width = plural(len(items), "item"), plural(len(items.columns), "feature")
+        lines = [f"{count} with {width} in {self.out}; values: {values}"]
         made = items.made
         if "like" in made:
             if made["dropped"]:
