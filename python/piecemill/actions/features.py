@@ -83,7 +83,7 @@ def make_items(
     >>> items.columns, items.made["hash"]["largest_collision"], len({tuple(row) for row in items.codes.tolist()})
     (('f0', 'hash'), 2, 3)
     """
-    plan = with_keywords(plan or FeaturesPlan(), locals(), unknown)
+    plan = with_keywords(plan, FeaturesPlan, locals(), unknown)
     if plan.like is not None:
         return _like(source, plan)
     origin = Origin.of(source, None, "items")

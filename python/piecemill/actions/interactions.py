@@ -80,6 +80,9 @@ def read_interactions(
     ):
         if value not in known:
             raise PlanError(f"{option(name, value)}: expected {', '.join(known[:-1])} or {known[-1]}.")
+    for name, column in (("user", user), ("item", item), ("time", time), ("rating", rating)):
+        if not isinstance(column, str | None):
+            raise PlanError(f"{option(name)}: found {type(column).__name__}, expected the name of a column.")
     layout = Layout.of(delimiter, header)
     origin = Origin.of(source, format, "interactions", layout)
     if origin.kind == "lines":

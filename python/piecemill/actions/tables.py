@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from piecemill.errors import PlanError, SourceError
+from piecemill.files import as_path
 from piecemill.plans import option
 from piecemill.sources.streams import PACKINGS, BrokenStream, ByteStream
 
@@ -81,6 +82,10 @@ class Layout:
     def of(cls, delimiter: str | None, header: str | Sequence[str] | None) -> "Layout":
         """From options: `header` as `user,item,rating,time`, or as a list."""
         names = header.split(",") if isinstance(header, str) else header or ()
+        if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+            raise PlanError(f"{option('header')}: found {header!r:.60}, expected names of columns, user,item,time.")
+        if not isinstance(delimiter, str | None):
+            raise PlanError(f"{option('delimiter', delimiter)}: expected text, such as ';'.")
         if delimiter == "":
             raise PlanError(f"{option('delimiter')}: is empty; expected what stands between two cells, such as ';'.")
         return cls({"\\t": "\t", "tab": "\t"}.get(delimiter or "", delimiter), tuple(name.strip() for name in names))
@@ -132,7 +137,7 @@ class Origin:
     def of(cls, source: Any, format: str | None, name: str, layout: Layout | None = None) -> "Origin":
         """The origin of a path, or of a table in memory by a given name."""
         if isinstance(source, str | Path):
-            if not Path(source).exists():
+            if not Path(as_path(source)).exists():
                 raise SourceError(f"{source}: no such file. Name one that is there; a relative path begins here.")
             return cls(str(source), Path(source), format_of(source, format), layout or Layout())
         return cls(name)
@@ -188,7 +193,7 @@ def read_table(
         if kind == "parquet":
             parts = pq.ParquetDataset(path)
             return parts.read(None if choose is None else choose(parts.schema.names))
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:
         raise SourceError(f"{path}: cannot be read as Parquet: {error}.") from error
     data = read_bytes(path)
     match kind:

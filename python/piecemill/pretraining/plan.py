@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from piecemill.errors import PlanError
-from piecemill.plans import option
+from piecemill.plans import checked, option
 
 Size = Literal["tiny", "124m", "370m"]
 Mode = Literal["from-scratch", "finetune"]
@@ -39,6 +39,7 @@ DEFAULTS: dict[Size, Defaults] = {
 }
 
 
+@checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PretrainPlan:
     """How a model is trained on shards."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from piecemill._core import resolve_split
 from piecemill.errors import PlanError
 from piecemill.machine import cores
-from piecemill.plans import option
+from piecemill.plans import checked, option
 from piecemill.sizes import parse_size
 from piecemill.sources.matching import parse_grouping, parse_weights
 from piecemill.sources.options import SourceOptions
@@ -26,6 +26,7 @@ def alphabet_bytes(characters: str) -> bytes:
     return bytes(sorted(set(characters.encode())))
 
 
+@checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainPlan(SourceOptions):
     """How documents become a vocabulary."""
