@@ -92,9 +92,20 @@ def test_a_dash_is_standard_input(tmp_path, tok):
     done = run(*words, "--separator", r"\x3b\u003b", given="one;;two;;;three")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["documents"] == 3
+    done = run("train", "-", "--vocab-size", 280, "--out", tmp_path / "json", "--quiet", given='{"text": "a"}\n')
+    assert "note: standard input is read as one text, and it begins like JSON lines" in done.stderr
     done = run("train", "-", tmp_path, "--out", tmp_path / "none")
     assert done.returncode == 2
     assert "standard input is the only source" in done.stderr
+
+
+def test_a_tokenizer_without_an_end_of_text_says_which_flag_to_pass(tmp_path):
+    (tmp_path / "a.txt").write_text(TEXT)
+    done = run("train-wordpiece", tmp_path / "a.txt", "--vocab-size", 60, "--out", tmp_path / "tok", "--quiet")
+    assert done.returncode == 0, done.stderr
+    done = run("prepare", tmp_path / "a.txt", "--tokenizer", tmp_path / "tok", "--out", tmp_path / "out")
+    assert "--eos auto: the tokenizer does not declare an end of text. Pass --eos none for none, or" in done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_error_of_the_system_names_the_file_and_no_number(tmp_path, tok):

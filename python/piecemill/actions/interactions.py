@@ -289,7 +289,7 @@ def _no_time(values: Any, bad: list[int], column: str, origin: Origin, expected:
     )
     return SourceError(
         f"{origin.at(bad[0])}: {column!r} is {values[bad[0]].as_py()!r}, expected {expected} ({len(bad):,} of "
-        f"{len(values):,} rows have none). Mend them; {remedy}."
+        f"{len(values):,} rows have none). Correct them; {remedy}."
     )
 
 

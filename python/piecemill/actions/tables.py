@@ -138,7 +138,9 @@ class Origin:
         """The origin of a path, or of a table in memory by a given name."""
         if isinstance(source, str | Path):
             if not Path(as_path(source)).exists():
-                raise SourceError(f"{source}: no such file. Name one that is there; a relative path begins here.")
+                raise SourceError(
+                    f"{source}: no such file. Correct the path; a relative one begins in the current folder."
+                )
             return cls(str(source), Path(source), format_of(source, format), layout or Layout())
         return cls(name)
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from piecemill.errors import PlanError
 from piecemill.plans import checked, option
+from piecemill.sizes import plural
 
 Size = Literal["tiny", "124m", "370m"]
 Mode = Literal["from-scratch", "finetune"]
@@ -214,6 +215,6 @@ class Resolved:
             + ("no validation" if plan.val_split == "none" else f"validation on {plan.val_split}"),
             f"{self.steps:,} steps of {self.step_tokens:,} tokens ({self.batch_size * plan.grad_accumulation} rows of "
             f"{self.window:,}), {self.steps * self.step_tokens:,} tokens in all",
-            f"learning rate {self.lr:g} after {self.warmup:,} steps of warm-up, then along a cosine to "
+            f"learning rate {self.lr:g} after {plural(self.warmup, 'step')} of warm-up, then along a cosine to "
             f"{self.lr * plan.min_lr:g}",
         ]
