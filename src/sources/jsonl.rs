@@ -149,8 +149,8 @@ fn take_field(line: &str, path: &str, wanted: Wanted, text: &mut Vec<u8>) -> (se
     }
 }
 
-/// Visits a value, of which `all` of the line has refused the plain way: `serde_json` ignores numbers beyond 64 bits and
-/// lone surrogates, but reads neither. So the value is found first, and then read.
+/// Visits a value. If `all`, the line, was refused by the plain way, the value is found first and then read:
+/// `serde_json` passes over numbers beyond 64 bits and lone surrogates, but reads neither.
 fn visit<'de, D: Deserializer<'de>, V: Visitor<'de>>(
     from: D,
     all: Option<&str>,
@@ -467,18 +467,27 @@ mod tests {
 
     #[test]
     fn arrays_of_integers_are_their_digits_where_they_are_wanted() {
-        let lines =
-            b"{\"t\":[1,-2]}\n{\"t\":[]}\n{\"t\":\"3\"}\n{\"t\":[1.5]}\n{\"t\":7}\n{\"t\":[9223372036854775808]}\n{\"t\":[1e400]}";
-        let taken = extract(lines, "t", None, true, Vec::new()).taken;
+        let lines = [
+            r#"{"t":[1,-2]}"#,
+            r#"{"t":[]}"#,
+            r#"{"t":"3"}"#,
+            r#"{"t":[1.5]}"#,
+            r#"{"t":7}"#,
+            r#"{"t":[9223372036854775808]}"#,
+            r#"{"t":[1e400]}"#,
+        ];
+        let taken = extract(lines.join("\n").as_bytes(), "t", None, true, Vec::new()).taken;
         assert_eq!((taken.data.as_slice(), taken.ends, taken.empty), (b"1 -2 3".as_slice(), vec![5, 6], 1));
-        let reasons: Vec<&str> = taken.problems.listed.iter().map(|problem| problem.reason.as_str()).collect();
+        let wanted = "expected an array of integers";
+        let reasons: Vec<String> = taken.problems.listed.into_iter().map(|problem| problem.reason).collect();
+        let of_64_bits = |what: &str| format!("the field \"t\" at column {what}, {wanted} of 64 bits");
         assert_eq!(
             reasons,
             [
-                "the field \"t\" at column 9: invalid type: floating point `1.5`, expected i64, expected an array of integers of 64 bits",
-                "the field \"t\" is a number, expected an array of integers",
-                "the field \"t\" at column 25: invalid value: integer `9223372036854775808`, expected i64, expected an array of integers of 64 bits",
-                "the field \"t\" at column 11: number out of range, expected an array of integers of 64 bits",
+                of_64_bits("9: invalid type: floating point `1.5`, expected i64"),
+                format!("the field \"t\" is a number, {wanted}"),
+                of_64_bits("25: invalid value: integer `9223372036854775808`, expected i64"),
+                of_64_bits("11: number out of range"),
             ]
         );
     }
