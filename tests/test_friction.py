@@ -99,15 +99,6 @@ def test_a_dash_is_standard_input(tmp_path, tok):
     assert "standard input is the only source" in done.stderr
 
 
-def test_a_tokenizer_without_an_end_of_text_says_which_flag_to_pass(tmp_path):
-    (tmp_path / "a.txt").write_text(TEXT)
-    done = run("train-wordpiece", tmp_path / "a.txt", "--vocab-size", 60, "--out", tmp_path / "tok", "--quiet")
-    assert done.returncode == 0, done.stderr
-    done = run("prepare", tmp_path / "a.txt", "--tokenizer", tmp_path / "tok", "--out", tmp_path / "out")
-    assert "--eos auto: the tokenizer does not declare an end of text. Pass --eos none for none, or" in done.stderr
-    assert not (tmp_path / "out").exists()
-
-
 def test_an_error_of_the_system_names_the_file_and_no_number(tmp_path, tok):
     (tmp_path / "afile").write_text("")
     write_jsonl(tmp_path / "a.jsonl", ["one two"] * 9)
@@ -120,12 +111,7 @@ def test_an_error_of_the_system_names_the_file_and_no_number(tmp_path, tok):
             tmp_path / "shards",
             "--out",
             tmp_path / "afile",
-            "--split",
-            "all",
-            "--val-split",
-            "all",
-            "--window",
-            4,
+            *["--split", "all", "--val-split", "all", "--window", "4"],
         ),
     ):
         done = run(*words)

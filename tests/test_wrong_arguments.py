@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import piecemill as pm
+from command import piecemill
 from piecemill.actions import Histories, Items, k_core, leave_out, make_items, max_items, open_action_shards
 from piecemill.actions.interactions import read_interactions
 from piecemill.errors import PiecemillError, PlanError, ShardError, TokenizerError
 from piecemill.loading import Blocks, Local, batches, mix
+from piecemill.plans import ANY
 from piecemill.sources import open_source
 from piecemill.tokenizers.verify import verify
 
@@ -86,8 +88,9 @@ def test_a_plan_names_the_nearest_option_and_the_type_that_it_expects(plan):
     with pytest.raises(PlanError, match=f"unknown option '{field}_'; did you mean '{field}'"):
         plan(**{f"{field}_": 1})
     for each in dataclasses.fields(plan):
-        with pytest.raises(PlanError, match=each.name):
-            plan(**{each.name: object()})
+        if not each.metadata.get(ANY):
+            with pytest.raises(PlanError, match=each.name):
+                plan(**{each.name: object()})
         for wrong in WRONG:
             refuses(plan, **{each.name: wrong})
 
@@ -96,6 +99,12 @@ def test_a_secret_of_a_wrong_type_is_not_shown():
     with pytest.raises(PlanError) as caught:
         pm.PreparePlan(storage_option=(b"key=hunter2",))
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_field_for_any_object_takes_a_tokenizer(tok):
+    assert pm.TrainPlan(start=tok).start is tok
+    assert pm.train_bpe([TEXT], start=tok, vocab_size=290).merges[: len(tok.merges)].tolist() == tok.merges.tolist()
+    assert "tokenizer: found builtins.int" in refuses(pm.train_bpe, [TEXT], start=5, vocab_size=290)
 
 
 @pytest.mark.parametrize("plan", [5, [], {}, "", pm.TrainPlan()])
@@ -139,6 +148,15 @@ def test_prepare_creates_nothing_for_wrong_arguments(tok, tmp_path, options):
     with pytest.raises(PiecemillError):
         pm.prepare(**{**right, **options})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tokenizer_without_an_end_of_text_says_which_flag_to_pass(tmp_path):
+    (tmp_path / "a.txt").write_text(TEXT)
+    done = piecemill("train-wordpiece", tmp_path / "a.txt", "--vocab-size", 60, "--out", tmp_path / "tok", "--quiet")
+    assert done.returncode == 0, done.stderr
+    done = piecemill("prepare", tmp_path / "a.txt", "--tokenizer", tmp_path / "tok", "--out", tmp_path / "out")
+    assert "--eos auto: the tokenizer does not declare an end of text. Pass --eos none for none, or" in done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_verbs_with_wrong_arguments(tok, shards, folder, tmp_path, monkeypatch):
