@@ -8,8 +8,9 @@ import pytest
 
 import piecemill as pm
 from command import piecemill
+from piecemill.actions.features import make_items
 from piecemill.actions.interactions import read_interactions
-from piecemill.actions.items import Items
+from piecemill.actions.items import Items, keys_alone
 from piecemill.errors import PlanError, SourceError, TokenizerError
 
 ROWS = [("1", "10", 5, 30), ("2", "11", 3, 10), ("1", "12", 4, 10), ("2", "10", 4, 20)]
@@ -32,6 +33,47 @@ def test_the_files_of_movielens_are_read_as_they_are(tmp_path, name, between):
     path.write_text(f"1{between}2\n")
     with pytest.raises(SourceError, match=r"line 1: expected 4 cells .* header='user,item,...' names the columns"):
         read_interactions(path)
+
+
+FLAGS = {"Animation": 3, "Children's": 4, "Comedy": 5, "Drama": 8}
+MOVIES = [
+    ("1", "Toy Story (1995)", ["Animation", "Children's", "Comedy"]),
+    ("73", "Misérables, Les (1995)", ["Drama"]),
+    ("4", '"Quoted" Title (1996)', ["Comedy", "Drama"]),
+]
+
+
+def movie_line(name, key, title, genres):
+    if name == "movies.dat":
+        return f"{key}::{title}::{'|'.join(genres)}\n"
+    flags = ["1" if number in map(FLAGS.get, genres) else "0" for number in range(19)]
+    return "|".join((key, title, "01-Jan-1995", "", "http://example.org", *flags)) + "\n"
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-8"])
+@pytest.mark.parametrize("name", ["movies.dat", "u.item"])
+def test_the_items_of_movielens_are_read_as_they_are(tmp_path, name, encoding):
+    path = tmp_path / name
+    path.write_text("".join(movie_line(name, *movie) for movie in MOVIES), encoding=encoding)
+    items = make_items(path, columns=["title"], many=["genres=3"])
+    assert list(items.keys) == [key for key, *_ in MOVIES]
+    values = [[labels[code] for labels, code in zip(items.labels, row, strict=True)] for row in items.codes.tolist()]
+    assert [row[0] for row in values] == [title for _, title, _ in MOVIES]
+    assert [{*row[1:]} - {"(none)"} for row in values] == [{*genres} for *_, genres in MOVIES]
+    done = piecemill("actions", "features", path, "--columns", "title", "--many", "genres=3", "--out", tmp_path / "i")
+    assert "3 items with 4 features" in done.stdout, done.stderr
+    assert keys_alone(path).keys == ["1", "73", "4"]
+    with pytest.raises(SourceError, match="which column is the user"):
+        read_interactions(path)
+    path.write_text(path.read_text(encoding) + movie_line(name, "9", "", ["Drama"]), encoding=encoding)
+    with pytest.raises(SourceError, match="line 4: the item '9' has no 'title'"):
+        make_items(path, columns=["title"])
+
+
+def test_a_dat_file_may_have_a_line_of_names(tmp_path):
+    (tmp_path / "movies.dat").write_text("MovieID::Title::Year\n7::One::1999\n8::Two::2001\n")
+    items = make_items(tmp_path / "movies.dat")
+    assert (list(items.keys), items.columns) == (["7", "8"], ("Title", "Year"))
 
 
 @pytest.mark.parametrize(

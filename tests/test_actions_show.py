@@ -47,6 +47,8 @@ def test_a_token_is_shown_as_its_features(small):
     assert found.facts["plan"] == {"counts": "published"}
     assert [entry["where"] for entry in describe(small, tokens=[0, 1]).facts["tokens"]] == ["padding", "feature"]
     assert "colour=red  size=small" in str(found)
+    assert "depends on histories: describe(tokenizer, histories)" in str(found)
+    assert "depends on histories" not in str(describe(small, HISTORIES, first=10))
     found.facts["plan"]["corpus"] = {"items": 3}
     assert "plan     counts=published\n" in str(found)
 

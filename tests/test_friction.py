@@ -91,6 +91,8 @@ def test_a_dash_is_standard_input(tmp_path, tok):
     done = run(*words, "--separator", r"\x3b\u003b", given="one;;two;;;three")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["documents"] == 3
+    done = run("train", "-", "--vocab-size", 280, "--out", tmp_path / "json", "--quiet", given='{"text": "a"}\n')
+    assert "note: standard input is read as one text, and it begins like JSON lines" in done.stderr
     done = run("train", "-", tmp_path, "--out", tmp_path / "none")
     assert done.returncode == 2
     assert "standard input is the only source" in done.stderr
@@ -108,12 +110,7 @@ def test_an_error_of_the_system_names_the_file_and_no_number(tmp_path, tok):
             tmp_path / "shards",
             "--out",
             tmp_path / "afile",
-            "--split",
-            "all",
-            "--val-split",
-            "all",
-            "--window",
-            4,
+            *["--split", "all", "--val-split", "all", "--window", "4"],
         ),
     ):
         done = run(*words)

@@ -41,6 +41,7 @@ def stops_at(source, **options) -> str:
     [
         (b'{"body":"x"}', 'no field "text" (option field names the one that holds the text)'),
         (b'{"text":null}', 'the field "text" is null, expected a string'),
+        (b'{"text":1e400}', 'the field "text" is a number, expected a string'),
         (b'{"text":["x"]}', 'the field "text" is an array, expected a string'),
         (b'{"text":{"x":1}}', 'the field "text" is an object, expected a string'),
         (b'"just a string"', 'found a string, expected a JSON object with the field "text"'),
@@ -57,6 +58,19 @@ def test_a_bad_line_is_named(tmp_path, line, reason):
     documents, tally = read_skipping(path)
     assert documents == ["one", "two"]
     assert (tally.skipped_count, tally.skipped) == (1, (Skipped(f"{path}:3", reason),))
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e999", "9" * 400, "[1e400, {}]"])
+@pytest.mark.parametrize("line", ['{"text":"x","a":N}', '{"te\\u0078t":"x","a":N}', '{"text":N,"text":"x"}'])
+def test_a_number_that_fits_no_float_is_valid_json(tmp_path, line, number):
+    (tmp_path / "a.jsonl").write_text(line.replace("N", number) + '\n{"text":"y"}\n')
+    assert read_skipping(tmp_path / "a.jsonl")[0] == ["x", "y"]
+    assert json.loads(line.replace("N", number))["text"] == "x"
+
+
+def test_a_key_with_a_lone_surrogate_is_another_key(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"te\\ud800xt":1,"text":"x"}\n{"m":{"\\udc00":[],"t":"y"},"text":"z"}\n')
+    assert read_skipping(tmp_path / "a.jsonl")[0] == ["x", "z"]
 
 
 def test_line_numbers_are_right_inside_ranges_and_across_chunks(tmp_path, monkeypatch):

@@ -92,6 +92,11 @@ def read_sources(sources: tuple[str, ...], separator: str | None) -> list[PathLi
         return paths(sources)
     if len(sources) > 1:
         raise PlanError("-: standard input is the only source where it is named; name files beside it in another run.")
+    if not separator and sys.stdin.buffer.peek(2)[:2] == b'{"':
+        sys.stderr.write(
+            "note: standard input is read as one text, and it begins like JSON lines; save those in a .jsonl file, of "
+            "which --field names the text.\n"
+        )
     return cut_documents(sys.stdin.buffer, separator)
 
 

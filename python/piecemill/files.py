@@ -174,6 +174,8 @@ def as_path(where: object) -> str:
     """The path or URL that a caller gave, as text; an error if it is neither."""
     if not isinstance(where, str | PathLike):
         raise PiecemillError(f"found {type(where).__name__}, {where!r}; expected the path of a folder, or its URL.")
+    if not os.fspath(where):
+        raise PiecemillError("the path is empty; expected one. The folder you are in is '.'.")
     return str(os.fspath(where))
 
 
@@ -247,6 +249,19 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
         sync_folder(path.parent)
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextmanager
+def file_for_user(path: str | PathLike[str]) -> Iterator[BinaryIO]:
+    """As `new_file`, at a path that a caller gave: what the system refuses is an error that names it."""
+    try:
+        with new_file(Path(as_path(path))) as file:
+            yield file
+    except OSError as error:
+        raise PiecemillError(
+            f"{path}: cannot be written: {error.strerror or error}. Free some space or fix the cause, or choose "
+            "another place."
+        ) from None
 
 
 @contextmanager

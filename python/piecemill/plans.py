@@ -2,12 +2,15 @@
 
 import difflib
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import wraps
 from inspect import signature
-from typing import Any, ParamSpec, TypeVar
+from numbers import Integral, Real
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 from piecemill.errors import PlanError
 
@@ -16,6 +19,8 @@ R = TypeVar("R")
 A = ParamSpec("A")
 
 _SHOWN = 60
+ANY = "any"
+"In the metadata of a field that takes objects in Python which the command line has no words for: see `checked`."
 
 
 class _FromPlan:
@@ -27,8 +32,14 @@ FROM_PLAN: Any = _FromPlan()
 "The default of a keyword that stands for a field of a plan: not given, so the plan's own value counts."
 
 
-def with_keywords(plan: P, arguments: Mapping[str, Any], unknown: dict[str, Any]) -> P:
-    """`plan` with the keywords of a verb that were given; `arguments` is its `locals()`, with others among them."""
+def with_keywords(plan: P | None, kind: type[P], arguments: Mapping[str, Any], unknown: dict[str, Any]) -> P:
+    """`plan`, or the defaults of `kind`, with the keywords of a verb that were given; `arguments` is its `locals()`."""
+    plan = kind() if plan is None else plan
+    if not isinstance(plan, kind):
+        raise PlanError(f"plan: found {type(plan).__name__}, expected {kind.__name__}, or its fields as keywords.")
+    told = arguments.get("on_progress")
+    if told is not None and not callable(told):
+        raise PlanError(f"on_progress: found {type(told).__name__}, expected a function that takes an event.")
     given = {field.name: arguments[field.name] for field in fields(plan)}  # type: ignore[arg-type] # a dataclass
     return with_options(plan, {name: value for name, value in {**given, **unknown}.items() if value is not FROM_PLAN})
 
@@ -89,6 +100,66 @@ def arguments_of(model: Callable[A, Any]) -> Callable[[Callable[..., R]], Callab
         return verb
 
     return decorate
+
+
+def checked(plan: type[P]) -> type[P]:
+    """A class of options whose constructor refuses unknown keywords, naming the nearest, and values of other types.
+
+    To stand above `dataclass`. The class's own checks come first, as they know more.
+    """
+    construct: Callable[..., None] = plan.__init__
+    known = [field.name for field in fields(plan)]  # type: ignore[arg-type] # a dataclass
+
+    @wraps(construct)
+    def checking(self: P, *given: Any, **named: Any) -> None:
+        check_names(named, known)
+        try:
+            construct(self, *given, **named)
+        except (TypeError, AttributeError, ValueError, OverflowError):
+            _check_types(plan, {**dict(zip(known, given, strict=False)), **named})
+            raise
+        _check_types(plan, {name: getattr(self, name) for name in known})
+
+    plan.__init__ = checking  # type: ignore[misc]
+    return plan
+
+
+def _check_types(plan: type, values: dict[str, Any]) -> None:
+    kinds = get_type_hints(plan)
+    for each in fields(plan):
+        if each.name not in values or each.metadata.get(ANY):
+            continue
+        if not _fits(value := values[each.name], kinds[each.name]):
+            shown = option(each.name, value if each.repr and len(repr(value)) <= _SHOWN else ...)
+            raise PlanError(f"{shown}: found {type(value).__name__}, expected {_in_words(kinds[each.name])}.")
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value can stand for an option that is declared so; sizes and ids, declared as text, may be numbers."""
+    inner = get_args(kind)
+    if get_origin(kind) is Literal:
+        return any(type(value) is type(one) and value == one for one in inner)
+    if get_origin(kind) is tuple:
+        return isinstance(value, list | tuple) and all(_fits(one, inner[0]) for one in value)
+    if inner:
+        return any(_fits(value, one) for one in inner)
+    if kind is bool:
+        return isinstance(value, Hashable) and value in (True, False)
+    if kind in (int, float):
+        number = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+        return number and abs(value) < 1 << 64
+    return isinstance(value, {str: str | int | PathLike, Path: str | PathLike}.get(kind, kind))
+
+
+def _in_words(kind: Any) -> str:
+    inner = get_args(kind)
+    if get_origin(kind) is tuple:
+        return f"a list, each of it {_in_words(inner[0])}"
+    if inner:
+        words = [repr(one) if get_origin(kind) is Literal else _in_words(one) for one in inner]
+        return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+    named = {int: "a whole number", float: "a number", str: "text", bool: "True or False", Path: "a path"}
+    return named.get(kind, "None" if kind is type(None) else kind.__name__)
 
 
 def with_options(plan: P, options: dict[str, Any]) -> P:

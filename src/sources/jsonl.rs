@@ -2,7 +2,8 @@
 //!
 //! In: whole lines. Out: the field's text of every line, and the byte at which each line starts. The whole line
 //! must be valid JSON and UTF-8, not only the field. Lines of nothing but white space are passed over, which
-//! also takes care of `\r\n`. Where a key occurs twice the last one counts, as in Python's `json`.
+//! also takes care of `\r\n`. Where a key occurs twice the last one counts, as in Python's `json`. As there, a number
+//! beyond 64 bits (`1e400`) is infinite, and a key may have a lone surrogate: no field has such a name.
 //!
 //! Text is unescaped straight into the output buffer, and no line allocates. `json_line` reads the usual lines;
 //! `serde_json` the others, and it words the errors.
@@ -10,7 +11,8 @@
 pub use super::json_line::REGISTER;
 use super::json_line::take_string;
 use super::{Taken, integers, number_text, utf8};
-use serde_core::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_core::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::fmt;
 use xxhash_rust::xxh3::xxh3_128;
@@ -105,11 +107,12 @@ fn extract_line(line: &str, field: &str, wanted: Wanted, start: usize, number: u
     }
     taken.data.truncate(mark);
     taken.problems.push(number, || match (parsed, found) {
-        (Err(error), _) => {
-            let said = error.to_string();
-            let what = said.rfind(" at line ").map_or(said.as_str(), |at| &said[..at]);
-            format!("broken JSON at column {}: {what}", error.column())
-        }
+        (Err(error), _) => match (error.column(), said(&error)) {
+            (at, what) if wanted == Wanted::Integers && no_integer(&what) => {
+                format!("the field {field:?} at column {at}: {what}, expected an array of integers of 64 bits")
+            }
+            (at, what) => format!("broken JSON at column {at}: {what}"),
+        },
         (Ok(()), Found::Outside(kind)) => format!("found {kind}, expected a JSON object with the field {field:?}"),
         (Ok(()), Found::Other(kind)) => {
             let expected = if wanted == Wanted::Integers { "an array of integers" } else { "a string" };
@@ -119,12 +122,51 @@ fn extract_line(line: &str, field: &str, wanted: Wanted, start: usize, number: u
     });
 }
 
+/// Whether `serde_json` says that a value is valid JSON, but no integer of 64 bits.
+fn no_integer(said: &str) -> bool {
+    ["invalid type: ", "invalid value: ", "number out of range"].iter().any(|start| said.starts_with(start))
+}
+
+/// The message of an error without its place.
+fn said(error: &serde_json::Error) -> String {
+    let mut said = error.to_string();
+    said.truncate(said.rfind(" at line ").unwrap_or(said.len()));
+    said
+}
+
 /// Appends what stands in the field to `text`.
 fn take_field(line: &str, path: &str, wanted: Wanted, text: &mut Vec<u8>) -> (serde_json::Result<()>, Found) {
-    let mut found = Found::Nothing;
-    let mut json = serde_json::Deserializer::from_str(line);
-    let object = Object { path, outermost: true, wanted, mark: text.len(), text, found: &mut found };
-    (object.deserialize(&mut json).and_then(|()| json.end()), found)
+    let mark = text.len();
+    let mut take = |all| {
+        let mut found = Found::Nothing;
+        let mut json = serde_json::Deserializer::from_str(line);
+        let object = Object { path, outermost: true, all, wanted, mark, text: &mut *text, found: &mut found };
+        (object.deserialize(&mut json).and_then(|()| json.end()), found)
+    };
+    match take(None) {
+        (Err(_), _) => take(Some(line)),
+        taken => taken,
+    }
+}
+
+/// Visits a value. If `all`, the line, was refused by the plain way, the value is found first and then read:
+/// `serde_json` passes over numbers beyond 64 bits and lone surrogates, but reads neither.
+fn visit<'de, D: Deserializer<'de>, V: Visitor<'de>>(
+    from: D,
+    all: Option<&str>,
+    visitor: V,
+) -> Result<V::Value, D::Error> {
+    let Some(line) = all else {
+        return from.deserialize_any(visitor);
+    };
+    let raw = <&RawValue>::deserialize(from)?.get();
+    match raw.parse::<f64>() {
+        Ok(value) if value.is_infinite() && !raw.ends_with(char::is_alphabetic) => visitor.visit_f64(value),
+        _ => serde_json::Deserializer::from_str(raw).deserialize_any(visitor).map_err(|error| {
+            let column = raw.as_ptr() as usize - line.as_ptr() as usize + error.column();
+            D::Error::custom(format!("{} at line 1 column {column}", said(&error)))
+        }),
+    }
 }
 
 /// The field as `serde_json` reads it, to compare with.
@@ -160,6 +202,8 @@ fn keep_key(line: &str, group: &str, out: &mut Lines) {
 struct Object<'a> {
     path: &'a str,
     outermost: bool,
+    /// The line, if it has to be read in the way of `visit`.
+    all: Option<&'a str>,
     wanted: Wanted,
     /// Where this line's text starts in `text`; what an earlier key of the same name left there goes.
     mark: usize,
@@ -182,13 +226,20 @@ enum Key<'a> {
     Other,
 }
 
-/// Compares a key with the path without copying it.
-struct KeySeed<'a>(&'a str);
+/// Compares a key with the path without copying it. If `raw`, a key with a lone surrogate is just another one.
+struct KeySeed<'a> {
+    path: &'a str,
+    raw: bool,
+}
 
 impl<'de, 'a> DeserializeSeed<'de> for KeySeed<'a> {
     type Value = Key<'a>;
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Key<'a>, D::Error> {
-        from.deserialize_str(self)
+        if !self.raw {
+            return from.deserialize_str(self);
+        }
+        let key = <&RawValue>::deserialize(from)?.get();
+        Ok(serde_json::Deserializer::from_str(key).deserialize_str(self).unwrap_or(Key::Other))
     }
 }
 
@@ -198,7 +249,7 @@ impl<'a> Visitor<'_> for KeySeed<'a> {
         f.write_str("a key")
     }
     fn visit_str<E>(self, key: &str) -> Result<Key<'a>, E> {
-        Ok(match self.0.strip_prefix(key) {
+        Ok(match self.path.strip_prefix(key) {
             Some("") => Key::Field,
             Some(rest) => rest.strip_prefix('.').map_or(Key::Other, Key::Into),
             None => Key::Other,
@@ -233,7 +284,7 @@ macro_rules! other_values {
 impl<'de> DeserializeSeed<'de> for Object<'_> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
-        from.deserialize_any(self)
+        visit(from, self.all, self)
     }
 }
 
@@ -249,13 +300,13 @@ impl<'de> Visitor<'de> for Object<'_> {
         Ok(self.outside("an array", None))
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Object { path, wanted, mark, text, found, .. } = self;
+        let Object { path, all, wanted, mark, text, found, .. } = self;
         // How much of the path was left inside the object that gave what was found, if one did.
         let mut inside = None;
-        while let Some(key) = map.next_key_seed(KeySeed(path))? {
+        while let Some(key) = map.next_key_seed(KeySeed { path, raw: all.is_some() })? {
             match key {
                 Key::Field => {
-                    map.next_value_seed(Field { wanted, mark, text: &mut *text, found: &mut *found })?;
+                    map.next_value_seed(Field { all, wanted, mark, text: &mut *text, found: &mut *found })?;
                     inside = None;
                 }
                 Key::Into(path) => {
@@ -267,6 +318,7 @@ impl<'de> Visitor<'de> for Object<'_> {
                     map.next_value_seed(Object {
                         path,
                         outermost: false,
+                        all,
                         wanted,
                         mark,
                         text: &mut *text,
@@ -286,6 +338,7 @@ impl<'de> Visitor<'de> for Object<'_> {
 
 /// The value that should be the text.
 struct Field<'a> {
+    all: Option<&'a str>,
     wanted: Wanted,
     mark: usize,
     text: &'a mut Vec<u8>,
@@ -308,7 +361,7 @@ impl Field<'_> {
 impl<'de> DeserializeSeed<'de> for Field<'_> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
-        from.deserialize_any(self)
+        visit(from, self.all, self)
     }
 }
 
@@ -374,14 +427,68 @@ mod tests {
     }
 
     #[test]
-    fn arrays_of_integers_are_their_digits_where_they_are_wanted() {
-        let lines =
-            b"{\"t\":[1,-2]}\n{\"t\":[]}\n{\"t\":\"3\"}\n{\"t\":[1.5]}\n{\"t\":7}\n{\"t\":[9223372036854775808]}";
-        let taken = extract(lines, "t", None, true, Vec::new()).taken;
-        assert_eq!((taken.data.as_slice(), taken.ends, taken.empty), (b"1 -2 3".as_slice(), vec![5, 6], 1));
+    fn a_number_beyond_64_bits_is_valid_json_and_no_string() {
+        let number = "the field \"text\" is a number, expected a string";
+        for (line, reason) in [
+            (r#"{"text":1e400}"#, number),
+            (r#"{"text":"x","text":-1e400}"#, number),
+            (r#" 1e400 "#, "found a number, expected a JSON object with the field \"text\""),
+            (r#"{"text":1e400,"text":"\ud800"}"#, "broken JSON at column 29: unexpected end of hex escape"),
+            (r#"{"text":1e400,"a":1e}"#, "broken JSON at column 21: invalid number"),
+            (r#"{"text":1e400} x"#, "broken JSON at column 16: trailing characters"),
+            (r#"{"text":infinity}"#, "broken JSON at column 9: expected value"),
+        ] {
+            let (documents, problems) = texts(line.as_bytes(), "text");
+            assert_eq!((documents.len(), problems), (0, vec![(0, reason.to_string())]), "{line}");
+        }
+        for line in [
+            r#"{"text":1e400,"text":"x"}"#,
+            r#"{"text":1e400,"te\u0078t":"x"}"#,
+            r#"{"text":"x","a":1e400,"b":[-1e999,{"c":1e999}]}"#,
+            r#"{"te\u0078t":"x","a":1e400}"#,
+        ] {
+            assert_eq!(texts(line.as_bytes(), "text").0, ["x"], "{line}");
+        }
+        let nested = br#"{"m":1e400,"m":{"t":1e400,"z":1e400,"t":"x"}}"#;
+        assert_eq!(texts(nested, "m.t").0, ["x"]);
+    }
+
+    #[test]
+    fn a_key_with_a_lone_surrogate_is_another_key() {
+        assert_eq!(texts(br#"{"te\ud800xt":1,"text":"x"}"#, "text").0, ["x"]);
+        assert_eq!(texts(br#"{"\udc00":1e400,"m":{"\ud800":"","t":"x"}}"#, "m.t").0, ["x"]);
+        let reasons = texts(b"{\"a\x01\":1,\"text\":\"x\"}\n{\"\\ud800\":1,\"text\":\"\\udfff\"}", "text").1;
         assert_eq!(
-            (taken.problems.count, taken.problems.listed[1].reason.as_str()),
-            (3, "the field \"t\" is a number, expected an array of integers")
+            reasons[0].1,
+            "broken JSON at column 3: control character (\\u0000-\\u001F) found while parsing a string"
+        );
+        assert_eq!(reasons[1].1, "broken JSON at column 26: lone leading surrogate in hex escape");
+    }
+
+    #[test]
+    fn arrays_of_integers_are_their_digits_where_they_are_wanted() {
+        let lines = [
+            r#"{"t":[1,-2]}"#,
+            r#"{"t":[]}"#,
+            r#"{"t":"3"}"#,
+            r#"{"t":[1.5]}"#,
+            r#"{"t":7}"#,
+            r#"{"t":[9223372036854775808]}"#,
+            r#"{"t":[1e400]}"#,
+        ];
+        let taken = extract(lines.join("\n").as_bytes(), "t", None, true, Vec::new()).taken;
+        assert_eq!((taken.data.as_slice(), taken.ends, taken.empty), (b"1 -2 3".as_slice(), vec![5, 6], 1));
+        let wanted = "expected an array of integers";
+        let reasons: Vec<String> = taken.problems.listed.into_iter().map(|problem| problem.reason).collect();
+        let of_64_bits = |what: &str| format!("the field \"t\" at column {what}, {wanted} of 64 bits");
+        assert_eq!(
+            reasons,
+            [
+                of_64_bits("9: invalid type: floating point `1.5`, expected i64"),
+                format!("the field \"t\" is a number, {wanted}"),
+                of_64_bits("25: invalid value: integer `9223372036854775808`, expected i64"),
+                of_64_bits("11: number out of range"),
+            ]
         );
     }
 
@@ -398,6 +505,7 @@ mod tests {
         assert_eq!(keys(&["1e-7", "0.0000001"]).len(), 1);
         assert_eq!(keys(&["18446744073709551615", "18446744073709551616", "1.8446744073709551616e19"]).len(), 2);
         assert_eq!(keys(&["-9223372036854775808", "-9223372036854775808.0"]).len(), 1);
+        assert_eq!(keys(&["1e400", "2e500", "\"inf\""]), crate::sources::number_keys(&[f64::INFINITY]));
     }
 
     #[test]

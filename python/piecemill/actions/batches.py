@@ -100,8 +100,10 @@ class ExampleMaker(Maker):
             if value not in known:
                 raise PlanError(f"{name}={value!r}: expected {' or '.join(known)}.")
         for name, count in (("history", history), ("ensemble", ensemble)):
-            if count < 1:
-                raise PlanError(f"{name}={count}: expected 1 or more.")
+            if not isinstance(count, int) or count < 1:
+                raise PlanError(f"{name}={count!r}: expected a whole number of 1 or more.")
+        if not isinstance(shards, ActionShards):
+            raise LoadError(f"shards: found {type(shards).__name__}, expected what `open_action_shards` gives.")
         if not 0 <= plan.seed < 1 << 63:
             raise PlanError(f"seed={plan.seed}: expected 0 to 2**63 - 1.")
         if ensemble > 1 and segmentation == "weighed":

@@ -62,6 +62,8 @@ def code_like(
     >>> code_like({"d": ["red"], "e": ["green"]}, old).codes.tolist(), old.labels
     ([[2], [1]], (['blue', 'green', 'red'],))
     """
+    if not isinstance(like, Items):
+        raise SourceError(f"like: found {type(like).__name__}, expected Items; `Items.load` reads them.")
     coding = coding_of(like)
     origin = Origin.of(source, None, "items")
     found = read_table(origin.path) if origin.path is not None else source

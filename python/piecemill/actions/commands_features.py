@@ -11,9 +11,10 @@ from piecemill.actions.features_plan import FeaturesPlan
 from piecemill.command import Flag, Json, print_result
 from piecemill.errors import PlanError
 from piecemill.files import check_writable
-from piecemill.plans import option
+from piecemill.plans import checked, option
 
 
+@checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitPlan:
     """How interactions become histories, and which part of them is learned from."""

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from piecemill.errors import PlanError
-from piecemill.plans import option
+from piecemill.plans import checked, option
 
 
+@checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodePlan:
     """How histories become tokens, and what they are written as."""

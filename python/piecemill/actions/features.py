@@ -83,7 +83,7 @@ def make_items(
     >>> items.columns, items.made["hash"]["largest_collision"], len({tuple(row) for row in items.codes.tolist()})
     (('f0', 'hash'), 2, 3)
     """
-    plan = with_keywords(plan or FeaturesPlan(), locals(), unknown)
+    plan = with_keywords(plan, FeaturesPlan, locals(), unknown)
     if plan.like is not None:
         return _like(source, plan)
     origin = Origin.of(source, None, "items")
@@ -156,7 +156,8 @@ class MadeItems:
         values = ", ".join(
             f"{name} {len(np.unique(items.codes[:, number])):,}" for number, name in enumerate(items.columns)
         )
-        lines = [f"{len(items):,} items with {len(items.columns)} features in {self.out}; values: {values}"]
+        count, width = plural(len(items), "item"), plural(len(items.columns), "feature")
+        lines = [f"{count} with {width} in {self.out}; values: {values}"]
         made = items.made
         if "like" in made:
             if made["dropped"]:

@@ -4,13 +4,14 @@ import re
 from dataclasses import dataclass, fields
 
 from piecemill.errors import PlanError
-from piecemill.plans import option
+from piecemill.plans import checked, option
 
 FAISS_SEED = 1234
 "The seed that faiss takes by itself."
 MAX_BUCKETS = 1 << 20
 
 
+@checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeaturesPlan:
     """Which features the items get."""
@@ -65,6 +66,7 @@ class FeaturesPlan:
             given = getattr(self, name)
             listed = () if given is None else (given,) if isinstance(given, str | int) else tuple(given)
             object.__setattr__(self, name, tuple(map(str, listed)))
+        object.__setattr__(self, "hash_buckets", str(self.hash_buckets))  # a number says the same
         own = ("key", "embeddings", "semantic_ids", "like", "unknown_value")
         for field in fields(self) if self.like is not None else ():
             if field.name not in own and getattr(self, field.name) != field.default:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from piecemill.actions.items import Items, as_keys
 from piecemill.errors import PlanError, SourceError
-from piecemill.files import new_file
+from piecemill.files import file_for_user
 from piecemill.plans import did_you_mean, option
 
 META = b"piecemill.histories"
@@ -118,12 +119,17 @@ class Histories:
         listed: Any = self.table().column("items").to_pylist()
         return list(listed)
 
+    @did_you_mean
     def map_to_items(self, items: Items, *, unknown: Literal["stop", "drop"] = "stop") -> "Histories":
         """The same histories as rows of `items`.
 
         An action whose item is not among them is an error; with `unknown="drop"` it is left out and counted, and so
         is a history of which nothing is left.
         """
+        if not isinstance(items, Items):
+            raise SourceError(f"items: found {type(items).__name__}, expected Items; `Items.of` reads them.")
+        if unknown not in ("stop", "drop"):
+            raise PlanError(f"unknown={unknown!r}: expected 'stop' or 'drop'.")
         used = self.used
         row_of = np.full(len(self.keys), -1, np.int64)
         row_of[used] = items.index(self.keys.take(pa.array(used)), unknown="mark")
@@ -155,6 +161,12 @@ class Histories:
 
     def keep_actions(self, keep: NDArray[np.bool_]) -> "Histories":
         """The histories with the actions of `keep` alone; users with none are gone."""
+        keep = np.asarray(keep)
+        if keep.shape != self.items.shape or keep.dtype != np.bool_:
+            raise SourceError(
+                f"keep: found {keep.dtype} of shape {keep.shape}, expected True or False for each of "
+                f"{len(self.items):,} actions."
+            )
         lengths = np.bincount(self.user_of[keep], minlength=len(self)).astype(np.int64)
         there = lengths > 0
         return replace(
@@ -163,6 +175,9 @@ class Histories:
 
     def slice_actions(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> "Histories":
         """Of every history the actions from one place to another; users with none are gone."""
+        starts, ends = np.asarray(starts), np.asarray(ends)
+        if any(place.shape != self.ends.shape or place.dtype.kind not in "iu" for place in (starts, ends)):
+            raise SourceError(f"starts and ends: expected two whole numbers for each of {len(self):,} histories.")
         lengths = np.maximum(ends - starts, 0)
         borders = np.cumsum(lengths)
         flat = np.arange(int(borders[-1]) if len(borders) else 0) + np.repeat(starts - (borders - lengths), lengths)
@@ -175,10 +190,11 @@ class Histories:
         items = pa.LargeListArray.from_arrays(offsets, self.keys.take(pa.array(self.items)))
         return pa.table([self.users, items], names=["user", "items"])
 
+    @did_you_mean
     def save(self, path: str | Path) -> None:
         """Writes a Parquet file with a row per user, which `read_interactions` and any other tool can read."""
         table = self.table().replace_schema_metadata({META: json.dumps({"report": self.report}).encode()})
-        with new_file(Path(path)) as file:
+        with file_for_user(path) as file:
             pq.write_table(table, file)
 
 
@@ -223,8 +239,9 @@ def k_core(histories: Histories, k: int, *, item_k: int | None = None) -> Histor
     >>> k_core(Histories.of([["a", "b"], ["b", "a"], ["c", "a"]]), 2).lists()
     [['a', 'b'], ['b', 'a']]
     """
+    _check_histories(histories)
     item_k = k if item_k is None else item_k
-    if k < 1 or item_k < 1:
+    if not _is_count(k) or not _is_count(item_k):
         raise PlanError(f"{option('k_core', k)}, item_k={item_k}: expected 1 or more.")
     user_of, keep, rounds = histories.user_of, np.ones(len(histories.items), bool), 0
     while True:
@@ -256,9 +273,10 @@ def leave_out(histories: Histories, n: Literal[1, 2] = 2, *, max_history: int | 
     >>> split.train.lists(), split.val.lists(), split.test.lists()
     ([['a', 'b']], [['a', 'b', 'c']], [['b', 'c', 'd']])
     """
-    if n not in (1, 2):
+    _check_histories(histories)
+    if not _is_count(n) or n not in (1, 2):
         raise PlanError(f"{option('leave_out', n)}: expected 1 (test) or 2 (validation and test).")
-    if max_history is not None and max_history < 1:
+    if max_history is not None and not _is_count(max_history):
         raise PlanError(f"{option('max_history', max_history)}: expected 1 or more.")
     long = histories.lengths > n
     if not long.any():
@@ -288,17 +306,32 @@ def leave_out(histories: Histories, n: Literal[1, 2] = 2, *, max_history: int | 
     return LeaveOutSplit(train, held[0] if n == 2 else None, held[-1], report)
 
 
+@did_you_mean
 def max_items(histories: Histories, most: int) -> Histories:
     """The last `most` items of every history, and how many were cut.
 
     >>> max_items(Histories.of([["a", "b", "c"], ["b"]]), 2).lists()
     [['b', 'c'], ['b']]
     """
-    if most < 1:
+    _check_histories(histories)
+    if not _is_count(most):
         raise PlanError(f"max_items={most}: expected 1 or more.")
     short = histories.slice_actions(np.maximum(histories.starts, histories.ends - most), histories.ends)
     counts = {"most": most, "histories_cut": int((histories.lengths > most).sum()), **_dropped(histories, short)}
     return replace(short, report={**histories.report, "max_items": {**counts, **short.counts}})
+
+
+def _check_histories(histories: Any) -> None:
+    if not isinstance(histories, Histories):
+        raise SourceError(
+            f"histories: found {type(histories).__name__}, expected Histories; `read_interactions` and "
+            "`Histories.of` make them."
+        )
+
+
+def _is_count(number: Any) -> bool:
+    """Whether it is a whole number of 1 or more."""
+    return isinstance(number, Integral) and 1 <= number < 1 << 62
 
 
 def show_report(report: Report) -> str:

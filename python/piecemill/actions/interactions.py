@@ -80,6 +80,9 @@ def read_interactions(
     ):
         if value not in known:
             raise PlanError(f"{option(name, value)}: expected {', '.join(known[:-1])} or {known[-1]}.")
+    for name, column in (("user", user), ("item", item), ("time", time), ("rating", rating)):
+        if not isinstance(column, str | None):
+            raise PlanError(f"{option(name)}: found {type(column).__name__}, expected the name of a column.")
     layout = Layout.of(delimiter, header)
     origin = Origin.of(source, format, "interactions", layout)
     if origin.kind == "lines":
@@ -286,7 +289,7 @@ def _no_time(values: Any, bad: list[int], column: str, origin: Origin, expected:
     )
     return SourceError(
         f"{origin.at(bad[0])}: {column!r} is {values[bad[0]].as_py()!r}, expected {expected} ({len(bad):,} of "
-        f"{len(values):,} rows have none). Mend them; {remedy}."
+        f"{len(values):,} rows have none). Correct them; {remedy}."
     )
 
 

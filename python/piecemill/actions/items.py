@@ -33,8 +33,8 @@ from piecemill.actions.tables import (
     read_table,
 )
 from piecemill.errors import PlanError, SourceError
-from piecemill.files import new_file
-from piecemill.plans import option
+from piecemill.files import file_for_user
+from piecemill.plans import did_you_mean, option
 
 KEY_NAMES = ("item", "item_id", "itemid", "key", "asin", "parent_asin", "product_id", "movieid", "id")
 "What the column of keys is called where nobody says."
@@ -82,6 +82,7 @@ class Items:
         return len(self.keys)
 
     @classmethod
+    @did_you_mean
     def of(
         cls,
         source: Any,
@@ -104,6 +105,10 @@ class Items:
         """
         if isinstance(source, Items):
             return source
+        for name, given in (("columns", columns), ("missing", missing)):
+            whole = isinstance(given, str | int) and name == "missing"
+            if given is not None and not whole and (isinstance(given, str) or not isinstance(given, Sequence)):
+                raise PlanError(f"{name}: found {type(given).__name__}, expected a list.")
         origin = Origin.of(source, None, "items")
         if origin.path is not None:
             source = read_table(origin.path)
@@ -116,6 +121,7 @@ class Items:
             table, origin, find_column(table.column_names, KEY_NAMES, key, origin.name, "key"), columns, missing
         )
 
+    @did_you_mean
     def index(self, keys: Any, *, unknown: Literal["stop", "mark"] = "stop") -> NDArray[np.int64]:
         """The row of each of `keys`; one that is not among the items is an error, or -1 with `unknown="mark"`."""
         asked = as_keys(keys, "keys", None)
@@ -137,8 +143,14 @@ class Items:
         >>> Items.of({"a": ["red"], "b": ["blue"]}).value(0, 1)
         'red'
         """
-        labels = self.labels[column]
-        return str(code) if labels is None else str(labels[code])
+        try:
+            labels = self.labels[column]
+            return str(code) if labels is None else str(labels[code])
+        except (TypeError, IndexError):
+            raise SourceError(
+                f"column {column!r}, code {code!r}: expected one of the {len(self.columns)} columns, from 0, and one "
+                "of its codes."
+            ) from None
 
     def table(self) -> pa.Table:
         """The items as people read them: the key, then one column of values per feature."""
@@ -148,11 +160,12 @@ class Items:
             arrays.append(codes if labels is None else pa.array(labels).take(codes))
         return pa.table(arrays, names=[_free_name(self.columns), *self.columns])
 
+    @did_you_mean
     def save(self, path: str | Path) -> None:
         """Writes a Parquet file that any tool can read; `load` gives back the same codes."""
         meta = {"labels": self.labels, "made": dict(self.made), "coding": self.coding}
         table = self.table().replace_schema_metadata({_META: json.dumps(meta).encode()})
-        with new_file(Path(path)) as file:
+        with file_for_user(path) as file:
             pq.write_table(table, file)
 
     @classmethod
@@ -328,7 +341,7 @@ def as_keys(keys: Any, name: str, column: str | None) -> Any:
     else:
         try:
             array = plain(pa.array(keys))
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError) as error:
             raise SourceError(f"{where}: keys are not all text or all whole numbers ({error}).") from None
     if array.null_count:
         row = int(np.argmax(np.asarray(array.is_null())))

@@ -23,8 +23,8 @@ from piecemill import _core
 from piecemill.actions.histories import Histories
 from piecemill.actions.tokenizer import ActionTokenizer, Ids, Ints
 from piecemill.actions.vocabulary import NAME
-from piecemill.errors import ShardError
-from piecemill.files import LocalPlace, clear_scratch, hash_bytes, hash_file, new_folder, read_json
+from piecemill.errors import ShardError, TokenizerError
+from piecemill.files import LocalPlace, as_path, clear_scratch, hash_bytes, hash_file, new_folder, read_json
 from piecemill.plans import did_you_mean
 from piecemill.shards.check import check_shards
 from piecemill.shards.folder import FILES, PLAN, TOKENIZER, read_stats, write_stats
@@ -83,8 +83,10 @@ def write_action_shards(
 
     Items that the tokenizer does not know are an error, or with `unknown="drop"` left out and counted in the manifest.
     """
+    if not isinstance(tokenizer, ActionTokenizer):
+        raise TokenizerError(f"tokenizer: found {type(tokenizer).__name__}; ActionTokenizer.load opens one.")
+    target = Path(as_path(out)).resolve()
     over = Histories.of(histories).map_to_items(tokenizer.known_items, unknown=unknown)
-    target = Path(out).resolve()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ShardError(f"{target}: something is there already. Choose another folder, or remove it first.")
     try:
@@ -154,7 +156,7 @@ def _texts(words: Any, items: Ints, ends: Ints) -> tuple[NDArray[np.uint8], Ints
 
 def open_action_shards(folder: str | os.PathLike[str]) -> ActionShards:
     """Open a folder that `write_action_shards` wrote. Sizes are compared with the manifest; `check` compares bytes."""
-    folder = Path(folder)
+    folder = Path(as_path(folder))
     if (folder / _OLD).exists():
         return _open_old(folder)
     expected = "Expected a folder written by `piecemill actions encode --to shards`: name that one, or write it."

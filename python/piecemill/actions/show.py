@@ -16,6 +16,7 @@ from piecemill.actions.histories import Histories
 from piecemill.actions.tokenizer import ActionTokenizer, Ids, Ints
 from piecemill.actions.vocabulary import ActionVocabulary
 from piecemill.errors import PlanError
+from piecemill.plans import by_place
 
 _PLAN = ("vocab_size", "counts", "arithmetic", "min_pair_weight", "ended")
 "What of the plan is a line for people; all of it is in the JSON."
@@ -51,6 +52,9 @@ class VocabularyDescription:
         if found["tokens"]:
             lines += ["", f"{'token':>8}{'weight':>14}  {'where':<9}features"]
         lines += [_token_line(entry) for entry in found["tokens"]]
+        if found["use"] is None and any(entry["where"] == "unknown" for entry in found["tokens"]):
+            way = by_place("describe(tokenizer, histories)", "`piecemill actions show ... --histories FILE`")
+            lines.append(f"note: whether a token is found inside items or across them depends on histories: {way}")
         return "\n".join(lines)
 
 

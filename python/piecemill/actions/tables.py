@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from piecemill.errors import PlanError, SourceError
+from piecemill.files import as_path
 from piecemill.plans import option
 from piecemill.sources.streams import PACKINGS, BrokenStream, ByteStream
 
@@ -55,6 +56,15 @@ RECBOLE_TYPES = ("token", "token_seq", "float", "float_seq")
 DELIMITERS = {".dat": "::", ".data": "\t"}
 "Of files that are named as those of MovieLens, and have no header."
 RATING_NAMES = ("user", "item", "rating", "timestamp")
+MOVIE_NAMES = ("item", "title", "genres")
+U_ITEM_NAMES = ("item", "title", "release_date", "video_release_date", "imdb_url")
+"Of u.item, before a column of 0 and 1 for each of `GENRES`."
+# fmt: off
+GENRES = (
+    "unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama", "Fantasy",
+    "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western",
+)
+# fmt: on
 _INSIDE = "\x1f"
 "Stands for a delimiter of several characters while a file is read."
 
@@ -72,6 +82,10 @@ class Layout:
     def of(cls, delimiter: str | None, header: str | Sequence[str] | None) -> "Layout":
         """From options: `header` as `user,item,rating,time`, or as a list."""
         names = header.split(",") if isinstance(header, str) else header or ()
+        if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+            raise PlanError(f"{option('header')}: found {header!r:.60}, expected names of columns, user,item,time.")
+        if not isinstance(delimiter, str | None):
+            raise PlanError(f"{option('delimiter', delimiter)}: expected text, such as ';'.")
         if delimiter == "":
             raise PlanError(f"{option('delimiter')}: is empty; expected what stands between two cells, such as ';'.")
         return cls({"\\t": "\t", "tab": "\t"}.get(delimiter or "", delimiter), tuple(name.strip() for name in names))
@@ -94,15 +108,20 @@ class Layout:
                     f"{path} has {len(cells)} cells: {text[:80]!r}."
                 )
             return delimiter, list(self.header), False
-        if suffix in DELIMITERS and self.delimiter is None:
-            if len(cells) != len(RATING_NAMES) or not cells[-1].strip().isdigit():
-                raise SourceError(
-                    f"{path}, line 1: expected {len(RATING_NAMES)} cells (user, item, rating, time) as in a file of "
-                    f"MovieLens, found {text[:80]!r}. Put a line of names in front; for interactions, "
-                    f"{option('header', 'user,item,...')} names the columns."
-                )
-            return delimiter, list(RATING_NAMES), False
+        if suffix in DELIMITERS and self.delimiter is None and any(map(_is_number, cells)):
+            for names, numbers in ((RATING_NAMES, (0, 1, 3)), (MOVIE_NAMES, (0,))):
+                if len(cells) == len(names) and all(_is_number(cells[number]) for number in numbers):
+                    return delimiter, list(names), False
+            raise SourceError(
+                f"{path}, line 1: expected 4 cells (user, item, rating, time) or 3 (item, title, genres) as in a file "
+                f"of MovieLens, found {text[:80]!r}. Put a line of names in front; for interactions, "
+                f"{option('header', 'user,item,...')} names the columns."
+            )
         return delimiter, cells, True
+
+
+def _is_number(cell: str) -> bool:
+    return cell.strip().isdigit()
 
 
 @dataclass(frozen=True)
@@ -118,8 +137,10 @@ class Origin:
     def of(cls, source: Any, format: str | None, name: str, layout: Layout | None = None) -> "Origin":
         """The origin of a path, or of a table in memory by a given name."""
         if isinstance(source, str | Path):
-            if not Path(source).exists():
-                raise SourceError(f"{source}: no such file. Name one that is there; a relative path begins here.")
+            if not Path(as_path(source)).exists():
+                raise SourceError(
+                    f"{source}: no such file. Correct the path; a relative one begins in the current folder."
+                )
             return cls(str(source), Path(source), format_of(source, format), layout or Layout())
         return cls(name)
 
@@ -129,14 +150,15 @@ class Origin:
             return f"{self.name}, row {row:,}"
         text = read_bytes(self.path).decode("utf-8", "replace")
         header = self.kind not in ("jsonl", "lines")
+        first = text[: text.find("\n") if "\n" in text else None]
         if self.kind in ("csv", "tsv"):
-            first = text[: text.find("\n") if "\n" in text else None]
             delimiter, _, header = self.layout.within(self.path, self.kind, first.encode())
             if len(delimiter) > 1:
                 text, delimiter = text.replace(delimiter, _INSIDE), _INSIDE
             rows = csv.reader(io.StringIO(text), delimiter=delimiter)
             lines = (rows.line_num for cells in rows if cells)
         else:
+            header = header and not _is_u_item(first.encode())
             lines = (number for number, line in enumerate(text.split("\n"), 1) if line.strip())
         return f"{self.name}, line {next(islice(lines, row + header, None)):,}"
 
@@ -173,12 +195,14 @@ def read_table(
         if kind == "parquet":
             parts = pq.ParquetDataset(path)
             return parts.read(None if choose is None else choose(parts.schema.names))
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:
         raise SourceError(f"{path}: cannot be read as Parquet: {error}.") from error
     data = read_bytes(path)
     match kind:
         case "csv" | "tsv":
             return _read_csv(data, path, str(kind), layout or Layout(), quoted=True, choose=choose)
+        case "recbole" if _is_u_item(_first_line(data)):
+            return _u_item(_read_csv(data, path, "csv", Layout("|", _u_item_columns()), quoted=False))
         case "recbole":
             return _atomic(_read_csv(data, path, "tsv", Layout("\t"), quoted=False), path)
         case "jsonl":
@@ -324,8 +348,10 @@ def _read_csv(
     if not data.strip():
         raise SourceError(f"{path}: the file is empty, expected a line of column names.")
     data = data.removeprefix(b"\xef\xbb\xbf")
-    line = data[: data.find(b"\n") if b"\n" in data else None]
+    line = _first_line(data)
     delimiter, cells, named = layout.within(path, kind, line)
+    if (not named and not layout.header) or _is_u_item(line):  # a file of MovieLens: the older ones are not UTF-8
+        data = _to_utf8(data)
     if len(delimiter) > 1:
         if _INSIDE.encode() in data:
             raise SourceError(f"{path}: has the byte 1f, so {delimiter!r} cannot part its cells. Take it out first.")
@@ -353,6 +379,37 @@ def _read_csv(
         else:
             return _trimmed(table) if spaced else table
     raise AssertionError
+
+
+def _first_line(data: bytes) -> bytes:
+    return data[: data.find(b"\n") if b"\n" in data else None]
+
+
+def _to_utf8(data: bytes) -> bytes:
+    """Latin-1 as UTF-8; what is UTF-8 as it is."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1").encode()
+    return data
+
+
+def _u_item_columns() -> tuple[str, ...]:
+    return (*U_ITEM_NAMES, *(f"genre {name}" for name in GENRES))
+
+
+def _is_u_item(line: bytes) -> bool:
+    """Whether the first line of a file is that of MovieLens' u.item, and not the header of an atomic file."""
+    cells = line.rstrip(b"\r").split(b"|")
+    return len(cells) == len(U_ITEM_NAMES) + len(GENRES) and {*cells[len(U_ITEM_NAMES) :]} <= {b"0", b"1"}
+
+
+def _u_item(table: pa.Table) -> pa.Table:
+    """The table of u.item with the names of an item's genres in one column, as movies.dat has them."""
+    flags = [np.asarray(pc.equal(plain(column), "1").fill_null(False)) for column in table.columns[-len(GENRES) :]]
+    rows = np.stack(flags, axis=1)
+    genres = ["|".join(name for name, there in zip(GENRES, row, strict=True) if there) or None for row in rows.tolist()]
+    return table.select(list(U_ITEM_NAMES)).append_column("genres", pa.array(genres, pa.large_string()))
 
 
 def _trimmed(table: pa.Table) -> pa.Table:

@@ -13,6 +13,7 @@ import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from numbers import Integral
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -40,7 +41,13 @@ IGNORED = -100
 class ActionTokenizer:
     """A vocabulary of actions, the items it is for (where they are known), and what can be done with both."""
 
+    @did_you_mean
     def __init__(self, vocabulary: ActionVocabulary, items: Items | None = None) -> None:
+        if not isinstance(vocabulary, ActionVocabulary) or not isinstance(items, Items | None):
+            raise TokenizerError(
+                f"ActionTokenizer: found {type(vocabulary).__name__} and {type(items).__name__}, expected an "
+                "ActionVocabulary and Items; ActionTokenizer.load opens a vocabulary that was saved."
+            )
         if items is not None and vocabulary.columns is None and len(items.columns) == vocabulary.n_categories:
             vocabulary = replace(vocabulary, columns=items.columns, labels=items.labels)
         if items is not None and vocabulary.columns != items.columns:
@@ -103,6 +110,7 @@ class ActionTokenizer:
         """The initial tokens of every item, a row each."""
         return self.vocabulary.initial_ids(self.known_items.codes)
 
+    @did_you_mean
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the published vocabulary file at `path`, and beside it names, plan and items.
 
@@ -160,6 +168,7 @@ class ActionTokenizer:
             given = code_like(given, _by_labels(vocabulary, given), unknown_value=unknown_value)
         return cls(vocabulary, given)
 
+    @did_you_mean
     def encode(self, sequence: Any, *, rng: Rng | None = None) -> Ids:
         """The tokens of one sequence: item keys, or one row of initial tokens per item.
 
@@ -172,8 +181,11 @@ class ActionTokenizer:
         if isinstance(rng, np.random.RandomState):
             return self._given(rng, *self._sequences(items, ends), threads=1)[0]
         seed = int(rng.integers(0, 2**64, dtype=np.uint64)) if isinstance(rng, np.random.Generator) else rng
+        if not isinstance(seed, Integral):
+            raise PlanError(f"rng: found {type(rng).__name__}, expected a Generator, a RandomState, or a seed.")
         return self.encode_batch(items, ends, seed=seed)[0]
 
+    @did_you_mean
     def encode_batch(
         self,
         items: NDArray[Any],
@@ -212,6 +224,9 @@ class ActionTokenizer:
     ) -> tuple[Ids, Ints]:
         """As `encode_batch`, of the sequences `items[start:stop]`, which may overlap; items are rows of `table`."""
         threads = cores() if threads is None else threads
+        for name, number in (("seed", 0 if seed is None else seed), ("epoch", epoch), ("threads", threads)):
+            if not isinstance(number, Integral) or not 0 <= number < 1 << 64:
+                raise PlanError(f"{name}={number!r}: expected a whole number, 0 to 2**64 - 1.")
         if seed is None:
             return self._segmenter.encode(table, items, starts, stops, way="weighed", threads=threads)
         if permutation == "numpy-legacy":
@@ -223,14 +238,15 @@ class ActionTokenizer:
             return self._given(np.random.RandomState(seed), table, items, starts, stops, threads=threads)
         if permutation != "seeded":
             raise PlanError(f"permutation={permutation!r}: expected 'seeded' or 'numpy-legacy'.")
-        for name, number in (("seed", seed), ("epoch", epoch)):
-            if not 0 <= number < 1 << 64:
-                raise PlanError(f"{name}={number}: expected 0 to 2**64 - 1.")
-        rows = np.arange(len(starts)) if rows is None else np.ascontiguousarray(rows, np.int64)
+        rows = np.arange(len(starts)) if rows is None else _array(rows, "rows")
+        if rows.ndim != 1 or rows.dtype.kind not in "iu":
+            raise PlanError(f"rows of shape {rows.shape} and type {rows.dtype}: expected a whole number for each.")
+        rows = np.ascontiguousarray(rows, np.int64)
         if len(rows) != len(starts):
             raise PlanError(f"{len(rows)} rows for {len(starts)} sequences: expected one for each.")
         return self._segmenter.encode(table, items, starts, stops, way=(seed, epoch, rows), threads=threads)
 
+    @did_you_mean
     def ensemble(self, sequence: Any, q: int = 5, *, seed: int = 0, row: int = 0) -> list[Ids]:
         """`q` random segmentations of one sequence: those of the epochs 0 to q - 1."""
         items, ends = self._one(sequence)
@@ -241,12 +257,12 @@ class ActionTokenizer:
         self, items: NDArray[Any], ends: Ints, q: int = 5, *, seed: int = 0, rows: Ints | None = None, **options: Any
     ) -> tuple[Ids, Ints]:
         """`q` random segmentations of each sequence, one after another, and where each ends; as `encode_batch`."""
-        if q < 1:
-            raise PlanError(f"q={q}: an ensemble needs at least 1 segmentation.")
+        if not isinstance(q, Integral) or q < 1:
+            raise PlanError(f"q={q!r}: an ensemble needs at least 1 segmentation.")
         drawn = [self.encode_batch(items, ends, seed=seed, epoch=k, rows=rows, **options) for k in range(q)]
         lengths = np.stack([np.diff(cut, prepend=0) for _, cut in drawn], axis=1)
         parts = [np.split(ids, cut[:-1]) for ids, cut in drawn]
-        together = [parts[k][n] for n in range(len(ends)) for k in range(q)]
+        together = [parts[k][n] for n in range(len(lengths)) for k in range(q)]
         ids = np.concatenate(together) if together else np.empty(0, np.uint32)
         return ids, np.cumsum(lengths.reshape(-1)).astype(np.int64)
 
@@ -262,7 +278,8 @@ class ActionTokenizer:
 
     def labels_of(self, ids: NDArray[Any]) -> Ints:
         """The labels of items given as rows of initial tokens: a row of m + 1 each."""
-        count, width = np.shape(ids)
+        ids = _rows_of_tokens(ids)
+        count, width = ids.shape
         tokens, ends = self.encode_batch(ids, np.arange(1, count + 1))
         lengths = np.diff(ends, prepend=0)
         labels = np.full((count, width + 1), IGNORED, np.int64)
@@ -280,7 +297,10 @@ class ActionTokenizer:
 
         An id that is no token of the vocabulary, padding too, makes it None.
         """
-        values, valid = self.decode_batch(np.array(list(ids), np.int64)[np.newaxis])
+        listed = ids if isinstance(ids, np.ndarray) else list(ids) if isinstance(ids, Iterable) else ids
+        if np.ndim(listed) != 1:
+            raise TokenizerError(f"ids: found {type(ids).__name__} {ids!r:.60}, expected a list of token ids.")
+        values, valid = self.decode_batch(np.asarray(listed)[np.newaxis])
         return tuple(values[0].tolist()) if valid[0] else None
 
     def names(self, features: Sequence[int] | None) -> dict[str, str] | None:
@@ -288,11 +308,12 @@ class ActionTokenizer:
         if features is None:
             return None
         vocabulary = self.vocabulary
-        return {vocabulary.column_name(c): vocabulary.value_name(c, code) for c, code in enumerate(features)}
+        row = _rows_of_tokens([features])[0].tolist()
+        return {vocabulary.column_name(c): vocabulary.value_name(c, code) for c, code in enumerate(row)}
 
     def decode_batch(self, ids: NDArray[Any]) -> tuple[Ints, NDArray[np.bool_]]:
         """The feature values of many rows of ids, each up to its eos, and which of them are valid items."""
-        ids = np.asarray(ids)
+        ids = _rows_of_tokens(ids)
         said = np.cumsum(ids == self.eos, axis=1) == 0
         known = (ids > 0) & (ids < self.vocabulary.size)
         counts, values = self._features
@@ -304,7 +325,7 @@ class ActionTokenizer:
         """The keys of the items with these feature values; several, if items have equal features."""
         if self.items is None:
             return []
-        return [self.items.keys[row] for row in self._rows_of.get(tuple(features), [])]
+        return [self.items.keys[row] for row in self._rows_of.get(tuple(_rows_of_tokens([features])[0].tolist()), [])]
 
     @cached_property
     def _rows_of(self) -> Mapping[tuple[int, ...], list[int]]:
@@ -353,15 +374,24 @@ class ActionTokenizer:
             raise TokenizerError(
                 f"sequence: found the text {sequence!r}, expected a list of item keys. Put a single key in a list."
             )
-        ids = np.asarray(sequence)
+        if not isinstance(sequence, Iterable):
+            raise TokenizerError(f"sequence: found {type(sequence).__name__}, expected a list of item keys.")
+        sequence = sequence if isinstance(sequence, np.ndarray) else list(sequence)
+        ids = _array(sequence, "sequence")
         items = ids if ids.ndim == 2 else self.known_items.index(list(sequence))
         return items, np.array([len(items)])
 
     def _sequences(self, items: NDArray[Any], ends: Ints) -> tuple[Ids, Ints, Ints, Ints]:
         """`items` and `ends` as the core takes them, once they are known to fit together."""
-        items, ends = np.asarray(items), np.ascontiguousarray(ends, np.int64)
+        items, ends = _array(items, "items"), _array(ends, "ends")
+        if items.ndim not in (1, 2) or ends.ndim != 1 or (ends.dtype.kind not in "iu" and ends.size):
+            raise TokenizerError(
+                f"items of shape {items.shape}, ends of shape {ends.shape} and type {ends.dtype}; expected rows of "
+                "whole numbers."
+            )
+        ends = np.ascontiguousarray(ends, np.int64)
         lengths = np.diff(ends, prepend=0)
-        if ends.ndim != 1 or (lengths < 0).any() or (int(ends[-1]) if len(ends) else 0) != len(items):
+        if (lengths < 0).any() or (int(ends[-1]) if len(ends) else 0) != len(items):
             raise TokenizerError(
                 f"ends: {ends[:5]}... for {len(items)} items; expected rising numbers, the last one that of all items."
             )
@@ -397,6 +427,23 @@ class ActionTokenizer:
                 "tokens in the order of the columns, as `ActionVocabulary.initial_ids` gives them."
             )
         return np.ascontiguousarray(ids, np.uint32)
+
+
+def _array(given: Any, name: str) -> NDArray[Any]:
+    try:
+        return np.asarray(given)
+    except (ValueError, TypeError) as error:  # rows of several lengths
+        raise TokenizerError(f"{name}: no array: {error}") from None
+
+
+def _rows_of_tokens(given: Any) -> NDArray[Any]:
+    """Whole numbers in rows of one length, such as ids of tokens or values of features."""
+    rows = _array(given, "ids")
+    if rows.ndim != 2 or (rows.dtype.kind not in "iu" and rows.size):
+        raise TokenizerError(
+            f"found an array of shape {rows.shape} and type {rows.dtype}; expected rows of whole numbers."
+        )
+    return rows if rows.size else rows.astype(np.int64)
 
 
 def label_texts(labels: Iterable[Sequence[Any] | None]) -> tuple[tuple[str, ...] | None, ...]:

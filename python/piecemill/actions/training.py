@@ -108,7 +108,7 @@ def train_actions(
     >>> tok.vocabulary.merges.tolist()
     [[1, 4], [1, 3], [3, 5]]
     """
-    plan = with_keywords(plan or ActionsPlan(), locals(), unknown)
+    plan = with_keywords(plan, ActionsPlan, locals(), unknown)
     items = Items.of(item_features)
     histories = histories_of(sequences)
     initial = ActionVocabulary(

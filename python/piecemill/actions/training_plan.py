@@ -6,9 +6,10 @@ from typing import Literal
 
 from piecemill.errors import PlanError
 from piecemill.machine import cores
-from piecemill.plans import option
+from piecemill.plans import checked, option
 
 
+@checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionsPlan:
     """How sequences of items become a vocabulary."""

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import TokenizerError
-from piecemill.files import hash_bytes, replace_file
+from piecemill.files import as_path, hash_bytes, replace_file
 from piecemill.plans import option
 
 NAME = "actionpiece.json"
@@ -97,7 +97,7 @@ class ActionVocabulary:
 
     def truncated(self, vocab_size: int) -> "ActionVocabulary":
         """The first `vocab_size` tokens: what training with that size gives."""
-        if not self.n_init_feats <= vocab_size <= self.size:
+        if not isinstance(vocab_size, int) or not self.n_init_feats <= vocab_size <= self.size:
             raise TokenizerError(
                 f"{option('vocab_size', vocab_size)}: this vocabulary has {self.size} tokens, {self.n_init_feats} "
                 f"of them padding and features. Expected a size from {self.n_init_feats} to {self.size}."
@@ -207,7 +207,7 @@ class ActionVocabulary:
 
 def file_at(path: str | os.PathLike[str]) -> Path:
     """The vocabulary file that `path` means: itself, or the one in it if it is a folder or has no suffix."""
-    target = Path(path)
+    target = Path(as_path(path))
     return target / NAME if target.is_dir() or not target.suffix else target
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from piecemill.errors import LoadError, PlanError
 from piecemill.loading.feeding import Feeder
 from piecemill.loading.order import Ints, Local, OrderPlan
-from piecemill.plans import did_you_mean
+from piecemill.plans import checked, did_you_mean
 
 # Tokens of a chunk, about: enough that handing one over costs nothing beside gathering it, and small enough
 # that its inputs and labels (4 MiB) stay in the cache until they are used.
@@ -50,6 +50,7 @@ class Stats:
     "Seconds of processor time of the feeder threads."
 
 
+@checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
     """Which batches, in which order, for which rank."""
@@ -364,6 +365,8 @@ class Batches(Prefetched[Sent]):
 
     def every(self, step: int, skip: int) -> None:
         """Skip `skip` batches, then return every `step`-th: for one of several workers that alternate."""
+        if not isinstance(step, int) or not isinstance(skip, int) or step < 1 or skip < 0:
+            raise LoadError(f"step={step!r}, skip={skip!r}: expected whole numbers of 1 or more, and of 0 or more.")
         self._drop()
         self._given, self._step = self._given + skip, step
 

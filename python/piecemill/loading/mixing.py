@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from piecemill.errors import LoadError, PlanError
 from piecemill.files import hash_bytes
 from piecemill.loading.order import Ints, Order, OrderPlan, Permutation, mix_key, mixed, order_of
+from piecemill.plans import did_you_mean
 from piecemill.shards.windows import Rows, Windows, check_rows
 
 Weights = Literal["stored"] | Sequence[float] | None
@@ -67,6 +68,7 @@ class Mixture:
         return hash_bytes("\n".join(told).encode())
 
 
+@did_you_mean
 def mix(parts: Sequence[tuple[Rows, float]]) -> Mixture:
     """Several folders as one: of each the rows and its share of all windows, which need not add up to 1.
 
@@ -140,7 +142,12 @@ def _group_weights(rows: Rows, weights: Weights) -> Sequence[float] | None:
     stored = [float(group["weight"]) for group in getattr(rows, "plan", {}).get("groups", [])]
     if weights == "stored":
         return stored if any(weight != 1 for weight in stored) else None
-    given = [float(weight) for weight in weights]
+    if isinstance(weights, str) or not isinstance(weights, Sequence | np.ndarray):
+        raise PlanError(f"weights={weights!r:.60}: expected 'stored', None, or a list of numbers, one for each group.")
+    try:
+        given = [float(weight) for weight in weights]
+    except (TypeError, ValueError):
+        given = []
     if len(given) != len(stored) or any(not 0 <= weight < float("inf") for weight in given):
         raise PlanError(
             f"weights={list(weights)!r}: expected {len(stored)} numbers of 0 or more, one for each group in plan.json "

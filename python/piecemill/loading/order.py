@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import PlanError
+from piecemill.plans import checked
 
 Ints = NDArray[np.int64]
 Order = Callable[[Ints], Ints]
@@ -28,6 +29,7 @@ _TABLE = 1 << 16
 _ROUNDS = 4
 
 
+@checked
 @dataclass(frozen=True, slots=True)
 class Local:
     """An order that reads a few shards at a time: shards in a random order, and windows shuffled among those few."""
@@ -40,6 +42,7 @@ class Local:
             raise PlanError(f"Local(shards={self.shards}): expected 1 or more.")
 
 
+@checked
 @dataclass(frozen=True, slots=True)
 class Blocks:
     """An order with mostly sequential reads, for disks with slow seeks: blocks of neighbours are shuffled.

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from piecemill.errors import PlanError
-from piecemill.plans import option
+from piecemill.plans import checked, option
 from piecemill.preparing.selection import Splits
 from piecemill.sizes import parse_size
 from piecemill.sources.matching import parse_grouping, parse_weights
@@ -22,6 +22,7 @@ PIECE_DOCUMENTS = 1 << 20
 "A piece also ends after this many documents: records of tiny documents take more memory than their text."
 
 
+@checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparePlan(SourceOptions):
     """How documents become token shards."""

@@ -104,16 +104,18 @@ def prepare(
     ...     prepare(["one two", "three"], tok, out=out).tokens
     14
     """
-    plan = with_keywords(plan or PreparePlan(), locals(), unknown)
+    plan = with_keywords(plan, PreparePlan, locals(), unknown)
     if part is not None and join:
         raise PlanError(f"{option('part', part)} and {option('join')}: first run all parts, then join once.")
-    open_executor(executor, ray_address=ray_address, part=part)  # reports invalid arguments before anything is written
+    # Invalid arguments are reported before anything is written.
+    open_executor(executor, ray_address=ray_address, part=part)
     callers_own = max(0, memory_now() - _INTERPRETER)
     tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer)
     run = _Driver(plan, tokenizer, open_place(out), on_progress or (lambda _: None), callers_own)
     try:
+        opened = run.open(source, executor, part=part, join=join, force=force)
         with locked(run.place, shared=part is not None, complete=None if force else STATS):
-            return run.prepare(source, executor, ray_address=ray_address, part=part, join=join, force=force)
+            return run.prepare(opened, executor, ray_address=ray_address, part=part, join=join, force=force)
     except KeyboardInterrupt as stop:
         raise Stopped(f"stopped; run the same command again to go on with {out}", *stop.args) from None
     except OSError as error:
@@ -144,9 +146,8 @@ class _Driver:
         self.engine, self.record = background.submit(tokenizer.encode, ""), background.submit(engine_record, tokenizer)
         background.shutdown(wait=False)
 
-    def prepare(
-        self, source: object, executor: Any, *, ray_address: str | None, part: str | None, join: bool, force: bool
-    ) -> Summary:
+    def open(self, source: object, executor: Any, *, part: str | None, join: bool, force: bool) -> Source:
+        """The source, once it is sure that it can be prepared so; nothing is written."""
         plan = self.plan
         sizes = {"block_bytes": plan.size("block_bytes"), "group_bytes": plan.size("piece_bytes")}
         takes = documents_of(self.tokenizer, bytes=plan.bytes, integers=plan.integers, special=plan.special_in_text)
@@ -157,7 +158,13 @@ class _Driver:
             raise PlanError("weight and split_by directory go by the paths of files, and this source has none.")
         if force and (part is not None or join):
             raise PlanError("force and part: each part would delete what the others did. Delete the folder first.")
-        self.file_groups = weight_groups(self.groups, opened.files)  # first: a pattern may be wrong
+        self.file_groups = weight_groups(self.groups, opened.files)  # a pattern may be wrong
+        return opened
+
+    def prepare(
+        self, opened: Source, executor: Any, *, ray_address: str | None, part: str | None, join: bool, force: bool
+    ) -> Summary:
+        """Begin or resume the folder, which is locked, and do what is left."""
         alone = part is None and not join and self.place.local() is not None  # object stores have no locks
         state = begin(self.place, self._resolved(opened), opened, self.tokenizer, force=force, alone=alone)
         try:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from piecemill.errors import PlanError
-from piecemill.plans import option
+from piecemill.plans import checked, option
+from piecemill.sizes import plural
 
 Size = Literal["tiny", "124m", "370m"]
 Mode = Literal["from-scratch", "finetune"]
@@ -39,6 +40,7 @@ DEFAULTS: dict[Size, Defaults] = {
 }
 
 
+@checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PretrainPlan:
     """How a model is trained on shards."""
@@ -213,6 +215,6 @@ class Resolved:
             + ("no validation" if plan.val_split == "none" else f"validation on {plan.val_split}"),
             f"{self.steps:,} steps of {self.step_tokens:,} tokens ({self.batch_size * plan.grad_accumulation} rows of "
             f"{self.window:,}), {self.steps * self.step_tokens:,} tokens in all",
-            f"learning rate {self.lr:g} after {self.warmup:,} steps of warm-up, then along a cosine to "
+            f"learning rate {self.lr:g} after {plural(self.warmup, 'step')} of warm-up, then along a cosine to "
             f"{self.lr * plan.min_lr:g}",
         ]

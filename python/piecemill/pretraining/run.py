@@ -76,7 +76,7 @@ def pretrain(
     those of `plan`. Raises `Diverged` when the loss diverges, with the curve drawn and the last good checkpoint kept.
     `docs/pretraining.md` has the rules.
     """
-    plan, path = with_keywords(plan or PretrainPlan(), locals(), unknown), Path(as_path(shards))
+    plan, path = with_keywords(plan, PretrainPlan, locals(), unknown), Path(as_path(shards))
     plan = plan.with_splits(read_plan(path)["splits"])
     _require_libraries(plan)
     resolved = plan.resolved()

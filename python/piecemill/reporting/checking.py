@@ -5,10 +5,10 @@ import os
 from os import PathLike
 from pathlib import Path
 
-from piecemill.errors import PiecemillError
+from piecemill.errors import PiecemillError, PlanError
 from piecemill.files import as_path
 from piecemill.objects import is_object_url
-from piecemill.plans import did_you_mean
+from piecemill.plans import did_you_mean, option
 from piecemill.reporting.describing import KINDS, describe, kind_of
 from piecemill.shards.check import SAMPLE, Findings, check_shards
 
@@ -20,6 +20,8 @@ def check(path: str | PathLike[str], *, sample: int = SAMPLE) -> Findings:
     `sample` is for shards: the documents of each split to decode and compare with the hash of their text. The result's
     `sound` says whether all is well; its `problems` say what is not, and where.
     """
+    if not isinstance(sample, int) or sample < 0:
+        raise PlanError(f"{option('sample', sample)}: expected a number of documents, or 0 for none.")
     where = as_path(path)
     kind = "shards" if is_object_url(where) else kind_of(where)
     if kind == "shards":

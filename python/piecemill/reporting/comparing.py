@@ -10,7 +10,7 @@ One block is held at a time, and the counts of one vocabulary per tokenizer. Sta
 import math
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -123,8 +123,9 @@ def compare(
     >>> found.corpus["words"], found.tokenizers[0]["tokens"]
     (4, 10)
     """
-    plan = with_keywords(plan or ComparePlan(), locals(), unknown)
-    if isinstance(tokenizers, str | PathLike | Tokenizer) or not tokenizers:
+    plan = with_keywords(plan, ComparePlan, locals(), unknown)
+    single = isinstance(tokenizers, str | PathLike | Tokenizer)
+    if single or not isinstance(tokenizers, Iterable) or not (tokenizers := list(tokenizers)):
         raise PlanError(f"tokenizers={tokenizers!r:.60}: expected a list of one or more tokenizers or paths.")
     loaded = [one if isinstance(one, Tokenizer) else load_tokenizer(one) for one in tokenizers]
     most = parse_size(plan.sample, "sample")

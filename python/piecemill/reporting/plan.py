@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 
 from piecemill.errors import PlanError
-from piecemill.plans import option
+from piecemill.plans import checked, option
 from piecemill.sizes import parse_size
 from piecemill.sources.options import SourceOptions
 
 
+@checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparePlan(SourceOptions):
     """Which documents of a corpus tokenizers are compared on."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from piecemill._core import __version__
 from piecemill.errors import PlanError, TokenizerError
-from piecemill.files import replace_file
+from piecemill.files import as_path, replace_file
 from piecemill.objects import is_object_url
 from piecemill.plans import did_you_mean, option
 from piecemill.reporting.comparing import SHOWN_GROUPS, Comparison, Counting, compare, group_paths, names_of
@@ -91,12 +91,14 @@ def report(
         raise PlanError(f"{remote}: a report reads local folders. Copy the prepared folder to a local disk first.")
     described = [describe(path) for path in given]
     corpora = [PreparedCorpus(Path(one.path), one.facts) for one in described if one.kind == "shards"]
-    target = Path(out)
+    target = Path(as_path(out))
     for one in described:
         if Path(one.path).resolve() in target.resolve().parents:
             raise PlanError(
                 f"{target}: lies in {one.path}, which would not stay as it was made. Choose another {option('out')}."
             )
+    if isinstance(against, str) or not isinstance(against, Sequence):
+        raise PlanError(f"{option('against', against)}: expected a list of tokenizers.")
     for name, value in (("against", against), ("language", language)):
         if value and on is None and not corpora:
             raise PlanError(

@@ -205,7 +205,8 @@ def _check_stats(path: Path, found: Findings) -> dict[str, str] | None:
         found.add(prepared.STATS, "is missing, so the folder is not complete. Run the same `piecemill prepare` again.")
         return None
     except (ShardError, KeyError, ValueError, OSError, RecursionError) as error:
-        found.add(prepared.STATS, f"was changed: {error}")
+        what = error.strerror if isinstance(error, OSError) and error.strerror else error
+        found.add(prepared.STATS, f"was changed: {what}")
         return None
     if content != rendered:
         found.add(prepared.STATS, f"was changed: byte {_first_difference(content, rendered):,} is not as written.")

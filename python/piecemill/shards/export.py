@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import PlanError, ShardError, Stopped
-from piecemill.files import LOCK, LocalPlace, locked, new_file, read_json, replace_file
+from piecemill.files import LOCK, LocalPlace, as_path, locked, new_file, read_json, replace_file
 from piecemill.objects import is_object_url
-from piecemill.plans import FROM_PLAN, check_same, option, with_keywords
+from piecemill.plans import FROM_PLAN, check_same, checked, option, with_keywords
 from piecemill.shards import folder as prepared
 from piecemill.shards.reader import Shards, open_shards
 from piecemill.shards.windows import Ints, WindowSpec, view_of
@@ -29,6 +29,7 @@ CLAIM = "export.json"
 _BATCH_TOKENS = 1 << 20
 
 
+@checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportPlan:
     """How shards become rows."""
@@ -149,14 +150,14 @@ def export(
     Keywords from `to` on are the fields of `ExportPlan`, which says what each means; they override those of `plan`.
     `on_part` is called after each finished part with the part, the number of finished parts and their total.
     """
-    plan = with_keywords(plan or ExportPlan(), locals(), unknown)
+    plan = with_keywords(plan, ExportPlan, locals(), unknown)
     for where in (folder, out):
         if isinstance(where, str) and is_object_url(where):
             raise PlanError(
                 f"{where}: an export reads and writes local folders. Copy the prepared folder to a local disk first; "
                 "a loader needs no export: open_shards reads it from the object store."
             )
-    source, target = Path(folder), Path(out)
+    source, target = Path(as_path(folder)), Path(as_path(out))
     names = [plan.split] if plan.split is not None else list(prepared.read_plan(source)["splits"])
     splits = {name: SplitRows(open_shards(source, name), plan) for name in names}
     parts = [part for split in splits.values() for part in split.parts]

@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,6 +113,8 @@ class Shards:
     """The documents of one split, in corpus order. Made by `open_shards`; may be pickled to other processes."""
 
     def __init__(self, folder: Path, split: str, plan: dict[str, Any], entries: list[ShardEntry]) -> None:
+        if not isinstance(entries, list):
+            raise ShardError(f"Shards: found {type(entries).__name__}; open_shards(path, split) opens a folder.")
         self.folder, self.split, self.plan, self.entries = folder, split, plan, entries
         self.document_ends = np.cumsum([0] + [entry.documents for entry in entries], dtype=np.int64)[1:]
         self.token_ends = np.cumsum([0] + [entry.tokens for entry in entries], dtype=np.int64)[1:]
@@ -186,6 +189,8 @@ class Shards:
 
     def document(self, index: int) -> NDArray[Any]:
         """The ids of one document: a read-only view of the file."""
+        if not isinstance(index, Integral):
+            raise ShardError(f"document {index!r:.60}: found {type(index).__name__}, expected its number, from 0.")
         if not 0 <= index < len(self):
             raise IndexError(f"document {index} of {self.url}/{self.split}, which has {len(self):,}")
         number = int(np.searchsorted(self.document_ends, index, side="right"))
@@ -195,7 +200,7 @@ class Shards:
 
     def __getitem__(self, index: int) -> NDArray[Any]:
         """As `document`; a negative number counts from the end."""
-        return self.document(index + len(self) if index < 0 else index)
+        return self.document(index + len(self) if isinstance(index, Integral) and index < 0 else index)
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
         """The ids of every document, in order."""
@@ -211,6 +216,11 @@ class Shards:
 
     def array(self, number: int, kind: Kind) -> NDArray[Any]:
         """One array of one shard, mapped on first use; thread-safe."""
+        if not isinstance(number, Integral) or kind not in KINDS or not 0 <= number < len(self.entries):
+            raise ShardError(
+                f"shard {number!r:.60}, array {kind!r:.60}; {self.url}/{self.split} has {len(self.entries):,} shards, "
+                f"from 0, each with {', '.join(KINDS)}."
+            )
         with self._lock:
             array = self._open.get((number, kind))
             if array is None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import gather_windows
 from piecemill.errors import LoadError, PlanError
-from piecemill.plans import check_names, option
+from piecemill.plans import check_names, checked, option
 from piecemill.shards.format import Kind
 
 Ints = NDArray[np.int64]
@@ -68,6 +68,7 @@ class FetchedRows(Protocol):
         """Begin to download these files, in this order, and return at once."""
 
 
+@checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSpec:
     """How documents become windows."""

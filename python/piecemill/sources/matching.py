@@ -120,8 +120,8 @@ def parse_grouping(text: str | None, name: str) -> tuple[int | None, str | None]
     >>> parse_grouping("directory:2", "split_by"), parse_grouping("repo", "split_by")
     ((2, None), (None, 'repo'))
     """
-    if text == "":
-        raise PlanError(f"{name}='': expected directory, directory:2, or the name of a field.")
+    if text == "" or not isinstance(text, str | None):
+        raise PlanError(f"{option(name, text)}: expected directory, directory:2, or the name of a field.")
     kind, colon, levels = (text or "").partition(":")
     if kind != "directory":
         return None, text

@@ -64,9 +64,9 @@ class Reading:
     "Options for the file systems of URLs, as fsspec takes them. Not printed, because they may contain credentials."
 
     def __post_init__(self) -> None:
-        if self.block_bytes < 1:
+        if not isinstance(self.block_bytes, int) or self.block_bytes < 1:
             raise PlanError(f"{option('block_bytes', self.block_bytes)}: a block needs room for at least 1 byte")
-        if self.max_file_bytes < 0:
+        if not isinstance(self.max_file_bytes, int) or self.max_file_bytes < 0:
             raise PlanError(f"{option('max_file_bytes', self.max_file_bytes)}: expected 0 bytes or more")
         if self.on_bad_document not in ("stop", "skip"):
             raise PlanError(f"{option('on_bad_document', self.on_bad_document)}: expected 'stop' or 'skip'")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill.errors import SourceError
+from piecemill.errors import PlanError, SourceError
 from piecemill.plans import did_you_mean
 from piecemill.sources.discover import Wanted, discover, exists
 from piecemill.sources.documents import Documents, Skipped, Tally
@@ -69,6 +69,8 @@ def open_source(
         sources: Sequence[str | PathLike[str]] | None = [source]
     else:
         sources = _as_paths(source)
+    if not isinstance(storage_options, Mapping | None):
+        raise PlanError(f"storage_options: found {type(storage_options).__name__}, expected a dict.")
     storage = dict(storage_options or {})
     if sources is not None:
         sources, storage = hide(sources, storage)

@@ -31,16 +31,16 @@ class Decoding:
         try:
             return self._text(ids)
         except TypeError:
-            return self._text(_row(ids).astype(np.int64))
+            return self._text(row_of_ids(ids).astype(np.int64))
 
     def whole(self, ids: ArrayLike) -> bytes:
         """The bytes that `ids` stand for."""
-        return self._need_table("decode_bytes", "decode").decode(_row(ids))
+        return self._need_table("decode_bytes", "decode").decode(row_of_ids(ids))
 
     def texts(self, ids: ArrayLike, ends: ArrayLike) -> list[str]:
         """The text of each row of `ids`."""
         if self._decoder is None or self._errors == "home":
-            rows, row_ends = _row(ids), np.asarray(ends)
+            rows, row_ends = row_of_ids(ids), _ends(ends)
             starts = [0, *row_ends[:-1].tolist()]
             return [self.text(rows[start:end]) for start, end in zip(starts, row_ends.tolist(), strict=True)]
         return texts_of(*self.flat(ids, ends), errors=self._errors)
@@ -48,7 +48,10 @@ class Decoding:
     def flat(self, ids: ArrayLike, ends: ArrayLike) -> Flat:
         """The bytes of each row of `ids`, in the flat form."""
         decoder = self._need_table("decode_flat", "decode_batch")
-        return decoder.decode_flat(_row(ids), np.ascontiguousarray(ends, np.int64))
+        try:
+            return decoder.decode_flat(row_of_ids(ids), _ends(ends))
+        except ValueError as error:
+            raise TokenizerError(f"decode: {error}.") from None
 
     def bytes_of(self, token_id: int) -> bytes:
         """The bytes of one id, at any position."""
@@ -74,7 +77,7 @@ class Decoding:
         return load_engine(self._model, self._model.home, "decodes")
 
     def _by_home(self, ids: ArrayLike) -> str:
-        given = _row(ids)
+        given = row_of_ids(ids)
         outside = given >= self._model.vocab_size
         if outside.any():
             at = int(outside.argmax())
@@ -96,8 +99,9 @@ def _decoder(table: DecodeTable) -> Decoder:
     return Decoder(*flat_tokens(token or b"" for token in table.tokens), first=first, missing=missing)
 
 
-def _row(ids: ArrayLike) -> NDArray[Any]:
-    given = np.asarray(ids)
+def row_of_ids(ids: ArrayLike) -> NDArray[Any]:
+    """Token ids as an array of one dimension; an error if they are anything else."""
+    given = _array(ids, "ids")
     if given.size == 0:
         return np.empty(0, np.uint32)
     if given.ndim != 1 or given.dtype.kind not in "iu":
@@ -105,3 +109,20 @@ def _row(ids: ArrayLike) -> NDArray[Any]:
             f"decode: got an array of shape {given.shape} and type {given.dtype}; expected one row of token ids."
         )
     return given if given.dtype.str[1:] in ("u4", "u2", "i4", "i8") else given.astype(np.int64)
+
+
+def _ends(ends: ArrayLike) -> NDArray[np.int64]:
+    given = _array(ends, "ends")
+    if given.ndim != 1 or (given.dtype.kind not in "iu" and given.size):
+        raise TokenizerError(
+            f"decode: ends of shape {given.shape} and type {given.dtype}; expected one row of whole numbers, where "
+            "each text ends."
+        )
+    return np.ascontiguousarray(given, np.int64)
+
+
+def _array(given: ArrayLike, name: str) -> NDArray[Any]:
+    try:
+        return np.asarray(given)
+    except (ValueError, TypeError) as error:  # rows of several lengths
+        raise TokenizerError(f"decode: {name} are no array: {error}") from None

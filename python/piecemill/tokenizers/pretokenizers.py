@@ -41,6 +41,10 @@ def pattern_of(pretokenizer: str, pattern: Pattern | None = None) -> Pattern | N
     >>> pattern_of("regex:x"), len(pattern_of("deepseek-v3"))
     ('x', 3)
     """
+    if not isinstance(pretokenizer, str):
+        raise PretokenizerError(f"pretokenizer: found {type(pretokenizer).__name__}, expected a name or a regex.")
+    if not isinstance(pattern, str | tuple | list | None) or not all(isinstance(one, str) for one in pattern or ()):
+        raise PretokenizerError(f"pattern: found {pattern!r:.60}, expected a regex, or a tuple of them.")
     if pretokenizer == "none" and pattern is not None:
         raise TokenizerError(
             f"pretokenizer='none' takes no pattern, got {pattern!r}. Name the regex as the pretokenizer instead."

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import PlanError, TokenizerError
+from piecemill.plans import option
 
 if TYPE_CHECKING:
     from piecemill.tokenizers.tokenizer import Tokenizer
@@ -61,7 +62,7 @@ def resolve_eos(tokenizer: "Tokenizer", eos: str = "auto") -> int | None:
         return _named(tokenizer, "eos", eos)
     declared = tokenizer.model.declared.eos
     if declared is None:
-        _refuse(tokenizer, "eos", "'auto': the tokenizer does not declare an end of text")
+        _refuse(tokenizer, f"{option('eos', 'auto')}: the tokenizer does not declare an end of text", "eos")
     return _named(tokenizer, "eos", declared)
 
 
@@ -80,17 +81,16 @@ def resolve_bos(tokenizer: "Tokenizer", bos: str = "auto") -> int | None:
     return _named(tokenizer, "bos", declared.bos) if declared.adds_bos and declared.bos is not None else None
 
 
-def _named(tokenizer: "Tokenizer", option: str, text: str) -> int:
+def _named(tokenizer: "Tokenizer", name: str, text: str) -> int:
     found = tokenizer.special_tokens.get(text)
     if found is None:
-        _refuse(tokenizer, option, f"{text!r}: not a special token of this tokenizer")
+        _refuse(tokenizer, f"{option(name, text)}: not a special token of this tokenizer", name)
     return found
 
 
-def _refuse(tokenizer: "Tokenizer", option: str, problem: str) -> NoReturn:
+def _refuse(tokenizer: "Tokenizer", problem: str, name: str) -> NoReturn:
     names = list(tokenizer.special_tokens)
     shown = ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10:,} more" if len(names) > 10 else "")
     raise PlanError(
-        f"{option}={problem}. Expected 'auto', 'none' or one of its special tokens (--{option}): "
-        f"{shown or 'it has none'}."
+        f"{problem}. Pass {option(name, 'none')} for none, or one of its special tokens: {shown or 'it has none'}."
     )

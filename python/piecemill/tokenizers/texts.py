@@ -33,7 +33,7 @@ def flatten(texts: Any) -> Flat:
 def digits(documents: Iterable[Any]) -> list[bytes]:
     """Documents of integers as text: lists or arrays of integers, or text already."""
     found = []
-    for i, one in enumerate(documents):
+    for i, one in enumerate(_iterable(documents)):
         values = as_integers(one)
         if values is None and not isinstance(one, str | bytes):
             raise TokenizerError(

@@ -5,8 +5,9 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from numbers import Integral
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Never
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -14,9 +15,9 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from piecemill._core import Encoder
 from piecemill.errors import TokenizerError
 from piecemill.integers import values_of
-from piecemill.plans import did_you_mean
+from piecemill.plans import check_names, did_you_mean
 from piecemill.sizes import parse_size
-from piecemill.tokenizers.decoding import Decoding
+from piecemill.tokenizers.decoding import Decoding, row_of_ids
 from piecemill.tokenizers.engines import Encoded, Engine, Parse, alphabet_of, choose, load_engine
 from piecemill.tokenizers.malformed import malformed, panics_named
 from piecemill.tokenizers.models import Model
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from piecemill.tokenizers.listing import Token
 
 Special = Literal["plain", "parse", "stop"] | Collection[str]
+_KEYWORDS = ["bos", "eos", "dtype", "special", "threads"]
+"Of `encode_batch` and `encode_flat`."
 
 
 class Tokenizer:
@@ -47,7 +50,12 @@ class Tokenizer:
     It can be pickled, and is cheap to copy: the engine is loaded when the first text is encoded.
     """
 
+    @did_you_mean
     def __init__(self, model: Model, *, engine: str | None = None) -> None:
+        if not hasattr(model, "parse_refused"):
+            raise TokenizerError(
+                f"Tokenizer: found {type(model).__name__}, expected a model; load_tokenizer opens files and folders."
+            )
         self._model = model
         self._asked = engine
         self._chosen: tuple[str, str] | None = None
@@ -77,6 +85,13 @@ class Tokenizer:
         >>> tok.vocab_size, tok.bytes_of(256), tok.decode(tok.encode("abba"))
         (257, b'ab', 'abba')
         """
+        if not isinstance(special_tokens, Sequence) or not isinstance(alphabet, bytes | None):
+            raise TokenizerError(
+                f"special_tokens and alphabet: found {type(special_tokens).__name__} and {type(alphabet).__name__}, "
+                "expected a list of texts, and bytes."
+            )
+        if not isinstance(training, Mapping | None):
+            raise TokenizerError(f"training: found {type(training).__name__}, expected a dict.")
         vocabulary = Vocabulary.from_merges(merges, special_tokens, alphabet)
         pattern = pattern_of(pretokenizer, pattern)
         return cls(ByteBPE(vocabulary, name_of(pattern), pattern, dict(training or {})))
@@ -102,6 +117,10 @@ class Tokenizer:
         """
         if isinstance(add_special, str):
             raise TokenizerError(f"add_special={add_special!r}: expected a list, such as [{add_special!r}].")
+        if not isinstance(add_special, Collection) or not all(isinstance(text, str) for text in add_special):
+            raise TokenizerError(f"add_special={add_special!r}: expected a list of texts, such as ['<|im_start|>'].")
+        if not isinstance(chat_template, str | None):
+            raise TokenizerError(f"chat_template: found {type(chat_template).__name__}, expected Jinja as text.")
         named = parse_roles(roles)
         asked = dict.fromkeys((*add_special, *named.values()))
         new = [text for text in asked if text not in self._model.special_tokens]
@@ -113,6 +132,7 @@ class Tokenizer:
         beside = edited(beside, named, model.special_tokens, new, chat_template)
         return Tokenizer(replace(model, beside=beside), engine=self._asked)
 
+    # Without `did_you_mean` here and at `decode`: it would add a third to the time of a short text.
     def encode(self, text: str | bytes | ArrayLike, *, special: Special = "plain") -> NDArray[np.uint32]:
         """The token ids of one text; `bytes` are read as UTF-8, or as they are if the tokenizer `takes_bytes`.
 
@@ -144,6 +164,7 @@ class Tokenizer:
         dtype: DTypeLike | None = None,
         special: Special = "plain",
         threads: int | None = None,
+        **unknown: Never,
     ) -> Encoded:
         """The ids of all texts one after another, and where each text ends.
 
@@ -156,6 +177,7 @@ class Tokenizer:
         >>> ids.tolist(), ends.tolist()
         ([256, 64, 256], [1, 1, 3])
         """
+        check_names(unknown, _KEYWORDS)
         if isinstance(self._model, IntegerBPE):
             texts = digits(texts)
         return self._encode_flat(flatten(texts), bos, eos, dtype, special, threads)
@@ -170,38 +192,45 @@ class Tokenizer:
         dtype: DTypeLike | None = None,
         special: Special = "plain",
         threads: int | None = None,
+        **unknown: Never,
     ) -> Encoded:
         """As `encode_batch`, of texts in the flat form: their UTF-8 one after another, and where each ends.
 
         `bos` and `eos` are ids put before and after each text. `dtype` is uint32, or uint16 where all ids fit.
         `threads=1` stays on the calling thread; None is all cores, and one thread in a worker process.
         """
+        check_names(unknown, _KEYWORDS)
         return self._encode_flat(flat_arrays(data, ends), bos, eos, dtype, special, threads)
 
     def decode(self, ids: ArrayLike) -> str:
         """The text of `ids`; bytes that are not a complete character become U+FFFD."""
         return self._decoding.text(ids)
 
+    @did_you_mean
     def decode_bytes(self, ids: ArrayLike) -> bytes:
         """The bytes of `ids`; a TokenizerError if only the home library can decode them, to text."""
         return self._decoding.whole(ids)
 
+    @did_you_mean
     def decode_integers(self, ids: ArrayLike) -> NDArray[np.int64]:
         """The integers of `ids`, of a tokenizer of integers; special tokens have none."""
         if not isinstance(self._model, IntegerBPE):
             raise TokenizerError(f"decode_integers: a {self.kind} has no integers; use decode or decode_bytes.")
-        given = np.asarray(ids)
+        given = row_of_ids(ids)
         values = values_of(self.decode_bytes(given[~np.isin(given, list(self.special_tokens.values()))]))
         return np.empty(0, np.int64) if values is None else values
 
+    @did_you_mean
     def decode_batch(self, ids: ArrayLike, ends: ArrayLike) -> list[str]:
         """The text of each document, as `encode_batch` gives them: ids one after another, and where each ends."""
         return self._decoding.texts(ids, ends)
 
+    @did_you_mean
     def decode_flat(self, ids: ArrayLike, ends: ArrayLike) -> Flat:
         """As `decode_batch`, to bytes in the flat form; a TokenizerError if only the home library can decode."""
         return self._decoding.flat(ids, ends)
 
+    @did_you_mean
     def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
         """Write the tokenizer as a folder at `path`, atomically; `force` replaces one saved there before.
 
@@ -226,19 +255,25 @@ class Tokenizer:
         """Whether every text is certain to decode to the same bytes: it is byte-level and normalizes nothing."""
         return self._model.exact
 
+    @did_you_mean
     def id_of(self, token: str | bytes) -> int:
         """The id of a token; a TokenizerError if there is none.
 
         A `str` names the special token with that text, or else a token spelled so (in a byte-level vocabulary: its
         UTF-8). `bytes` name an ordinary token of a byte-level vocabulary, or else the special token with that UTF-8.
         """
+        if not isinstance(token, str | bytes):
+            raise TokenizerError(f"token: found {type(token).__name__}, expected the str or bytes of a token.")
         found = self._model.id_of(token)
         if found is None:
             raise TokenizerError(f"{token!r} is not one of the {self.vocab_size:,} tokens; encode() cuts it into some.")
         return found
 
+    @did_you_mean
     def bytes_of(self, token_id: int) -> bytes:
         """The bytes of one id; of a special token, its text in UTF-8."""
+        if not isinstance(token_id, Integral):
+            raise TokenizerError(f"token_id: found {type(token_id).__name__}, expected the number of a token.")
         if not 0 <= token_id < self.vocab_size:
             raise TokenizerError(f"id {token_id} does not exist; expected 0 to {self.vocab_size - 1:,}.")
         return self._decoding.bytes_of(token_id)
@@ -388,8 +423,8 @@ class Tokenizer:
         if threads is None:
             started_by = sys.modules.get("multiprocessing.process")  # not imported: it takes 3 ms, and a child has it
             threads = 0 if started_by is None or started_by.parent_process() is None else 1
-        elif threads < 0:
-            raise TokenizerError(f"threads={threads}: expected 1 or more, or None for all cores.")
+        elif not isinstance(threads, Integral) or not 0 <= threads < 1 << 16:
+            raise TokenizerError(f"threads={threads!r}: expected 1 or more, or None for all cores.")
         narrow = self._narrow(dtype, bos, eos)
         engine = self.engine
         try:
@@ -400,7 +435,13 @@ class Tokenizer:
             raise
 
     def _narrow(self, dtype: DTypeLike | None, bos: int | None, eos: int | None) -> bool:
-        wanted = np.dtype(np.uint32 if dtype is None else dtype)
+        for name, token in (("bos", bos), ("eos", eos)):
+            if not isinstance(token, Integral | None):
+                raise TokenizerError(f"{name}={token!r}: expected the id of a token, as tok.id_of gives it.")
+        try:
+            wanted = np.dtype(np.uint32 if dtype is None else dtype)
+        except TypeError:
+            raise TokenizerError(f"dtype={dtype!r}: expected uint16 or uint32.") from None
         if wanted not in (np.dtype(np.uint16), np.dtype(np.uint32)):
             raise TokenizerError(f"dtype={wanted.name}: expected uint16 or uint32.")
         largest = max(self.vocab_size - 1, bos or 0, eos or 0)
@@ -421,9 +462,9 @@ class Tokenizer:
                     f"special={special!r}: expected 'plain' (special tokens in a text are text), 'parse', 'stop' or a "
                     "set of special tokens."
                 )
-            unknown = next((text for text in special if text not in tokens), None)
-            if unknown is not None:
-                raise TokenizerError(f"special: {unknown!r} is not one of the {len(tokens)} special tokens.")
+            for text in special:
+                if not isinstance(text, str) or text not in tokens:
+                    raise TokenizerError(f"special: {text!r} is not one of the {len(tokens)} special tokens.")
             if not special:
                 return "plain"
         refused = self._model.parse_refused()

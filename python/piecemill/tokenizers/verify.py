@@ -62,6 +62,8 @@ def verify(tokenizer: Tokenizer, documents: Any = (), *, most: int | None = None
     >>> record.engine, record.home, record.documents
     ('piecemill', 'tokenizers', 2)
     """
+    if not isinstance(tokenizer, Tokenizer):
+        raise TokenizerError(f"tokenizer: found {type(tokenizer).__name__}, expected a Tokenizer; see load_tokenizer.")
     engine, home = tokenizer.engine, _home(tokenizer)
     record = {"engine": engine.name, "engine_version": engine.version}
     record |= {"home": home.name, "home_version": home.version}

@@ -145,7 +145,7 @@ def count_words(**given: Any) -> Counted:
 
 def _run(given: Mapping[str, Any]) -> "Run":
     """The run that the arguments of `train_bpe` ask for."""
-    plan = with_keywords(given["plan"] or TrainPlan(), given, given["unknown"])
+    plan = with_keywords(given["plan"], TrainPlan, given, given["unknown"])
     executor = open_executor(given["executor"], ray_address=given["ray_address"])
     return Run(plan, given["on_progress"] or (lambda _: None), force=given["force"], executor=executor)
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from os import PathLike, fspath
 from pathlib import Path
 
 from piecemill._core import resolve_split
 from piecemill.errors import PlanError
 from piecemill.machine import cores
-from piecemill.plans import option
+from piecemill.plans import ANY, checked, option
 from piecemill.sizes import parse_size
 from piecemill.sources.matching import parse_grouping, parse_weights
 from piecemill.sources.options import SourceOptions
@@ -26,6 +27,7 @@ def alphabet_bytes(characters: str) -> bytes:
     return bytes(sorted(set(characters.encode())))
 
 
+@checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainPlan(SourceOptions):
     """How documents become a vocabulary."""
@@ -33,7 +35,7 @@ class TrainPlan(SourceOptions):
     vocab_size: int = 32_768
     "Entries in the vocabulary: special tokens, the 256 bytes (or the alphabet), and one for each merge."
 
-    start: str | None = None
+    start: str | None = dataclass_field(default=None, metadata={ANY: True})
     (
         "Tokenizer to go on from: a folder, tokenizer.json, .tiktoken file or hub id (byte-level BPE without a "
         "normalizer). Its ids stay, new tokens follow after the last one."

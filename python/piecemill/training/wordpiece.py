@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from piecemill import _core
 from piecemill.errors import PlanError
 from piecemill.executors import Executor, open_executor
-from piecemill.plans import FROM_PLAN, option, with_keywords
+from piecemill.plans import FROM_PLAN, checked, option, with_keywords
 from piecemill.sources.options import SourceOptions
 from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.models.config import DEFAULT_CONFIG, TOKENIZER_CONFIG, with_roles
@@ -54,6 +54,7 @@ _WORTH_THREADS = 1 << 22
 "Fewer symbols in distinct words are merged by one thread."
 
 
+@checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordPiecePlan(SourceOptions):
     """How documents become a WordPiece vocabulary."""
@@ -157,7 +158,7 @@ def train_wordpiece(
     >>> [tok.decode([i]) for i in tok.encode("Lower!")]
     ['lower', '[UNK]']
     """
-    plan = with_keywords(plan or WordPiecePlan(), locals(), unknown)
+    plan = with_keywords(plan, WordPiecePlan, locals(), unknown)
     if UNK not in plan.special_tokens:
         raise PlanError(f"special_tokens={plan.special_tokens!r:.80}: {UNK} is missing, the token of unknown words.")
     opened = open_executor(executor, ray_address=ray_address)

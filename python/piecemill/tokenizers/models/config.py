@@ -108,6 +108,10 @@ def parse_roles(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
     >>> parse_roles(["eos=<|im_end|>", "pad=<|pad|>"])
     {'eos': '<|im_end|>', 'pad': '<|pad|>'}
     """
+    if not isinstance(given, Mapping) and (
+        not isinstance(given, Sequence) or isinstance(given, str) or not all(isinstance(one, str) for one in given)
+    ):
+        raise PlanError(f"roles={given!r}: expected a dict, such as {{'eos': '<|im_end|>'}}, or ['eos=<|im_end|>'].")
     pairs = given.items() if isinstance(given, Mapping) else [tuple(text.partition("=")[::2]) for text in given]
     roles: dict[str, str] = {}
     for role, text in pairs:
