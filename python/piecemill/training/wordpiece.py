@@ -212,7 +212,7 @@ def spelled(
             *(*tokens, np.arange(unknown, dtype=np.uint32)),
             unk=unknown,
             prefix=PREFIX,
-            max_chars=2**31,
+            max_chars=1 << 28,  # the most that the encoder takes
             clean=True,
             chinese=True,
             strip_accents=plan.lowercase if plan.strip_accents is None else plan.strip_accents,
