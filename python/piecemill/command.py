@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from io import BufferedReader
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -92,12 +93,13 @@ def read_sources(sources: tuple[str, ...], separator: str | None) -> list[PathLi
         return paths(sources)
     if len(sources) > 1:
         raise PlanError("-: standard input is the only source where it is named; name files beside it in another run.")
-    if not separator and sys.stdin.buffer.peek(2)[:2] == b'{"':
+    given = sys.stdin.buffer
+    if not separator and isinstance(given, BufferedReader) and given.peek(2)[:2] == b'{"':
         sys.stderr.write(
             "note: standard input is read as one text, and it begins like JSON lines; save those in a .jsonl file, of "
             "which --field names the text.\n"
         )
-    return cut_documents(sys.stdin.buffer, separator)
+    return cut_documents(given, separator)
 
 
 def cut_documents(stream: BinaryIO, separator: str | None) -> Iterator[bytes]:

@@ -120,7 +120,7 @@ def checked(plan: type[P]) -> type[P]:
             raise
         _check_types(plan, {name: getattr(self, name) for name in known})
 
-    plan.__init__ = checking  # type: ignore[misc]
+    setattr(plan, "__init__", checking)  # noqa: B010 # mypy refuses the assignment
     return plan
 
 

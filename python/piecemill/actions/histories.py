@@ -331,7 +331,7 @@ def _check_histories(histories: Any) -> None:
 
 def _is_count(number: Any) -> bool:
     """Whether it is a whole number of 1 or more."""
-    return isinstance(number, Integral) and 1 <= number < 1 << 62
+    return isinstance(number, Integral) and 1 <= int(number) < 1 << 62
 
 
 def show_report(report: Report) -> str:

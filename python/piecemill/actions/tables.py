@@ -406,7 +406,8 @@ def _is_u_item(line: bytes) -> bool:
 
 def _u_item(table: pa.Table) -> pa.Table:
     """The table of u.item with the names of an item's genres in one column, as movies.dat has them."""
-    flags = [np.asarray(pc.equal(plain(column), "1").fill_null(False)) for column in table.columns[-len(GENRES) :]]
+    yes = pa.scalar("1")
+    flags = [np.asarray(pc.equal(plain(column), yes).fill_null(False)) for column in table.columns[-len(GENRES) :]]
     rows = np.stack(flags, axis=1)
     genres = ["|".join(name for name, there in zip(GENRES, row, strict=True) if there) or None for row in rows.tolist()]
     return table.select(list(U_ITEM_NAMES)).append_column("genres", pa.array(genres, pa.large_string()))
