@@ -147,6 +147,9 @@ def test_the_commands_say_what_the_verbs_do(small, saved):
     done = piecemill("actions", "show", "tok", "--histories", "seqs.txt", "--json", cwd=saved)
     assert json.loads(done.stdout) == describe(small, HISTORIES).to_dict()
     done = piecemill("actions", "show", "tok", "5", "7", cwd=saved)
-    assert [line.split()[0] for line in done.stdout.splitlines()[-2:]] == ["5", "7"]
+    *_, fifth, seventh, note = done.stdout.splitlines()
+    assert (fifth.split()[0], seventh.split()[0]) == ("5", "7")
+    assert note.startswith("note: ")
+    assert "--histories" in note
     done = piecemill("actions", "show", "nowhere", cwd=saved)
     assert (done.returncode, "nowhere/actionpiece.json: cannot be read" in done.stderr) == (1, True)

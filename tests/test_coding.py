@@ -76,7 +76,7 @@ def test_special_tokens_are_text_unless_asked_for(folder, tok):
     parsed = piped("encode", folder / "tok", text, "--special", "parse", "--eos", "auto", "--bos", "<|endoftext|>")
     assert parsed.split() == [b"0", b"%d" % tok.id_of("a"), b"0", b"0"]
     assert "text 1, document 1: byte 1 begins" in failed("encode", folder / "tok", text, "--special", "stop")
-    assert "eos='<x>': not a special token" in failed("encode", folder / "tok", text, "--eos", "<x>", code=2)
+    assert "--eos '<x>': not a special token" in failed("encode", folder / "tok", text, "--eos", "<x>", code=2)
 
 
 def test_an_npy_is_one_row_in_the_narrowest_type(folder, tok, tmp_path):

@@ -444,7 +444,8 @@ class Tokenizer:
             raise TokenizerError(f"dtype={dtype!r}: expected uint16 or uint32.") from None
         if wanted not in (np.dtype(np.uint16), np.dtype(np.uint32)):
             raise TokenizerError(f"dtype={wanted.name}: expected uint16 or uint32.")
-        largest = max(self.vocab_size - 1, bos or 0, eos or 0)
+        # (`vocab_size` looks at every token the first time: milliseconds that a first call need not take.)
+        largest = max(self.vocab_size - 1 if wanted.itemsize == 2 else 0, bos or 0, eos or 0)
         if largest > np.iinfo(wanted).max or min(bos or 0, eos or 0) < 0:
             raise TokenizerError(
                 f"dtype={wanted.name}: ids go from {min(bos or 0, eos or 0, 0)} to {largest:,}; "
