@@ -196,6 +196,8 @@ def test_a_tokenizer_with_wrong_arguments(tok, tmp_path, monkeypatch):
     for wrong in (5, None):
         assert "expected str or bytes" in refuses(tok.encode, wrong)
         assert "expected" in refuses(tok.save, wrong)
+    assert "did you mean 'special'" in refuses(tok.encode, "a", specials="parse")
+    assert "known are ['ids']" in refuses(tok.decode, [1], errors="replace")
     assert "did you mean 'threads'" in refuses(tok.encode_batch, ["a"], thread=1)
     assert "did you mean 'special'" in refuses(tok.encode_flat, data, text_ends, specials="parse")
     assert "unknown option 'skip_special_tokens'" in refuses(tok.decode_batch, ids, ends, skip_special_tokens=True)

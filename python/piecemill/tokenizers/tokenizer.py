@@ -132,12 +132,16 @@ class Tokenizer:
         beside = edited(beside, named, model.special_tokens, new, chat_template)
         return Tokenizer(replace(model, beside=beside), engine=self._asked)
 
-    # Without `did_you_mean` here and at `decode`: it would add a third to the time of a short text.
-    def encode(self, text: str | bytes | ArrayLike, *, special: Special = "plain") -> NDArray[np.uint32]:
+    # `did_you_mean` here and at `decode` would add a third to the time of a short text.
+    def encode(
+        self, text: str | bytes | ArrayLike, *, special: Special = "plain", **unknown: Never
+    ) -> NDArray[np.uint32]:
         """The token ids of one text; `bytes` are read as UTF-8, or as they are if the tokenizer `takes_bytes`.
 
         A tokenizer of integers takes a list or array of them, or their digits.
         """
+        if unknown:
+            check_names(unknown, ["text", "special"])
         if special == "plain" and type(text) is str:
             try:
                 return self._encode(text, "plain")
@@ -202,8 +206,10 @@ class Tokenizer:
         check_names(unknown, _KEYWORDS)
         return self._encode_flat(flat_arrays(data, ends), bos, eos, dtype, special, threads)
 
-    def decode(self, ids: ArrayLike) -> str:
+    def decode(self, ids: ArrayLike, **unknown: Never) -> str:
         """The text of `ids`; bytes that are not a complete character become U+FFFD."""
+        if unknown:
+            check_names(unknown, ["ids"])
         return self._decoding.text(ids)
 
     @did_you_mean
