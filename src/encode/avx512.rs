@@ -5,30 +5,13 @@
 //! the portable path; tests compare both on every kind of word.
 
 use super::cache::Line;
-use super::isa::{Avx2, GOLDEN, Isa, KEYS, ODD, SHORT, WithIsa};
+use super::isa::{GOLDEN, Isa, KEYS, ODD, SHORT, WithIsa};
+use super::joined::Joined;
 use super::lockstep::{self, GROUP, Group, NOTHING};
 use super::pairs::{KEY_BITS, NOBODY, Pairs, VALUE_BITS};
-use crate::pretoken::block::{BLOCK, Block};
+pub use crate::pretoken::wide::Avx512;
+use crate::pretoken::wide::{Characters, NUMBERS};
 use std::arch::x86_64::*;
-
-/// AVX-512 with its extensions for bytes, and what [`Avx2`] has. It exists only where they were found.
-#[derive(Clone, Copy)]
-pub struct Avx512(Avx2);
-
-impl Avx512 {
-    /// The instructions, if this processor has them.
-    pub fn detect() -> Option<Avx512> {
-        let all = is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512cd")
-            && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512vbmi")
-            && is_x86_feature_detected!("avx512vbmi2")
-            && is_x86_feature_detected!("vaes");
-        if all { Avx2::detect().map(Avx512) } else { None }
-    }
-}
 
 /// # Safety
 /// The processor has the features named here.
@@ -39,17 +22,6 @@ impl Avx512 {
 unsafe fn root<W: WithIsa>(isa: Avx512, work: W) -> W::Out {
     work.run(isa)
 }
-
-/// The numbers 0 to 63: `places` keeps those whose bit is set.
-const NUMBERS: [u8; 64] = {
-    let mut numbers = [0; 64];
-    let mut i = 0;
-    while i < 64 {
-        numbers[i] = i as u8;
-        i += 1;
-    }
-    numbers
-};
 
 /// The shuffle that spreads the lengths of four words over their keys. A length is four bytes: the first (bytes to keep)
 /// goes to bytes 0 to 14 of the key, the second (the last byte of the key) to byte 15.
@@ -74,6 +46,7 @@ const IN_KEY: [u8; 64] = {
     places
 };
 const LAST_BYTES: u64 = 0x8000_8000_8000_8000;
+const FIRST_BYTES: u64 = 0x0001_0001_0001_0001;
 
 #[inline(always)]
 unsafe fn load(bytes: &[u8; 64]) -> __m512i {
@@ -112,7 +85,7 @@ impl Isa for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn keys(
+    unsafe fn keys<const TRIM: bool>(
         self,
         text: *const u8,
         begins: &[u32; KEYS],
@@ -128,8 +101,13 @@ impl Isa for Avx512 {
             }
             let low = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(word[0]), word[1]);
             let high = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(word[2]), word[3]);
-            let words = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high);
-            let len = _mm_sub_epi32(_mm_loadu_si128(ends.as_ptr().cast()), _mm_loadu_si128(begins.as_ptr().cast()));
+            let mut words = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high);
+            let mut len = _mm_sub_epi32(_mm_loadu_si128(ends.as_ptr().cast()), _mm_loadu_si128(begins.as_ptr().cast()));
+            if TRIM {
+                let white = _mm512_mask_cmple_epu8_mask(FIRST_BYTES, words, _mm512_set1_epi8(b' ' as i8));
+                words = _mm512_mask_mov_epi8(words, white * 0xffff, _mm512_bsrli_epi128::<1>(words));
+                len = _mm_mask_sub_epi32(len, _pext_u64(white, FIRST_BYTES) as u8, len, _mm_set1_epi32(1));
+            }
             // First byte: how many bytes to keep; second byte: the last byte of the key. Longer words: 0 and 0xff.
             let long = _mm_cmpgt_epu32_mask(len, _mm_set1_epi32(SHORT as i32));
             let twice = _mm_or_si128(len, _mm_slli_epi32::<8>(len));
@@ -146,12 +124,6 @@ impl Isa for Avx512 {
             _mm_storeu_si128(numbers.as_mut_ptr().cast(), shifted);
             numbers
         }
-    }
-
-    #[inline(always)]
-    fn block(self, bytes: &[u8; BLOCK]) -> Block {
-        // SAFETY: `self` exists only where AVX-512 does.
-        unsafe { Block::avx512(bytes) }
     }
 
     #[inline(always)]
@@ -212,6 +184,20 @@ impl Isa for Avx512 {
             }
             found
         }
+    }
+
+    #[inline(always)]
+    fn with_bits(self, bytes: &[u8; 64], bits: u8) -> u64 {
+        // SAFETY: `self` exists only where AVX-512 does.
+        unsafe { _mm512_test_epi8_mask(load(bytes), _mm512_set1_epi8(bits as i8)) }
+    }
+
+    const CUTS: u32 = 10;
+
+    #[inline(always)]
+    fn cuts(self, joined: &Joined, characters: &Characters, asked: u64) -> u64 {
+        // SAFETY: `self` exists only where AVX-512 does.
+        unsafe { joined.cuts_avx512(characters, asked) }
     }
 
     const LANE_BY_LANE: usize = 16;
@@ -350,6 +336,7 @@ unsafe fn look_up_eight(pairs: &Pairs, asked: __mmask8, left: __m256i, right: __
 mod tests {
     use super::super::isa::{BEYOND, Portable};
     use super::*;
+    use crate::pretoken::block::{BLOCK, Block};
 
     /// Some bytes that look random; the same everywhere.
     fn noise(len: usize) -> Vec<u8> {
@@ -375,7 +362,7 @@ mod tests {
                 let ends = [start + start % 18, start + 3 + start % 5, start + 35, start + 37 + start % 16];
                 let (mut four, mut plain) = ([0; KEYS], [0; KEYS]);
                 // SAFETY: all of it lies inside the text.
-                let hashes = unsafe { isa.keys(text.as_ptr(), &begins, &ends, &mut four, 7) };
+                let hashes = unsafe { isa.keys::<false>(text.as_ptr(), &begins, &ends, &mut four, 7) };
                 for k in 0..KEYS {
                     let len = (ends[k] - begins[k]).min(16) as usize;
                     let (mut one, at) = (0, &text[begins[k] as usize..]);
@@ -384,6 +371,17 @@ mod tests {
                     // SAFETY: as above.
                     unsafe { Portable.key(at.as_ptr(), len, &mut plain[k]) };
                     assert_eq!((four[k], hashes[k]), (one, hash >> 7), "{len}");
+                }
+                assert_eq!(four, plain);
+                // Without a first byte up to the space.
+                let begins = begins.map(|begin| begin - u32::from(begin > 0 && start % 3 == 0));
+                let mut blanks = text.clone();
+                blanks.iter_mut().for_each(|byte| *byte %= 64);
+                let ends = [ends[0].max(begins[0] + 1), ends[1].max(begins[1] + 1), ends[2], ends[3]];
+                // SAFETY: as above.
+                unsafe {
+                    isa.keys::<true>(blanks.as_ptr(), &begins, &ends, &mut four, 7);
+                    Portable.keys::<true>(blanks.as_ptr(), &begins, &ends, &mut plain, 7);
                 }
                 assert_eq!(four, plain);
             }
@@ -427,7 +425,7 @@ mod tests {
             }
             for block in noise(64 * 500).as_chunks().0 {
                 let ascii = block.map(|byte| byte & 0x7f);
-                assert_eq!(isa.block(&ascii), Block::new(&ascii));
+                assert_eq!(isa.ascii(&ascii), Block::new(&ascii));
             }
         }
     }

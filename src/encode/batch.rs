@@ -47,11 +47,20 @@ pub trait Model: Sync {
         false
     }
 
+    /// Whether `without_first` is true of all bytes up to the space, and of no others.
+    #[inline(always)]
+    fn trims_up_to_space(&self) -> bool {
+        false
+    }
+
     /// How many units merging `word` starts from; more than `lockstep::LONGEST` if it must go alone.
     fn units(&self, word: &[u8]) -> usize;
 
     /// Words that are one token.
     fn whole(&self) -> &WholeWords;
+
+    /// Reads the tables that every new word needs.
+    fn touch(&self);
 
     /// The ids of up to [`GROUP`] words of at most `LANES` - 2 units; `ends[i]` is where those of word i end.
     fn encode_group<I: Isa, const LANES: usize>(
@@ -191,8 +200,8 @@ impl Worker {
         }
     }
 
-    /// Makes the cache ready for a text of this length: large at once is cheaper than by and by.
-    pub fn expect(&mut self, text: usize) {
+    /// Makes the cache ready for a text of this length: large at once is cheaper than by and by. True if it was smaller.
+    pub fn expect(&mut self, text: usize) -> bool {
         struct Expect<'a>(&'a mut Cache, usize);
         impl WithIsa for Expect<'_> {
             type Out = ();
@@ -202,9 +211,11 @@ impl Worker {
             }
         }
         let lines = self.cache.lines_for(text);
-        if lines > self.cache.line_count() {
+        let grows = lines > self.cache.line_count();
+        if grows {
             with_isa(self.instructions, Expect(&mut self.cache, lines));
         }
+        grows
     }
 
     /// Appends the ids of the words in `self.words` to `self.out`. `text` begins where the first word does, and goes on
@@ -471,6 +482,7 @@ impl<M: Model> WithIsa for Probe<'_, M> {
         while inside > 0 && starts[inside - 1] as usize + 17 > text.len() {
             inside -= 1;
         }
+        let trims_up_to_space = model.trims_up_to_space();
         let mut misses = 0;
         let mut from = 0;
         while from < n {
@@ -482,14 +494,16 @@ impl<M: Model> WithIsa for Probe<'_, M> {
                 // length of the text, and up to word `inside` 16 bytes can be read. Line numbers are those of `lines`.
                 unsafe {
                     let mut begins = *starts.as_ptr().add(i).cast::<[u32; KEYS]>();
-                    if M::TRIMS {
+                    let ends = &*starts.as_ptr().add(i + 1).cast::<[u32; KEYS]>();
+                    let keys = &mut *keys.as_mut_ptr().add(i).cast::<[u128; KEYS]>();
+                    let found = if M::TRIMS && trims_up_to_space {
+                        isa.keys::<true>(text.as_ptr(), &begins, ends, keys, lines.shift())
+                    } else {
                         for begin in &mut begins {
                             *begin = start_of(model, text, *begin as usize) as u32;
                         }
-                    }
-                    let ends = &*starts.as_ptr().add(i + 1).cast::<[u32; KEYS]>();
-                    let keys = &mut *keys.as_mut_ptr().add(i).cast::<[u128; KEYS]>();
-                    let found = isa.keys(text.as_ptr(), &begins, ends, keys, lines.shift());
+                        isa.keys::<false>(text.as_ptr(), &begins, ends, keys, lines.shift())
+                    };
                     *numbers.as_mut_ptr().add(i).cast::<[u32; KEYS]>() = found;
                     for number in found {
                         prefetch(lines.at(number));

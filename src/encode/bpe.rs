@@ -38,7 +38,10 @@ impl Bytes {
         let first_merge =
             (0..1 << 16).map(|two: usize| symbols.pairs.get(symbol_of[two & 0xff], symbol_of[two >> 8])).collect();
         let whole = WholeWords::new(symbols.whole(whole_words));
-        let joined = Joined::new((0..symbols.len() as u32).map(|symbol| symbols.bytes(symbol)), false);
+        let all = 0..symbols.len() as u32;
+        let only_words = all.clone().filter(|&symbol| whole_words && !symbols.is_itself(symbol));
+        let only_words = only_words.map(|symbol| symbols.bytes(symbol));
+        let joined = Joined::new(all.map(|symbol| symbols.bytes(symbol)), false, only_words);
         let adjacent = Adjacent::new((0..symbols.len() as u32).map(|symbol| symbols.bytes(symbol)));
         // With tokens that only a whole word can be, a part of a word must not be taken for a word.
         let whole_words = whole_words && (0..symbols.len() as u32).any(|symbol| !symbols.is_itself(symbol));
@@ -55,12 +58,12 @@ impl Bytes {
         })
     }
 
-    /// Where a word may be cut without a change of its ids; None if nowhere.
-    pub fn joined(&self) -> Option<&Joined> {
-        (!self.whole_words).then_some(&self.joined)
+    /// Where a word may be cut without a change of its ids.
+    pub fn joined(&self) -> &Joined {
+        &self.joined
     }
 
-    /// As `joined`, for documents that are not UTF-8.
+    /// The same for documents that are not UTF-8; None if nowhere.
     pub fn adjacent(&self) -> Option<&Adjacent> {
         (!self.whole_words).then_some(&self.adjacent)
     }
@@ -112,6 +115,10 @@ impl Model for Bytes {
     #[inline(always)]
     fn units(&self, word: &[u8]) -> usize {
         word.len()
+    }
+
+    fn touch(&self) {
+        self.symbols.pairs.touch();
     }
 
     #[inline(always)]
@@ -219,7 +226,11 @@ impl Characters {
         let known = |token: &&[u8]| {
             String::from_utf8_lossy(token).chars().all(|character| symbol_of.get(u32::from(character)).is_some())
         };
-        let joined = Joined::new((0..symbols.len() as u32).map(|symbol| symbols.bytes(symbol)).filter(known), true);
+        let joined = Joined::new(
+            (0..symbols.len() as u32).map(|symbol| symbols.bytes(symbol)).filter(known),
+            true,
+            [].into_iter(),
+        );
         let whole = WholeWords::new(symbols.whole(false));
         // Spaces are left to `encode_alone`.
         let alone = Alone::new(Some(&joined), |character, ids: &mut Vec<u32>| {
@@ -281,6 +292,10 @@ impl Model for Characters {
             units += usize::from(byte & 0xc0 != 0x80);
         }
         units
+    }
+
+    fn touch(&self) {
+        self.symbols.pairs.touch();
     }
 
     #[inline(always)]

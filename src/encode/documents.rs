@@ -169,7 +169,7 @@ impl Encoder {
         id_ends: &mut [i64],
     ) -> Result<()> {
         self.with_worker(|worker| {
-            worker.expect(data.len());
+            self.expect(worker, data.len());
             std::mem::swap(&mut worker.out, ids);
             worker.waits = true;
             let mut done = Ok(());
@@ -364,7 +364,7 @@ impl<T> Drop for Unwinding<'_, '_, T> {
 impl<T: Id> Run<'_, T> {
     /// Encodes chunks until there are no more, or one failed.
     fn work(&self, worker: &mut Worker, text: usize) {
-        worker.expect(text);
+        self.encoder.expect(worker, text);
         worker.shared = (self.threads > 1).then(|| self.encoder.shared());
         self.chunks(worker);
         worker.shared = None;

@@ -1,7 +1,7 @@
 //! One document -> ids: added tokens, normalizing, and what lies between.
 
 use super::added::{Added, AddedToken, Finder, Found, Special};
-use super::batch::Worker;
+use super::batch::{Model, Worker};
 use super::bpe::{Bytes, Characters};
 use super::isa::Instructions;
 use super::normalize::Normalizer;
@@ -53,6 +53,9 @@ enum Kind {
     Characters(Box<Characters>),
     WordPiece(Box<WordPiece>),
 }
+
+/// Texts of at least this many bytes have so many new words that reading the tables in order first takes less time.
+const TOUCHED_FROM: usize = 1 << 20;
 
 /// A vocabulary, ready to encode. Threads share it; each has a worker of its own while it encodes.
 pub struct Encoder {
@@ -157,6 +160,17 @@ impl Encoder {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         self.cache_bytes.store(bytes, Ordering::Relaxed);
         idle.clear();
+    }
+
+    /// Makes a worker ready for a text of this length.
+    pub fn expect(&self, worker: &mut Worker, text: usize) {
+        if worker.expect(text) && text >= TOUCHED_FROM {
+            match &self.kind {
+                Kind::Bytes { model, .. } => model.touch(),
+                Kind::Characters(model) => model.touch(),
+                Kind::WordPiece(model) => model.touch(),
+            }
+        }
     }
 
     /// Takes the buffers that earlier calls left.
@@ -363,12 +377,13 @@ impl Visitor for Bytewise<'_, '_> {
 
     fn scanner<S: Scanner>(self) -> Result<()> {
         let cut = ByScanner::<S>::new(self.stretch.text());
-        scan::encode(self.worker, self.model, self.stretch, &cut, self.model.joined(), self.drain)
+        scan::encode(self.worker, self.model, self.stretch, &cut, Some(self.model.joined()), self.drain)
     }
 
     /// Whole texts are cut where no token has both sides of the place.
     fn whole(self) -> Result<()> {
-        let (Some(joined), Some(adjacent)) = (self.model.joined(), self.model.adjacent()) else {
+        let joined = self.model.joined();
+        let Some(adjacent) = self.model.adjacent() else {
             let cut = ByEnds(self.stretch.text(), |text: &[u8], _| text.len());
             return scan::encode(self.worker, self.model, self.stretch, &cut, None, self.drain);
         };

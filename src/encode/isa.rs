@@ -6,12 +6,17 @@
 //! features, each intrinsic would be a call, ten times slower. All kinds give the same ids; tests force each.
 
 use super::cache::Line;
+use super::joined::Joined;
 use super::lockstep::{self, Group};
 use super::pairs::Pairs;
+use crate::pretoken::Classes;
 use crate::pretoken::block::{BLOCK, Block};
+#[cfg(target_arch = "x86_64")]
+pub use crate::pretoken::wide::Avx2;
+use crate::pretoken::wide::{Blocks, Characters, Plain};
 
 /// A set of instructions that the encoder is compiled for.
-pub trait Isa: Copy + Send + Sync {
+pub trait Isa: Blocks + Send + Sync {
     /// The least of the lanes; there are 8, 16, 24, 32 or 64.
     fn least(self, lanes: &[u32]) -> u32;
 
@@ -22,12 +27,13 @@ pub trait Isa: Copy + Send + Sync {
     /// 16 bytes can be read at `text`.
     unsafe fn key(self, text: *const u8, len: usize, key: &mut u128) -> u32;
 
-    /// The same for [`KEYS`] words, word k from `begins[k]` to `ends[k]`; returns the hashes, shifted right by `shift`.
+    /// The same for [`KEYS`] words, word k from `begins[k]` to `ends[k]`; returns the hashes, shifted right by `shift`. With
+    /// `TRIM`, a first byte up to the space is left out.
     ///
     /// # Safety
-    /// 16 bytes can be read at each beginning.
+    /// 16 bytes can be read at each beginning, with `TRIM` 17.
     #[inline(always)]
-    unsafe fn keys(
+    unsafe fn keys<const TRIM: bool>(
         self,
         text: *const u8,
         begins: &[u32; KEYS],
@@ -37,17 +43,14 @@ pub trait Isa: Copy + Send + Sync {
     ) -> [u32; KEYS] {
         let mut hashes = [0; KEYS];
         for k in 0..KEYS {
-            let len = (ends[k] - begins[k]).min(16) as usize;
-            // SAFETY: the caller says that 16 bytes can be read.
-            hashes[k] = unsafe { self.key(text.add(begins[k] as usize), len, &mut keys[k]) } >> shift;
+            // SAFETY: the caller says that 16 bytes can be read, or 17.
+            hashes[k] = unsafe {
+                let begin = begins[k] + u32::from(TRIM && *text.add(begins[k] as usize) <= b' ');
+                let len = (ends[k] - begin).min(16) as usize;
+                self.key(text.add(begin as usize), len, &mut keys[k])
+            } >> shift;
         }
         hashes
-    }
-
-    /// The classes of 64 bytes.
-    #[inline(always)]
-    fn block(self, bytes: &[u8; BLOCK]) -> Block {
-        Block::new(bytes)
     }
 
     /// Writes `first` plus the position of each set bit, lowest first. May write up to [`BEYOND`] more values after them.
@@ -66,6 +69,15 @@ pub trait Isa: Copy + Send + Sync {
             // SAFETY: as above.
             out = unsafe { out.add(8) };
         }
+    }
+
+    /// Pairs of characters in a block from which on `cuts` is faster than one pair after another.
+    const CUTS: u32 = u32::MAX;
+
+    /// As `Joined::cuts`.
+    #[inline(always)]
+    fn cuts(self, joined: &Joined, characters: &Characters, asked: u64) -> u64 {
+        joined.cuts(characters, asked)
     }
 
     /// Groups of up to this many lanes are stored lane by lane, so that `merge` loads a lane of all words at once.
@@ -90,6 +102,16 @@ pub trait Isa: Copy + Send + Sync {
     /// are the bits that both tables have: `halves[0]` at its low four bits, `halves[1]` at its high four. Bytes of at
     /// least `from` are of the last kind too.
     fn classify(self, bytes: &[u8; 64], halves: &[[u8; 16]; 2], kinds: [u8; 3], from: u8) -> [u64; 3];
+
+    /// Bit p is set if byte p has one of these bits.
+    #[inline(always)]
+    fn with_bits(self, bytes: &[u8; 64], bits: u8) -> u64 {
+        let mut found = 0;
+        for (at, byte) in bytes.iter().enumerate() {
+            found |= u64::from(byte & bits != 0) << at;
+        }
+        found
+    }
 
     /// Does `work` in a function of its own, compiled for these instructions: a loop that shares a function with a
     /// dozen others has too few registers.
@@ -173,6 +195,30 @@ pub fn prefetch<T>(place: *const T) {
 #[derive(Clone, Copy)]
 pub struct Portable;
 
+impl Blocks for Portable {
+    const WIDE: bool = Plain::WIDE;
+
+    #[inline(always)]
+    fn ascii(self, bytes: &[u8; BLOCK]) -> Block {
+        Plain.ascii(bytes)
+    }
+
+    #[inline(always)]
+    fn wide(self, ascii: &Block, bytes: &[u8; BLOCK], classes: &Classes, characters: &mut Characters) -> Block {
+        Plain.wide(ascii, bytes, classes, characters)
+    }
+
+    #[inline(always)]
+    fn decode(self, bytes: &[u8; BLOCK], characters: &mut Characters) {
+        Plain.decode(bytes, characters)
+    }
+
+    #[inline(always)]
+    fn spread(self, bits: u64, chars: u64) -> u64 {
+        Plain.spread(bits, chars)
+    }
+}
+
 impl Isa for Portable {
     #[inline(always)]
     fn least(self, lanes: &[u32]) -> u32 {
@@ -230,30 +276,10 @@ impl Isa for Portable {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub use x86::Avx2;
-
-#[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::{GOLDEN, Isa, KEY_MASKS, Line, ODD};
+    use crate::pretoken::wide::Avx2;
     use std::arch::x86_64::*;
-
-    /// AVX2, BMI1, BMI2, LZCNT and AES, which processors of the last ten years have. It exists only where they were
-    /// found.
-    #[derive(Clone, Copy)]
-    pub struct Avx2(());
-
-    impl Avx2 {
-        /// The instructions, if this processor has them.
-        pub fn detect() -> Option<Avx2> {
-            let all = is_x86_feature_detected!("avx2")
-                && is_x86_feature_detected!("bmi1")
-                && is_x86_feature_detected!("bmi2")
-                && is_x86_feature_detected!("lzcnt")
-                && is_x86_feature_detected!("popcnt")
-                && is_x86_feature_detected!("aes");
-            all.then_some(Avx2(()))
-        }
-    }
 
     impl Isa for Avx2 {
         #[inline(always)]
@@ -338,6 +364,21 @@ mod x86 {
                     }
                     let above = _mm256_cmpeq_epi8(_mm256_max_epu8(x, _mm256_set1_epi8(from as i8)), x);
                     found[2] |= u64::from(_mm256_movemask_epi8(above) as u32) << at;
+                }
+            }
+            found
+        }
+
+        #[inline(always)]
+        fn with_bits(self, bytes: &[u8; 64], bits: u8) -> u64 {
+            let mut found = 0;
+            for at in [0, 32] {
+                // SAFETY: `self` exists only where AVX2 does; the load is of 32 bytes of 64.
+                unsafe {
+                    let some = _mm256_loadu_si256(bytes.as_ptr().add(at).cast());
+                    let some = _mm256_and_si256(some, _mm256_set1_epi8(bits as i8));
+                    let none = _mm256_movemask_epi8(_mm256_cmpeq_epi8(some, _mm256_setzero_si256()));
+                    found |= u64::from(!none as u32) << at;
                 }
             }
             found

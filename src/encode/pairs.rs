@@ -8,7 +8,7 @@
 //! every key to a slot of its own (a perfect hash). Probing instead would be a branch that no processor can predict.
 
 use super::isa::GOLDEN;
-use super::memory::Table;
+use super::memory::{Table, touch};
 
 /// Symbols are numbers below this; it stands for "no symbol". (One more would make two of them the key of an empty entry.)
 pub const NOBODY: u32 = (1 << KEY_BITS) - 2;
@@ -97,6 +97,12 @@ impl Pairs {
             }
         }
         Some(Pairs { slots: table, groups: filled, multiplier, shift })
+    }
+
+    /// Reads all of it.
+    pub fn touch(&self) {
+        touch(&self.groups);
+        touch(&self.slots);
     }
 
     /// What merging `left` and `right` makes, or [`NOBODY`]; either may be [`NOBODY`].

@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::pretoken::Split;
 use crate::pretoken::block::BLOCK;
 use crate::pretoken::fast::{Scanner, Text};
+use crate::pretoken::wide::Characters;
 use std::marker::PhantomData;
 
 /// Where a stretch lies: valid UTF-8 from `start` to `end`.
@@ -55,6 +56,9 @@ pub trait Cut {
     /// Whether `starts` is worth asking.
     const IN_BLOCKS: bool;
 
+    /// Whether `starts` knows all characters, if the instructions do.
+    const WIDE: bool = false;
+
     /// The text.
     fn bytes(&self) -> &[u8];
 
@@ -63,13 +67,21 @@ pub trait Cut {
 
     /// Bit p is set where a word certainly starts p bytes after `at`, where `block` is and a word starts too, but bit 0
     /// is clear. No bit at all means: ask `end`.
-    fn starts<I: Isa>(&self, isa: I, at: usize, block: &[u8; BLOCK]) -> u64;
+    fn starts<I: Isa>(&self, isa: I, at: usize, block: &[u8; BLOCK], scratch: &mut InBlocks) -> u64;
 
     /// Appends the ids of characters from `at` on that stand alone, if any do; gives where they end.
     #[inline(always)]
     fn alone(&self, at: usize, _ids: &mut Vec<u32>) -> usize {
         at
     }
+}
+
+/// What cutting a block needs.
+pub struct InBlocks<'a> {
+    /// Where words may be cut further.
+    joined: Option<&'a Joined>,
+    /// Room for the characters of a block.
+    characters: Characters,
 }
 
 /// The words of a split that has a scanner.
@@ -86,7 +98,8 @@ impl<'t, S> ByScanner<'t, S> {
 }
 
 impl<S: Scanner> Cut for ByScanner<'_, S> {
-    const IN_BLOCKS: bool = true;
+    const IN_BLOCKS: bool = S::IN_BLOCKS;
+    const WIDE: bool = true;
 
     #[inline(always)]
     fn bytes(&self) -> &[u8] {
@@ -99,8 +112,20 @@ impl<S: Scanner> Cut for ByScanner<'_, S> {
     }
 
     #[inline(always)]
-    fn starts<I: Isa>(&self, isa: I, at: usize, block: &[u8; BLOCK]) -> u64 {
-        S::starts(&self.text, at, &isa.block(block))
+    fn starts<I: Isa>(&self, isa: I, at: usize, block: &[u8; BLOCK], scratch: &mut InBlocks) -> u64 {
+        let InBlocks { joined, characters } = scratch;
+        let block = isa.block(block, self.text.classes, characters);
+        let mut starts = S::starts(&self.text, at, &block);
+        if let Some(joined) = joined
+            && I::WIDE
+            && !block.is_ascii()
+        {
+            let cuts = joined.wide_starts(isa, characters);
+            // Up to the last start, or the last cut after which the rest of the word can be taken for a word.
+            let last = 63 - (starts | cuts & block.resumes() | 1).leading_zeros();
+            starts |= cuts & ((2 << last) - 1);
+        }
+        isa.spread(starts, block.chars)
     }
 }
 
@@ -109,6 +134,7 @@ pub struct ByWordPiece<'t>(pub &'t WordPiece, pub &'t [u8]);
 
 impl Cut for ByWordPiece<'_> {
     const IN_BLOCKS: bool = true;
+    const WIDE: bool = true;
 
     #[inline(always)]
     fn bytes(&self) -> &[u8] {
@@ -121,8 +147,8 @@ impl Cut for ByWordPiece<'_> {
     }
 
     #[inline(always)]
-    fn starts<I: Isa>(&self, isa: I, _: usize, block: &[u8; BLOCK]) -> u64 {
-        self.0.starts(isa, block)
+    fn starts<I: Isa>(&self, isa: I, _: usize, block: &[u8; BLOCK], scratch: &mut InBlocks) -> u64 {
+        self.0.starts(isa, block, &mut scratch.characters)
     }
 
     #[inline(always)]
@@ -148,7 +174,7 @@ impl<F: Fn(&[u8], usize) -> usize> Cut for ByJoined<'_, F> {
     }
 
     #[inline(always)]
-    fn starts<I: Isa>(&self, _: I, _: usize, block: &[u8; BLOCK]) -> u64 {
+    fn starts<I: Isa>(&self, _: I, _: usize, block: &[u8; BLOCK], _: &mut InBlocks) -> u64 {
         self.0.starts(block)
     }
 
@@ -178,7 +204,7 @@ impl<F: Fn(&[u8], usize) -> usize> Cut for ByEnds<'_, F> {
     }
 
     #[inline(always)]
-    fn starts<I: Isa>(&self, _: I, _: usize, _: &[u8; BLOCK]) -> u64 {
+    fn starts<I: Isa>(&self, _: I, _: usize, _: &[u8; BLOCK], _: &mut InBlocks) -> u64 {
         0
     }
 }
@@ -294,6 +320,7 @@ impl<C: Cut> WithIsa for Fill<'_, C> {
         let bytes = cut.bytes();
         let mut at = cursor.at;
         let mut count = words.count;
+        let mut scratch = InBlocks { joined, characters: Characters::default() };
         while at < bytes.len() && count < BATCH {
             if bytes[at] >= 0xe0 {
                 let from = spill.len();
@@ -309,24 +336,37 @@ impl<C: Cut> WithIsa for Fill<'_, C> {
                 }
             }
             if C::IN_BLOCKS && at >= cursor.one_by_one_until && at >= cursor.inside_until {
-                if let Some(block) = bytes[at..].first_chunk::<BLOCK>() {
-                    let starts = cut.starts(isa, at, block);
-                    if starts != 0 {
-                        cursor.patience = BLOCK;
-                        let first = at.wrapping_sub(base) as u32;
-                        at += 63 - starts.leading_zeros() as usize;
-                        let found = starts.count_ones() as usize;
-                        let room = &mut words.starts[count + 1..][..BLOCK + BEYOND];
-                        // SAFETY: at most BATCH - 1 words came before, and at most 64 are here: there is room.
-                        unsafe { isa.places(starts, first, room.as_mut_ptr()) };
-                        count += found;
-                        continue;
+                let left = bytes.len() - at;
+                // Continuation bytes stand for what is beyond the text: they are no characters.
+                let mut padded = [0x80; BLOCK];
+                let block = match bytes[at..].first_chunk::<BLOCK>() {
+                    Some(block) => block,
+                    None => {
+                        padded[..left].copy_from_slice(&bytes[at..]);
+                        &padded
                     }
+                };
+                let mut starts = cut.starts(isa, at, block, &mut scratch);
+                if left < BLOCK {
+                    starts &= (1 << left) - 1;
+                }
+                if starts != 0 {
+                    cursor.patience = BLOCK;
+                    let first = at.wrapping_sub(base) as u32;
+                    at += 63 - starts.leading_zeros() as usize;
+                    let found = starts.count_ones() as usize;
+                    let room = &mut words.starts[count + 1..][..BLOCK + BEYOND];
+                    // SAFETY: at most BATCH - 1 words came before, and at most 64 are here: there is room.
+                    unsafe { isa.places(starts, first, room.as_mut_ptr()) };
+                    count += found;
+                    continue;
                 }
                 // Where one block gave nothing (a script beyond ASCII, mostly), the next would not either: wait, and
                 // longer each time.
-                cursor.one_by_one_until = at + cursor.patience;
-                cursor.patience = (2 * cursor.patience).min(16 * BLOCK);
+                if !(C::WIDE && I::WIDE) {
+                    cursor.one_by_one_until = at + cursor.patience;
+                    cursor.patience = (2 * cursor.patience).min(16 * BLOCK);
+                }
             }
             let mut end = if at < cursor.inside_until { cursor.inside_until } else { cut.end(at) };
             if let Some(joined) = joined

@@ -115,12 +115,12 @@ mod tests {
                         let key = 1 + (step * seed) % 61;
                         // All keys in four slots.
                         let hash = (key as u64 & 3) << 20;
-                        match shared.get(key, hash) {
-                            Some(value) => {
-                                assert_eq!(value, value_of(key));
-                                found += 1;
-                            }
-                            None => shared.put(key, hash, value_of(key)),
+                        for value in [shared.get(key, hash), {
+                            shared.put(key, hash, value_of(key));
+                            shared.get(key, hash)
+                        }] {
+                            assert!(value.is_none_or(|value| value == value_of(key)));
+                            found += usize::from(value.is_some());
                         }
                     }
                     found

@@ -182,6 +182,34 @@ fn whole_documents_are_merged_as_one_word() {
     }
 }
 
+/// Runs of ideographs are cut where no token joins two of them, but a part is not the word that a token may be.
+#[test]
+fn a_part_of_a_word_is_not_taken_for_a_token_that_only_a_whole_word_can_be() {
+    let mut random = Random(21);
+    for round in 0..80 {
+        let mut tokens = bytes();
+        for _ in 0..random.below(12) {
+            let token = random.text("中文国人é", 4).into_bytes();
+            if token.len() > 1 && !tokens.contains(&token) {
+                tokens.push(token);
+            }
+        }
+        let plain = Plain { tokens, merges: None, whole_words: round % 4 != 0 };
+        for split in ["gpt2", "cl100k", "o200k", "qwen3.5"] {
+            let encoders = [Best, Avx2, Portable].map(|instructions| plain.encoder(split, 1 << 20, instructions));
+            for _ in 0..4 {
+                // One word, of one block or several.
+                let most = [3, 12, 60, 200][random.below(4)];
+                let text = random.text("中文国人é", most);
+                let want: Vec<u32> = plain.encode(text.as_bytes()).into_iter().map(id_of).collect();
+                for encoder in &encoders {
+                    assert_eq!(encoder.encode(&text, Special::Plain), Ok(want.clone()), "{split}: {text}");
+                }
+            }
+        }
+    }
+}
+
 fn flat(texts: &[String]) -> (Vec<u8>, Vec<i64>) {
     let mut ends = vec![];
     let mut data = vec![];

@@ -7,6 +7,7 @@
 //! share a base, so the byte alone proves that the cell belongs to the node, and a cell takes 8 bytes: 0.8 MB for 30,000
 //! tokens.
 
+use super::memory::touch;
 use crate::error::{Error, Result};
 use std::hint::select_unpredictable;
 
@@ -83,6 +84,11 @@ impl Trie {
         let roots = [builder.set(first)?, builder.set(second)?];
         let has_pad = first.iter().chain(second).any(|(token, _)| token.contains(&PAD));
         Ok((Trie { cells: builder.finish(), has_pad }, roots[0], roots[1]))
+    }
+
+    /// Reads all of it.
+    pub fn touch(&self) {
+        touch(&self.cells);
     }
 
     /// The id of the longest token that `bytes` starts with, and its length.

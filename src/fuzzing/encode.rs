@@ -10,7 +10,7 @@ use crate::encode::{
 use crate::error::Result;
 
 /// Few letters each, so that merges happen: one to four bytes long, with spaces and without, with case and marks.
-const ALPHABETS: [&str; 8] = [
+const ALPHABETS: [&str; 10] = [
     "ab",
     "abc ",
     "a\u{e9} ",
@@ -19,6 +19,8 @@ const ALPHABETS: [&str; 8] = [
     "aAe\u{c9}\u{301} ",
     "'sS1 \n",
     "\u{1f600}a\u{301}\n",
+    "\u{4e2d}\u{56fd}\u{4eba}\u{30a2}\u{30fb}A",
+    "\u{d55c}\u{ae00}\u{915}\u{93f}\u{431}\u{411} ",
 ];
 
 /// Characters that stand in texts beside those of the alphabet.

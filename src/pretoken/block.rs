@@ -1,10 +1,11 @@
-//! The same scanners for 64 bytes of ASCII at once, without a branch per pretoken.
+//! The same scanners for 64 bytes at once, without a branch per pretoken.
 //!
 //! In: 64 bytes at whose first a pretoken starts. Out: a word with a bit wherever a further pretoken surely starts.
-//! Each class of bytes is a 64-bit mask, and the regex becomes logic on masks: bit p of `mask << 1` says what byte
-//! p - 1 is, bit p of `mask >> 1` what byte p + 1 is. A block starts where a pretoken does, so no state goes from one
-//! to the next; what depends on bytes beyond the block, or beyond its first byte that is not ASCII, is left out.
-//! The oracle is `Scanner::end`, and behind it `reference`.
+//! Each class of characters is a 64-bit mask with a bit for each character, and the regex becomes logic on masks: bit p
+//! of `mask << 1` says what character p - 1 is, bit p of `mask >> 1` what character p + 1 is. A block starts where a
+//! pretoken does, so no state goes from one to the next; what depends on bytes beyond the block is left out, and so
+//! is the rare pattern that the logic does not cover. [`Block::new`] knows ASCII only and leaves out all from the first
+//! other byte on; `wide` makes blocks of all characters. The oracle is `Scanner::end`, and behind it `reference`.
 
 /// Bytes in a block: one for each bit of a word.
 pub const BLOCK: usize = 64;
@@ -12,7 +13,7 @@ pub const BLOCK: usize = 64;
 /// The classes of each ASCII byte, a bit each in the order of the fields of [`Block`], but for the space.
 #[cfg(target_arch = "x86_64")]
 static CLASSES: [u8; 128] = {
-    let [upper, lower, number, white, newline, quote, slash, control] = [1, 2, 4, 8, 16, 32, 64, 128];
+    let [upper, lower, number, white, newline, quote, slash, rest] = [1, 2, 4, 8, 16, 32, 64, 128];
     let mut classes = [0; 128];
     let mut byte = 0;
     while byte < 128 {
@@ -24,7 +25,7 @@ static CLASSES: [u8; 128] = {
             b' ' | b'\t'..=b'\r' => white,
             b'\'' => quote,
             b'/' => slash,
-            0..=0x1f | 0x7f => control,
+            0..=0x1f | 0x7f => rest,
             _ => 0,
         };
         byte += 1;
@@ -32,24 +33,33 @@ static CLASSES: [u8; 128] = {
     classes
 };
 
-/// The classes of 64 bytes. Bits from `ascii` on mean nothing.
-#[derive(Debug, PartialEq, Eq)]
+/// The classes of the characters in 64 bytes. Bits from `known` on mean nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// ASCII bytes before the first that is not.
-    ascii: u32,
-    upper: u64,
-    lower: u64,
-    number: u64,
+    /// Characters whose classes are known, from the first on.
+    pub known: u32,
+    /// The bytes at which characters begin, a bit for each byte; all of them, where only ASCII is known.
+    pub chars: u64,
+    /// Characters beyond ASCII.
+    pub wide: u64,
+    pub upper: u64,
+    pub lower: u64,
+    /// Letters without case.
+    pub caseless: u64,
+    pub mark: u64,
+    pub number: u64,
     /// White space, newlines included.
-    white: u64,
+    pub white: u64,
     /// `\r` and `\n`.
-    newline: u64,
+    pub newline: u64,
     /// The space itself.
-    space: u64,
-    quote: u64,
-    slash: u64,
+    pub space: u64,
+    pub quote: u64,
+    pub slash: u64,
     /// Neither white space nor visible.
-    control: u64,
+    pub rest: u64,
+    /// What deepseek-v3 cuts out of a text first.
+    pub ideographic: u64,
 }
 
 impl Block {
@@ -79,10 +89,10 @@ impl Block {
                 block.space |= bits(is(b' '));
                 block.quote |= bits(is(b'\''));
                 block.slash |= bits(is(b'/'));
-                block.control |= bits(_mm_or_si128(is(0x7f), _mm_or_si128(within(0, 8), within(0x0e, 0x1f))));
+                block.rest |= bits(_mm_or_si128(is(0x7f), _mm_or_si128(within(0, 8), within(0x0e, 0x1f))));
             }
         }
-        block.ascii = beyond_ascii.trailing_zeros();
+        block.known = beyond_ascii.trailing_zeros();
         block
     }
 
@@ -104,10 +114,10 @@ impl Block {
             for (class, bits) in bits.iter_mut().enumerate() {
                 *bits = _mm512_test_epi8_mask(classes, _mm512_set1_epi8((1u8 << class) as i8));
             }
-            let [upper, lower, number, white, newline, quote, slash, control] = bits;
+            let [upper, lower, number, white, newline, quote, slash, rest] = bits;
             let space = _mm512_cmpeq_epi8_mask(x, _mm512_set1_epi8(b' ' as i8));
-            let ascii = _mm512_movepi8_mask(x).trailing_zeros();
-            Block { ascii, upper, lower, number, white, newline, space, quote, slash, control }
+            let known = _mm512_movepi8_mask(x).trailing_zeros();
+            Block { known, upper, lower, number, white, newline, space, quote, slash, rest, ..Block::EMPTY }
         }
     }
 
@@ -118,17 +128,69 @@ impl Block {
     }
 
     const EMPTY: Block = Block {
-        ascii: 0,
+        known: 0,
+        chars: !0,
+        wide: 0,
         upper: 0,
         lower: 0,
+        caseless: 0,
+        mark: 0,
         number: 0,
         white: 0,
         newline: 0,
         space: 0,
         quote: 0,
         slash: 0,
-        control: 0,
+        rest: 0,
+        ideographic: 0,
     };
+
+    /// Whether all 64 bytes are ASCII.
+    #[inline(always)]
+    pub fn is_ascii(&self) -> bool {
+        self.known as usize == BLOCK
+    }
+
+    /// The byte at which character `p` begins.
+    #[inline(always)]
+    pub fn byte(&self, p: usize) -> usize {
+        if self.chars == !0 {
+            return p;
+        }
+        each_bit(self.chars).nth(p).unwrap_or(BLOCK)
+    }
+
+    /// Characters at which the word that goes on there could also begin, without a change of where it ends: in runs of
+    /// letters without case, unless the run follows a small letter, and a capital may end it.
+    #[inline(always)]
+    pub fn resumes(&self) -> u64 {
+        let caseless = self.caseless | self.mark;
+        let unclear = self.unclear() | self.rest;
+        // Adding a bit to a run of ones clears the run from there on.
+        let after_lower = caseless & !caseless.wrapping_add(caseless & self.lower << 1);
+        let known = self.before(unclear).known;
+        self.caseless & self.caseless << 1 & self.wide & !after_lower & if known < 64 { (1 << known) - 1 } else { !0 }
+    }
+
+    /// Capitals after letters without case belong to their word or begin another, as what comes after them decides. A
+    /// mark without a letter before it is both, a symbol and a letter.
+    #[inline(always)]
+    fn unclear(&self) -> u64 {
+        let letter = self.letter() | self.mark;
+        self.upper & (self.caseless | self.mark) << 1 | self.mark & !(letter << 1)
+    }
+
+    /// The same with marks taken for letters.
+    #[inline(always)]
+    pub fn marks_as_letters(&self) -> Block {
+        Block { caseless: self.caseless | self.mark, mark: 0, ..*self }
+    }
+
+    /// The same with less known: what is before the first of these characters.
+    #[inline(always)]
+    fn before(&self, unclear: u64) -> Block {
+        Block { known: self.known.min(unclear.trailing_zeros()), ..*self }
+    }
 
     /// The same on any machine: 8 bytes at a time in one word.
     #[cfg(any(test, not(target_arch = "x86_64")))]
@@ -158,16 +220,17 @@ impl Block {
             block.space |= bits(within(b' ', b' '));
             block.quote |= bits(within(b'\'', b'\''));
             block.slash |= bits(within(b'/', b'/'));
-            block.control |= bits(within(0x7f, 0x7f) | within(0, 8) | within(0x0e, 0x1f));
+            block.rest |= bits(within(0x7f, 0x7f) | within(0, 8) | within(0x0e, 0x1f));
         }
-        block.ascii = beyond_ascii.trailing_zeros();
+        block.known = beyond_ascii.trailing_zeros();
         block
     }
 
-    /// The bits, bit 0 apart, that depend on nothing beyond the first `known` bytes: each start needs to know the byte after
-    /// it, and inside a run of white space how the run ends.
+    /// The bits, bit 0 apart, that depend on nothing beyond the known characters: each start needs to know the character
+    /// after it, and inside a run of white space how the run ends.
     #[inline(always)]
-    fn certain(&self, known: u32) -> u64 {
+    fn certain(&self) -> u64 {
+        let known = self.known;
         if known < 2 {
             return 0;
         }
@@ -178,7 +241,7 @@ impl Block {
 
     #[inline(always)]
     fn letter(&self) -> u64 {
-        self.upper | self.lower
+        self.upper | self.lower | self.caseless
     }
 
     #[inline(always)]
@@ -186,7 +249,7 @@ impl Block {
         !(self.letter() | self.number | self.white)
     }
 
-    /// `contraction(p)` is the length of the contraction at byte p of the block, or 0; it may look beyond the block.
+    /// `contraction(p)` is the length of the contraction at character p of the block, or 0; it may look beyond the block.
     #[inline(always)]
     pub fn gpt2_starts<const DIGITS_APART: bool>(&self, contraction: impl Fn(usize) -> usize) -> u64 {
         let (letter, number, symbol) = (self.letter(), self.number, self.symbol());
@@ -199,7 +262,7 @@ impl Block {
             last &= !(number >> 1);
         }
         starts |= self.white & !(self.white << 1) | last;
-        let certain = self.certain(self.ascii);
+        let certain = self.certain();
         // A quote that starts a pretoken. What a contraction ends with is a letter, so it decides nothing about the
         // start of a later quote.
         for p in each_bit(self.quote & starts & letter >> 1 & (certain | 1)) {
@@ -216,7 +279,7 @@ impl Block {
         let letter = self.letter();
         let (mut starts, symbol_starts) = self.starts_around_words::<DIGITS, false>(self.newline);
         starts |= letter & !(letter << 1) & !self.attaches(symbol_starts);
-        let certain = self.certain(self.ascii);
+        let certain = self.certain();
         for p in each_bit(self.quote & symbol_starts & letter >> 1 & (certain | 1)) {
             let len = contraction(p);
             if len > 0 {
@@ -228,11 +291,17 @@ impl Block {
 
     #[inline(always)]
     pub fn o200k_starts<const DIGITS: usize>(&self, contraction: impl Fn(usize) -> usize) -> u64 {
+        self.before(self.unclear()).marks_as_letters().cased_starts::<DIGITS>(contraction)
+    }
+
+    /// As o200k has them, where no mark is left, nor a capital after a letter without case.
+    #[inline(always)]
+    fn cased_starts<const DIGITS: usize>(&self, contraction: impl Fn(usize) -> usize) -> u64 {
         let letter = self.letter();
         let (mut starts, symbol_starts) = self.starts_around_words::<DIGITS, false>(self.newline | self.slash);
         starts |= letter & !(letter << 1) & !self.attaches(symbol_starts);
         starts |= self.upper & self.lower << 1;
-        let certain = self.certain(self.ascii);
+        let certain = self.certain();
         // A contraction ends the word before it. A quote right after another contraction has no word before it.
         let mut last_end = 0;
         for p in each_bit(self.quote & letter << 1 & letter >> 1 & certain) {
@@ -245,14 +314,27 @@ impl Block {
         starts & certain
     }
 
-    /// Visible ASCII is a letter, a number or punctuation, so all that differs from cl100k is that there are no
-    /// contractions, and that white space before a number is at the end of its part of the text.
+    /// Unlike cl100k, it has no contractions, marks are letters, and numbers and ideographs were cut out before: what is on
+    /// either side of them is at an end of its part of the text. Of symbols, those of ASCII alone take letters with them,
+    /// and these of ASCII alone.
     #[inline(always)]
     pub fn deepseek_v3_starts(&self) -> u64 {
-        let letter = self.letter();
-        let (mut starts, symbol_starts) = self.starts_around_words::<3, true>(self.newline);
-        starts |= letter & !(letter << 1) & !self.attaches(symbol_starts);
-        starts & self.certain(self.ascii.min(self.control.trailing_zeros()))
+        let block = self.marks_as_letters().before(self.rest);
+        let letter = block.letter();
+        let (mut starts, symbol_starts) = block.starts_around_words::<3, true>(block.newline);
+        if block.is_ascii() {
+            starts |= letter & !(letter << 1) & !block.attaches(symbol_starts);
+            return starts & block.certain();
+        }
+        let edges = block.ideographic ^ block.ideographic << 1;
+        let ascii = letter & !block.wide;
+        let with_symbol = ascii & (symbol_starts & !block.wide) << 1;
+        let with_blank = letter & (block.white & !block.newline) << 1 & !edges;
+        starts |= letter & !(letter << 1) & !with_symbol & !with_blank | edges;
+        // Adding a bit to a run of ones clears the run from there on.
+        let letters_of_symbols = ascii & !ascii.wrapping_add(with_symbol);
+        starts |= letter & block.wide & letters_of_symbols << 1;
+        starts & block.certain()
     }
 
     /// Letters that belong to the character before them: a blank, or a symbol that itself starts a pretoken.
@@ -263,23 +345,27 @@ impl Block {
 
     /// Starts at numbers, symbols and white space as cl100k and o200k have them, and those at symbols once more.
     /// `tail` is what a run of symbols takes with it once a newline follows it. A run of numbers is cut after every
-    /// `DIGITS`; with `NUMBERS_APART` it was cut out before, so the white space before it is the end of a text.
+    /// `DIGITS`; with `APART` these were cut out before, as were ideographs, so white space before them ends a text.
     #[inline(always)]
-    fn starts_around_words<const DIGITS: usize, const NUMBERS_APART: bool>(&self, tail: u64) -> (u64, u64) {
-        let after_symbols = self.symbol() << 1 & self.newline;
+    fn starts_around_words<const DIGITS: usize, const APART: bool>(&self, tail: u64) -> (u64, u64) {
+        let ideographic = if APART { self.ideographic } else { 0 };
+        let after_symbols = (self.symbol() & !ideographic) << 1 & self.newline;
         // Adding a bit to a run of ones clears the run from there on. A second bit in the same run sets itself again.
         let tails = tail & !tail.wrapping_add(after_symbols) | after_symbols;
 
         let symbol = self.symbol() & !tails;
-        let symbol_starts = symbol & !(symbol << 1) & !(self.space << 1);
+        let mut symbol_starts = symbol & !(symbol << 1) & !(self.space << 1);
+        if APART {
+            symbol_starts |= symbol & (ideographic ^ ideographic << 1);
+        }
 
         let white = self.white & !tails;
         let blank = white & !self.newline;
         // A run's first; its last if a blank, which the next pretoken takes or which stands alone; and the first
         // after its last newline.
         let mut last = blank & !(self.white >> 1);
-        if NUMBERS_APART {
-            last &= !(self.number >> 1);
+        if APART {
+            last &= !((self.number | ideographic) >> 1);
         }
         let mut white_starts = white & !(white << 1) | last;
         let mut after_newline = blank & (white & self.newline) << 1;
@@ -342,12 +428,12 @@ mod tests {
                 if is_x86_feature_detected!("avx512vbmi") && is_x86_feature_detected!("avx512bw") {
                     // SAFETY: the processor has AVX-512.
                     let (found, want) = (unsafe { Block::avx512(&bytes) }, Block::portable(&bytes));
-                    let known = if found.ascii < 64 { (1 << found.ascii) - 1 } else { u64::MAX };
+                    let known = if found.known < 64 { (1 << found.known) - 1 } else { u64::MAX };
                     let bits = |b: &Block| {
-                        [b.upper, b.lower, b.number, b.white, b.newline, b.space, b.quote, b.slash, b.control]
+                        [b.upper, b.lower, b.number, b.white, b.newline, b.space, b.quote, b.slash, b.rest]
                             .map(|bits| bits & known)
                     };
-                    assert_eq!((found.ascii, bits(&found)), (want.ascii, bits(&want)), "byte {byte:#x} at {place}");
+                    assert_eq!((found.known, bits(&found)), (want.known, bits(&want)), "byte {byte:#x} at {place}");
                 }
             }
         }

@@ -10,28 +10,55 @@ use super::classes::{
     ANY, BLANK, CASELESS, Classes, IDEOGRAPHIC, Kinds, LETTER, LOWER, MARK, NEWLINE, NUMBER, PUNCTUATION, REST, SYMBOL,
     UPPER, WHITE, classes,
 };
+#[cfg(target_arch = "x86_64")]
+use super::wide::Avx2;
+use super::wide::{Blocks, Characters, Plain};
 
 /// One split: where pretokens end, one at a time or many at once.
 pub trait Scanner {
+    /// Whether `starts` is worth asking.
+    const IN_BLOCKS: bool = true;
+
     /// The end of the pretoken that starts at `at`, which is inside the text.
     fn end(text: &Text, at: usize) -> usize;
 
-    /// Bit p is set where a pretoken certainly starts p bytes after `at`; a pretoken starts at `at` too, but bit 0
-    /// is clear. No bit at all means: ask `end`.
+    /// Bit p is set where a pretoken certainly starts with character p of the block, which is at `at`; a pretoken starts
+    /// with the first one too, but bit 0 is clear. No bit at all means: ask `end`.
     fn starts(text: &Text, at: usize, block: &Block) -> u64;
 }
 
 /// Calls `each` with every pretoken of `text` in order.
 #[inline]
-pub fn for_each<'t, S: Scanner>(text: &'t str, mut each: impl FnMut(&'t [u8])) {
+pub fn for_each<'t, S: Scanner>(text: &'t str, each: impl FnMut(&'t [u8])) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(blocks) = Avx2::detect() {
+        // SAFETY: the instructions were found.
+        return unsafe { for_each_wide::<S>(blocks, text, each) };
+    }
+    scan::<S, _>(Plain, text, each);
+}
+
+/// # Safety
+/// The processor has the features named here.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+unsafe fn for_each_wide<'t, S: Scanner>(blocks: Avx2, text: &'t str, each: impl FnMut(&'t [u8])) {
+    scan::<S, _>(blocks, text, each);
+}
+
+/// The same with one way to read blocks.
+#[inline(always)]
+pub(super) fn scan<'t, S: Scanner, B: Blocks>(blocks: B, text: &'t str, mut each: impl FnMut(&'t [u8])) {
     let bytes = text.as_bytes();
     let text = Text::new(bytes);
     let mut at = 0;
     let (mut one_by_one_until, mut patience) = (0, BLOCK);
+    let mut characters = Characters::default();
     while at < bytes.len() {
-        if at >= one_by_one_until {
+        if S::IN_BLOCKS && at >= one_by_one_until {
             if let Some(block) = bytes[at..].first_chunk::<BLOCK>() {
-                let mut starts = S::starts(&text, at, &Block::new(block));
+                let block = blocks.block(block, text.classes, &mut characters);
+                let mut starts = blocks.spread(S::starts(&text, at, &block), block.chars);
                 if starts != 0 {
                     let base = at;
                     patience = BLOCK;
@@ -46,8 +73,10 @@ pub fn for_each<'t, S: Scanner>(text: &'t str, mut each: impl FnMut(&'t [u8])) {
             }
             // Where one block gave nothing (a script beyond ASCII, mostly), the next would not either: wait, and longer
             // each time. Without any wait gpt2 on multilingual text ran at 275 MB/s instead of 780.
-            one_by_one_until = at + patience;
-            patience = (2 * patience).min(16 * BLOCK);
+            if !B::WIDE {
+                one_by_one_until = at + patience;
+                patience = (2 * patience).min(16 * BLOCK);
+            }
         }
         let end = S::end(&text, at);
         each(&bytes[at..end]);
@@ -58,7 +87,7 @@ pub fn for_each<'t, S: Scanner>(text: &'t str, mut each: impl FnMut(&'t [u8])) {
 /// A document and the class of its characters. Positions are byte offsets at the start of a character.
 pub struct Text<'t> {
     pub(crate) bytes: &'t [u8],
-    classes: &'static Classes,
+    pub(crate) classes: &'static Classes,
 }
 
 impl<'t> Text<'t> {
@@ -137,6 +166,15 @@ impl<'t> Text<'t> {
         }
     }
 
+    /// The same at character `p` of a block that is at `at`, in characters.
+    #[inline(always)]
+    fn contraction_in(&self, block: &Block, at: usize, p: usize, any_case: bool) -> usize {
+        let at = at + block.byte(p);
+        let len = self.contraction(at, any_case);
+        // The long s has two bytes.
+        if len > 0 && self.bytes[at + 1] >= 0x80 { 2 } else { len }
+    }
+
     /// `\s+(?!\S)|\s+` at white space: all of the run if the text ends with it, else all but its last character,
     /// which is left to the next pretoken; but a single one stands alone. The text ends before what is not of `part`:
     /// there an earlier split of a sequence has cut.
@@ -197,7 +235,7 @@ impl<const DIGITS_APART: bool> Scanner for Gpt2Like<DIGITS_APART> {
 
     #[inline(always)]
     fn starts(text: &Text, at: usize, block: &Block) -> u64 {
-        block.gpt2_starts::<DIGITS_APART>(|offset| text.contraction(at + offset, false))
+        block.gpt2_starts::<DIGITS_APART>(|p| text.contraction_in(block, at, p, false))
     }
 }
 
@@ -242,7 +280,8 @@ impl<const DIGITS: usize, const MARKS: bool> Scanner for Cl100kLike<DIGITS, MARK
 
     #[inline(always)]
     fn starts(text: &Text, at: usize, block: &Block) -> u64 {
-        block.cl100k_starts::<DIGITS>(|offset| text.contraction(at + offset, true))
+        let block = if MARKS { &block.marks_as_letters() } else { block };
+        block.cl100k_starts::<DIGITS>(|p| text.contraction_in(block, at, p, true))
     }
 }
 
@@ -326,7 +365,7 @@ impl<const DIGITS: usize, const CONTRACTIONS: bool> Scanner for O200kLike<DIGITS
     #[inline(always)]
     fn starts(text: &Text, at: usize, block: &Block) -> u64 {
         if CONTRACTIONS {
-            block.o200k_starts::<DIGITS>(|offset| text.contraction(at + offset, true))
+            block.o200k_starts::<DIGITS>(|p| text.contraction_in(block, at, p, true))
         } else {
             block.o200k_starts::<DIGITS>(|_| 0)
         }
@@ -420,6 +459,8 @@ impl<S, const ENDS: Kinds> Joined<S, ENDS> {
 }
 
 impl<S: Scanner, const ENDS: Kinds> Scanner for Joined<S, ENDS> {
+    const IN_BLOCKS: bool = false;
+
     #[inline(always)]
     fn end(text: &Text, at: usize) -> usize {
         let mut end = S::end(text, at);

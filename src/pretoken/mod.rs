@@ -11,7 +11,7 @@
 //! reference  the regex, and the rule for what it does not match
 //! own        a regex of the user's own, without backtracking where it needs none
 //! fast       hand-written scanners, one character at a time
-//! block      the same, 64 bytes of ASCII at a time
+//! block      the same, 64 bytes at a time; wide: for characters beyond ASCII too
 //! classes    letter, number, white space, ... of every code point, taken from the regex engine
 //! ```
 
@@ -24,7 +24,8 @@ pub(crate) mod split;
 mod table;
 #[cfg(test)]
 mod tests;
+pub(crate) mod wide;
 
-pub use classes::classes;
+pub use classes::{Classes, classes};
 pub use split::Split;
 pub use table::{Named, TABLE};

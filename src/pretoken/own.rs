@@ -124,7 +124,8 @@ impl Quick {
             Expr::Alt(children) => children.as_slice(),
             other => std::slice::from_ref(other),
         };
-        // Neighbours that are exact become one pattern.
+        // A pattern each: of several in one, `regex-syntax` takes out what all begin with, so that of `\S+a|\S+` the longest
+        // `\S+` comes first, and not the first alternative.
         let mut patterns: Vec<String> = vec![];
         let mut alternatives: Vec<Alternative> = vec![];
         for child in children {
@@ -138,17 +139,8 @@ impl Quick {
             } else {
                 (Alternative::Hard, wherever(&child)?)
             };
-            match (alternatives.last(), &alternative) {
-                (Some(Alternative::Exact), Alternative::Exact) => {
-                    let last = patterns.last_mut()?;
-                    last.push('|');
-                    last.push_str(&pattern);
-                }
-                _ => {
-                    alternatives.push(alternative);
-                    patterns.push(pattern);
-                }
-            }
+            alternatives.push(alternative);
+            patterns.push(pattern);
         }
         for (at, alternative) in alternatives.iter_mut().enumerate() {
             let after = &patterns[at + 1..];

@@ -1,9 +1,15 @@
 //! The scanners against the regex, on texts made to meet every rule next to every other one.
 
+use super::block::{BLOCK, Block};
 use super::classes::{self, classes};
+use super::fast::{Scanner, Text, scan};
+use super::split::Visitor;
+use super::wide::{Blocks, Characters, Plain};
 use super::{Split, TABLE};
 use fancy_regex::Regex;
 use rayon::prelude::*;
+
+mod own;
 
 /// Every row of the table but `none`.
 fn named() -> impl Iterator<Item = &'static str> {
@@ -41,9 +47,42 @@ fn reference(split: &Split, text: &str) -> Vec<usize> {
     ends
 }
 
+/// As `fast`, with one of the ways to read blocks.
+struct By<'t, B>(B, &'t str);
+
+impl<B: Blocks> Visitor for By<'_, B> {
+    type Out = Vec<usize>;
+
+    fn scanner<S: Scanner>(self) -> Vec<usize> {
+        let By(blocks, text) = self;
+        let mut ends = vec![];
+        scan::<S, B>(blocks, text, |pretoken| ends.push(pretoken.as_ptr_range().end as usize - text.as_ptr() as usize));
+        ends
+    }
+
+    fn whole(self) -> Vec<usize> {
+        vec![self.1.len()]
+    }
+
+    fn general(self, split: &Split) -> Vec<usize> {
+        fast(split, self.1)
+    }
+}
+
+/// The ends by every way to read blocks that this processor has; they are the same.
+fn in_every_way(split: &Split, text: &str) -> Vec<usize> {
+    let ends = split.visit(By(Plain, text));
+    assert_eq!(fast(split, text), ends, "{} {text:?}", split.name());
+    #[cfg(target_arch = "x86_64")]
+    if let Some(avx512) = super::wide::Avx512::detect() {
+        assert_eq!(split.visit(By(avx512, text)), ends, "{} {text:?}", split.name());
+    }
+    ends
+}
+
 #[track_caller]
 fn check(split: &Split, text: &str) {
-    let (got, want) = (fast(split, text), reference(split, text));
+    let (got, want) = (in_every_way(split, text), reference(split, text));
     if got != want {
         let same = got.iter().zip(&want).take_while(|(got, want)| got == want).count();
         let from = if same == 0 { 0 } else { got[same - 1] };
@@ -170,6 +209,72 @@ fn random_texts() {
             let runs = random.below(120);
             check(&split, &random.text(&some, runs));
         }
+    }
+}
+
+/// Whether a word may begin where `Block::resumes` says so: then it ends where the word ends that goes on there.
+struct Resume<'t, B>(B, &'t str);
+
+impl<B: Blocks> Visitor for Resume<'_, B> {
+    type Out = usize;
+
+    fn scanner<S: Scanner>(self) -> usize {
+        let Resume(blocks, text) = self;
+        let bytes = text.as_bytes();
+        let text = Text::new(bytes);
+        let mut characters = Characters::default();
+        let (mut start, mut places) = (0, 0);
+        while start < bytes.len() {
+            let mut padded = [0x80; BLOCK];
+            let len = BLOCK.min(bytes.len() - start);
+            padded[..len].copy_from_slice(&bytes[start..start + len]);
+            let block: Block = blocks.block(&padded, text.classes, &mut characters);
+            let resumes = if block.is_ascii() { 0 } else { blocks.spread(block.resumes(), block.chars) };
+            let next = S::end(&text, start);
+            let (mut from, mut end) = (start, next);
+            for place in (0..BLOCK).filter(|place| resumes >> place & 1 != 0).map(|place| start + place) {
+                while end <= place {
+                    (from, end) = (end, S::end(&text, end));
+                }
+                if place > from {
+                    assert_eq!(S::end(&text, place), end, "{:?} at {place}", str::from_utf8(bytes));
+                    places += 1;
+                }
+            }
+            start = next;
+        }
+        places
+    }
+
+    fn whole(self) -> usize {
+        0
+    }
+
+    fn general(self, _: &Split) -> usize {
+        0
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_word_may_begin_anew_where_it_is_said_to_resume() {
+    let kinds: Vec<char> = KINDS.chars().chain("\u{4e2d}\u{56fd}\u{d55c}\u{ae00}\u{30a2}\u{627}".chars()).collect();
+    let mut random = Random(5);
+    for row in TABLE.iter().filter(|row| !row.patterns.is_empty() && !row.name.ends_with("superwords")) {
+        let split = split(row.name);
+        let mut places = 0;
+        for _ in 0..400 {
+            let some: Vec<char> = (0..1 + random.below(8)).map(|_| kinds[random.below(kinds.len())]).collect();
+            let runs = random.below(60);
+            let text = random.text(&some, runs);
+            if let Some(avx2) = super::wide::Avx2::detect() {
+                places += split.visit(Resume(avx2, &text));
+            }
+            if let Some(avx512) = super::wide::Avx512::detect() {
+                places += split.visit(Resume(avx512, &text));
+            }
+        }
+        assert!(places > 1000 || super::wide::Avx2::detect().is_none(), "{}: {places}", row.name);
     }
 }
 
@@ -418,150 +523,5 @@ fn where_a_split_cuts_at_spaces_two_halves_are_the_whole() {
             }
         }
         assert_eq!(all_alike, row.cuts_at_spaces, "{}", row.name);
-    }
-}
-
-/// Regexes of all the shapes that `own` distinguishes.
-const OWN: [(&str, bool); 30] = [
-    // SuperBPE's two stages, and digits from the right.
-    (r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]{2,}[\r\n/]*| +(?!\S)", true),
-    (r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+", true),
-    (r"(?=(\p{N}{3})+(?!\p{N}))| ?\p{L}+|\s+(?!\S)", true),
-    (r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+| {2,}(?=\S)|\s+(?!\S)", true),
-    (r"\p{N}{1,3}", true),
-    (r"\p{N}", true),
-    (r"\s+(?!\S)|\s+|\S+", true),
-    (r"\s+(?!\S)|\s|x\K", false),
-    (r"a+(?=\s)|\s+(?=a)|1+(?!')|'", true),
-    (r"\s++(?!\S)|\s{2,3}(?=a)|a", true),
-    (r"\s++$|\s+(?!\S)|\s", true),
-    (r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s", true),
-    (
-        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
-        true,
-    ),
-    (r"(?>a+)a|(?>a|as)s|\s", true),
-    (r"(?>\s+)\n|\s+a", true),
-    (r"a*|\s+(?!\S)", true),
-    (r"(?=s)|s+|(?<=a)\s", true),
-    (r"(?<!a)1+|(?<=\s)a|\s+$", true),
-    (r"(?i)S+(?!a)|\bL|^a|\n$", true),
-    (r"(?:a(?!s)|\s(?=1))+|!", true),
-    (r"(?:(?=a)a|1){2,}s|'", true),
-    (r"((a|1)(?=\s))|\s", true),
-    (r"(a)\1|\s+(?!\S)", false),
-    (r"(?!a)", true),
-    (r"(?s).(?=a)|x", true),
-    (r"\s+(?!\S)", true),
-    // One class repeated.
-    (r"[^ \t\n!-/:-@]+", true),
-    (r"\w+", true),
-    (r"[as]+?", true),
-    (r"(?i)[as]+", true),
-];
-
-#[test]
-fn a_regex_of_ones_own_is_cut_as_fancy_regex_cuts() {
-    let kinds: Vec<char> = KINDS.chars().collect();
-    let mix = every_mix(&" \n1as!'".chars().collect::<Vec<_>>(), 5);
-    let mut random = Random(7);
-    for (pattern, quick) in OWN {
-        assert_eq!(super::own::Own::new(pattern).expect(pattern).is_quick(), quick, "{pattern}");
-        let split = split(pattern);
-        check(&split, &mix);
-        check(&split, "");
-        for _ in 0..150 {
-            let some: Vec<char> = (0..1 + random.below(6)).map(|_| kinds[random.below(kinds.len())]).collect();
-            let runs = random.below(60);
-            check(&split, &random.text(&some, runs));
-        }
-    }
-}
-
-impl Random {
-    fn one_of<'a>(&mut self, choices: &[&'a str]) -> &'a str {
-        choices[self.below(choices.len())]
-    }
-
-    /// A regex with everything that `own` distinguishes, and a good deal that it does not.
-    fn regex(&mut self, depth: usize) -> String {
-        let alternatives = 1 + self.below(if depth == 0 { 4 } else { 2 });
-        let mut written = vec![];
-        for _ in 0..alternatives {
-            let mut alternative = String::new();
-            for _ in 0..1 + self.below(3) {
-                match self.below(if depth < 2 { 9 } else { 4 }) {
-                    0..=3 => {
-                        let atoms = ["a", "b", " ", r"\s", r"\S", "[ab]", "[^a]", r"\p{N}", "(?i:A)", r"\n", "."];
-                        alternative += self.one_of(&atoms);
-                        alternative += self.one_of(&["", "", "+", "*", "?", "{1,2}", "{2,}", "+?", "++", "?+", "*+"]);
-                    }
-                    4 => alternative += self.one_of(&["$", "^", r"\b", r"\B", "(?m:$)", "(?m:^)"]),
-                    5 | 6 => {
-                        let look = self.one_of(&["(?=", "(?!", "(?<=", "(?<!"]);
-                        let inside = if look.contains('<') { "[ab]".into() } else { self.regex(depth + 1) };
-                        alternative += &format!("{look}{inside})");
-                    }
-                    _ => {
-                        let group = self.one_of(&["(?:", "(", "(?>"]);
-                        let repeated = self.one_of(&["", "", "+", "{1,2}", "?"]);
-                        alternative += &format!("{group}{}){repeated}", self.regex(depth + 1));
-                    }
-                }
-            }
-            written.push(alternative);
-        }
-        written.join("|")
-    }
-}
-
-/// Compares on `texts` texts for each of `regexes` regexes, and says how many regexes compiled.
-fn random_regexes(seed: u64, regexes: usize, texts: usize) -> usize {
-    let mut random = Random(seed);
-    let mut compiled = 0;
-    for _ in 0..regexes {
-        let pattern = random.regex(0);
-        let Ok(split) = Split::new(&format!("regex:{pattern}")) else { continue };
-        compiled += 1;
-        for _ in 0..texts {
-            let text: String =
-                (0..random.below(14)).map(|_| ['a', 'b', ' ', '\n', '1', 'A', '\u{e9}'][random.below(7)]).collect();
-            let mut want = vec![];
-            // What the machine gives up on is an error in either, or quick in one.
-            if split.reference_for_each(&text, |pretoken| want.push(pretoken.len())).is_ok() {
-                let mut got = vec![];
-                split.for_each(&text, |pretoken| got.push(pretoken.len())).expect(&pattern);
-                assert_eq!(got, want, "`{pattern}` on {text:?}");
-            }
-        }
-    }
-    compiled
-}
-
-#[test]
-fn a_random_regex_is_cut_as_fancy_regex_cuts() {
-    assert!(random_regexes(3, 600, 20) > 400);
-}
-
-/// Run by hand, as `soak`. A difference may be a mistake of fancy-regex 0.20: for `(?=q)|a+a?a+` it finds `a`.
-#[test]
-#[ignore = "minutes; the number of regexes is in the environment"]
-fn soak_regexes() {
-    let setting = |name: &str, default| std::env::var(name).map_or(default, |n| n.parse().expect("a number"));
-    random_regexes(setting("SOAK_SEED", 2), setting("SOAK", 10_000) as usize, 40);
-}
-
-#[test]
-fn a_long_run_is_no_trouble_to_a_regex_whose_look_ahead_is_one_character() {
-    for (pattern, pretokens) in [
-        (r"\s+(?!\S)|\s+|\S+", 3),
-        (r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]{2,}[\r\n/]*| +(?!\S)", 2),
-        (r" +(?=y)", 1),
-        (r" +(?=y)|\S+", 2),
-    ] {
-        let text = " ".repeat(1_000_000) + "x";
-        let mut seen = 0;
-        split(pattern).for_each(&text, |_| seen += 1).expect("no backtracking");
-        assert_eq!(seen, pretokens, "{pattern}");
     }
 }

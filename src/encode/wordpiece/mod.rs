@@ -463,10 +463,19 @@ impl Model for WordPiece {
         if self.clean { first <= b' ' } else { first == b' ' || matches!(first, b'\t'..=b'\r') }
     }
 
+    #[inline(always)]
+    fn trims_up_to_space(&self) -> bool {
+        self.clean
+    }
+
     /// Nothing is merged; words that are not too long go in groups all the same, with their tokens fetched early.
     #[inline(always)]
     fn units(&self, word: &[u8]) -> usize {
         if word.len() <= GROUPED { 1 } else { usize::MAX }
+    }
+
+    fn touch(&self) {
+        self.trie.touch();
     }
 
     #[inline(always)]

@@ -8,8 +8,9 @@
 
 use super::WordPiece;
 use super::classes::{CJK, PUNCTUATION, WHITE};
-use crate::encode::isa::Isa;
+use crate::encode::isa::{Isa, WithIsa};
 use crate::encode::normalize::decode;
+use crate::pretoken::wide::Characters;
 
 /// Bytes in a block: one for each bit of a word.
 pub const BLOCK: usize = 64;
@@ -63,9 +64,12 @@ impl WordPiece {
     /// Bit p is set where a word certainly starts p bytes after the start of the block; a word starts at byte 0 too,
     /// but bit 0 is clear. No bit at all means: ask `end`. Words between the first and the last bit are complete.
     #[inline(always)]
-    pub fn starts<I: Isa>(&self, isa: I, block: &[u8; BLOCK]) -> u64 {
+    pub fn starts<I: Isa>(&self, isa: I, block: &[u8; BLOCK], characters: &mut Characters) -> u64 {
         let halves = if self.clean { &HALVES } else { &HALVES_UNCLEAN };
         let [white, alone, unknown] = isa.classify(block, halves, KINDS, UNKNOWN_FROM);
+        if I::WIDE && unknown != 0 {
+            return isa.call(WideStarts(self, block, characters));
+        }
         let starts = !(white << 1) & (white | alone | alone << 1);
         // Up to the first byte whose class is not known; after punctuation a word starts there, whatever it is.
         let first_unknown = unknown & unknown.wrapping_neg();
@@ -84,7 +88,7 @@ impl WordPiece {
         while at < bytes.len() {
             if at >= one_by_one_until {
                 if let Some(block) = bytes[at..].first_chunk::<BLOCK>() {
-                    let mut starts = self.starts(crate::encode::isa::Portable, block);
+                    let mut starts = self.starts(crate::encode::isa::Portable, block, &mut Characters::default());
                     if starts != 0 {
                         let base = at;
                         patience = BLOCK;
@@ -105,6 +109,36 @@ impl WordPiece {
             each(&bytes[at..end]);
             at = end;
         }
+    }
+}
+
+/// The same by the class of each character, up to the first ideograph: these go in runs.
+struct WideStarts<'a>(&'a WordPiece, &'a [u8; BLOCK], &'a mut Characters);
+
+impl WithIsa for WideStarts<'_> {
+    type Out = u64;
+
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) -> u64 {
+        let WideStarts(model, block, characters) = self;
+        isa.decode(block, characters);
+        let known = characters.known as usize;
+        let mut classes = [0; BLOCK];
+        let (code_points, _) = characters.code_points.as_chunks::<16>();
+        let (found, _) = classes.as_chunks_mut::<16>();
+        for (code_points, found) in code_points.iter().zip(found).take(known.div_ceil(16)) {
+            for (&code_point, class) in code_points.iter().zip(found) {
+                *class = model.classes[code_point as usize];
+            }
+        }
+        let white = isa.with_bits(&classes, WHITE);
+        let alone = isa.with_bits(&classes, ALONE);
+        let ideographs = isa.with_bits(&classes, CJK);
+        let starts = !(white << 1) & (white | alone | alone << 1);
+        // The last of a run, where it is known what follows it.
+        let last_white = white & white << 1 & !(white >> 1);
+        let known = if known < BLOCK { (1 << known) - 1 } else { !0 } & (ideographs ^ ideographs.wrapping_sub(1));
+        isa.spread((starts & known | last_white & known >> 1) & !1, characters.chars)
     }
 }
 
@@ -147,7 +181,7 @@ const HALVES_UNCLEAN: [[u8; 16]; 2] = {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::encode::isa::{Instructions, Portable, WithIsa, with_isa};
+    use crate::encode::isa::{Instructions, Portable, with_isa};
 
     struct Classify<'a>(&'a [u8; BLOCK], &'a [[u8; 16]; 2]);
     impl WithIsa for Classify<'_> {
