@@ -2,101 +2,80 @@
 
 python-127mb in ten groups, document n in group n modulo 10: every group has all the common words, which is the hardest
 case, since the words of each group are counted and merged by themselves. Pretokenizer gpt2, 50,257 tokens, two threads.
-Runs alternate. The peer breaks ties of pairs differently, so its merges are compared but need not be equal.
+The peer breaks ties of pairs differently, so its merges are compared but need not be equal.
 """
 
 import json
-import shutil
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
-import protocol
 import tables
 from corpus import RECORDED
-from protocol import CACHE, PIECEMILL, Entry, Session, worker
-from tables import OURS, Bar
+from protocol import CACHE, Entry, installed_version, make_corpora, worker
+from session import Benchmark
+from tables import OURS, Bar, median
+from train import HF, train
 
-CORPUS, GROUPS, VOCAB = "python-127mb", 10, 50_257
-SCRATCH = CACHE / "runs"
-HF = "tokenizers"
-PLAIN, BALANCED = "plain", f"{GROUPS} groups"
-
-
-def grouped() -> Path:
-    """The corpus with a field that says the group."""
-    path = CACHE / f"{CORPUS}-groups.jsonl"
-    if not path.exists():
-        with RECORDED[CORPUS].jsonl.open(encoding="utf-8") as lines, path.open("w", encoding="utf-8") as out:
-            for number, line in enumerate(lines):
-                out.write(json.dumps({**json.loads(line), "group": f"{number % GROUPS}"}) + "\n")
-    return path
+CORPUS, VOCAB = RECORDED["python-127mb"], 50_257
+GROUPED = CACHE / f"{CORPUS.name}-groups.jsonl"
+PLAIN, BALANCED = "plain", "10 groups"
 
 
-def run_once(corpus: Path, cap: float, entry: Entry) -> None:
-    out = SCRATCH / "balance"
-    shutil.rmtree(out, ignore_errors=True)
-    command = [PIECEMILL, "train", str(corpus), "--out", str(out), "--pretokenizer", "gpt2", "--quiet"]
-    command += ["--no-special-tokens"]
-    command += ["--vocab-size", str(VOCAB), "--threads", "2"]
-    if entry.tool == HF:
-        options = {"corpus": corpus, "out": out, "vocab": VOCAB}
-        command = worker(sys.executable, "train_peers.py", HF, "train_balanced", SCRATCH / "balance.json", **options)
-    elif entry.how == BALANCED:
-        command += ["--balance", "group"]
-    if entry.run(f"balance {CORPUS}", command, threads=2, cap=cap):
+class Balance(Benchmark):
+    name, title, peers, label = "balance", "Bars of balancing", (HF,), "{0.tool} {0.how}"
+
+    def questions(self) -> list[str]:
+        return [f"balance {CORPUS.name}"]
+
+    def entries(self, question: str) -> list[Entry]:
+        return [Entry(OURS, PLAIN), Entry(OURS, BALANCED), *(Entry(peer, BALANCED) for peer in self.args.peers)]
+
+    def set_up(self, asked) -> None:
+        """The corpus, with a field that says the group."""
+        make_corpora([CORPUS.name])
+        if not GROUPED.exists():
+            with CORPUS.jsonl.open(encoding="utf-8") as lines, GROUPED.open("w", encoding="utf-8") as out:
+                for number, line in enumerate(lines):
+                    out.write(json.dumps({**json.loads(line), "group": f"{number % 10}"}) + "\n")
+
+    def command(self, question: str, entry: Entry, out: Path) -> list[str]:
+        if entry.tool == HF:
+            return worker(sys.executable, "train_peers.py", HF, "train_balanced", out, corpus=GROUPED, vocab=VOCAB)
+        balanced = ["--balance", "group"] if entry.how == BALANCED else []
+        return train(GROUPED, out, VOCAB, "--no-special-tokens", *balanced)
+
+    def check(self, question: str, entry: Entry, out: Path) -> None:
         merges = json.loads((out / "tokenizer.json").read_text(encoding="utf-8"))["model"]["merges"]
-        entry.facts["made"] = {"".join(merge if isinstance(merge, list) else merge.split(" ")) for merge in merges}
-        if entry.tool == OURS and entry.how == BALANCED:
+        entry.result = {"".join(merge if isinstance(merge, list) else merge.split(" ")) for merge in merges}
+        if entry.ours and entry.how == BALANCED:
             rates = [one["bytes_per_token"] for one in json.loads((out / "training.json").read_text())["groups"]]
             entry.note = f"{min(rates):.3f} to {max(rates):.3f} bytes per token"
 
+    def compare(self, question: str, entries: Sequence[Entry]) -> None:
+        ours = next(entry for entry in entries if entry.how == BALANCED and entry.ours)
+        for entry in entries:
+            if entry.finished and entry is not ours:
+                entry.agreement = f"{len(entry.result & ours.result):,} of {len(ours.result):,} tokens shared"
 
-def compare(entries: Sequence[Entry]) -> None:
-    ours = next(entry for entry in entries if entry.how == BALANCED and entry.tool == OURS)
-    for entry in entries:
-        if entry.finished and entry is not ours:
-            shared = len(entry.facts["made"] & ours.facts["made"])
-            entry.agreement = f"{shared:,} of {len(ours.facts['made']):,} tokens shared"
+    def facts(self, question: str, entry: Entry) -> dict:
+        asked = {"question": CORPUS.name, "how": entry.how, "vocab": VOCAB, "threads": 2, "input": CORPUS.sha256}
+        made = {"merges": len(entry.result or ()), "note": entry.note}
+        return {**asked, **made, "version": installed_version(entry.tool)}
 
+    def bars(self, records: Sequence[dict]) -> list[Bar]:
+        ways = {line["how"]: line for line in tables.last_session(records) if line["tool"] == OURS}
+        ours, plain = ways.get(BALANCED), ways.get(PLAIN)
+        return [tables.at_most("10 groups, 127 MB: at most 2x plain training", ours, plain, 2, "plain training")]
 
-def facts(entry: Entry) -> dict:
-    entry.facts = {"merges": len(entry.facts.pop("made", ()))}
-    version = protocol.installed_version(entry.tool)
-    return {"question": CORPUS, "how": entry.how, "note": entry.note, "vocab": VOCAB, "threads": 2,
-            "input": RECORDED[CORPUS].sha256, "version": version}  # fmt: skip
-
-
-def render(records: Sequence[dict]) -> str:
-    done = tables.complete(records, "balance")
-    last = tables.last_session(done) if done else []
-    ways = {(line["tool"], line["how"]): line for line in last}
-    plain, ours = ways.get((OURS, PLAIN)), ways.get((OURS, BALANCED))
-    bars: list[Bar] = [tables.at_most("10 groups, 127 MB: at most 2x plain training", ours, plain, 2, "plain training")]
-    rows = []
-    for line in tables.fastest_first(last):
-        cells = [f"{tables.titled(line)}, {line['how']}", *tables.measured(line, tables.median(plain))]
-        rows.append([*cells, str(len(line["runs"])), line["note"] or line["agreement"]])
-    head = f"{tables.machine(last[0])}; {tables.moment(last[0])}\n\n" if last else ""
-    names = ["tool", "wall s", "x plain", "CPU s", "peak MB", "runs", ""]
-    return tables.bars_table("Bars of balancing", bars) + "\n" + head + tables.table(names, rows) + "\n"
-
-
-def main() -> None:
-    args = protocol.parser(__doc__, peers=[HF]).parse_args()
-    if args.table:
-        return protocol.write_page("balance", render, args.results)
-    entries = [Entry(OURS, PLAIN), Entry(OURS, BALANCED)]
-    entries += [Entry(HF, BALANCED)] if HF in args.peers else []
-    if args.dry_run:
-        return protocol.dry_run(args, [(f"balance {CORPUS}", [f"{one.tool} {one.how}" for one in entries])])
-    protocol.make_corpora([CORPUS])
-    SCRATCH.mkdir(parents=True, exist_ok=True)
-    session = Session("balance", args)
-    session.ask(f"balance {CORPUS}", entries, partial(run_once, grouped(), args.cap), facts, partial(compare, entries))
-    session.finish(render)
+    def tables(self, records: Sequence[dict]) -> list[str]:
+        (group,) = tables.latest(tables.last_session(records)).values()
+        plain = next((median(line) for line in group if line["how"] == PLAIN), None)
+        tool = {"tool": lambda line: f"{tables.titled(line)}, {line['how']}"}
+        figures = {**tables.WALL, "x plain": tables.times(lambda _: plain), **tables.CPU_AND_PEAK}
+        last = tables.RUNS | {"": lambda line: line["note"] or line["agreement"]}
+        return [tables.section("", tables.machine_and_time(group[0]), tables.table(group, tool, figures, last))]
 
 
 if __name__ == "__main__":
-    main()
+    Balance().main()

@@ -1,77 +1,73 @@
-"""What a GPU machine without a network needs to train on the Python corpus: `python benchmarks/carry.py`.
+"""Measuring on a machine without a network: folders that travel there, and records that come back.
 
-    carry/shards.tar.xz     shards of python-127mb with a vocabulary of 50,257, both made here: train 95%, val 5%
-    carry/sample.jsonl.xz   a cut of the same documents as text, for the loop that tokenizes as it goes
-    carry/site/             what the command line and the tests import beside numpy, torch and transformers; pure Python
-
-Beside the folder, the compiled core of the package must travel: python/piecemill/_core.abi3.so. There:
-
-    python3 -c "import tarfile; tarfile.open('carry/shards.tar.xz').extractall('data', filter='data')"
-    export PYTHONPATH=python:carry/site
-    python3 -m piecemill pretrain data/shards --size 370m --out data/run
-
-It takes two or three minutes, nearly all of it packing.
+Beside the folder, the compiled core of the package must travel: python/piecemill/_core.abi3.so.
 """
 
 import argparse
 import json
-import lzma
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
-from corpus import corpus, texts
+from protocol import RESULTS, append
+from session import Benchmark
 
-HERE = Path(__file__).parent
+CARRY = Path(__file__).parent.parent / "carry"
 LIMIT = 64 * 2**20
-SAMPLE_BYTES = 16_000_000
 
 
-def install(target: Path, packages: list[str], *options: str) -> None:
-    """Packages in a plain folder."""
+def new_folder(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def install(target: Path, packages: list[str], python: str = "") -> None:
+    """Packages in a plain folder; for another Python wheels alone, so that nothing is compiled, and no dependencies."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--target", str(target)]
-    subprocess.run([*command, *options, *packages], check=True)
+    wheels = ["--no-deps", "--only-binary", ":all:", "--python-version", python] if python else []
+    wheels += ["--platform", "manylinux2014_x86_64", "--platform", "manylinux_2_28_x86_64"] if python else []
+    subprocess.run([*command, *wheels, *packages], check=True)
     shutil.rmtree(target / "bin", ignore_errors=True)
 
 
 def check_size(folder: Path) -> None:
     """What travels with all that git tracks, and what may."""
-    core = HERE.parent / "python" / "piecemill" / "_core.abi3.so"
+    core = CARRY.parent / "python" / "piecemill" / "_core.abi3.so"
     size = core.stat().st_size + sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     print(f"carry   {folder} and {core.name}: {size / 2**20:.1f} MiB of {LIMIT / 2**20:.0f}")
     if size > LIMIT:
         raise SystemExit("carry   that is more than may travel")
 
 
-def main() -> None:
-    from piecemill import prepare, train_bpe
+class RemoteBenchmark(Benchmark):
+    """A benchmark that one call on another machine measures; `--take` keeps its records here and rewrites the page.
 
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=HERE.parent / "carry", help="folder to make (default: carry)")
-    parser.add_argument("--corpus", default="python-127mb", help="one of benchmarks/corpus.py (default: python-127mb)")
-    args = parser.parse_args()
-    jsonl, out, taken = corpus(args.corpus).jsonl, args.out, 0
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    tokenizer = train_bpe(jsonl, vocab_size=50_257)
-    made = prepare(jsonl, tokenizer, out=out / "shards", splits="train=95,val=5", dedup="exact")
-    print(f"carry   {made.documents:,} documents, {made.tokens:,} tokens")
-    with tarfile.open(out / "shards.tar.xz", "w:xz") as tar:
-        tar.add(out / "shards", "shards")
-    shutil.rmtree(out / "shards")
-    with lzma.open(out / "sample.jsonl.xz", "wt", encoding="utf-8") as lines:
-        for text in texts(jsonl):
-            lines.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
-            taken += len(text.encode())
-            if taken >= SAMPLE_BYTES:
-                break
-    install(out / "site", ["cyclopts", "pytest"])
-    for binary in (out / "site").rglob("*.so"):
-        raise SystemExit(f"carry   {binary}: compiled for this Python, not for another")
-    check_size(out)
+    A subclass has `flags`, with `--pack`; `pack(args)`; `measure(args)`, which returns a record; bars and tables.
+    """
 
-
-if __name__ == "__main__":
-    main()
+    def main(self) -> None:
+        about = sys.modules[type(self).__module__].__doc__ or ""
+        parser = argparse.ArgumentParser(description=about.partition("\n")[0])
+        self.flags(parser.add_argument)
+        parser.add_argument("--out", type=Path, help="folder for the record")
+        parser.add_argument("--commit", default="", help="what is being measured, where there is no git")
+        parser.add_argument("--take", type=Path, help="keep the records of this folder and rewrite the page")
+        parser.add_argument("--table", action="store_true", help="rewrite the page")
+        args = parser.parse_args()
+        if args.pack:
+            return self.pack(args)
+        if args.take or args.table:
+            for path in sorted(args.take.glob(f"{self.name}*.json")) if args.take else []:
+                append(RESULTS, json.loads(path.read_text(encoding="utf-8")))
+                print(f"kept {path}")
+            return self.write_page(RESULTS)
+        if args.out is None:
+            parser.error("name --out, or --pack, --take or --table")
+        args.out.mkdir(parents=True, exist_ok=True)
+        record = self.measure(args)
+        path = args.out / f"{self.name}-{record['question']}.json"
+        path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+        print(f"wrote {path}")
+        return None

@@ -5,7 +5,7 @@
     carry/site/              gigatoken with what it imports beside numpy, wheels unpacked for the Python of that machine
     carry/site-candidate/    the candidate of `tokenizers` 1.0
 
-Beside the folder, the compiled core of the package must travel: python/piecemill/_core.abi3.so. There:
+On that machine:
 
     python3 benchmarks/carry_encode.py --unpack carry
     python3 benchmarks/encode.py --only scaling --carried carry --threads 1,2,4,8,16 --repeats 3 --results OUT.jsonl
@@ -15,46 +15,40 @@ otherwise (`corpus.respelled`), so that words are new as in new text. Packing ta
 """
 
 import argparse
-import hashlib
 import json
 import lzma
 import multiprocessing
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 
 import carry
-from corpus import FLAT, Corpus, corpus, respelled, texts
-from encode import BESIDE, CARRIED, ENCODERS, install
-from encode_vocabularies import FOLDER, SHARED, VOCABULARIES, vocabulary
+from corpus import FLAT, Corpus, corpus, respelled, write_flat
+from encode import BESIDE, CARRIED, ENCODERS, install, pin, python
+from encode_vocabularies import FOLDER, VOCABULARIES, vocabulary
+from worker import texts
 
 TEXT = ("python-20mb", "english-40mb")
 VOCABULARY = "cl100k"
 SITES = {
-    "site": [ENCODERS["gigatoken"].pin, BESIDE[1], "awkward_cpp", "fsspec", "importlib_metadata", "packaging", "zipp"],
-    "site-candidate": [ENCODERS["tokenizers-1.0rc"].pin],
+    "site": [pin(ENCODERS["gigatoken"]), BESIDE[1], "awkward_cpp", "fsspec", "importlib_metadata", "packaging", "zipp"],
+    "site-candidate": [pin(ENCODERS["tokenizers-1.0rc"])],
 }
-GIGABYTE = 1_000_000_000
 _base: list[str] = []
 
 
 def pack(out: Path, python_version: str) -> None:
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    with lzma.open(out / "text.jsonl.xz", "wb", preset=6) as lines:
+    with lzma.open(carry.new_folder(out) / "text.jsonl.xz", "wb", preset=6) as lines:
         for name in TEXT:
             lines.write(corpus(name).jsonl.read_bytes())
     install(["tokenizers"])
-    reason = vocabulary(VOCABULARY, ENCODERS["tokenizers"].python, SHARED)
-    if reason:
+    if reason := vocabulary(VOCABULARY, python("tokenizers")):
         raise SystemExit(f"carry   {VOCABULARY}: {reason}")
     shutil.copytree(VOCABULARIES[VOCABULARY].folder, out / VOCABULARY)
     for site, packages in SITES.items():
-        # Wheels for another Python than this one, so nothing is compiled and what they ask for is named by us.
-        wheels = ["--no-deps", "--only-binary", ":all:", "--python-version", python_version]
-        platforms = ["--platform", "manylinux2014_x86_64", "--platform", "manylinux_2_28_x86_64"]
-        carry.install(out / site, packages, *wheels, *platforms)
+        carry.install(out / site, packages, python_version)
     for unneeded in ("tests", "include", "header-only"):
         for folder in sorted(out.rglob(unneeded)):
             shutil.rmtree(folder, ignore_errors=True)
@@ -64,39 +58,20 @@ def pack(out: Path, python_version: str) -> None:
 def unpack(folder: Path) -> None:
     """The vocabulary and a gigabyte of text, where `encode.py` looks for them."""
     shutil.copytree(folder / VOCABULARY, FOLDER / VOCABULARY, dirs_exist_ok=True)
-    plain = folder / "text.jsonl"
-    with lzma.open(folder / "text.jsonl.xz") as packed, plain.open("wb") as target:
-        shutil.copyfileobj(packed, target)
-    made = write_gigabyte(plain, GIGABYTE)
+    made = write_gigabyte(folder / "text.jsonl.xz", 1_000_000_000)
     print(f"carry   {made.documents:,} documents, {made.bytes:,} bytes, {made.sha256[:16]}")
 
 
 def write_gigabyte(jsonl: Path, size: int) -> Corpus:
     """Repetitions of the text up to `size` bytes, in the flat form, and what they are beside them."""
-    import numpy as np
-
-    FLAT.mkdir(parents=True, exist_ok=True)
-    base = sum(len(text.encode()) for text in texts(jsonl))
-    lengths: list[int] = []
-    digests: list[bytes] = []
-    total = 0
-    with (
-        multiprocessing.get_context("spawn").Pool(initializer=_start, initargs=(jsonl,)) as pool,
-        (FLAT / f"{CARRIED}.bin").open("wb") as data,
-    ):
-        for documents in pool.imap(_repetition, range(-(-size // base))):
-            for text in within(documents, size - total):
-                data.write(text)
-                lengths.append(len(text))
-                digests.append(hashlib.sha256(text).digest())
-            total = sum(lengths)
-    np.save(FLAT / f"{CARRIED}.npy", np.cumsum(lengths, dtype=np.int64))
-    made = Corpus(CARRIED, len(lengths), total, hashlib.sha256(b"".join(sorted(digests))).hexdigest())
+    times = -(-size // sum(len(text.encode()) for text in texts(jsonl)))
+    with multiprocessing.get_context("spawn").Pool(initializer=_start, initargs=(jsonl,)) as pool:
+        made = write_flat(CARRIED, within(chain.from_iterable(pool.imap(_repetition, range(times))), size))
     (FLAT / f"{CARRIED}.json").write_text(json.dumps(asdict(made)))
     return made
 
 
-def within(documents: list[bytes], size: int) -> Iterator[bytes]:
+def within(documents: Iterable[bytes], size: int) -> Iterator[bytes]:
     """The first documents, up to `size` bytes together."""
     for text in documents:
         size -= len(text)
@@ -115,7 +90,7 @@ def _repetition(number: int) -> list[bytes]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=carry.HERE.parent / "carry", help="folder to make (default: carry)")
+    parser.add_argument("--out", type=Path, default=carry.CARRY, help="folder to make (default: carry)")
     parser.add_argument("--python", default="3.12", help="Python of the other machine (default: 3.12)")
     parser.add_argument("--unpack", type=Path, metavar="FOLDER", help="on the other machine: make the text")
     args = parser.parse_args()

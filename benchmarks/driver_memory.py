@@ -1,8 +1,7 @@
-"""Memory of the driver while a Ray cluster does many tasks: it must not grow with their number.
+"""Memory of the driver while a Ray cluster does many tasks: `python benchmarks/driver_memory.py 100000`.
 
-    python benchmarks/driver_memory.py 100000
-
-Prints the tasks done, the memory of this process (RSS, and the part that is its own) and the seconds.
+It must not grow with their number. Prints the tasks done, the memory of this process (RSS, and the part that is its
+own) and the seconds.
 """
 
 import sys
@@ -18,15 +17,10 @@ def stand_in(number: int) -> dict[str, int]:
     return {"documents": number, "tokens": 3 * number, "source_bytes": number}
 
 
-def main() -> None:
+if __name__ == "__main__":
     count, started, process = int(sys.argv[1]), time.perf_counter(), psutil.Process()
     marks = {100, *range(count // 10, count + 1, count // 10)}
-    results = open_executor("ray").map(stand_in, range(count), lambda _: None)
-    for done, _ in enumerate(results, 1):
+    for done, _ in enumerate(open_executor("ray").map(stand_in, range(count), lambda _: None), 1):
         if done in marks:
             memory, seconds = process.memory_full_info(), time.perf_counter() - started
             print(f"{done:>9,} tasks  {memory.rss / 2**20:6.0f} MiB  {memory.uss / 2**20:6.0f} MiB  {seconds:6.1f} s")
-
-
-if __name__ == "__main__":
-    main()

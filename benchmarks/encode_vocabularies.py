@@ -1,15 +1,9 @@
-"""The vocabularies of `encode.py`, and the forms in which each library wants them.
+"""The vocabularies of `encode.py`, and the forms in which each library wants them. Start with `vocabulary`.
 
-    cache/vocabularies/NAME/ranks.tiktoken    tokens in base64 and their ranks, for vocabularies that are ranks
-    cache/vocabularies/NAME/tokenizer.json    for Hugging Face and compatible readers
-    cache/vocabularies/NAME/tokenizer.model   SentencePiece
-    cache/vocabularies/NAME/about.json        pattern of the pretokenizer, and the hash of the file it was made from
-
-Real vocabularies are not part of the project: they come from a folder beside the checkout (`--vocabs-from`), and one
-that is not there is skipped with that reason. The BERT one is trained here. Texts are plain for all libraries: special
-tokens are left out of the files, because not every library can ignore them.
-
-Start with `vocabulary`.
+`cache/vocabularies/NAME` has ranks.tiktoken (tokens in base64 and their ranks), tokenizer.json (Hugging Face and
+compatible readers) or tokenizer.model (SentencePiece), and about.json. Real vocabularies are not part of the project:
+they come from a folder beside the checkout (`--vocabs-from`), and one that is not there is skipped with that reason.
+The BERT one is trained here. Special tokens are left out of the files: not every library can ignore them.
 """
 
 import hashlib
@@ -18,9 +12,8 @@ import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from corpus import CACHE, corpus
+from corpus import CACHE, HERE, corpus
 
-HERE = Path(__file__).parent
 FOLDER = CACHE / "vocabularies"
 SHARED = HERE.parent.parent / "shared" / "vocabs"
 MAKER = HERE / "peers" / "make_vocabulary.py"
@@ -44,20 +37,13 @@ class Vocabulary:
     """One vocabulary, where it comes from, and who says what is right."""
 
     name: str
-    kind: str
-    "ranks, json, sentencepiece, trained or regex"
-    home: str
-    "The library whose ids are the right ones."
-    source: str = ""
-    "File in the folder of vocabularies."
-    split: str = ""
-    "What Piecemill calls its pretokenizer; of a regex the regex."
-    pattern: str = ""
-    "The pretokenizer as tiktoken spells it."
-    plain: str = ""
-    "The same without possessive quantifiers, as tokenizer.json files have it; empty if it is the same."
-    gigatoken: str = ""
-    "What gigatoken calls its pretokenizer, to load ranks; empty: it loads tokenizer.json (it panics on Qwen's ranks)."
+    kind: str  # ranks, json, sentencepiece, trained or regex
+    home: str  # the library whose ids are the right ones
+    source: str = ""  # file in the folder of vocabularies
+    split: str = ""  # what Piecemill calls its pretokenizer; of a regex the regex
+    pattern: str = ""  # the pretokenizer as tiktoken spells it
+    plain: str = ""  # the same without possessive quantifiers, as tokenizer.json has it; empty if it is the same
+    gigatoken: str = ""  # what gigatoken calls it; empty: it loads tokenizer.json (it panics on Qwen's ranks)
 
     @property
     def folder(self) -> Path:

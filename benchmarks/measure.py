@@ -27,10 +27,8 @@ class Run:
     seconds: float
     cpu_seconds: float
     peak_bytes: int
-    outcome: str
-    "ok, over time, over memory, or failed"
-    message: str = ""
-    "The last lines it wrote, when it failed."
+    outcome: str  # ok, over time, over memory, or failed
+    message: str = ""  # the last lines it wrote, when it failed
 
 
 def measure(
@@ -44,21 +42,17 @@ def measure(
 ) -> Run:
     """Run `command` on `threads` cores and say what it took. Stopped past `time_limit` seconds or `memory_limit` bytes.
 
-    CPU time and peak memory are what the kernel charged to the process and the children it waited for (wait4),
-    so nothing is missed between samples and nothing is sampled while it works. Peak memory is that of the
-    largest process, not a sum.
-
-    For tools that work in several processes, `tree` asks for the sum instead: the resident memory of the process
-    and all its descendants, added up and sampled 20 times a second. What processes share is counted in each of
-    them, and a peak between two samples is missed; it is never given as less than the largest process.
+    CPU time and peak memory are what the kernel charged to the process and the children it waited for (wait4): nothing
+    is missed between samples, and peak memory is that of the largest process. For tools that work in several processes,
+    `tree` asks for the resident memory of the process and all its descendants instead, added up and sampled 20 times a
+    second: what they share counts in each of them, and it is never given as less than the largest process.
     """
     cores = len(os.sched_getaffinity(0))
     if threads > cores:
         raise SystemExit(f"{threads} threads were requested, this machine gives {cores} cores")
-    memory_limit = memory_limit or total_memory() * 8 // 10
     # A child inherits the peak memory of the process that starts it, and cannot read lower. So a small process
     # (16 MB) starts it, and not this one, which may have held a corpus.
-    asked = json.dumps([list(command), threads, str(log), time_limit, memory_limit, tree])
+    asked = json.dumps([list(command), threads, str(log), time_limit, memory_limit or total_memory() * 8 // 10, tree])
     done = subprocess.run([sys.executable, "-I", __file__, asked], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.returncode)
@@ -68,29 +62,21 @@ def measure(
 def _measure_here(command: list[str], threads: int, log: str, time_limit: float, memory_limit: int, tree: bool) -> Run:
     # Ended from outside, it must take the tool with it: that one is in a separate session and would go on.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    if tree:
-        _adopt_orphans()
-    environment = os.environ | {
-        "RAYON_NUM_THREADS": str(threads),
-        "OMP_NUM_THREADS": str(threads),
-        "TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false",
-    }
+    # Workers that outlive the process that started them become ours (PR_SET_CHILD_SUBREAPER), so all are counted.
+    if tree and ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0):
+        raise SystemExit(f"prctl: {os.strerror(ctypes.get_errno())}; processes left behind could not be counted")
     # As users have it: a package is compiled once, not at every start. Only one that is not installed would be.
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment |= {"RAYON_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
+    environment |= {"TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false"}
     # One core for one thread, for everybody: some tools have no option for it, or start helpers beside it.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     Path(log).parent.mkdir(parents=True, exist_ok=True)
     with open(log, "wb") as output:
+        streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
         start = time.perf_counter()
         try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-            )
+            process = subprocess.Popen(command, **streams, env=environment, start_new_session=True)
         except FileNotFoundError:
             raise SystemExit(f"{command[0]}: not there; `make build` installs it") from None
         watch = _Watch(process.pid, start + time_limit, memory_limit, tree)
@@ -111,15 +97,8 @@ def _measure_here(command: list[str], threads: int, log: str, time_limit: float,
     if tree:
         _end_orphans(process.pid)
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu_seconds = usage.ru_utime + usage.ru_stime
     peak = max(usage.ru_maxrss * 1024, watch.peak_bytes if tree else 0)
-    return Run(round(seconds, 4), round(cpu_seconds, 4), peak, outcome, message.strip())
-
-
-def _adopt_orphans() -> None:
-    """Workers that outlive the process that started them become ours (PR_SET_CHILD_SUBREAPER), so all are counted."""
-    if ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0):
-        raise SystemExit(f"prctl: {os.strerror(ctypes.get_errno())}; processes left behind could not be counted")
+    return Run(round(seconds, 4), round(usage.ru_utime + usage.ru_stime, 4), peak, outcome, message.strip())
 
 
 def _end_orphans(group: int) -> None:
@@ -127,8 +106,7 @@ def _end_orphans(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):
         while True:
-            left = descendants(os.getpid())
-            for pid in left:
+            for pid in descendants(os.getpid()):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             os.waitpid(-1, 0)
@@ -146,35 +124,33 @@ def descendants(pid: int) -> list[int]:
 
 def resident_bytes(pid: int) -> int:
     """0 of a process that has ended."""
-    try:
+    with contextlib.suppress(OSError, IndexError):
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
-    except (OSError, IndexError):
-        return 0
+    return 0
 
 
-class _Watch:
+class _Watch(threading.Thread):
     """Ends a process group that goes over its limits; it looks four times a second, for a `tree` 20 times."""
 
     def __init__(self, pid: int, deadline: float, memory_limit: int, tree: bool) -> None:
-        self.stopped_for = ""
-        self.peak_bytes = 0
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look, args=(pid, deadline, memory_limit, tree), daemon=True)
-        self._thread.start()
+        super().__init__(daemon=True)
+        self.stopped_for, self.peak_bytes, self._ended = "", 0, threading.Event()
+        self._pid, self._deadline, self._memory_limit, self._tree = pid, deadline, memory_limit, tree
+        self.start()
 
     def stop(self) -> None:
         self._ended.set()
-        self._thread.join()
+        self.join()
 
-    def _look(self, pid: int, deadline: float, memory_limit: int, tree: bool) -> None:
-        while not self._ended.wait(0.05 if tree else 0.25):
+    def run(self) -> None:
+        while not self._ended.wait(0.05 if self._tree else 0.25):
             # Below this process and not below `pid`: orphans of the tool are ours then.
-            resident = sum(map(resident_bytes, descendants(os.getpid()) if tree else [pid]))
+            resident = sum(map(resident_bytes, descendants(os.getpid()) if self._tree else [self._pid]))
             self.peak_bytes = max(self.peak_bytes, resident)
-            if time.perf_counter() > deadline or resident > memory_limit:
-                self.stopped_for = "over memory" if resident > memory_limit else "over time"
+            if time.perf_counter() > self._deadline or resident > self._memory_limit:
+                self.stopped_for = "over memory" if resident > self._memory_limit else "over time"
                 with contextlib.suppress(ProcessLookupError):  # it ended between the look and the kill
-                    os.killpg(pid, signal.SIGKILL)
+                    os.killpg(self._pid, signal.SIGKILL)
                 return
 
 
@@ -189,13 +165,10 @@ def total_memory() -> int:
 
 def machine() -> dict:
     """Where a record was made, in the few words that explain a time."""
-    processor = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        models = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        processor = models[0] if models else processor
+    information = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    models = [line.partition(":")[2].strip() for line in information.splitlines() if "model name" in line]
     return {
-        "processor": processor,
+        "processor": models[0] if models else platform.processor() or platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_gb": round(total_memory() / 1e9, 1),
         "system": f"{platform.system()} {platform.release()}",

@@ -1,8 +1,7 @@
 """Record how merging goes over time, for the test of the estimated time left: `python benchmarks/progress.py`.
 
-Writes `tests/recorded_runs.json`: the progress of each run at some 150 moments. The corpora
-are those of the training benchmark (`corpus.py` builds them) and the interpreter's own standard library, each
-with a thread for each core, as it is by default, and with one.
+Writes `tests/recorded_runs.json`: the progress of each run at some 150 moments. The corpora are those of the training
+benchmark (`corpus.py` builds them) and the interpreter's own standard library.
 """
 
 import json
@@ -12,14 +11,12 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-from peers.worker import thinned, watched
 from piecemill._core import FlatCorpus, Progress, WordCounter, train_words
 from piecemill.sources import open_source
 from piecemill.training.remaining import Moment, moment
+from protocol import CACHE, HERE
+from worker import thinned, watched
 
-HERE = Path(__file__).parent
-CACHE = HERE / "cache"
-OUT = HERE.parent / "tests" / "recorded_runs.json"
 THREADS = {"a thread for each core": len(os.sched_getaffinity(0)), "one thread": 1}
 RUNS = [
     ("words of 127 MB of Python", CACHE / "python-127mb", "gpt2", 50_257),
@@ -35,31 +32,21 @@ RUNS = [
 
 
 def record(corpus: Path, split: str, vocab_size: int, threads: int) -> list[Moment]:
-    source = open_source(corpus, on_bad_document="skip")
-    progress = Progress()
-    if split == "none":
-        flat = FlatCorpus(vocab_size, 0, None, [], threads)
-        for block in source.blocks():
-            flat.add(block.data, block.ends)
-        work = partial(flat.train, progress)
-    else:
-        counter = WordCounter(split, 2**31, ".")
-        for block in source.blocks():
-            counter.add(block.data, block.ends)
-        work = partial(train_words, counter.finish(), vocab_size, 0, None, [], progress, threads)
+    progress, asked, whole = Progress(), (vocab_size, 0, None, []), split == "none"
+    held = FlatCorpus(*asked, threads) if whole else WordCounter(split, 2**31, ".")
+    for block in open_source(corpus, on_bad_document="skip").blocks():
+        held.add(block.data, block.ends)
+    work = partial(held.train, progress) if whole else partial(train_words, held.finish(), *asked, progress, threads)
     trace, _ = watched(work, lambda seconds: moment(seconds, progress))
     return [Moment(round(seen.seconds, 4), *seen[1:7], round(seen.round_seconds, 4)) for seen in thinned(trace)]
 
 
-def main() -> None:
+if __name__ == "__main__":
     runs = []
     for (how, threads), (what, corpus, split, vocab_size) in product(THREADS.items(), RUNS):
-        name = f"{what}, {how}"
         trace = record(corpus, split, vocab_size, threads)
-        print(f"{name}: {trace[-1][0]:.2f} s, {trace[-1][1]:,} merges")
-        runs.append({"run": name, "vocab_size": vocab_size, "merges": vocab_size - 256, "trace": trace})
-    OUT.write_text(json.dumps(runs, separators=(",", ":")) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+        print(f"{what}, {how}: {trace[-1][0]:.2f} s, {trace[-1][1]:,} merges")
+        about = {"run": f"{what}, {how}", "vocab_size": vocab_size, "merges": vocab_size - 256}
+        runs.append({**about, "trace": trace})
+    path = HERE.parent / "tests" / "recorded_runs.json"
+    path.write_text(json.dumps(runs, separators=(",", ":")) + "\n", encoding="utf-8")

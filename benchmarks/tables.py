@@ -1,9 +1,10 @@
-"""The table writer of every benchmark: records to the page `docs/benchmarks.md` between its markers, and bars.
+"""The table writer of every benchmark: records to tables and bars, between the markers of `docs/benchmarks.md`.
 
-Tables show the median and the spread, never the best run; bars are promises with pass or fail. What each benchmark
-shows is in its own file. Start with `table`, `bar` and `rewrite`.
+A table is described by its columns (header -> cell of a record), a bar by its promise, words with figures in them, and
+a limit. Tables show the median and the spread, never the best run. Start with `section`, `bar` and `latest`.
 """
 
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,30 +14,7 @@ from measure import median_and_spread
 OURS = "piecemill"
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 WORDS = {True: "pass", False: "**FAIL**", None: "not measured"}
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One promise and what was measured; `passed` is None when it was not."""
-
-    promise: str
-    measured: str = ""
-    passed: bool | None = None
-
-
-def bar(promise: str, values: Sequence[float | None], judge: Callable[..., tuple[str, bool]]) -> Bar:
-    """A bar that `judge` decides from the values; not measured if one of them is missing."""
-    return Bar(promise) if None in values else Bar(promise, *judge(*values))
-
-
-def at_most(promise: str, ours: dict | None, other: dict | None, limit: float, label: str = "", digits: int = 2) -> Bar:
-    """Our time over that of another record."""
-
-    def judge(taken: float, theirs: float) -> tuple[str, bool]:
-        ratio = taken / theirs
-        return f"{taken:.2f} s, {label or other['tool']} {theirs:.2f} s: {ratio:.{digits}f}x", ratio <= limit
-
-    return bar(promise, [median(ours), median(other)], judge)
+Columns = dict[str, Callable[[dict], object]]
 
 
 def rewrite(path: Path, name: str, text: str) -> None:
@@ -49,23 +27,95 @@ def rewrite(path: Path, name: str, text: str) -> None:
     path.write_text(f"{before}{begin}\n{text}{end}{rest.partition(end)[2]}", encoding="utf-8")
 
 
-def row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |\n"
+# Bars
 
 
-def table(header: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
-    return row(header) + "|" + "---|" * len(header) + "\n" + "".join(map(row, rows))
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One promise and what was measured; `passed` is None when it was not."""
+
+    promise: str
+    measured: str = ""
+    passed: bool | None = None
+
+
+def bar(promise: str, words: str, *figures: object, most: float | None = None, least: float | None = None) -> Bar:
+    """A promise about the last of the figures, which `words` formats; not measured if one of them is missing."""
+    if None in figures:
+        return Bar(promise)
+    passed = (most is None or figures[-1] <= most) and (least is None or figures[-1] >= least)
+    return Bar(promise, words.format(*figures), passed)
+
+
+def ratio(one: float | None, other: float | None) -> float | None:
+    return one / other if one and other else None
+
+
+def at_most(promise: str, ours: dict | None, other: dict | None, limit: float, label: str = "", digits: int = 2) -> Bar:
+    """Our time over that of another record."""
+    label, taken, theirs = label or (other or {}).get("tool"), median(ours), median(other)
+    words = f"{{:.2f}} s, {label} {{:.2f}} s: {{:.{digits}f}}x"
+    return bar(promise, words, taken, theirs, ratio(taken, theirs), most=limit)
 
 
 def bars_table(title: str, bars: Iterable[Bar]) -> str:
-    rows = [row([bar.promise, bar.measured, WORDS[bar.passed]]) for bar in bars]
-    return f"\n## {title}\n\n| bar | measured | |\n|---|---|---|\n{''.join(rows)}"
+    table = grid(["bar", "measured", ""], ([one.promise, one.measured, WORDS[one.passed]] for one in bars))
+    return f"\n## {title}\n\n" + table.replace("|  |", "| |", 1)
+
+
+# Tables
+
+
+def table(rows: Iterable[dict], names: Columns, figures: Columns, last: Columns | None = None) -> str:
+    """A row for each record. One that did not finish has no figures; the first says why."""
+
+    def cells(record: dict) -> list[object]:
+        none = [why_not(record), *[""] * (len(figures) - 1)] if median(record) is None else None
+        shown = ([cell(record) for cell in part.values()] for part in (names, {} if none else figures, last or {}))
+        first, measured, rest = shown
+        return [*first, *(none or measured), *rest]
+
+    return grid([*names, *figures, *(last or {})], map(cells, rows))
+
+
+def grid(header: Sequence[object], rows: Iterable[Iterable[object]]) -> str:
+    lines = [f"| {' | '.join(str(cell).replace('|', '/') for cell in row)} |\n" for row in (header, *rows)]
+    return lines[0] + "|" + "---|" * len(header) + "\n" + "".join(lines[1:])
+
+
+def section(title: str, about: str, table: str, level: int = 2) -> str:
+    """A heading, if there is one, a paragraph and a table."""
+    head = f"\n{'#' * level} {title}\n" if title else ""
+    return f"{head}\n{wrapped(about)}\n\n{table}"
+
+
+def wrapped(text: str) -> str:
+    return "\n".join(textwrap.fill(line, 100) for line in text.splitlines())
+
+
+def times(base: Callable[[dict], float | None]) -> Callable[[dict], str]:
+    """How many times as long as `base`."""
+    return lambda record: f"{found:.2f}" if (found := ratio(median(record), base(record))) else ""
+
+
+def column(field: str, unit: float = 1) -> Callable[[dict], str]:
+    """Median and spread over the runs."""
+    return lambda record: spread([run[field] for run in record["runs"]], unit)
+
+
+WALL = {"wall s": column("seconds")}
+CPU_AND_PEAK = {"CPU s": column("cpu_seconds"), "peak MB": column("peak_bytes", 1e6)}
+RUNS = {"runs": lambda record: len(record["runs"])}
 
 
 def titled(record: dict) -> str:
     """Name and version of a tool, ours in bold."""
     name = f"**{OURS}**" if record["tool"] == OURS else record["tool"]
     return f"{name} {record['version']}".strip()
+
+
+def field(name: str) -> Callable[[dict], object]:
+    return lambda record: record[name]
 
 
 def machine(record: dict) -> str:
@@ -78,6 +128,10 @@ def moment(record: dict) -> str:
     return record["session"][:16].replace("T", " ")
 
 
+def machine_and_time(record: dict) -> str:
+    return f"{machine(record)}; {moment(record)}"
+
+
 def spread(values: Sequence[float], unit: float = 1, digits: int | None = None) -> str:
     """Median (lowest-highest)."""
     middle, low, high = (value / unit for value in median_and_spread(values))
@@ -86,26 +140,12 @@ def spread(values: Sequence[float], unit: float = 1, digits: int | None = None) 
     return f"{middle:,.{digits}f} ({low:,.{digits}f}-{high:,.{digits}f})"
 
 
-def spread_of(runs: Sequence[dict], field: str, unit: float = 1) -> str:
-    return spread([run[field] for run in runs], unit)
-
-
-def median(record: dict | None, field: str = "seconds") -> float | None:
+def median(record: dict | None, field: str = "seconds", unit: float = 1) -> float | None:
     """The median over the runs, or None of a tool that did not finish or gave another answer."""
-    if record is None or not record["runs"] or record.get("reason"):
+    runs = record["runs"] if record and not record.get("reason") else []
+    if not runs or any(run["outcome"] != "ok" for run in runs):
         return None
-    if any(run["outcome"] != "ok" for run in record["runs"]):
-        return None
-    return median_and_spread([run[field] for run in record["runs"]])[0]
-
-
-def measured(record: dict, ours: float | None) -> list[str]:
-    """Wall time, how many times ours it is, CPU time and peak memory; of one that did not finish, why."""
-    runs, taken = record["runs"], median(record)
-    if taken is None:
-        return [why_not(record), "", "", ""]
-    ratio = f"{taken / ours:.2f}" if ours else ""
-    return [spread_of(runs, "seconds"), ratio, spread_of(runs, "cpu_seconds"), spread_of(runs, "peak_bytes", 1e6)]
+    return median_and_spread([run[field] for run in record["runs"]])[0] / unit
 
 
 def why_not(record: dict) -> str:
@@ -119,16 +159,15 @@ def why_not(record: dict) -> str:
     return "failed"
 
 
+# Records
+
+
 def of(group: Iterable[dict], tool: str) -> dict | None:
     return next((record for record in group if record["tool"] == tool), None)
 
 
 def fastest(group: Iterable[dict]) -> dict | None:
     return min(filter(median, group), key=median, default=None)
-
-
-def fastest_first(group: Iterable[dict]) -> list[dict]:
-    return sorted(group, key=lambda record: median(record) or float("inf"))
 
 
 def grouped(records: Iterable[dict], *fields: str) -> dict[tuple, list[dict]]:
@@ -148,3 +187,12 @@ def complete(records: Iterable[dict], benchmark: str) -> list[dict]:
 
 def last_session(records: Sequence[dict]) -> list[dict]:
     return [record for record in records if record["session"] == records[-1]["session"]]
+
+
+def latest(records: Sequence[dict], *by: str, of_each_tool: bool = False) -> dict[tuple, list[dict]]:
+    """Of each question the last session, or the last record of each tool; fastest first."""
+    found = {}
+    for key, group in grouped(records, *by).items():
+        chosen = {line["tool"]: line for line in group}.values() if of_each_tool else last_session(group)
+        found[key] = sorted(chosen, key=lambda record: median(record) or float("inf"))
+    return found

@@ -10,12 +10,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "peers"))
 
-import load_peers
-from worker import digest_rows
-
 import load
+import load_peers
 import pipelines
 import tables
+from worker import digest_rows
+
+LOAD = load.Load()
 
 
 def record(tool, speed, *, workers=0, session="2026-01-01T00:00:00", complete=True, reason="", cpu=1.0):
@@ -41,7 +42,7 @@ def record(tool, speed, *, workers=0, session="2026-01-01T00:00:00", complete=Tr
         "reason": reason,
         "agreement": "same rows",
         "answers": [] if reason else answers,
-        "runs": [],
+        "runs": [{"outcome": "ok", "seconds": 1.0}],
     }
 
 
@@ -66,12 +67,11 @@ def test_a_row_is_looked_up_at_whole_tokens_only():
 def test_time_counts_batches_after_the_first_ones_and_goes_on_with_the_next_epoch():
     epochs = []
 
-    class Three:
-        def __iter__(self):
-            epochs.append(1)
-            return iter([1, 2, 3])
+    def three():
+        epochs.append(1)
+        return iter([1, 2, 3])
 
-    found = load_peers.timed(Three(), 10, 0.01)
+    found = load_peers.timed(three, 10, 0.01)
     assert found["tokens"] % 10 == 0
     assert found["seconds"] > 0.01
     assert len(epochs) > load_peers.WARM_BATCHES // 3
@@ -87,7 +87,7 @@ def test_bars_take_each_loader_with_the_workers_that_suit_it_where_we_are_closes
         record("litdata", 260, workers=2),
         record("nanogpt-loop", 900),  # not one of the libraries that the bar names
     ]
-    libraries, ceiling = load.bars(records)
+    libraries, ceiling = LOAD.bars(records)
     assert libraries.passed is False  # 500 / 260
     assert "litdata 260 M/s: 1.92x" in libraries.measured
     assert ceiling.passed is True  # 500 / 600
@@ -96,9 +96,9 @@ def test_bars_take_each_loader_with_the_workers_that_suit_it_where_we_are_closes
 
 def test_a_loader_with_other_rows_is_shown_without_times_and_in_no_bar():
     records = [record("piecemill", 500), record("litdata", 900, reason="other rows of 1024: 3, expected 4")]
-    libraries, ceiling = load.bars(records)
+    libraries, ceiling = LOAD.bars(records)
     assert (libraries.passed, ceiling.passed) == (None, None)
-    text = load.render(records)
+    text = LOAD.render(records)
     assert "other rows of 1024: 3, expected 4" in text
     assert "| **piecemill** 1.0 | 0 | 500 (450-650), 2.0 ns | 1,000 (900-1,300), 1.0 ns | same rows |" in text
 
@@ -108,33 +108,37 @@ def test_the_last_complete_session_is_shown():
         record("piecemill", speed, session=session, complete=complete)
         for speed, session, complete in ((100, "2026-01-01", True), (200, "2026-01-02", True), (9, "2026-01-03", False))
     )
-    assert load.latest([old, new, quick]) == [new]
-    assert load.latest([quick]) == [quick]
-    assert load.render([{"benchmark": "train"}]) == "\nNot measured yet.\n"
+    assert LOAD.shown([old, new, quick]) == [new]
+    assert LOAD.render([{"benchmark": "train"}, quick]) == "\nNot measured yet.\n"
 
 
 def test_every_loader_has_a_worker_and_a_place_to_run(monkeypatch, tmp_path):
-    assert set(load_peers.TOOLS) == set(load.LOADERS)
-    assert set(load.LIBRARIES) < set(load.PEERS)
-    assert all(loader.pipeline.name in pipelines.PIPELINES for loader in load.LOADERS.values())
-    assert all(hasattr(load_peers.TOOLS[name], "write") for name, loader in load.LOADERS.items() if loader.writes)
+    assert load.LIBRARIES == ("litdata", "mosaicml-streaming", "datasets", "datatrove")
+    assert set(load.LIBRARIES) < set(LOAD.peers)
+    assert all(load.pipeline(loader).name in pipelines.PIPELINES for loader in load.LOADERS.values())
+    assert all(hasattr(loader, "write") for loader in load.LOADERS.values() if loader.writes)
+    made = []
+    monkeypatch.setattr(pipelines, "environment", lambda folder, packages: made.append(packages[0]) or "")
+    monkeypatch.setattr(pipelines, "make_corpora", lambda names: None)
+    monkeypatch.setattr(pipelines, "TOKENIZER", tmp_path)
+    pipelines.set_up(["litdata", *(load.pipeline(load.LOADERS[name]).name for name in ("piecemill", "datatrove"))], [])
+    assert [pin.partition("==")[0] for pin in made] == ["gigatoken", "litdata", "datatrove"]  # ours is never installed
     monkeypatch.setattr(pipelines, "VENVS", tmp_path)
     torch = tmp_path / "litdata" / "lib" / "python3" / "site-packages"
     torch.mkdir(parents=True)
-    command = load.LOADERS["datatrove"].command("time", Path("c/t.npy"), ask=["8x1024"], workers=1)
+    command = load.command(load.LOADERS["datatrove"], "time", Path("c/t.npy"), ask=["8x1024"], workers=1)
     assert command[2:4] == ["datatrove", "time"]
-    assert json.loads(command[4]) == {
-        **{"tokens": "c/t.npy", "out": "c/datatrove", "site_behind": str(torch)},
-        **{"ask": ["8x1024"], "workers": 1},
-    }
+    paths = {"tokens": "c/t.npy", "out": "c/datatrove", "site_behind": str(torch)}
+    paths = {name: {"path": path} for name, path in paths.items()}
+    assert json.loads(command[4]) == {**paths, "ask": ["8x1024"], "workers": 1}
 
 
 def test_a_page_is_rewritten_between_its_markers(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- load: begin -->\nold\n<!-- load: end -->\nafter\n")
-    tables.rewrite(page, "load", load.render([record("piecemill", 500)]))
+    tables.rewrite(page, "load", LOAD.render([record("piecemill", 500)]))
     assert page.read_text().startswith("before\n<!-- load: begin -->\n\n## Bars of loading")
     assert page.read_text().endswith("<!-- load: end -->\nafter\n")
     page.write_text("no markers")
     with pytest.raises(SystemExit, match="needs one"):
-        tables.rewrite(page, "load", load.render([record("piecemill", 500)]))
+        tables.rewrite(page, "load", LOAD.render([record("piecemill", 500)]))

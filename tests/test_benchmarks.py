@@ -18,21 +18,20 @@ import zstandard
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "peers"))
 
-import documents
-import prepare_peers
-import train_peers
-
-import balance
 import corpus
+import documents
 import measure
 import pipelines
 import prepare
+import prepare_peers
 import protocol
 import strategies
 import tables
 import train
-import wordpiece
+import worker
 from piecemill import Tokenizer
+
+TRAIN, PREPARE, STRATEGIES = train.Train(), prepare.Prepare(), strategies.Strategies()
 
 
 def run(seconds, peak=100e6, outcome="ok"):
@@ -88,26 +87,15 @@ def test_a_command_that_is_not_there_is_an_error_and_not_a_run(tmp_path, capfd):
     assert "/no/such/tool: not there" in capfd.readouterr().err
 
 
-def test_records_are_appended_and_read_back(tmp_path):
-    path = tmp_path / "results.jsonl"
-    flags = protocol.parser("", results=path)
-    session = protocol.Session("some", flags.parse_args([]))
-    kept = [session.keep(protocol.Entry("é", runs=[measure.Run(1.0, 2.0, 3, "ok")]), corpus=name) for name in "ab"]
-    assert protocol.read(path) == session.records() == kept
-    for partly in (["--quick"], ["--repeats", "9"], ["--cap", "1"], ["--results", "x"]):
-        assert not protocol.Session("some", flags.parse_args(partly)).facts["complete"]
-    assert (kept[0]["complete"], kept[0]["runs"][0]["peak_bytes"], kept[1]["corpus"]) == (True, 3, "b")
-
-
 def test_the_median_is_shown_with_all_of_its_spread():
-    assert tables.spread_of([run(3.0), run(1.0), run(2.5)], "seconds") == "2.50 (1.00-3.00)"
-    assert tables.spread_of([run(1, 1_234e6)], "peak_bytes", 1e6) == "1,234 (1,234-1,234)"
+    assert tables.column("seconds")({"runs": [run(3.0), run(1.0), run(2.5)]}) == "2.50 (1.00-3.00)"
+    assert tables.column("peak_bytes", 1e6)({"runs": [run(1, 1_234e6)]}) == "1,234 (1,234-1,234)"
 
 
 def test_only_the_last_session_with_every_repeat_counts():
     old, new = line("piecemill", 9.0), line("piecemill", 1.0, session="2026-01-02T00:00:00")
     partial = line("piecemill", 0.1, session="2026-01-03T00:00:00", complete=False)
-    assert list(train.latest([old, new, partial]).values()) == [[new]]
+    assert list(train.groups(TRAIN.shown([old, new, partial])).values()) == [[new]]
 
 
 def test_a_peer_from_another_session_stays_in_the_table_and_says_so():
@@ -116,17 +104,17 @@ def test_a_peer_from_another_session_stays_in_the_table_and_says_so():
         line("piecemill", 1.0, session="2026-01-02T00:00:00"),
         line("ffbpe", 4.0, session="2026-01-02T00:00:00"),
     )
-    (group,) = train.latest([line("piecemill", 9.0), theirs, ours, both]).values()
-    assert group == [ours, both, theirs]
-    text = train.table(group)
+    records = [line("piecemill", 9.0), theirs, ours, both]
+    assert list(train.groups(records).values()) == [[ours, both, theirs]]
+    (text,) = TRAIN.tables(records)
     assert "tokenizers 1.0 (session of 2026-01-01 10:30)" in text
     assert text.count("session of") == 1
 
 
 def test_the_bars_compare_with_the_fastest_peer_that_finished():
     stopped = line("quickbpe", 0.1, runs=[run(600.0, outcome="over time")])
-    groups = train.latest([line("piecemill", 1.0), line("tokenizers", 20.0), line("rustbpe", 2.0), stopped])
-    passed = {bar.promise: bar.passed for bar in train.bars(groups)}
+    records = [line("piecemill", 1.0), line("tokenizers", 20.0), line("rustbpe", 2.0), stopped]
+    passed = {bar.promise: bar.passed for bar in TRAIN.bars(records)}
     assert passed["words 127 MB: at most 0.5x the time of the fastest peer"] is True
     assert passed["words 127 MB: at most 1/12 of the time of HF tokenizers"] is True
     assert passed["words 127 MB: merges equal to HF tokenizers'"] is True
@@ -134,27 +122,25 @@ def test_the_bars_compare_with_the_fastest_peer_that_finished():
 
 
 def test_a_bar_that_is_missed_says_so_in_the_table():
-    text = train.render([line("piecemill", 3.0), line("tokenizers", 20.0, merges_sha256="bb")])
+    text = TRAIN.render([line("piecemill", 3.0), line("tokenizers", 20.0, merges_sha256="bb")])
     assert "| 3.00 s, tokenizers 20.00 s: 0.150x | pass |" in text
     assert "0.150x | **FAIL** |" in text
     assert "| 50,001 merges | **FAIL** |" in text
 
 
 def test_growth_is_measured_against_our_own_smaller_cut():
-    group = train.latest(
-        [
-            line("piecemill", 2.0, question="none", corpus="python-20mb"),
-            line("piecemill", 20.0, question="none", corpus="python-127mb"),
-        ]
-    )
-    (growth,) = [bar for bar in train.bars(group) if "grows" in bar.promise]
+    records = [
+        line("piecemill", 2.0, question="none", corpus="python-20mb"),
+        line("piecemill", 20.0, question="none", corpus="python-127mb"),
+    ]
+    (growth,) = [bar for bar in TRAIN.bars(records) if "grows" in bar.promise]
     assert (growth.measured, growth.passed) == ("20.00 s, 20 MB 2.00 s: 10.000x", False)
 
 
 def test_a_tool_that_did_not_finish_is_in_the_table_with_the_reason():
     stopped = line("tokenizers", runs=[run(600.2, outcome="over time")])
     absent = line("youtokentome", reason="does not build", runs=[])
-    text = train.table([line("piecemill", 1.0), stopped, absent])
+    (text,) = TRAIN.tables([line("piecemill", 1.0), stopped, absent])
     assert "| tokenizers 1.0 | > 600 |" in text
     assert "| youtokentome 1.0 | does not build |" in text
 
@@ -162,12 +148,12 @@ def test_a_tool_that_did_not_finish_is_in_the_table_with_the_reason():
 def test_the_page_keeps_the_words_around_the_markers(tmp_path):
     path = tmp_path / "page.md"
     path.write_text("before\n<!-- train: begin -->\nold\n<!-- train: end -->\nafter\n")
-    tables.rewrite(path, "train", train.render([line("piecemill", 1.0)]))
+    tables.rewrite(path, "train", TRAIN.render([line("piecemill", 1.0)]))
     text = path.read_text()
     assert text.startswith("before\n<!-- train: begin -->\n")
     assert text.endswith("<!-- train: end -->\nafter\n")
     assert "old" not in text
-    tables.rewrite(path, "train", train.render([line("piecemill", 1.0)]))
+    tables.rewrite(path, "train", TRAIN.render([line("piecemill", 1.0)]))
     assert path.read_text() == text
 
 
@@ -182,10 +168,19 @@ def test_merges_are_compared_in_order_and_by_tokens_where_only_tokens_are_known(
 def test_a_difference_of_ours_ends_the_benchmark():
     question = train.Question("words", "python-5mb", "gpt2", 300, 1)
     done = [measure.Run(1.0, 1.0, 1, "ok")]
-    ours = protocol.Entry("piecemill", runs=done, facts={"merges": [["61", "62"]]})
-    theirs = protocol.Entry("tokenizers", runs=done, facts={"merges": [["61", "63"]]})
+    ours = protocol.Entry("piecemill", runs=done, result=[["61", "62"]])
+    theirs = protocol.Entry("tokenizers", runs=done, result=[["61", "63"]])
     with pytest.raises(SystemExit, match="No time is reported"):
-        train.compare(question, [ours, theirs])
+        TRAIN.compare(question, [ours, theirs])
+
+
+def test_without_a_pretokenizer_who_would_be_over_the_cap_is_not_run():
+    some = train.Train()
+    some.start(["--cap", "100"])
+    small, large = (train.Question("none", f"python-{size}mb", "none", 300) for size in (5, 127))
+    some.seconds = {("none", "rustbpe"): (4.1, "python-5mb"), ("none", "bpeasy"): (3.0, "python-5mb")}
+    assert some.too_slow(large, "rustbpe") == "not run: 4 s for python-5mb, so over 100 s here at the same pace"
+    assert not any((some.too_slow(large, "bpeasy"), some.too_slow(large, "piecemill"), some.too_slow(small, "rustbpe")))
 
 
 def test_a_file_is_cut_into_functions_without_losing_a_byte():
@@ -212,7 +207,7 @@ def test_of_a_po_file_only_the_translations_are_kept():
 
 
 def test_the_stand_in_letters_cover_every_byte():
-    letters = train_peers.byte_letters()
+    letters = worker.byte_letters()
     assert sorted(letters) == list(range(256))
     assert len(set(letters.values())) == 256
     assert letters[ord(" ")] == "Ġ"
@@ -293,7 +288,7 @@ def test_documents_that_are_the_same_are_refused(tmp_path, monkeypatch):
     assert (made.documents, made.bytes) == (2, 12)
     assert (
         list(corpus.texts(made.jsonl))
-        == pq.read_table(made.parquet).column("text").to_pylist()
+        == pq.read_table(made.file("parquet")).column("text").to_pylist()
         == ["one", "zwei é\r\n"]
     )
     with pytest.raises(SystemExit, match="1 documents are the same"):
@@ -315,10 +310,7 @@ def test_shares_cover_every_document_once_and_in_order(tmp_path):
 
 
 def digest(*rows):
-    made = documents.Digest()
-    for ids in rows:
-        made.add(ids)
-    return made.summary()
+    return documents.digest(rows)
 
 
 def test_a_digest_tells_other_tokens_from_another_order_and_borders_count():
@@ -352,7 +344,7 @@ def test_our_shards_are_read_by_numpy_alone(tmp_path):
     for shard, (ids, ends) in enumerate([([5, 6, 7], [2, 3]), ([8], [1])]):
         np.save(tmp_path / "all" / f"{shard:05}.tokens.npy", np.array(ids, np.uint16))
         np.save(tmp_path / "all" / f"{shard:05}.ends.npy", np.array(ends, np.int64))
-    assert [ids.tolist() for ids in prepare_peers.TOOLS["piecemill"].tokens(tmp_path)] == [[5, 6], [7], [8]]
+    assert [ids.tolist() for ids in prepare_peers.Piecemill().tokens(tmp_path)] == [[5, 6], [7], [8]]
 
 
 def prepared(tool, *seconds, corpus="python-127mb", kind="jsonl", memory="2GiB", peak=100e6, inside=(), **changes):
@@ -380,7 +372,7 @@ def prepared(tool, *seconds, corpus="python-127mb", kind="jsonl", memory="2GiB",
 
 
 def bars_of_preparing(*records):
-    found = prepare.bars(prepare.latest(records))
+    found = PREPARE.bars(records)
     return {bar.promise: (bar.measured, bar.passed) for bar in found}
 
 
@@ -431,8 +423,9 @@ def test_the_bars_of_preparing_2_gb():
 
 
 def test_each_question_asks_its_own_pipelines():
-    asked = prepare.questions(["127mb", "2gb", "dedup", "ray"], quick=False)
-    names = {(one.question, one.format, one.memory): prepare.asked_of(one, ["datasets"]) for one in asked}
+    PREPARE.start(["--peers", "datasets"])
+    asked = PREPARE.questions()
+    names = {(one.question, one.format, one.memory): [entry.tool for entry in PREPARE.entries(one)] for one in asked}
     assert names.pop(("127mb", "jsonl", "2GiB")) == ["piecemill", "piecemill-before", "gigatoken", "datasets"]
     assert names.pop(("dedup", "jsonl", "2GiB")) == ["piecemill", "piecemill+dedup"]
     assert len(names.pop(("ray", "jsonl", "2GiB"))) == 5
@@ -449,9 +442,7 @@ def test_each_question_asks_its_own_pipelines():
 
 
 def command_of(name, address=""):
-    return pipelines.prepare_command(
-        pipelines.PIPELINES[name], [Path("in.jsonl")], out=Path("out"), memory="2GiB", address=address
-    )
+    return pipelines.prepare_command(pipelines.PIPELINES[name], [Path("in.jsonl")], Path("out"), "2GiB", address)
 
 
 def test_variants_of_ours_are_the_same_command_with_other_options():
@@ -509,7 +500,7 @@ def test_the_compressed_corpus_is_one_frame_of_the_same_lines(tmp_path, monkeypa
     monkeypatch.setattr(corpus, "CACHE", tmp_path)
     made = corpus.write("some", [("a", "one"), ("b", "zwei é")])
     corpus.compress(made)
-    assert zstandard.ZstdDecompressor().decompress(made.zst.read_bytes()) == made.jsonl.read_bytes()
+    assert zstandard.ZstdDecompressor().decompress(made.file("jsonl.zst").read_bytes()) == made.jsonl.read_bytes()
 
 
 def test_the_tables_of_the_benchmarks_do_not_mix(tmp_path):
@@ -520,7 +511,7 @@ def test_the_tables_of_the_benchmarks_do_not_mix(tmp_path):
     one = {**prepared("tokenizers"), **asked, "strategy": "one by one", "runs": [run(9)], "inside_seconds": [2.0]}
     batches = {**one, "strategy": "batches", "inside_seconds": [0.5]}
     records = [line("piecemill", 1.0), prepared("piecemill", 2.0), prepared("datasets", 40.0), one, batches]
-    for name, benchmark in zip(names, (train, prepare, strategies), strict=True):
+    for name, benchmark in zip(names, (TRAIN, PREPARE, STRATEGIES), strict=True):
         tables.rewrite(path, name, benchmark.render(records))
     first, second, third = path.read_text().split("end -->\n")[:3]
     assert "| **piecemill** 1.0 | 1.00 (1.00-1.00) |" in first
@@ -549,15 +540,3 @@ def test_all_ways_of_asking_must_give_the_same_ids():
     ]
     with pytest.raises(SystemExit, match="sentencepiece, threads: other ids"):
         strategies.compare([*entries, entry("sentencepiece", "threads", [8])], None)
-
-
-# The protocol
-
-
-def test_the_records_that_are_kept_still_make_the_page():
-    page = (protocol.HERE.parent / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    records = protocol.read(protocol.RESULTS)
-    for benchmark in (train, strategies, wordpiece, balance):
-        begin, end = (page.index(f"<!-- {benchmark.__name__}: {which} -->") for which in ("begin", "end"))
-        assert page[begin:end].partition("-->\n")[2] == benchmark.render(records)
-    assert "| **piecemill**" in prepare.render(records)

@@ -14,10 +14,11 @@ sys.path.insert(0, str(BENCHMARKS))
 sys.path.insert(0, str(BENCHMARKS / "peers"))
 
 import action_peers  # noqa: E402
-
 import actions as benchmark  # noqa: E402
 import tables  # noqa: E402
 from action_cases import random_corpus  # noqa: E402
+
+ACTIONS = benchmark.Actions()
 
 FAKE = """
 from genrec.models.ActionPiece.utils import LEARNED
@@ -122,7 +123,7 @@ def test_bars_pass_or_fail_by_the_last_complete_session():
         record("cds_like", "exact", 40.0, peak=2e9),
         record("cds_like", "float64", 121.0),
     )
-    bars = benchmark.bars(benchmark.latest(good))
+    bars = ACTIONS.bars(ACTIONS.shown(good))
     # 345 s / 1 s; 1,000 items in 2 ms, the median.
     assert [bar.passed for bar in bars] == [True, True, True, True, True, False, True, True]
     assert "345x" in bars[6].measured
@@ -130,15 +131,15 @@ def test_bars_pass_or_fail_by_the_last_complete_session():
     slow = session_of("2026-01-02T00:00:00", record("beauty", "exact", 5.1, peak=1.1e9))
     stopped = session_of("2026-01-03T00:00:00", record("beauty", "exact", 1.0))[:-1]
     quick = [line | {"complete": False} for line in session_of("2026-01-04T00:00:00", record("beauty", "exact", 1.0))]
-    bars = benchmark.bars(benchmark.latest(good + slow + stopped + quick))
+    bars = ACTIONS.bars(ACTIONS.shown(good + slow + stopped + quick))
     assert [bar.passed for bar in bars][:2] == [False, False]
-    assert [bar.passed for bar in benchmark.bars({})] == [None] * 8
+    assert [bar.passed for bar in ACTIONS.bars([])] == [None] * 8
 
 
 def session_of(session, *records):
     """A whole session: these records, and one of a second for every other question."""
     given = {(line["corpus"], line["question"]): line for line in records}
-    asked = [(corpus, question) for corpus in benchmark.DATA for question in benchmark.QUESTIONS]
+    asked = [(corpus, question) for corpus in benchmark.DATA for question in benchmark.MODES]
     return [given.get(key, record(*key, 1.0)) | {"session": session} for key in asked]
 
 
@@ -148,7 +149,7 @@ def test_the_page_tells_of_every_question_and_of_a_run_that_failed(tmp_path):
     failed = record("sports", "exact", 1.0, inside=[])
     failed["runs"][0] |= {"outcome": "failed", "message": "no"}
     lines = session_of("2026-01-01", record("beauty", "exact", 2.0), failed)
-    tables.rewrite(page, "actions", benchmark.render(lines))
+    tables.rewrite(page, "actions", ACTIONS.render(lines))
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith("after\n")
@@ -157,5 +158,5 @@ def test_the_page_tells_of_every_question_and_of_a_run_that_failed(tmp_path):
     assert "| beauty | exact | 2.00 (2.00-2.00) | 0.25 (0.25-0.25) | 1.00 (1.00-1.00) | 40, 660 |" in text
     assert "| sports | exact | failed |" in text
     assert "345 s for the first 932 merges" in text
-    tables.rewrite(page, "actions", benchmark.render([]))
-    assert "No complete session" in page.read_text()
+    tables.rewrite(page, "actions", ACTIONS.render([]))
+    assert "Not measured yet" in page.read_text()

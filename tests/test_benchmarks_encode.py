@@ -11,20 +11,19 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "peers"))
 
-import encode_peers
-import make_vocabulary
-import worker
-
 import carry_encode
 import corpus
 import encode
+import encode_peers
 import encode_vocabularies as vocabularies
+import make_vocabulary
 import measure
 import protocol
 import tables_encode
+import worker
 
 
-class Bytes(encode_peers.Peer):
+class Bytes(encode_peers.Encoder):
     """Every byte is its own token."""
 
     def load(self):
@@ -58,10 +57,9 @@ def documents(path, *texts):
 
 def asked(verb, folder, text, **options):
     """What the worker tells, and its file of hashes."""
-    ids = folder.parent / "ids"
-    args = {"vocabulary": folder, "text": text, "ids": ids, "threads": 1, "form": "whole", "block": 4, "once": False}
-    told = getattr(encode_peers.Runner(Bytes), verb)(SimpleNamespace(**args | options))
-    return told, ids.read_bytes()
+    args = {"vocabulary": folder, "text": text, "threads": 1, "form": "whole", "block": 4, "once": False}
+    told = getattr(Bytes(), verb)(SimpleNamespace(**args | options, out=folder.parent))
+    return told, (folder.parent / "ids").read_bytes()
 
 
 def test_blocks_are_whole_documents_and_together_everything():
@@ -138,7 +136,6 @@ def test_questions_cover_every_vocabulary_and_corpus():
     assert not [name for name in names if name.startswith(("short regex", "bulk regex", "scaling"))]
     assert tables_encode.VOCABULARIES == vocabularies.NAMED
     assert set(encode.CORPORA + encode.REGEX_CORPORA) <= set(corpus.RECORDED)
-    assert set(encode.ENCODERS) == set(encode_peers.TOOLS)
 
 
 def test_ranks_become_merges_in_their_order(tmp_path):
@@ -176,6 +173,7 @@ def test_random_text_has_no_newline_and_is_the_same_every_time():
 
 def test_a_gigabyte_is_made_of_little_and_no_document_twice(tmp_path, monkeypatch):
     monkeypatch.setattr(carry_encode, "FLAT", tmp_path)
+    monkeypatch.setattr(corpus, "FLAT", tmp_path)
     base = ["some words that are spelled otherwise " * 3, "é other words 12"]
     (tmp_path / "text.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in base))
     made = carry_encode.write_gigabyte(tmp_path / "text.jsonl", 1000)
@@ -279,7 +277,7 @@ def test_a_peer_with_other_ids_has_no_time_in_the_table_but_is_still_compared():
     measured, passed = bars(records)["mistral-v1, every corpus, cold: at least 3x gigatoken"]
     assert passed
     assert measured.endswith("gigatoken gives other ids in 6 of these")
-    page = tables_encode.render(records)
+    page = encode.Encode().render(records)
     assert "| gigatoken 1.0 | other ids in 15 of 8,011 |" in page
     assert "| **piecemill** 1.0 | 1,000 (1,000-1,000) / 2,000 |" in page
 
@@ -309,7 +307,7 @@ def test_short_strings_are_compared_with_tiktoken_or_with_its_cl100k():
     promise = "one string of 50 characters, {}, every vocabulary: no slower than tiktoken"
     assert found[promise.format("encode")][1] is True
     assert found[promise.format("decode")] == ("slowest of 7: bert 3.00 and 2.00 us, 1.50x", False)
-    assert "| **piecemill** 1.0 | 4.00 (4.00-4.00) / 1.00 |" in tables_encode.render(records)
+    assert "| **piecemill** 1.0 | 4.00 (4.00-4.00) / 1.00 |" in encode.Encode().render(records)
 
 
 def test_scaling_is_against_one_thread_and_against_gigatoken():
@@ -320,4 +318,4 @@ def test_scaling_is_against_one_thread_and_against_gigatoken():
     found = bars(records)
     assert found["16 threads on a gigabyte, cold: at least 10x one thread"] == ("526 and 50.0 MB/s: 10.53x", True)
     assert found["16 threads on a gigabyte, cold: at least 1.5x gigatoken with 16 threads"][1] is True
-    assert "526 (526-526) / 1,053, 10.5x |" in tables_encode.render(records)
+    assert "526 (526-526) / 1,053, 10.5x |" in encode.Encode().render(records)

@@ -65,7 +65,7 @@ def test_every_way_to_feed_a_step_is_measured(records):
 def test_the_page_shows_bars_and_tables_and_keeps_the_words_around(records, tmp_path):
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- pretrain: begin -->\nold\n<!-- pretrain: end -->\nafter\n")
-    tables.rewrite(page, "pretrain", benchmark.render(records))
+    tables.rewrite(page, "pretrain", benchmark.Pretrain().render(records))
     shown = page.read_text()
     assert shown.startswith("before\n")
     assert shown.endswith("after\n")
@@ -75,7 +75,8 @@ def test_the_page_shows_bars_and_tables_and_keeps_the_words_around(records, tmp_
 
 
 def bars(feeding, training):
-    return {bar.promise: bar.passed for bar in benchmark.bars(feeding, training)}
+    found = [{"question": name, **given} for name, given in (("feeding", feeding), ("training", training)) if given]
+    return {bar.promise: bar.passed for bar in benchmark.Pretrain().bars(found)}
 
 
 def test_a_bar_passes_at_its_figure_and_fails_beyond_it(records):

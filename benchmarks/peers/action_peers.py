@@ -13,14 +13,12 @@ import tempfile
 import time
 import types
 from collections.abc import Callable
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from worker import thinned, watched, worker
 
 from piecemill._core import LearnedActions, Progress, train_actions
 from piecemill.actions import ActionTokenizer, ActionVocabulary, Histories, Items
@@ -28,12 +26,12 @@ from piecemill.actions.batches import action_batches
 from piecemill.actions.shards import write_action_shards
 from piecemill.actions.training import initial_tokens, moment, rows_of
 from piecemill.reference import segments
+from worker import thinned, watched, worker
 
 MODES = {"exact": ("published", "exact"), "current": ("current", "exact"), "float64": ("published", "float64")}
-PARTS = (0.01, 0.1, 0.25, 0.5, 1.0)
-"Shares of all merges at which merges a second are reported."
-RUNS = 5
-"Inside a process, of what is timed there."
+GOLDEN = {"float64": "official", "exact": "official_int_rule", "current": "paper_int_rule"}
+PARTS = (0.01, 0.1, 0.25, 0.5, 1.0)  # of all merges, at which merges a second are reported
+RUNS = 5  # inside a process, of what is timed there
 HISTORY, BATCH, BATCHES = 20, 256, 300
 
 
@@ -59,13 +57,13 @@ class Corpus:
             rows = [line.split()[1:] for line in file]
         return cls(table, [row[:-2] for row in rows if len(row) > 2])
 
-    def train(self, mode: str, vocab_size: int, progress: Progress) -> LearnedActions:
+    def train(self, mode: str, vocab_size: int, progress: Progress | None = None) -> LearnedActions:
         plan = (self.n_init, vocab_size, *MODES[mode], 0.0, 2)
-        return train_actions(self.table, self.rows, self.ends, *plan, progress)
+        return train_actions(self.table, self.rows, self.ends, *plan, progress or Progress())
 
     def tokenizer(self, vocab_size: int) -> ActionTokenizer:
         """With the exact vocabulary."""
-        learned, empty = self.train("exact", vocab_size, Progress()), self.vocabulary
+        learned, empty = self.train("exact", vocab_size), self.vocabulary
         weights = [0] * self.n_init + [weight / learned.denominator for weight in learned.weights]
         vocabulary = ActionVocabulary(empty.n_categories, empty.initial, learned.merges, weights, self.items.columns)
         return ActionTokenizer(vocabulary, self.items)
@@ -75,11 +73,9 @@ def learn(args: SimpleNamespace) -> dict:
     """Trains, watches, and reports what was seen."""
     began = time.perf_counter()
     corpus = Corpus.load(args.data, args.name)
-    loaded = time.perf_counter() - began
-    progress = Progress()
-    trace, result = watched(
-        lambda: corpus.train(args.mode, args.vocab, progress), lambda seconds: moment(seconds, progress)
-    )
+    loaded, progress = time.perf_counter() - began, Progress()
+    work = lambda: corpus.train(args.mode, args.vocab, progress)  # noqa: E731
+    trace, result = watched(work, lambda seconds: moment(seconds, progress))
     merges = result.merges.tolist()
 
     def seconds_at(count: float) -> float:
@@ -126,7 +122,7 @@ def published(args: SimpleNamespace) -> dict:
     theirs.train(corpus.sequences, corpus.n_init + merges)
     seconds = time.perf_counter() - began
     found = [[a, b] for _, a, b in theirs.vocab[corpus.n_init :]]
-    ours = corpus.train("float64", corpus.n_init + merges, Progress())
+    ours = corpus.train("float64", corpus.n_init + merges)
     if found != ours.merges.tolist() or theirs.priority[corpus.n_init :] != ours.weights:
         raise SystemExit(f"{args.name}: our first {merges} merges are not the published ones; no time is reported")
     return {"merges": merges, "seconds": round(seconds, 4)}
@@ -157,8 +153,8 @@ def batches(args: SimpleNamespace) -> list[dict]:
     found = []
     for threads in (1, 2):
         for what, seed in (("items, SPR", {"seed": 1}), ("items, by weight", {})):
-            encode = partial(tokenizer.encode_batch, rows, ends, threads=threads, **seed)
-            found.append({"what": what, "threads": threads, "count": len(rows), **timed(lambda _, run=encode: run())})
+            runs = timed(lambda _, how={"threads": threads, **seed}: tokenizer.encode_batch(rows, ends, **how))
+            found.append({"what": what, "threads": threads, "count": len(rows), **runs})
     with tempfile.TemporaryDirectory() as folder:
         shards = write_action_shards(corpus.histories, tokenizer, out=Path(folder) / "shards")
         for threads in (0, 1, 2):
@@ -171,18 +167,15 @@ def batches(args: SimpleNamespace) -> list[dict]:
 
 def golden(args: SimpleNamespace) -> int:
     """Learns the golden vectors in every mode; a difference ends the benchmark. Gives how many were compared."""
-    asked = {"float64": "official", "exact": "official_int_rule", "current": "paper_int_rule"}
     cases = [path for path in sorted(args.data.glob("*.json")) if path.stem != "tiny_traces"]
     for path in cases:
         case = json.loads(path.read_text(encoding="utf-8"))
         corpus = Corpus(case["state2feat"], case["corpus"])
-        for mode, key in asked.items():
-            learned = corpus.train(mode, case["target_vocab_size"], Progress())
-            if learned.merges.tolist() != case[key]["merges"]:
+        for mode, key in GOLDEN.items():
+            if corpus.train(mode, case["target_vocab_size"]).merges.tolist() != case[key]["merges"]:
                 raise SystemExit(f"{path.name}, {mode}: not the golden merges; no time is reported")
-    return len(cases) * len(asked)
+    return len(cases) * len(GOLDEN)
 
 
 if __name__ == "__main__":
-    verbs = (learn, segment, published, batches, golden)
-    worker({"actions": SimpleNamespace(**{verb.__name__: verb for verb in verbs})})
+    worker({"actions": sys.modules[__name__]})

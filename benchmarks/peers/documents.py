@@ -1,44 +1,33 @@
 """Documents in, ids out: what the peers of `prepare.py` and `strategies.py` have in common.
 
-Reading a share of a file, the libraries that encode with the same three calls (one document, a batch, the id of a
-token), and the digest by which answers are compared.
+Reading a share of a file, the libraries that encode with the same calls (one document, a batch, the id of a token), and
+the digest by which answers are compared.
 """
 
 import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
+
+import numpy as np
 
 EOS = "<|endoftext|>"
 
+# A part of a file that one worker reads: (path, first, last) in bytes of JSONL or in row groups of Parquet.
 Share = tuple[str, int, int]
-"""A part of a file that one worker reads: (path, first, last) in bytes of JSONL or in row groups of Parquet."""
 
 
-class Digest:
-    """What was produced, small enough to compare: of each document 16 bytes."""
-
-    def __init__(self) -> None:
-        self._documents: list[bytes] = []
-        self._tokens = 0
-
-    def add(self, ids: Iterable[int]) -> None:
-        import numpy as np
-
+def digest(documents: Iterable[Iterable[int]]) -> dict[str, int | str]:
+    """Counts, and two hashes: of the documents in order, and of the same documents sorted."""
+    hashes, tokens = [], 0
+    for ids in documents:
         array = np.ascontiguousarray(ids, "<u4")
-        self._documents.append(hashlib.blake2b(array.tobytes(), digest_size=16).digest())
-        self._tokens += len(array)
-
-    def summary(self) -> dict[str, int | str]:
-        """Counts, and two hashes: of the documents in order, and of the same documents sorted."""
-        return {
-            "documents": len(self._documents),
-            "tokens": self._tokens,
-            "ordered": hashlib.sha256(b"".join(self._documents)).hexdigest(),
-            "unordered": hashlib.sha256(b"".join(sorted(self._documents))).hexdigest(),
-        }
+        hashes.append(hashlib.blake2b(array.tobytes(), digest_size=16).digest())
+        tokens += len(array)
+    ordered, unordered = (hashlib.sha256(b"".join(each)).hexdigest() for each in (hashes, sorted(hashes)))
+    return {"documents": len(hashes), "tokens": tokens, "ordered": ordered, "unordered": unordered}
 
 
 def one_thread_each() -> None:
@@ -46,32 +35,7 @@ def one_thread_each() -> None:
 
     To be called before `tokenizers` is imported.
     """
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    os.environ["RAYON_NUM_THREADS"] = "1"
-    os.environ["OMP_NUM_THREADS"] = "1"
-
-
-class Encoder:
-    """The library that encodes, by its fastest call: HF `tokenizers`, the default of all pipelines, or gigatoken."""
-
-    def __init__(self, path: Path, library: str = "tokenizers") -> None:
-        self._made_of, self._library = (path, library), None
-
-    def __call__(self, texts: list[str]) -> list:
-        """The ids of each text and then the end, as uint16, which 50,257 entries fit in."""
-        import numpy as np
-
-        if self._library is None:
-            # Only here, in the worker: not every library can be pickled, or used after a fork.
-            path, library = self._made_of
-            self._library = LIBRARIES[library](str(path))
-            self._eos = self._library.id_of(EOS)
-        found = []
-        for ids in self._library.batch(texts, threads=1):
-            ended = np.empty(len(ids) + 1, np.uint16)
-            ended[:-1], ended[-1] = ids, self._eos
-            found.append(ended)
-        return found
+    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 def shares(path: Path, count: int) -> list[Share]:
@@ -102,15 +66,34 @@ def read_share(share: Share) -> Iterator[str]:
             yield json.loads(line)["text"]
 
 
+def read(path: Path) -> Iterator[str]:
+    return read_share(shares(path, 1)[0])
+
+
 def batches(texts: Iterable[str], size: int = 256) -> Iterator[list[str]]:
-    held = []
-    for text in texts:
-        held.append(text)
-        if len(held) == size:
-            yield held
-            held = []
-    if held:
+    rest = iter(texts)
+    while held := list(islice(rest, size)):
         yield held
+
+
+class Encoder:
+    """The library that encodes, by its fastest call: HF `tokenizers`, the default of all pipelines, or gigatoken."""
+
+    def __init__(self, path: Path, library: str = "tokenizers") -> None:
+        self._made_of, self._library = (path, library), None
+
+    def __call__(self, texts: list[str]) -> list:
+        """The ids of each text and then the end, as uint16, which 50,257 entries fit in."""
+        if self._library is None:
+            # Only here, in the worker: not every library can be pickled, or used after a fork.
+            path, library = self._made_of
+            self._library = LIBRARIES[library](path)
+            self._eos = self._library.id_of(EOS)
+        found = []
+        for ids in self._library.batch(texts, threads=1):
+            found.append(np.empty(len(ids) + 1, np.uint16))
+            found[-1][:-1], found[-1][-1] = ids, self._eos
+        return found
 
 
 class Tokenizers:
@@ -119,7 +102,7 @@ class Tokenizers:
     def __init__(self, model):
         from tokenizers import Tokenizer
 
-        self._tokenizer = Tokenizer.from_file(model)
+        self._tokenizer = Tokenizer.from_file(str(model))
         # Without offsets, which nobody asks for here; 1.0 has one call, which makes none.
         self._batch = getattr(self._tokenizer, "encode_batch_fast", self._tokenizer.encode_batch)
 
@@ -149,8 +132,6 @@ class Gigatoken:
         return self._tokenizer.encode(text)
 
     def batch(self, texts, threads):
-        import numpy as np
-
         if len(texts) == 1:  # the array of a batch takes 0.2 ms to make
             return [self._tokenizer.encode(texts[0])]
         layout = self._tokenizer.encode_batch(texts).layout
@@ -164,7 +145,7 @@ class SentencePiece:
     def __init__(self, model):
         import sentencepiece
 
-        self._tokenizer = sentencepiece.SentencePieceProcessor(model_file=model)
+        self._tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(model))
 
     def one(self, text):
         return self._tokenizer.encode(text)

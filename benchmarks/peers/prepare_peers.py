@@ -1,12 +1,9 @@
 """The pipelines that `prepare.py` compares.
 
-`prepare` is the process that is timed: from a file of documents (JSONL, or Parquet with a column `text`) to tokens
-on disk in the tool's own format, as a user's script would. Every document gets its ids and then the id of
-<|endoftext|>. `digest` is not timed: it reads what was written, with the tool's own reader where it has one, and counts
-documents and tokens and hashes them, so that answers can be compared.
-
-What several pipelines and `strategy_peers.py` need is in `documents.py`. Workers of the libraries unpickle functions of
-this file, so what runs must not run in them.
+`prepare` is the process that is timed: from a file of documents (JSONL, or Parquet with a column `text`) to tokens on
+disk in the tool's own format, as a user's script would. Every document gets its ids and then the id of <|endoftext|>.
+`digest` is not timed: it reads what was written, with the tool's own reader where it has one. Workers of the libraries
+unpickle functions of this file, so what runs must not run in them.
 """
 
 import json
@@ -14,62 +11,70 @@ import multiprocessing
 import os
 import time
 from functools import partial
+from itertools import pairwise
 from types import SimpleNamespace
 
-from documents import EOS, Digest, Encoder, batches, one_thread_each, read_share, shares
-from worker import worker
+import numpy as np
+
+from documents import EOS, Encoder, batches, digest, one_thread_each, read, read_share, shares
+from worker import Peer, worker
+
+# One release of torch for all who need it; torchvision is pinned with it, or pip takes a newer torch for its sake.
+TORCH, SENTENCEPIECE = ("torch==2.13.0", "torchvision==0.28.0"), "0.2.2"
 
 
-class Pipeline:
+class PipelinePeer(Peer):
+    tokenizers = "0.23.3"  # HF's, in its environment
+    needs: tuple[str, ...] = ()  # what else is installed there, beside numpy and pyarrow
+    faster: tuple[str, ...] = ()  # libraries with which it is measured too, in a second environment
+    reads_whole_files = False  # whether a worker takes whole files, so that the corpus must be given in as many
+
     def digest(self, args):
-        digest = Digest()
-        for ids in self.tokens(args.out):
-            digest.add(ids)
-        return digest.summary()
+        return digest(self.tokens(args.out))
 
 
-class Reference:
+class Reference(PipelinePeer):
     """The answer all are compared with: HF `tokenizers`, document by document, each with its end."""
+
+    name = "reference"
 
     def digest(self, args):
         from tokenizers import Tokenizer
 
         loaded = Tokenizer.from_file(str(args.tokenizer))
-        eos, digest = loaded.token_to_id(EOS), Digest()
-        for texts in batches(read_share(shares(args.input[0], 1)[0])):
-            # Without places in the text, which nobody asks for here: 2 GB would take most of an hour with them. On the
-            # 127 MB both calls gave the same digest.
-            for encoding in loaded.encode_batch_fast(texts, add_special_tokens=False):
-                digest.add([*encoding.ids, eos])
-        return digest.summary()
+        eos = loaded.token_to_id(EOS)
+        # Without places in the text, which nobody asks for here: 2 GB would take most of an hour with them. On the
+        # 127 MB both calls gave the same digest.
+        encode = partial(loaded.encode_batch_fast, add_special_tokens=False)
+        return digest([*one.ids, eos] for texts in batches(read(args.input[0])) for one in encode(texts))
 
 
-class Piecemill(Pipeline):
+class Piecemill(PipelinePeer):
     """Shards read by numpy alone: they are real .npy files, and that is part of the claim. Timed is the command."""
 
+    name = "piecemill"
+
     def tokens(self, out):
-        import numpy as np
-
         for path in sorted((out / "all").glob("*.tokens.npy")):
-            ids, start = np.load(path, mmap_mode="r"), 0
-            for end in np.load(path.with_name(path.name.replace(".tokens.", ".ends."))).tolist():
-                yield ids[start:end]
-                start = end
+            ids, ends = np.load(path, mmap_mode="r"), np.load(path.with_name(path.name.replace(".tokens.", ".ends.")))
+            yield from (ids[start:end] for start, end in pairwise([0, *ends.tolist()]))
 
 
-class Gigatoken(Pipeline):
+class Gigatoken(PipelinePeer):
     """In memory, the yardstick: how fast its own `encode_batch` is on text that is already there.
 
     Reading and saving do not count: it gives the seconds of the call alone. It adds no <|endoftext|>, so `tokens` puts
     it at the end of each document before anything is compared.
     """
 
+    name, version, needs = "gigatoken", "0.10.0", (f"sentencepiece=={SENTENCEPIECE}",)
+
     def prepare(self, args):
         import gigatoken
-        import numpy as np
 
-        texts = [text.encode() for text in read_share(shares(args.input[0], 1)[0])]
-        tokenizer = gigatoken.Tokenizer.from_json(args.tokenizer.read_text(encoding="utf-8"))
+        texts = [text.encode() for text in read(args.input[0])]
+        model = args.tokenizer.read_text(encoding="utf-8")
+        tokenizer = gigatoken.Tokenizer.from_json(model)
         # Its first call imports and sets up for 0.3 s; a yardstick shall not be shorter for that.
         tokenizer.encode_batch(texts[:1])
         start = time.perf_counter()
@@ -77,21 +82,19 @@ class Gigatoken(Pipeline):
         seconds = time.perf_counter() - start
         np.save(args.out / "offsets.npy", np.asarray(layout.offsets.data))
         np.save(args.out / "ids.npy", np.asarray(layout.content.data))
-        eos = json.loads(args.tokenizer.read_text(encoding="utf-8"))["model"]["vocab"][EOS]
-        (args.out / "eos.json").write_text(json.dumps(eos))
+        (args.out / "eos.json").write_text(json.dumps(json.loads(model)["model"]["vocab"][EOS]))
         return {"seconds": seconds}
 
     def tokens(self, out):
-        import numpy as np
-
         eos = np.uint32(json.loads((out / "eos.json").read_text()))
         ids, offsets = np.load(out / "ids.npy", mmap_mode="r"), np.load(out / "offsets.npy")
-        for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-            yield np.append(ids[start:end], eos)
+        return (np.append(ids[start:end], eos) for start, end in pairwise(offsets.tolist()))
 
 
-class Datasets(Pipeline):
+class Datasets(PipelinePeer):
     """Hugging Face `datasets`: load_dataset, then map in batches, in as many processes as there are workers."""
+
+    name, version, faster = "datasets", "5.2.0", ("tokenizers-1.0", "gigatoken")
 
     def prepare(self, args):
         one_thread_each()
@@ -101,16 +104,10 @@ class Datasets(Pipeline):
         kind = "parquet" if args.input[0].suffix == ".parquet" else "json"
         rows = load_dataset(kind, data_files=str(args.input[0]), split="train", cache_dir=str(args.out / "cache"))
         encode = Encoder(args.tokenizer, args.library)
-        rows.map(
-            lambda texts: {"ids": encode(texts)},
-            input_columns=["text"],
-            batched=True,
-            num_proc=args.workers,
-            remove_columns=rows.column_names,
-            # Told, it need not guess; and two bytes a token instead of eight.
-            features=Features({"ids": List(Value("uint16"))}),
-            cache_file_name=str(args.out / "tokens.arrow"),
-        )
+        # Told the features, it need not guess; and two bytes a token instead of eight.
+        told = {"features": Features({"ids": List(Value("uint16"))}), "remove_columns": rows.column_names}
+        how = {"batched": True, "num_proc": args.workers, "cache_file_name": str(args.out / "tokens.arrow")}
+        rows.map(lambda texts: {"ids": encode(texts)}, input_columns=["text"], **how, **told)
 
     def tokens(self, out):
         import pyarrow as pa
@@ -118,8 +115,7 @@ class Datasets(Pipeline):
         for path in sorted(out.glob("tokens*.arrow")):
             with pa.memory_map(str(path)) as memory:
                 for batch in pa.ipc.open_stream(memory):
-                    for ids in batch.column("ids"):
-                        yield ids.values.to_numpy()
+                    yield from (ids.values.to_numpy() for ids in batch.column("ids"))
 
 
 class InPlaceOfTokenizer:
@@ -135,12 +131,16 @@ class InPlaceOfTokenizer:
         return [SimpleNamespace(ids=ids.tolist()) for ids in self._encode(texts)]
 
 
-class Datatrove(Pipeline):
+class Datatrove(PipelinePeer):
     """Its reader, its tokenizer step and its local executor, a task for each worker.
 
     A task reads whole files, so it is given the corpus in as many files as there are workers; cutting it is not timed.
-    Another library than HF `tokenizers` takes the place of the tokenizer in its step.
+    Another library than HF `tokenizers` takes the place of the tokenizer in its step. It cannot run with 1.0: it
+    imports `tokenizers.processors`, which that does not have.
     """
+
+    name, version, faster, reads_whole_files = "datatrove", "0.10.1", ("gigatoken",), True
+    needs = ("orjson",)
 
     def prepare(self, args):
         one_thread_each()
@@ -155,34 +155,20 @@ class Datatrove(Pipeline):
         other = InPlaceOfTokenizer(args.tokenizer, args.library)
         step = DocumentTokenizer if args.library == "tokenizers" else OtherTokenizer
         reader = ParquetReader if args.input[0].suffix == ".parquet" else JsonlReader
-        files = args.out / "files.txt"
+        files, tokenizer = args.out / "files.txt", {"tokenizer_name_or_path": str(args.tokenizer), "eos_token": EOS}
         files.write_text("".join(f"{path.name}\n" for path in args.input))
-        LocalPipelineExecutor(
-            pipeline=[
-                reader(str(args.input[0].parent), paths_file=str(files), text_key="text", doc_progress=False),
-                step(
-                    str(args.out / "tokens"),
-                    local_working_dir=None,
-                    tokenizer_name_or_path=str(args.tokenizer),
-                    eos_token=EOS,
-                    shuffle_documents=False,
-                    batch_size=1000,
-                    save_final_metadata=False,
-                ),
-            ],
-            tasks=len(args.input),
-            workers=args.workers,
-            logging_dir=str(args.out / "logs"),
-        ).run()
+        plain = {"local_working_dir": None, "shuffle_documents": False, "save_final_metadata": False}
+        steps = [
+            reader(str(args.input[0].parent), paths_file=str(files), text_key="text", doc_progress=False),
+            step(str(args.out / "tokens"), **tokenizer, batch_size=1000, **plain),
+        ]
+        how = {"tasks": len(args.input), "workers": args.workers, "logging_dir": str(args.out / "logs")}
+        LocalPipelineExecutor(pipeline=steps, **how).run()
 
     def tokens(self, out):
-        import numpy as np
-
         for path in sorted((out / "tokens").glob("*.ds")):
-            ids, start = np.memmap(path, np.uint16, "r"), 0
-            for end in np.fromfile(path.with_name(f"{path.name}.index"), np.uint64).tolist():
-                yield ids[start:end]
-                start = end
+            ids, ends = np.memmap(path, np.uint16, "r"), np.fromfile(path.with_name(f"{path.name}.index"), np.uint64)
+            yield from (ids[start:end] for start, end in pairwise([0, *ends.tolist()]))
 
 
 _encode = None
@@ -201,26 +187,26 @@ def _text(text):
     return _encode([text])[0]
 
 
-class MegatronCore(Pipeline):
+class MegatronCore(PipelinePeer):
     """The steps of its `tools/preprocess_data.py` with megatron-core's own builder.
 
     The script itself is not in the package. What it does: a pool of workers is fed lines 32 at a time, each encodes
     one document and appends the end, and the parent adds the documents to the .bin and .idx in order.
     """
 
+    name, version, faster = "megatron-core", "0.16.1", ("tokenizers-1.0", "gigatoken")
+    needs = TORCH[:1]
+
     def prepare(self, args):
         one_thread_each()
-        import numpy as np
         from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
 
         path = args.input[0]
         builder = IndexedDatasetBuilder(str(args.out / "tokens.bin"), dtype=np.uint16)
         with multiprocessing.Pool(args.workers, _start, (args.tokenizer, args.library)) as pool:
-            if path.suffix == ".parquet":  # the script knows JSON lines only
-                documents = pool.imap(_text, read_share(shares(path, 1)[0]), 32)
-            else:
-                documents = pool.imap(_line, path.open("rb"), 32)
-            for ids in documents:
+            # The script knows JSON lines only.
+            given = (_text, read(path)) if path.suffix == ".parquet" else (_line, path.open("rb"))
+            for ids in pool.imap(*given, 32):
                 builder.add_document(ids, [len(ids)])
         builder.finalize(str(args.out / "tokens.idx"))
 
@@ -239,22 +225,19 @@ def _documents(share, tokenizer):
         yield from _encode(texts)
 
 
-class Litdata(Pipeline):
+class Litdata(PipelinePeer):
     """`optimize` over parts of the file, a process for each worker; an item is the ids of a document."""
+
+    name, version, needs = "litdata", "0.2.76", TORCH
 
     def prepare(self, args):
         one_thread_each()
         from litdata import optimize
 
-        optimize(
-            partial(_documents, tokenizer=args.tokenizer),
-            # More parts than workers, so that none waits long for the other; in order all the same.
-            shares(args.input[0], 4 * args.workers),
-            output_dir=str(args.out / "tokens"),
-            num_workers=args.workers,
-            chunk_bytes="64MB",
-            verbose=False,
-        )
+        # More parts than workers, so that none waits long for the other; in order all the same.
+        parts = shares(args.input[0], 4 * args.workers)
+        how = {"num_workers": args.workers, "chunk_bytes": "64MB", "verbose": False}
+        optimize(partial(_documents, tokenizer=args.tokenizer), parts, output_dir=str(args.out / "tokens"), **how)
 
     def tokens(self, out):
         from litdata import StreamingDataset
@@ -271,8 +254,11 @@ def _write(folder, share, tokenizer):
             writer.write({"ids": ids})
 
 
-class MosaicmlStreaming(Pipeline):
+class MosaicmlStreaming(PipelinePeer):
     """An MDSWriter in each of the worker processes over its share, then one merged index."""
+
+    name, version, needs = "mosaicml-streaming", "0.13.0", TORCH
+    tokenizers = "0.22.2"  # it needs a transformers before 5
 
     def prepare(self, args):
         one_thread_each()
@@ -296,16 +282,5 @@ class MosaicmlStreaming(Pipeline):
         return (dataset[number]["ids"] for number in range(len(dataset)))
 
 
-TOOLS = {
-    "reference": Reference(),
-    "piecemill": Piecemill(),
-    "gigatoken": Gigatoken(),
-    "datasets": Datasets(),
-    "datatrove": Datatrove(),
-    "megatron-core": MegatronCore(),
-    "litdata": Litdata(),
-    "mosaicml-streaming": MosaicmlStreaming(),
-}
-
 if __name__ == "__main__":
-    worker(TOOLS)
+    worker(PipelinePeer.tools)

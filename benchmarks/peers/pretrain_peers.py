@@ -10,17 +10,14 @@ Times come from events on the GPU, as in `piecemill.pretraining.readings`. Then 
 torch set to raise whenever the host waits for the GPU.
 """
 
-import gzip
-import json
-import lzma
 import math
 import statistics
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
+from itertools import count
 from types import SimpleNamespace
 
-from worker import worker
+from worker import texts, worker
 
 
 class Bench:
@@ -85,7 +82,7 @@ class Bench:
         torch, args = self.torch, self.args
         tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(args.shards / "tokenizer" / "tokenizer.json"))
         eos = self.rows.eos
-        documents, held = texts(args.jsonl), []
+        documents, held = (text for _ in count() for text in texts(args.jsonl)), []
 
         def next_batch() -> dict:
             while len(held) < self.tokens + 1:
@@ -146,13 +143,8 @@ def feeding(args: SimpleNamespace) -> dict:
     return {
         "device": bench.device_name,
         "versions": {"torch": bench.torch.__version__, "cuda": bench.torch.version.cuda},
-        "size": args.size,
-        "parameters": bench.parameters,
-        "vocab": bench.rows.vocab_size,
-        "input": bench.rows.identity,
-        "window": args.window,
-        "batch_size": args.batch_size,
-        "attention": args.attention,
+        **{name: getattr(args, name) for name in ("size", "window", "batch_size", "attention")},
+        **{"parameters": bench.parameters, "vocab": bench.rows.vocab_size, "input": bench.rows.identity},
         "step_ms": {name: 1e3 * value for name, value in seconds.items()},
         "ratio": seconds["feeder"] / seconds["resident"],
         "text_ratio": seconds["text"] / seconds["resident"] if "text" in seconds else None,
@@ -163,8 +155,7 @@ def feeding(args: SimpleNamespace) -> dict:
         "process_cpu_cores": {way: found["process_cpu"] for way, found in share.items()},
         "utilisation": {name: peak and bench.tokens * bench.flops / value / peak for name, value in seconds.items()},
         "tokens_per_second": {name: bench.tokens / value for name, value in seconds.items()},
-        "steps_that_never_waited": quiet,
-        "segments": segments,
+        **{"steps_that_never_waited": quiet, "segments": segments},
     }
 
 
@@ -172,14 +163,5 @@ def per_step(segment: dict) -> float:
     return segment["seconds"] / segment["steps"]
 
 
-def texts(path: Path) -> Iterator[str]:
-    """The documents of a JSONL file, over and over."""
-    opened = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
-    while True:
-        with opened(path, "rb") as lines:
-            for line in lines:
-                yield json.loads(line)["text"]
-
-
 if __name__ == "__main__":
-    worker({"piecemill": SimpleNamespace(feeding=feeding)})
+    worker({"piecemill": sys.modules[__name__]})

@@ -3,8 +3,8 @@
     python peers/ray_cluster.py NODES CORES
 
 One node has all cores; of several each has one, even where they are more than the cores, which they then share. With
-RAY_enable_worker_prestart=1 in the environment, an option of Ray, a worker process for each core belongs to the start
-of the cluster, and its address is printed when they are there.
+RAY_enable_worker_prestart=1, an option of Ray, a worker process for each core belongs to the start of the cluster, and
+its address is printed when they are there.
 """
 
 import os
@@ -16,7 +16,6 @@ from pathlib import Path
 from ray.cluster_utils import Cluster
 
 PRESTART = "RAY_enable_worker_prestart"
-SMALL = 100_000_000  # bytes of the object store of a node: only numbers travel
 
 
 def idle_workers() -> int:
@@ -28,9 +27,11 @@ def idle_workers() -> int:
     return found
 
 
-def main(nodes: int, cores: int) -> None:
+if __name__ == "__main__":
+    nodes, cores = map(int, sys.argv[1:])
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
-    node = {"num_cpus": cores if nodes == 1 else 1, "object_store_memory": SMALL}
+    # 100 MB of object store: only numbers travel.
+    node = {"num_cpus": cores if nodes == 1 else 1, "object_store_memory": 100_000_000}
     cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     for _ in range(1, nodes):
         cluster.add_node(**node)
@@ -39,7 +40,3 @@ def main(nodes: int, cores: int) -> None:
     print(cluster.address, flush=True)
     sys.stdin.read()
     cluster.shutdown()
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))

@@ -6,14 +6,14 @@ alone, with the start of threads or processes, and the digest of the ids. `train
 
 import multiprocessing
 import os
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from documents import LIBRARIES, Digest, batches, read_share, shares
+from documents import LIBRARIES, batches, digest, read
 from worker import train_sentencepiece, worker
 
-BATCH = 1000
 _library = None
 _own = threading.local()
 
@@ -37,7 +37,7 @@ def encoded(library, texts, args):
         return [library.one(text) for text in texts]
     if strategy in ("batches", "batches, one thread"):
         threads = 1 if strategy.endswith("one thread") else args.workers
-        return [ids for batch in batches(texts, BATCH) for ids in library.batch(batch, threads)]
+        return [ids for batch in batches(texts, 1000) for ids in library.batch(batch, threads)]
     if strategy == "threads":
         # A tokenizer for each thread: gigatoken's refuses a second caller ("Already borrowed").
         with ThreadPoolExecutor(args.workers, initializer=_start_thread, initargs=own) as pool:
@@ -48,27 +48,22 @@ def encoded(library, texts, args):
     return [library.one("".join(texts))]
 
 
-class Library:
-    def encode(self, args):
-        if args.strategy == "batches, one thread":
-            os.environ |= {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-        texts = list(read_share(shares(args.input, 1)[0]))
-        library = LIBRARIES[args.library](args.model)
-        # First calls set things up (gigatoken's batch: 0.3 s), which is not measured here.
-        library.one(texts[0])
-        library.batch(texts[:2], args.workers)
-        start = time.perf_counter()
-        found = encoded(library, texts, args)
-        seconds = time.perf_counter() - start
-        digest = Digest()
-        for ids in found:
-            digest.add(ids)
-        return {"seconds": seconds, **digest.summary()}
+def encode(args):
+    if args.strategy == "batches, one thread":
+        os.environ |= {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    texts, library = list(read(args.input)), LIBRARIES[args.library](args.model)
+    # First calls set things up (gigatoken's batch: 0.3 s), which is not measured here.
+    library.one(texts[0])
+    library.batch(texts[:2], args.workers)
+    start = time.perf_counter()
+    found = encoded(library, texts, args)
+    return {"seconds": time.perf_counter() - start, **digest(found)}
 
-    def train(self, args):
-        lines = (line for text in read_share(shares(args.input, 1)[0]) for line in text.split("\n") if line)
-        train_sentencepiece(lines, args.model.removesuffix(".model"), 16_384)
+
+def train(args):
+    lines = (line for text in read(args.input) for line in text.split("\n") if line)
+    train_sentencepiece(lines, str(args.model).removesuffix(".model"), 16_384)
 
 
 if __name__ == "__main__":
-    worker({"library": Library()})
+    worker({"library": sys.modules[__name__]})

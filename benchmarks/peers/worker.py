@@ -2,14 +2,16 @@
 
     python peers/X_peers.py TOOL VERB OPTIONS ANSWER
 
-OPTIONS is a JSON object. TOOL is looked up in the script's table, VERB is a method of it. It gets the options as
-attributes and returns what the script writes to ANSWER as JSON. Exit status 3 means that the tool cannot do the
-task; the reason is the last line of the output. Scripts run in the environments of the peers, so nothing here and at
-the top of a script may import more than the standard library and numpy.
+TOOL is the name of a class below `Peer`, VERB a method of it. It gets OPTIONS, a JSON object, as attributes; what it
+returns is written to ANSWER as JSON. Exit status 3 means that the tool cannot do the task; the reason is the last line
+of the output. The scripts run in the environments of the peers, so nothing here and at the top of a script may import
+more than the standard library and numpy.
 """
 
+import gzip
 import hashlib
 import json
+import lzma
 import sys
 import threading
 import time
@@ -18,44 +20,51 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-PATHS = ("out", "corpus", "tokens", "tokenizer", "input", "vocabulary", "text", "data", "published", "shards", "jsonl")
-
 
 class Cannot(Exception):
     """The tool cannot do this task."""
 
 
+class Peer:
+    """One tool. A class directly below this one is a family: `tools` are the classes below it that have a name."""
+
+    name = ""
+    version = ""
+    "The one that is installed: what is pinned."
+    tools: dict[str, type["Peer"]]
+
+    def __init_subclass__(cls) -> None:
+        if Peer in cls.__bases__:
+            cls.tools = {}
+        if "name" in vars(cls):
+            cls.tools[cls.name] = cls
+
+
 def worker(tools: Mapping[str, Any]) -> None:
     """Do what the command line asks."""
     tool, verb, options, answer = sys.argv[1:]
-    args = SimpleNamespace(**{name: _path(name, value) for name, value in json.loads(options).items()})
-    if before := getattr(args, "site", ""):
-        sys.path.insert(0, before)
-    if behind := getattr(args, "site_behind", ""):
-        sys.path.append(behind)
+    args = SimpleNamespace(
+        **json.loads(options, object_hook=lambda made: Path(made["path"]) if "path" in made else made)
+    )
+    sys.path[:0] = [str(before)] if (before := getattr(args, "site", "")) else []
+    sys.path += [str(behind)] if (behind := getattr(args, "site_behind", "")) else []
     if hasattr(args, "out"):
         args.out.mkdir(parents=True, exist_ok=True)
     try:
-        told = getattr(tools[tool], verb)(args)
+        one = tools[tool]
+        told = getattr(one() if isinstance(one, type) else one, verb)(args)
     except Cannot as error:
         print(error)
         raise SystemExit(3) from None
     Path(answer).write_text(json.dumps(told))
 
 
-def _path(name: str, value: Any) -> Any:
-    if name not in PATHS:
-        return value
-    return [Path(one) for one in value] if isinstance(value, list) else Path(value)
-
-
-def documents(corpus: Path) -> Iterator[str]:
-    """One string per document of a folder or a JSONL file. Read as bytes: text mode would turn \\r\\n into \\n."""
-    if corpus.is_dir():
-        for path in files(corpus):
-            yield path.read_bytes().decode()
+def texts(path: Path) -> Iterator[str]:
+    """The documents of a folder or a JSONL file, packed or not. Read as bytes: text mode would turn \\r\\n into \\n."""
+    if path.is_dir():
+        yield from (file.read_bytes().decode() for file in files(path))
     else:
-        with corpus.open("rb") as lines:
+        with {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)(path, "rb") as lines:
             for line in lines:
                 yield json.loads(line)["text"]
 
@@ -75,18 +84,9 @@ def train_sentencepiece(lines: Iterable[str], prefix: str, vocab: int, **more: A
     """BPE with every character and line as it is, however long."""
     import sentencepiece
 
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=lines,
-        model_prefix=prefix,
-        model_type="bpe",
-        vocab_size=vocab,
-        byte_fallback=True,
-        character_coverage=1.0,
-        normalization_rule_name="identity",
-        remove_extra_whitespaces=False,
-        minloglevel=2,
-        **more,
-    )
+    as_it_is = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False, "character_coverage": 1.0}
+    made = {"model_prefix": prefix, "model_type": "bpe", "vocab_size": vocab, "byte_fallback": True, "minloglevel": 2}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), **made, **as_it_is, **more)
 
 
 def digest_rows(batches: Iterable[Any], sample: int = 20) -> dict[str, Any]:
