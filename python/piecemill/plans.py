@@ -74,7 +74,7 @@ def check_names(given: Iterable[str], known: Sequence[str], what: str = "option"
 
 def did_you_mean(function: Callable[A, R]) -> Callable[A, R]:
     """`function`, where an unknown keyword is a PlanError that names the nearest."""
-    names = [name for name in signature(function).parameters if name != "self"]
+    names = [name for name in signature(function).parameters if name not in ("self", "cls")]
 
     @wraps(function)
     def checked(*given: A.args, **named: A.kwargs) -> R:

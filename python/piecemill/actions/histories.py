@@ -85,6 +85,7 @@ class Histories:
         return {"users": len(self), "items": len(self.used), "actions": len(self.items)}
 
     @classmethod
+    @did_you_mean
     def of(cls, source: Any) -> "Histories":
         """Histories from lists of item keys (users are numbered from 0), a mapping user -> items, a table, or a file.
 

@@ -169,6 +169,7 @@ class Items:
             pq.write_table(table, file)
 
     @classmethod
+    @did_you_mean
     def load(cls, path: str | Path) -> "Items":
         """The items of a file that `save` wrote, or of any file that `Items.of` can read."""
         return cls.of(path)

@@ -154,6 +154,7 @@ def _texts(words: Any, items: Ints, ends: Ints) -> tuple[NDArray[np.uint8], Ints
     return np.frombuffer(data, np.uint8, len(kept))[kept], text_ends - np.arange(1, len(ends) + 1)
 
 
+@did_you_mean
 def open_action_shards(folder: str | os.PathLike[str]) -> ActionShards:
     """Open a folder that `write_action_shards` wrote. Sizes are compared with the manifest; `check` compares bytes."""
     folder = Path(as_path(folder))

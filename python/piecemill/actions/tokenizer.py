@@ -209,6 +209,7 @@ class ActionTokenizer:
             table, numbers, starts, stops, seed=seed, epoch=epoch, rows=rows, permutation=permutation, threads=threads
         )
 
+    @did_you_mean
     def encode_spans(
         self,
         table: Ids,
@@ -266,6 +267,7 @@ class ActionTokenizer:
         ids = np.concatenate(together) if together else np.empty(0, np.uint32)
         return ids, np.cumsum(lengths.reshape(-1)).astype(np.int64)
 
+    @did_you_mean
     def labels(self, item: Any) -> Ints:
         """What a model must say for an item, by its key or initial tokens: its tokens, eos, and -100 up to m + 1."""
         row = np.asarray(item)
@@ -276,6 +278,7 @@ class ActionTokenizer:
             labels = self.label_table[self.known_items.index([item])[0]]
         return labels
 
+    @did_you_mean
     def labels_of(self, ids: NDArray[Any]) -> Ints:
         """The labels of items given as rows of initial tokens: a row of m + 1 each."""
         ids = _rows_of_tokens(ids)
@@ -292,6 +295,7 @@ class ActionTokenizer:
         """The labels of every item, a row each."""
         return self.labels_of(self.table)
 
+    @did_you_mean
     def decode(self, ids: Iterable[int]) -> tuple[int, ...] | None:
         """The feature values of the item that `ids` say, up to eos; None unless they name each category exactly once.
 
@@ -303,6 +307,7 @@ class ActionTokenizer:
         values, valid = self.decode_batch(np.asarray(listed)[np.newaxis])
         return tuple(values[0].tolist()) if valid[0] else None
 
+    @did_you_mean
     def names(self, features: Sequence[int] | None) -> dict[str, str] | None:
         """What `decode` gave, by name: the value of every column; None of None, which is no item."""
         if features is None:
@@ -311,6 +316,7 @@ class ActionTokenizer:
         row = _rows_of_tokens([features])[0].tolist()
         return {vocabulary.column_name(c): vocabulary.value_name(c, code) for c, code in enumerate(row)}
 
+    @did_you_mean
     def decode_batch(self, ids: NDArray[Any]) -> tuple[Ints, NDArray[np.bool_]]:
         """The feature values of many rows of ids, each up to its eos, and which of them are valid items."""
         ids = _rows_of_tokens(ids)
@@ -321,6 +327,7 @@ class ActionTokenizer:
         valid = (counts[tokens].sum(axis=1, dtype=np.int64) == 1).all(axis=1) & (known | ~said).all(axis=1)
         return np.where(valid[:, np.newaxis], values[tokens].sum(axis=1), -1), valid
 
+    @did_you_mean
     def items_of(self, features: Sequence[int]) -> list[Any]:
         """The keys of the items with these feature values; several, if items have equal features."""
         if self.items is None:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from piecemill.errors import TokenizerError
 from piecemill.files import as_path, hash_bytes, replace_file
-from piecemill.plans import option
+from piecemill.plans import did_you_mean, option
 
 NAME = "actionpiece.json"
 "The file in a folder that is named instead of a file."
@@ -159,6 +159,7 @@ class ActionVocabulary:
         record = dict(zip(_KEYS, (self.n_categories, self.n_init_feats, entries, list(self.priority)), strict=True))
         return json.dumps(record).encode()
 
+    @did_you_mean
     def save(self, path: str | os.PathLike[str], *, files: Mapping[str, str] | None = None) -> None:
         """Write the published JSON file at `path` (in a folder: as `actionpiece.json`), and the rest beside it.
 
@@ -186,6 +187,7 @@ class ActionVocabulary:
             ) from error
 
     @classmethod
+    @did_you_mean
     def load(cls, path: str | os.PathLike[str], vocab_size: int | None = None) -> "ActionVocabulary":
         """The vocabulary in a file that `save` or the published code wrote; its first `vocab_size` tokens if given."""
         target = file_at(path)

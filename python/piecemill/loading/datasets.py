@@ -9,11 +9,13 @@ import numpy as np
 from datasets.formatting import TensorFormatter, get_formatter
 
 from piecemill.errors import PlanError
+from piecemill.plans import did_you_mean
 from piecemill.shards.windows import Windows, gather
 
 Rows = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
+@did_you_mean
 def as_dataset(windows: Windows, labels: Literal["shifted", "unshifted"] = "unshifted") -> "WindowDataset":
     """A dataset with a row for each window: `input_ids`, `labels`, with boundaries also the others.
 

@@ -21,11 +21,13 @@ from numpy.typing import NDArray
 
 from piecemill.errors import LoadError
 from piecemill.files import hash_bytes
+from piecemill.plans import did_you_mean
 from piecemill.shards.format import ENDS, RECORD
 
 _OPEN_FILES = 8
 
 
+@did_you_mean
 def open_parquet(
     paths: str | PathLike[str] | Sequence[str | PathLike[str]],
     *,

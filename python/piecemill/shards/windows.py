@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import gather_windows
 from piecemill.errors import LoadError, PlanError
-from piecemill.plans import check_names, checked, option
+from piecemill.plans import check_names, checked, did_you_mean, option
 from piecemill.shards.format import Kind
 
 Ints = NDArray[np.int64]
@@ -172,6 +172,7 @@ class Windows:
     def __len__(self) -> int:
         return len(self._view)
 
+    @did_you_mean
     def with_labels(self, labels: Literal["shifted", "unshifted"]) -> "Windows":
         """The same windows with labels of the other kind; with an overlap, unshifted ones can have one window more."""
         if labels == self.cut.labels:
