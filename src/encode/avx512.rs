@@ -67,7 +67,7 @@ unsafe fn write_sixteen(bytes: __m128i, first: u32, out: *mut u32) {
 impl Isa for Avx512 {
     #[inline(always)]
     fn least(self, lanes: &[u32]) -> u32 {
-        self.0.least(lanes)
+        self.avx2().least(lanes)
     }
 
     #[inline(always)]
@@ -164,7 +164,7 @@ impl Isa for Avx512 {
     #[inline(always)]
     unsafe fn unpack(self, value: u128, out: *mut u32) {
         // SAFETY: the caller says that 8 ids can be written.
-        unsafe { self.0.unpack(value, out) }
+        unsafe { self.avx2().unpack(value, out) }
     }
 
     #[inline(always)]

@@ -284,7 +284,7 @@ mod x86 {
 
     /// AVX-512 with its extensions for bytes, and what [`Avx2`] has. It exists only where they were found.
     #[derive(Clone, Copy)]
-    pub struct Avx512(pub Avx2);
+    pub struct Avx512(Avx2);
 
     /// The numbers 0 to 63.
     pub const NUMBERS: [u8; 64] = {
@@ -297,7 +297,7 @@ mod x86 {
         numbers
     };
 
-    /// Four times each of the sixteen bytes, in each of which a lane of 16 has four.
+    /// The shuffle that repeats each of sixteen bytes four times: a lane of 32 bits for each.
     const FOUR_TIMES: [u8; 64] = {
         let mut from = [0; 64];
         let mut i = 0;
@@ -323,6 +323,12 @@ mod x86 {
     const SHIFTS: [u32; 16] = [18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 12, 12, 6, 0];
 
     impl Avx512 {
+        /// What every processor with AVX-512 has too.
+        #[inline(always)]
+        pub fn avx2(self) -> Avx2 {
+            self.0
+        }
+
         /// The instructions, if this processor has them.
         pub fn detect() -> Option<Avx512> {
             let all = is_x86_feature_detected!("avx512f")
