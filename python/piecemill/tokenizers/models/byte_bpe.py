@@ -15,7 +15,7 @@ from typing import Any
 
 from piecemill._core import __version__, bpe_parts, bpe_vocabulary
 from piecemill.errors import TokenizerError
-from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
+from piecemill.tokenizers.models import Declared, DecodeTable, find_id
 from piecemill.tokenizers.models.byte_level import characters_of
 from piecemill.tokenizers.models.config import (
     ALPHABET,
@@ -122,12 +122,7 @@ class ByteBPE:
         return replace(self, vocabulary=vocabulary, training=training if self.training else {})
 
     def id_of(self, token: str | bytes) -> int | None:
-        if isinstance(token, str):
-            if token in self.special_tokens:
-                return self.special_tokens[token]
-            token = token.encode("utf-8", "surrogatepass")
-        found = self.vocabulary.ids.get(token)
-        return special_by_bytes(self.special_tokens, token) if found is None else found
+        return find_id(self.special_tokens, token, self.vocabulary.ids.get)
 
     def decode_table(self) -> DecodeTable:
         return DecodeTable(list(self.vocabulary.tokens))

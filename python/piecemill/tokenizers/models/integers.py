@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from piecemill._core import __version__
 from piecemill.errors import TokenizerError
 from piecemill.integers import LIMIT, text_of, values_of
-from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
+from piecemill.tokenizers.models import Declared, DecodeTable, find_id
 from piecemill.tokenizers.models.config import declared
 from piecemill.tokenizers.models.vocabulary import check_special_tokens, checked_merges
 
@@ -98,13 +98,11 @@ class IntegerBPE:
         return replace(made, training={**self.training, "vocab_size": made.vocab_size} if self.training else {})
 
     def id_of(self, token: str | bytes) -> int | None:
-        if isinstance(token, str):
-            if token in self.special_tokens:
-                return self.special_tokens[token]
-            token = token.encode("utf-8", "surrogatepass")
-        values = values_of(token)
-        found = None if values is None or not len(values) else self._ids.get(text_of(values))
-        return special_by_bytes(self.special_tokens, token) if found is None else found
+        def ordinary(token: bytes) -> int | None:
+            values = values_of(token)
+            return None if values is None or not len(values) else self._ids.get(text_of(values))
+
+        return find_id(self.special_tokens, token, ordinary)
 
     @cached_property
     def _ids(self) -> dict[bytes, int]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers.malformed import MOST_IDS, check_ids
-from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
+from piecemill.tokenizers.models import Declared, DecodeTable, find_id
 from piecemill.tokenizers.models.byte_level import bytes_of, characters_of
 from piecemill.tokenizers.models.config import END_OF_TEXT
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
@@ -176,12 +176,7 @@ class Ranks:
         return TokenizerJson(replace(self, special_tokens=special).tokenizer_json(special).encode(), self.file)
 
     def id_of(self, token: str | bytes) -> int | None:
-        if isinstance(token, str):
-            if token in self.special_tokens:
-                return self.special_tokens[token]
-            token = token.encode("utf-8", "surrogatepass")
-        found = self.ranks.get(token)
-        return special_by_bytes(self.special_tokens, token) if found is None else found
+        return find_id(self.special_tokens, token, self.ranks.get)
 
     def decode_table(self) -> DecodeTable:
         tokens: list[bytes | None] = [None] * self.vocab_size
