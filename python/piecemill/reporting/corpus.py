@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import PlanError
-from piecemill.files import read_json
+from piecemill.files import LocalPlace, read_json
 from piecemill.plans import option
 from piecemill.reporting.comparing import Comparison, DocumentGroups, Ints, compare, group_paths
 from piecemill.reporting.vocabulary import Counts, section, table
@@ -261,7 +261,7 @@ def _window_row(window: int, lengths: Ints, corpus: PreparedCorpus) -> dict[str,
 def _timing(folder: Path, text_bytes: int) -> dict[str, Any] | None:
     if not (folder / prepared.TIMING).exists():
         return None
-    timing = read_json(folder / prepared.TIMING, "Delete it: it is not needed.")
+    timing = read_json(LocalPlace(folder), prepared.TIMING, "Delete it: it is not needed.")
     stages = timing["stages"]
     total = sum(stages.values()) or 1
     return {

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import count_ids, map_file
 from piecemill.errors import ShardError
-from piecemill.files import LocalPlace, Place, hash_bytes, open_place, parse_json
+from piecemill.files import LocalPlace, Place, hash_bytes, open_place
 from piecemill.objects import is_object_url
 from piecemill.plans import did_you_mean
 from piecemill.shards import folder as prepared
@@ -76,15 +76,7 @@ def open_shards(
 
 def read_split(place: Place, split: str | None, unfinished: bool) -> tuple[str, dict[str, Any], list[ShardEntry]]:
     """The name of a split, the plan of its folder, and its shards."""
-    hint = "Expected a folder written by `piecemill prepare`: name that one, or prepare it."
-    try:
-        plan = prepared.checked_plan(
-            parse_json(place.read(prepared.PLAN), f"{place.url}/{prepared.PLAN}", hint), f"{place.url}/{prepared.PLAN}"
-        )
-    except FileNotFoundError:
-        raise ShardError(f"{place.url}/{prepared.PLAN} is missing. {hint}") from None
-    except OSError as error:
-        raise ShardError(f"{place.url}/{prepared.PLAN}: cannot be read: {error.strerror or error}. {hint}") from None
+    plan = prepared.read_plan(place)
     names = list(plan["splits"])
     if split is None and len(names) == 1:
         split = names[0]
