@@ -294,10 +294,15 @@ def count_tokens(folder: str | PathLike[str], tokenizer: "Tokenizer") -> NDArray
         shards = open_shards(folder, name)
         if shards.tokenizer_identity != tokenizer.identity:
             raise ShardError(f"{folder}: made with another tokenizer; its own is in {folder}/{prepared.TOKENIZER}.")
-        counts = shards.token_counts()
-        if counts is None:  # of an earlier version: counted now
-            counts = np.zeros(len(total), np.uint64)
-            for number in range(len(shards.entries)):
-                count_ids(shards.array(number, "tokens"), counts)
-        total += counts
+        total += counted(shards)
     return total.astype(np.int64)
+
+
+def counted(shards: Shards) -> Counts:
+    """How often each id occurs in a split: the stored counts, or those of now if its folder has none."""
+    counts = shards.token_counts()
+    if counts is None:
+        counts = np.zeros(shards.vocab_size, np.uint64)
+        for number in range(len(shards.entries)):
+            count_ids(shards.array(number, "tokens"), counts)
+    return counts
