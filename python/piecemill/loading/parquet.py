@@ -64,8 +64,13 @@ class ParquetRows:
         open_files: int,
         tokenizer: str | None = None,
     ) -> None:
-        self.files, self.column, self._tokenizer = list(files), column, tokenizer
-        self._vocab_size, self._eos, self._most = vocab_size, eos, open_files
+        self.files, self.column, self._most = list(files), column, open_files
+        self.vocab_size = vocab_size
+        "Ids are below this."
+        self.eos = eos
+        "The id that pads rows, if it was given."
+        self.tokenizer_identity = tokenizer
+        "`Tokenizer.identity` of the tokenizer that made the ids, if it was given."
         self._ends = [self._read_ends(path) for path in self.files]
         self.document_ends = np.cumsum([len(ends) for ends in self._ends], dtype=np.int64)
         self.token_ends = np.cumsum([int(ends[-1]) if len(ends) else 0 for ends in self._ends], dtype=np.int64)
@@ -82,26 +87,11 @@ class ParquetRows:
         return int(self.token_ends[-1])
 
     @property
-    def vocab_size(self) -> int:
-        """Ids are below this."""
-        return self._vocab_size
-
-    @property
-    def eos(self) -> int | None:
-        """The id that pads rows, if it was given."""
-        return self._eos
-
-    @property
-    def tokenizer_identity(self) -> str | None:
-        """`Tokenizer.identity` of the tokenizer that made the ids, if it was given."""
-        return self._tokenizer
-
-    @property
     def identity(self) -> str:
         """Which rows these are: a hash of the names, sizes and row lengths of all files."""
         lengths = hash_bytes(np.concatenate(self._ends).tobytes())
         told = [f"{path.name} {path.stat().st_size}" for path in self.files]
-        return hash_bytes("\n".join([str(self._vocab_size), lengths, *told]).encode())
+        return hash_bytes("\n".join([str(self.vocab_size), lengths, *told]).encode())
 
     def __getitem__(self, index: int) -> NDArray[Any]:
         """The ids of one row."""
@@ -160,9 +150,9 @@ class ParquetRows:
         if bool((kept > lengths).any()):  # what is behind the length is padding
             first = np.cumsum(kept) - kept
             values = values[np.arange(int(ends[-1])) + np.repeat(first - ends + lengths, lengths)]
-        if len(values) and not 0 <= int(values.min()) <= int(values.max()) < self._vocab_size:
+        if len(values) and not 0 <= int(values.min()) <= int(values.max()) < self.vocab_size:
             raise LoadError(
-                f"{path}: ids from {values.min()} to {values.max()}; expected 0 to {self._vocab_size - 1}. "
+                f"{path}: ids from {values.min()} to {values.max()}; expected 0 to {self.vocab_size - 1}. "
                 "Pass the vocab_size of the tokenizer that made them."
             )
         return np.ascontiguousarray(values, np.uint32)

@@ -24,6 +24,7 @@ from piecemill.tokenizers.models.config import (
     TOKENIZER_CONFIG,
     declared,
     has_alphabet,
+    training_json,
     with_roles,
 )
 from piecemill.tokenizers.models.vocabulary import Vocabulary, check_special_tokens, checked_merges
@@ -94,18 +95,11 @@ class ByteBPE:
             "vocab_size": self.vocab_size,
             **self.training,
         }
-        try:
-            training = json.dumps(record, ensure_ascii=False, indent=2, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise TokenizerError(
-                f"training record: {error}; expected only what JSON can hold (text, numbers, lists, objects)."
-            ) from error
         return {
             "tokenizer.json": complete(self._body, self.special_tokens, self.pattern, self.post_processor).encode(),
             TOKENIZER_CONFIG: self.config(),
             "ranks.tiktoken": _ranks(self.vocabulary),
-            # A file name that is not Unicode has lone surrogates: UTF-8 cannot hold them, JSON's escapes can.
-            "training.json": f"{training}\n".encode("utf-8", "backslashreplace"),
+            "training.json": training_json(record),
             **self.beside,
         }
 

@@ -20,7 +20,7 @@ from piecemill._core import __version__
 from piecemill.errors import TokenizerError
 from piecemill.integers import LIMIT, text_of, values_of
 from piecemill.tokenizers.models import Declared, DecodeTable, find_id
-from piecemill.tokenizers.models.config import declared
+from piecemill.tokenizers.models.config import declared, training_json
 from piecemill.tokenizers.models.vocabulary import check_special_tokens, checked_merges
 
 FILE = "integers.json"
@@ -89,8 +89,7 @@ class IntegerBPE:
     def files(self) -> dict[str, bytes]:
         """integers.json, the training record, and the files that came with it."""
         record = {"piecemill": __version__, "vocab_size": self.vocab_size, **self.training}
-        training = json.dumps(record, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
-        return {FILE: self._content, "training.json": training.encode("utf-8", "backslashreplace"), **self.beside}
+        return {FILE: self._content, "training.json": training_json(record), **self.beside}
 
     def with_special(self, texts: Sequence[str]) -> "IntegerBPE":
         check_special_tokens([*self.first, *self.more, *texts])
