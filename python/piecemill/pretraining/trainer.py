@@ -24,12 +24,10 @@ from piecemill.pretraining import checkpoint
 from piecemill.pretraining.folder import RESULT, RunFolder, checkpoints, read_metrics
 from piecemill.pretraining.guard import Guard
 from piecemill.pretraining.model import flops_per_token, peak_flops
-from piecemill.pretraining.optimizer import build_optimizer
-from piecemill.pretraining.pace import Pace, pace_of
+from piecemill.pretraining.optimizer import build_optimizer, learning_rate
 from piecemill.pretraining.plan import Resolved
-from piecemill.pretraining.progress import PretrainProgress
+from piecemill.pretraining.progress import Pace, PretrainProgress, pace_of
 from piecemill.pretraining.readings import Readings, StepGroup
-from piecemill.pretraining.schedule import learning_rate
 from piecemill.pretraining.step import Batch, Step
 from piecemill.shards import Shards
 from piecemill.shards.folder import TOKENIZER
