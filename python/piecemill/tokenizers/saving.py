@@ -27,7 +27,7 @@ def save(tokenizer: "Tokenizer", path: str | os.PathLike[str], *, force: bool) -
     # Through links, so that a link to a folder stays a link.
     target = Path(as_path(path)).resolve()
     replace = check_target(target, force)
-    contents = tokenizer.model.files()
+    contents = files_of(tokenizer)
     try:
         with new_folder(target, replace=replace) as part:
             for name, content in contents.items():
@@ -38,6 +38,11 @@ def save(tokenizer: "Tokenizer", path: str | os.PathLike[str], *, force: bool) -
             f"{target}: could not be saved ({error}). Nothing there is half written: it is as before, or new and whole "
             "if only the last sync failed. Free some space or choose another folder, and save again."
         ) from error
+
+
+def files_of(tokenizer: "Tokenizer") -> dict[str, bytes]:
+    """The content of each file of a saved tokenizer."""
+    return tokenizer.model.files()
 
 
 def check_target(target: Path, force: bool) -> bool:
