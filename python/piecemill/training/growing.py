@@ -238,11 +238,10 @@ def _refusal(tokenizer: Tokenizer, why: str) -> str:
 def _pretokenizer(model: Growable, *, known: bool = True) -> str | None:
     """The name of its pretokenizer, or its regex; with `known` an error if it has none that training could use."""
     try:
-        pretokenizer, _ = (
-            (model.pretokenizer, None)
-            if isinstance(model, ByteBPE)
-            else pretokenizer_of(model.data.get("pre_tokenizer"))
-        )
+        if isinstance(model, ByteBPE):
+            pretokenizer = model.pretokenizer
+        else:
+            pretokenizer, _ = pretokenizer_of(model.data.get("pre_tokenizer"))
     except NotPlain as reason:
         pretokenizer, why = "sequence", str(reason)
     else:
