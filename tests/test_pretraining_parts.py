@@ -15,8 +15,8 @@ from piecemill.pretraining.loss import IGNORED, chunked_loss, plain_loss
 from piecemill.pretraining.model import SHAPES, build, config, flops_per_token, hidden, padded, peak_flops
 from piecemill.pretraining.optimizer import build_optimizer, learning_rate, load_optimizer, optimizer_tensors
 from piecemill.pretraining.plan import HOW, PretrainPlan
-from piecemill.pretraining.progress import pace_of
 from piecemill.pretraining.readings import Readings
+from piecemill.pretraining.result import pace_of
 from prepared import prepare_folder
 
 V = 50_257

@@ -18,8 +18,7 @@ from piecemill.pretraining.curve import draw, require_matplotlib
 from piecemill.pretraining.entropy import unigram_entropy
 from piecemill.pretraining.folder import SAMPLE, RunFolder, checkpoints, read_metrics
 from piecemill.pretraining.plan import Mode, PretrainPlan, Resolved, Size
-from piecemill.pretraining.progress import PretrainProgress
-from piecemill.pretraining.result import PretrainSummary
+from piecemill.pretraining.result import PretrainProgress, PretrainSummary
 from piecemill.shards import Shards, open_shards
 from piecemill.shards.folder import read_plan
 

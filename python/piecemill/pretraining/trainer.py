@@ -26,8 +26,8 @@ from piecemill.pretraining.guard import Guard
 from piecemill.pretraining.model import flops_per_token, peak_flops
 from piecemill.pretraining.optimizer import build_optimizer, learning_rate
 from piecemill.pretraining.plan import Resolved
-from piecemill.pretraining.progress import Pace, PretrainProgress, pace_of
 from piecemill.pretraining.readings import Readings, StepGroup
+from piecemill.pretraining.result import Pace, PretrainProgress, pace_of
 from piecemill.pretraining.step import Batch, Step
 from piecemill.shards import Shards
 from piecemill.shards.folder import TOKENIZER
