@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="needs torch: pip install 'piecemill
 
 from torch.utils.data import DataLoader  # noqa: E402
 
-from piecemill.loading.device import DeviceDestination, Processor  # noqa: E402
+from piecemill.loading.device import DeviceDestination, Lane  # noqa: E402
 from piecemill.loading.text import windows_to  # noqa: E402
 from piecemill.loading.torch import BatchDataset, batches  # noqa: E402
 
@@ -55,14 +55,14 @@ def test_tensors_are_the_arrays(rows, make, boundaries):
 @pytest.mark.parametrize("threads", [0, 1, 4])
 def test_slots_are_few_and_go_round(rows, monkeypatch, threads):
     made, waited = [], []
-    slot = Processor.slot
+    slot = Lane.slot
 
     class Event:
         pass
 
-    monkeypatch.setattr(Processor, "slot", lambda self, items, dtype: made.append(items) or slot(self, items, dtype))
-    monkeypatch.setattr(Processor, "copies", lambda self, tensors: ([t.clone() for t in tensors], Event()))
-    monkeypatch.setattr(Processor, "wait", lambda self, event: waited.append(event))
+    monkeypatch.setattr(Lane, "slot", lambda self, items, dtype: made.append(items) or slot(self, items, dtype))
+    monkeypatch.setattr(Lane, "copies", lambda self, tensors: ([t.clone() for t in tensors], Event()))
+    monkeypatch.setattr(Lane, "wait", lambda self, event: waited.append(event))
     want = [listed(batch) for batch in plain(rows, **OPTIONS)]
     with through_slots(rows, threads=threads, **OPTIONS) as fed:
         found = [listed(batch) for batch in fed]

@@ -62,43 +62,30 @@ __all__ = [
 
 # Verbs are imported when first used: `import piecemill` costs nothing, and a loader never pays for a trainer.
 _ROOMS = {
-    "ActionTokenizer": "piecemill.actions.tokenizer",
-    "ActionsPlan": "piecemill.actions.training_plan",
-    "train_actions": "piecemill.actions.training",
-    "Comparison": "piecemill.reporting.comparing",
-    "Description": "piecemill.reporting.describing",
-    "Report": "piecemill.reporting.reports",
-    "compare": "piecemill.reporting.comparing",
-    "report": "piecemill.reporting.reports",
-    "check": "piecemill.reporting.checking",
-    "describe": "piecemill.reporting.describing",
-    "ExportPlan": "piecemill.shards.export",
-    "export": "piecemill.shards.export",
-    "Shards": "piecemill.shards",
-    "open_shards": "piecemill.shards",
-    "PreparePlan": "piecemill.preparing",
-    "Summary": "piecemill.preparing",
-    "prepare": "piecemill.preparing",
-    "PretrainPlan": "piecemill.pretraining",
-    "PretrainSummary": "piecemill.pretraining",
-    "pretrain": "piecemill.pretraining",
-    "Tokenizer": "piecemill.tokenizers",
-    "load_tokenizer": "piecemill.tokenizers",
-    "TrainPlan": "piecemill.training",
-    "count_words": "piecemill.training",
-    "train_bpe": "piecemill.training",
-    "Pruned": "piecemill.training.pruning",
-    "prune": "piecemill.training.pruning",
-    "WordPiecePlan": "piecemill.training.wordpiece",
-    "train_wordpiece": "piecemill.training.wordpiece",
+    "actions.tokenizer": ("ActionTokenizer",),
+    "actions.training": ("train_actions",),
+    "actions.training_plan": ("ActionsPlan",),
+    "preparing": ("PreparePlan", "Summary", "prepare"),
+    "pretraining": ("PretrainPlan", "PretrainSummary", "pretrain"),
+    "reporting.checking": ("check",),
+    "reporting.comparing": ("Comparison", "compare"),
+    "reporting.describing": ("Description", "describe"),
+    "reporting.reports": ("Report", "report"),
+    "shards": ("Shards", "open_shards"),
+    "shards.export": ("ExportPlan", "export"),
+    "tokenizers": ("Tokenizer", "load_tokenizer"),
+    "training": ("TrainPlan", "count_words", "train_bpe"),
+    "training.pruning": ("Pruned", "prune"),
+    "training.wordpiece": ("WordPiecePlan", "train_wordpiece"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        from importlib import import_module
+    for room, names in _ROOMS.items():
+        if name in names:
+            from importlib import import_module
 
-        return getattr(import_module(_ROOMS[name]), name)
+            return getattr(import_module(f"piecemill.{room}"), name)
     raise AttributeError(f"module 'piecemill' has no attribute {name!r}")
 
 

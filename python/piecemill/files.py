@@ -352,20 +352,15 @@ def sync_folder(folder: Path) -> None:
         sync_file(folder)
 
 
-def read_json(path: Path, hint: str) -> dict[str, Any]:
+def read_json(place: Place, name: str, hint: str) -> dict[str, Any]:
     """The JSON object in a file; ShardError, ending in `hint`, if there is none."""
+    where = f"{place.url}/{name}"
     try:
-        return parse_json(path.read_bytes(), str(path), hint)
+        record = json.loads(place.read(name))
     except FileNotFoundError:
-        raise ShardError(f"{path} is missing. {hint}") from None
+        raise ShardError(f"{where} is missing. {hint}") from None
     except OSError as error:
-        raise ShardError(f"{path}: cannot be read: {error.strerror or error}. {hint}") from None
-
-
-def parse_json(content: bytes, where: str, hint: str) -> dict[str, Any]:
-    """The JSON object in `content`; ShardError, beginning with `where` and ending in `hint`, if there is none."""
-    try:
-        record = json.loads(content)
+        raise ShardError(f"{where}: cannot be read: {error.strerror or error}. {hint}") from None
     except (ValueError, RecursionError) as error:
         raise ShardError(f"{where}: not JSON ({error}). {hint}") from None
     if not isinstance(record, dict):

@@ -16,6 +16,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -105,26 +106,21 @@ class ObjectPlace:
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
         """The content of an object, or its bytes from `start` to before `stop`; FileNotFoundError if there is none."""
-        import obstore
+        key = self._key(name)
 
-        client = self._client(retries=False)
-
-        def attempt() -> bytes:
+        def attempt(client: Any) -> bytes:
             if start == 0 and stop is None:
-                return bytes(obstore.get(client, self._key(name)).bytes())
+                return bytes(client.get(key).bytes())
             # A store rejects a range that is empty or past the end; a local file returns no bytes.
-            size = obstore.head(client, self._key(name))["size"]
+            size = client.head(key)["size"]
             end = size if stop is None else min(stop, size)
-            return bytes(obstore.get_range(client, self._key(name), start=start, end=end)) if start < end else b""
+            return bytes(client.get_range(key, start=start, end=end)) if start < end else b""
 
         return self._repeat("read", name, attempt)
 
     def write(self, name: str, content: bytes) -> None:
         """Store an object atomically; replaces an existing one."""
-        import obstore
-
-        client = self._client(retries=False)
-        self._repeat("write", name, lambda: obstore.put(client, self._key(name), content, use_multipart=False))
+        self._repeat("write", name, lambda client: client.put(self._key(name), content, use_multipart=False))
 
     def create(self, name: str, content: bytes) -> bool:
         """Store an object if none has this name; False if one exists.
@@ -132,17 +128,15 @@ class ObjectPlace:
         An attempt may have succeeded although its response was lost. If a retry then finds an object with exactly this
         content, this call has written it, and the result is True.
         """
-        import obstore
         from obstore.exceptions import AlreadyExistsError
 
-        client = self._client(retries=False)
         attempts = 0
 
-        def attempt() -> bool:
+        def attempt(client: Any) -> bool:
             nonlocal attempts
             attempts += 1
             try:
-                obstore.put(client, self._key(name), content, mode="create", use_multipart=False)
+                client.put(self._key(name), content, mode="create", use_multipart=False)
             except AlreadyExistsError as error:
                 if _Failure.of(error).transient:
                     raise
@@ -158,11 +152,8 @@ class ObjectPlace:
 
     def exists(self, name: str) -> bool:
         """Whether there is an object of this name."""
-        import obstore
-
-        client = self._client(retries=False)
         try:
-            self._repeat("look up", name, lambda: obstore.head(client, self._key(name)))
+            self._repeat("look up", name, lambda client: client.head(self._key(name)))
         except FileNotFoundError:
             return False
         return True
@@ -179,62 +170,41 @@ class ObjectPlace:
 
     def publish(self, path: Path, name: str) -> None:
         """Upload a finished local file to `name` atomically, and delete the local file."""
-        import obstore
-
         size = path.stat().st_size
         if size <= _PART_BYTES:
             self.write(name, path.read_bytes())
         else:
             # obstore retries each part. If that is not enough, the whole upload is retried, also when the last request
             # succeeded but its response was lost: the upload id no longer exists then (404).
-            client, part = self._client(retries=True), max(_PART_BYTES, -(-size // _MOST_PARTS))
+            parts = {"chunk_size": max(_PART_BYTES, -(-size // _MOST_PARTS)), "max_concurrency": _PARTS_AT_ONCE}
+            key = self._key(name)
             self._repeat(
-                "upload",
-                name,
-                lambda: obstore.put(
-                    client,
-                    self._key(name),
-                    path,
-                    use_multipart=True,
-                    chunk_size=part,
-                    max_concurrency=_PARTS_AT_ONCE,
-                ),
+                "upload", name, lambda client: client.put(key, path, use_multipart=True, **parts), retries=True
             )
         path.unlink()
 
     def fetch(self, name: str, path: Path) -> None:
         """Download an object to a local file, which is overwritten; FileNotFoundError if there is no such object."""
-        import obstore
 
-        client = self._client(retries=True)
-
-        def attempt() -> None:
+        def attempt(client: Any) -> None:
             # r+b: a file that was preallocated with its final size keeps its reserved space.
             with open(path, "r+b" if path.exists() else "wb") as file:
-                for chunk in obstore.get(client, self._key(name)).stream(min_chunk_size=_READ_BYTES):
+                for chunk in client.get(self._key(name)).stream(min_chunk_size=_READ_BYTES):
                     file.write(chunk)
                 file.truncate()
 
-        self._repeat("download", name, attempt)
+        self._repeat("download", name, attempt, retries=True)
 
     def sizes(self, folder: str = "") -> dict[str, int]:
         """Names directly under `folder`, and their sizes in bytes."""
-        import obstore
-
-        client = self._client(retries=False)
         prefix = "/".join(part for part in (self._prefix, folder.strip("/")) if part)
-        listed = self._repeat("list", folder, lambda: obstore.list_with_delimiter(client, prefix or None))
+        listed = self._repeat("list", folder, lambda client: client.list_with_delimiter(prefix or None))
         return {entry["path"].rpartition("/")[2]: entry["size"] for entry in listed["objects"]}
 
     def delete(self, name: str) -> None:
         """Delete an object; no error if there is none."""
-        import obstore
-
-        client = self._client(retries=False)
-        try:
-            self._repeat("delete", name, lambda: obstore.delete(client, self._key(name)))
-        except FileNotFoundError:
-            return
+        with suppress(FileNotFoundError):
+            self._repeat("delete", name, lambda client: client.delete(self._key(name)))
 
     def local(self) -> None:
         """None: these files have no local path."""
@@ -296,14 +266,18 @@ class ObjectPlace:
                 "such as endpoint, region, access_key_id; or set them in the environment (docs/objects.md)."
             ) from None
 
-    def _repeat(self, verb: str, name: str, attempt: Callable[[], Result]) -> Result:
-        """Call `attempt()`, and retry transient failures with jittered exponential backoff for `patience` seconds."""
+    def _repeat(self, verb: str, name: str, attempt: Callable[[Any], Result], *, retries: bool = False) -> Result:
+        """Call `attempt(client)`; retry transient failures with jittered exponential backoff for `patience` seconds.
+
+        `retries` are those of the client itself, see `_client`.
+        """
         import random
 
+        client = self._client(retries=retries)
         started, pause = time.monotonic(), _FIRST_PAUSE
         while True:
             try:
-                result = attempt()
+                result = attempt(client)
             except (StoreError, KeyboardInterrupt):
                 raise
             except Exception as error:  # noqa: BLE001 - obstore raises many kinds; each is repeated or translated

@@ -453,10 +453,7 @@ def read_ids(path: str, count: int) -> Ints:
 
 def value_lists(table: pa.Table, column: str, separator: str, origin: Origin) -> list[list[str]]:
     """The values of each item in a column of lists, or of text with `separator` between values; each once."""
-    if column not in table.column_names:
-        known = ", ".join(map(repr, table.column_names))
-        raise SourceError(f"{origin.name}: no column {column!r}; its columns are {known}.")
-    values = plain(table.column(column))
+    values = _plain_column(table, column, origin)
     if pa.types.is_large_string(values.type):
         values = pc.split_pattern(values, separator)
     elif not pa.types.is_large_list(values.type):
@@ -483,14 +480,18 @@ def in_slots(lists: list[list[str]], order: Sequence[str], slots: int) -> list[l
 
 def numbers_of(table: pa.Table, column: str, origin: Origin) -> NDArray[np.float64]:
     """A column of numbers; NaN where there is none."""
-    if column not in table.column_names:
-        raise SourceError(
-            f"{origin.name}: no column {column!r}; its columns are {', '.join(map(repr, table.column_names))}."
-        )
+    values = _plain_column(table, column, origin)
     try:
-        return np.asarray(plain(table.column(column)).cast(pa.float64()).fill_null(np.nan))
+        return np.asarray(values.cast(pa.float64()).fill_null(np.nan))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SourceError(f"{origin.name}, column {column!r}: bins need numbers: {error}.") from None
+
+
+def _plain_column(table: pa.Table, column: str, origin: Origin) -> Any:
+    if column not in table.column_names:
+        known = ", ".join(map(repr, table.column_names))
+        raise SourceError(f"{origin.name}: no column {column!r}; its columns are {known}.")
+    return plain(table.column(column))
 
 
 def _list_column(values: Any, name: str, origin: Origin) -> NDArray[np.float32]:

@@ -92,8 +92,8 @@ def make_items(
     table = read_table(source) if origin.path is not None else as_table(source, origin.name)
     key = find_column(table.column_names, KEY_NAMES, plan.key, origin.name, "key")
     keys = as_keys(table.column(key), origin.name, key)
-    wanted = [*plan.columns, *(parse_bin(one)[0] for one in plan.bins), *filter(None, [plan.embeddings])]
-    wanted += [parse_many(one)[0] for one in plan.many]
+    binned, several = [parse_bin(one)[0] for one in plan.bins], [parse_many(one)[0] for one in plan.many]
+    wanted = [*plan.columns, *binned, *filter(None, [plan.embeddings]), *several]
     npy = plan.semantic_ids is not None or (plan.embeddings or "").endswith(".npy")
     table, made = row_per_item(table, keys, key, wanted, origin, npy=npy)
     if made:
@@ -107,19 +107,16 @@ def make_items(
         made["embeddings"] = told
     if plan.semantic_ids is not None:
         parts.append(_semantic_ids(plan.semantic_ids, len(keys)))
-    special = {key, plan.embeddings, *(parse_bin(one)[0] for one in plan.bins)}
-    special |= {parse_many(one)[0] for one in plan.many}
-    others = [] if parts else [name for name in table.column_names if name not in special]
+    others = [] if parts else [name for name in table.column_names if name not in (key, *wanted)]
     if plan.columns or others:
         # By name a column is what it is called; all there are must be fit to be taken.
         rest = table.select([key, *others]) if not plan.columns else table
         taken = items_of(rest, origin, key, plan.columns or None, plan.missing)
         parts.append((list(taken.columns), taken.codes, list(taken.labels), (taken.coding or {})["columns"]))
-    for one in plan.many:
+    for one, name in zip(plan.many, several, strict=True):
         part, left_out = _several(table, one, origin)
         parts.append(part)
-        made.setdefault("values_left_out", {})[parse_many(one)[0]] = left_out
-    binned = [parse_bin(one)[0] for one in plan.bins]
+        made.setdefault("values_left_out", {})[name] = left_out
     empty = by_column(plan.missing, binned, table.column_names, "missing")
     parts += [_binned(table, one, keys, empty[name], origin) for one, name in zip(plan.bins, binned, strict=True)]
     if not parts:

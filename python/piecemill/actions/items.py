@@ -296,7 +296,7 @@ def is_saved(table: Any) -> bool:
     return isinstance(table, pa.Table) and _META in (table.schema.metadata or {})
 
 
-def keys_alone(source: Any, *, key: str | None = None) -> Items:
+def keys_alone(source: Any) -> Items:
     """The items of a source without features, to ask which there are: one column with one value for all."""
     origin = Origin.of(source, None, "items")
     found = read_table(origin.path) if origin.path is not None else source
@@ -306,7 +306,7 @@ def keys_alone(source: Any, *, key: str | None = None) -> Items:
         keys = found
     else:
         table = as_table(found, origin.name)
-        key = find_column(table.column_names, KEY_NAMES, key, origin.name, "key")
+        key = find_column(table.column_names, KEY_NAMES, None, origin.name, "key")
         keys = as_keys(table.column(key), origin.name, key)
     return Items(keys.to_pylist(), np.zeros((len(keys), 1), np.int64), ("",), (None,))
 

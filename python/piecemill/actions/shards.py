@@ -176,7 +176,7 @@ def open_action_shards(folder: str | os.PathLike[str]) -> ActionShards:
 
 
 def _open_old(folder: Path) -> ActionShards:
-    manifest = read_json(folder / _OLD, "Encode the histories again.")
+    manifest = read_json(LocalPlace(folder), _OLD, "Encode the histories again.")
     problems = _old_problems(folder, manifest)
     if problems:
         raise ShardError(f"{folder}: {'; '.join(problems)}. Restore the folder from a copy, or encode it again.")

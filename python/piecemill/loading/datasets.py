@@ -31,7 +31,7 @@ def as_dataset(windows: Windows, labels: Literal["shifted", "unshifted"] = "unsh
 
     def rows(asked: Mapping[str, Any]) -> dict[str, Any]:
         numbers = np.asarray(asked["window"], np.int64)
-        columns = gather([chosen], np.zeros(len(numbers), np.int64), numbers).columns()
+        columns, _ = gather([chosen], np.zeros(len(numbers), np.int64), numbers)
         return {"shifted_labels" if (name, labels) == ("labels", "shifted") else name: a for name, a in columns.items()}
 
     return _of(datasets.Dataset.from_dict({"window": np.arange(len(chosen))}).with_transform(rows), rows)

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,20 +24,24 @@ from numpy.typing import NDArray
 from piecemill.loading.batching import Chunk, sequences
 
 
-class Lane(Protocol):
-    """How tensors get to a device."""
+class Lane:
+    """How tensors get to a device. This is the processor's: copies in main memory, the same steps without streams."""
 
     def slot(self, items: int, dtype: torch.dtype) -> torch.Tensor:
         """Memory to gather into."""
+        return torch.empty(items, dtype=dtype)
 
     def copies(self, tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
         """Start copying; the copies, and what to wait for."""
+        return [tensor.clone() for tensor in tensors], None
 
     def beside(self) -> AbstractContextManager[Any]:
         """Work submitted to the device in this context runs concurrently with the training loop."""
+        return nullcontext()
 
     def done(self) -> Any:
         """An event to wait for: all work submitted so far is done."""
+        return None
 
     def wait(self, event: Any) -> None:
         """Wait until copies are done. Called in feeder threads."""
@@ -46,29 +50,12 @@ class Lane(Protocol):
         """Make copies safe to use in what the caller does next on the device."""
 
 
-class Processor:
-    """Copies in main memory: the same steps, without streams."""
-
-    def slot(self, items: int, dtype: torch.dtype) -> torch.Tensor:
-        return torch.empty(items, dtype=dtype)
-
-    def copies(self, tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
-        return [tensor.clone() for tensor in tensors], None
-
-    def beside(self) -> AbstractContextManager[Any]:
-        return nullcontext()
-
-    def done(self) -> Any:
-        return None
-
-    def wait(self, event: Any) -> None:
-        pass
-
-    def hand_over(self, tensors: Sequence[torch.Tensor], event: Any) -> None:
-        pass
+def lane_to(device: torch.device) -> Lane:
+    """The lane of a device."""
+    return Cuda(device) if device.type == "cuda" else Lane()
 
 
-class Cuda:
+class Cuda(Lane):
     """Copies from pinned memory on a side stream."""
 
     def __init__(self, device: torch.device) -> None:
@@ -130,7 +117,7 @@ class DeviceDestination:
     single = True
 
     def __init__(self, device: torch.device, *, slots: int) -> None:
-        self._lane: Lane = Cuda(device) if device.type == "cuda" else Processor()
+        self._lane = lane_to(device)
         self._most = slots
         self._mine = threading.local()
         self._lock = threading.Lock()

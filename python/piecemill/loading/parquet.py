@@ -6,12 +6,10 @@ kept; so `order="local"` or `"sequential"` suits many files better than a shuffl
 Start with `open_parquet`.
 """
 
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +20,8 @@ from numpy.typing import NDArray
 from piecemill.errors import LoadError
 from piecemill.files import hash_bytes
 from piecemill.plans import did_you_mean
-from piecemill.shards.format import ENDS, RECORD
+from piecemill.shards.format import ENDS, RECORD, Kind
+from piecemill.shards.reader import FileRows
 
 _OPEN_FILES = 8
 
@@ -52,7 +51,7 @@ def open_parquet(
     return ParquetRows(files, vocab_size, eos, column, open_files, tokenizer)
 
 
-class ParquetRows:
+class ParquetRows(FileRows):
     """Documents in Parquet files. Made by `open_parquet`."""
 
     def __init__(
@@ -64,70 +63,39 @@ class ParquetRows:
         open_files: int,
         tokenizer: str | None = None,
     ) -> None:
-        self.files, self.column, self._tokenizer = list(files), column, tokenizer
-        self._vocab_size, self._eos, self._most = vocab_size, eos, open_files
+        self.files, self.column = list(files), column
         self._ends = [self._read_ends(path) for path in self.files]
-        self.document_ends = np.cumsum([len(ends) for ends in self._ends], dtype=np.int64)
-        self.token_ends = np.cumsum([int(ends[-1]) if len(ends) else 0 for ends in self._ends], dtype=np.int64)
-        self._open: OrderedDict[int, NDArray[Any]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        """Rows of all files."""
-        return int(self.document_ends[-1])
-
-    @property
-    def tokens(self) -> int:
-        """Ids in all rows, padding not counted."""
-        return int(self.token_ends[-1])
-
-    @property
-    def vocab_size(self) -> int:
-        """Ids are below this."""
-        return self._vocab_size
-
-    @property
-    def eos(self) -> int | None:
-        """The id that pads rows, if it was given."""
-        return self._eos
-
-    @property
-    def tokenizer_identity(self) -> str | None:
-        """`Tokenizer.identity` of the tokenizer that made the ids, if it was given."""
-        return self._tokenizer
+        super().__init__(
+            [len(ends) for ends in self._ends], [int(ends[-1]) if len(ends) else 0 for ends in self._ends], open_files
+        )
+        self.vocab_size = vocab_size
+        "Ids are below this."
+        self.eos = eos
+        "The id that pads rows, if it was given."
+        self.tokenizer_identity = tokenizer
+        "`Tokenizer.identity` of the tokenizer that made the ids, if it was given."
 
     @property
     def identity(self) -> str:
         """Which rows these are: a hash of the names, sizes and row lengths of all files."""
         lengths = hash_bytes(np.concatenate(self._ends).tobytes())
         told = [f"{path.name} {path.stat().st_size}" for path in self.files]
-        return hash_bytes("\n".join([str(self._vocab_size), lengths, *told]).encode())
+        return hash_bytes("\n".join([str(self.vocab_size), lengths, *told]).encode())
 
     def __getitem__(self, index: int) -> NDArray[Any]:
         """The ids of one row."""
         index += len(self) if index < 0 else 0
         if not 0 <= index < len(self):
             raise IndexError(f"row {index} of {self}, which has {len(self):,}")
-        number = int(np.searchsorted(self.document_ends, index, side="right"))
-        at = index - (int(self.document_ends[number - 1]) if number else 0)
-        ends = self._ends[number]
-        return self.array(number, "tokens")[int(ends[at - 1]) if at else 0 : int(ends[at])]
+        return self._ids(index)
 
-    def array(self, number: int, kind: Literal["tokens", "ends", "documents"], /) -> NDArray[Any]:
+    def array(self, number: int, kind: Kind, /) -> NDArray[Any]:
         """One array of one file, as `Shards` has them; from any thread."""
         if kind == "ends":
             return self._ends[number]
         if kind == "documents":
             return np.zeros(len(self._ends[number]), RECORD)
-        with self._lock:
-            array = self._open.get(number)
-            if array is None:
-                array = self._open[number] = self._read_ids(number)
-                if len(self._open) > self._most:
-                    self._open.popitem(last=False)
-            else:
-                self._open.move_to_end(number)
-            return array
+        return self._opened(number, kind, lambda: self._read_ids(number))
 
     def _read_ends(self, path: Path) -> NDArray[np.int64]:
         names = self._schema(path).names
@@ -160,19 +128,12 @@ class ParquetRows:
         if bool((kept > lengths).any()):  # what is behind the length is padding
             first = np.cumsum(kept) - kept
             values = values[np.arange(int(ends[-1])) + np.repeat(first - ends + lengths, lengths)]
-        if len(values) and not 0 <= int(values.min()) <= int(values.max()) < self._vocab_size:
+        if len(values) and not 0 <= int(values.min()) <= int(values.max()) < self.vocab_size:
             raise LoadError(
-                f"{path}: ids from {values.min()} to {values.max()}; expected 0 to {self._vocab_size - 1}. "
+                f"{path}: ids from {values.min()} to {values.max()}; expected 0 to {self.vocab_size - 1}. "
                 "Pass the vocab_size of the tokenizer that made them."
             )
         return np.ascontiguousarray(values, np.uint32)
 
     def __repr__(self) -> str:
         return f"ParquetRows({str(self.files[0])!r} and {len(self.files) - 1} more: {len(self):,} rows)"
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Files are read anew in each process.
-        return {name: value for name, value in self.__dict__.items() if name not in ("_open", "_lock")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _open=OrderedDict(), _lock=threading.Lock())

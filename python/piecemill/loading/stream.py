@@ -23,7 +23,7 @@ from piecemill._core import gather_documents
 from piecemill.errors import LoadError, PlanError
 from piecemill.files import hash_bytes
 from piecemill.loading.batching import BatchPlan, Prefetched, share
-from piecemill.loading.device import Cuda, Lane, Processor
+from piecemill.loading.device import lane_to
 from piecemill.loading.feeding import Feeder
 from piecemill.loading.order import OrderPlan, Permutation
 from piecemill.shards.windows import IGNORED, Ints, WindowSpec
@@ -129,7 +129,7 @@ class TextBatches(Prefetched[Any]):
         self._dtype = getattr(torch, dtype)
         self._bos, self._eos = resolve_bos(tokenizer, edges[0]), resolve_eos(tokenizer, edges[1])
         self._pad = self._eos or 0 if cut.pad_id is None else cut.pad_id
-        self._lane: Lane = Cuda(device) if device.type == "cuda" else Processor()
+        self._lane = lane_to(device)
         self._kept = {  # what must be the same to resume from a state
             "seed": plan.seed,
             "order": plan.order,

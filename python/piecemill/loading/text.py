@@ -111,11 +111,10 @@ class WindowMaker(Maker):
         real = samples >= 0
         part[real], numbers[real] = self.draws(samples[real])
         into = room(len(samples), self.parts.windows[0].cut.window, self._dtype)
-        rows = gather(self.parts.windows, part, numbers, into=into)
-        columns = rows.columns()
+        columns, cuts = gather(self.parts.windows, part, numbers, into=into)
         if self._sources is not None:
             columns["part"] = np.where(numbers < 0, -1, self._sources[part])
-        return columns, rows.cuts
+        return columns, cuts
 
     def look_ahead(self, sample: int, last: int | None) -> None:
         """Prefetch the shards of the coming samples."""

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from piecemill.cancelling import threads
 from piecemill.errors import PlanError, ShardError, SourceError
-from piecemill.files import LOCK, SCRATCH, Place, can_write, parse_json
+from piecemill.files import LOCK, SCRATCH, Place, can_write, read_json
 from piecemill.plans import another_out, check_same, option
 from piecemill.preparing.plan import PIECE_DOCUMENTS
 from piecemill.shards import folder as prepared
@@ -69,7 +69,7 @@ def begin(
 
 
 def _check_begun(place: Place, plan: dict[str, Any], source: Source, names: set[str]) -> None:
-    old = parse_json(place.read(PLAN), f"{place.url}/{PLAN}", f"Choose another {option('out')}.")
+    old = read_json(place, PLAN, f"Choose another {option('out')}.")
     if old.get("format") != VERSION:
         raise ShardError(
             f"{place.url}: in format {old.get('format')!r}, of another version of Piecemill; this one writes "

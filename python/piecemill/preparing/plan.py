@@ -4,7 +4,7 @@ Options that the output depends on are stored in plan.json, and a resumed run mu
 may change between runs.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from piecemill.errors import PlanError
@@ -12,11 +12,11 @@ from piecemill.plans import checked, option
 from piecemill.preparing.selection import Splits
 from piecemill.sizes import parse_size
 from piecemill.sources.matching import parse_grouping, parse_weights
-from piecemill.sources.options import NOT_STORED, SourceOptions
+from piecemill.sources.options import SourceOptions
 
 LEAST_MEMORY = 512 * 2**20
-HOW = ("threads", "memory", *NOT_STORED)
-"Options that the output does not depend on."
+HOW = ("threads", "memory")
+"Options that the output does not depend on, besides those that are never stored."
 _SIZES = ("min_bytes", "max_bytes", "max_file_bytes", "block_bytes", "piece_bytes")
 PIECE_DOCUMENTS = 1 << 20
 "A piece also ends after this many documents: records of tiny documents take more memory than their text."
@@ -105,7 +105,5 @@ class PreparePlan(SourceOptions):
 
     def output(self) -> dict[str, Any]:
         """The options that the output depends on, sizes as numbers, ready for JSON."""
-        options = {name: value for name, value in asdict(self).items() if name not in HOW}
-        for name in _SIZES:
-            options[name] = None if options[name] is None else self.size(name)
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
+        options = {name: value for name, value in self.stored().items() if name not in HOW}
+        return options | {name: self.size(name) for name in _SIZES if options[name] is not None}

@@ -34,7 +34,7 @@ from piecemill.shards.format import VERSION, token_dtype
 from piecemill.shards.manifest import delete_entry, delete_leftovers, newest_entries, whole_entries
 from piecemill.sources import Source, Task
 from piecemill.sources.matching import directory_keys, parse_weights, weight_groups
-from piecemill.tokenizers import Tokenizer, documents_of, load_tokenizer, resolve_bos, resolve_eos
+from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve_eos
 from piecemill.tokenizers.verify import engine_record
 
 OnProgress = Callable[[PrepareProgress], None]
@@ -130,6 +130,27 @@ def _is_local(executor: object) -> bool:
     return getattr(executor, "name", executor) == "local"
 
 
+def _documents_of(tokenizer: Tokenizer, plan: PreparePlan) -> dict[str, Any]:
+    """What a source must refuse, as `open_source` takes it; PlanError if the tokenizer takes other documents.
+
+    With `special_in_text="parse"`, documents may have the text of special tokens, which need not be in the alphabet:
+    then the tokenizer refuses the rest.
+    """
+    if plan.bytes and not tokenizer.takes_bytes:
+        raise PlanError(
+            f"{option('bytes')}: a {tokenizer.kind} with a pretokenizer encodes text. Expected byte-level BPE without "
+            "one, as `piecemill train --bytes` makes it."
+        )
+    if plan.integers and tokenizer.integers is None:
+        raise PlanError(
+            f"{option('integers')}: the tokenizer is a {tokenizer.kind}, expected one that was trained on integers."
+        )
+    if tokenizer.integers is not None and not plan.integers:
+        raise PlanError(f"{option('integers')}: the tokenizer is a {tokenizer.kind}: say that documents are integers.")
+    alphabet = None if plan.special_in_text == "parse" else tokenizer.alphabet
+    return {"alphabet": alphabet, "known": tokenizer.integers}
+
+
 class _Driver:
     """The driver of one call of `prepare`."""
 
@@ -150,8 +171,9 @@ class _Driver:
         """The source, once it is sure that it can be prepared so; nothing is written."""
         plan = self.plan
         sizes = {"block_bytes": plan.size("block_bytes"), "group_bytes": plan.size("piece_bytes")}
-        takes = documents_of(self.tokenizer, bytes=plan.bytes, integers=plan.integers, special=plan.special_in_text)
-        opened = plan.open_source(source, group=plan.group_field, out=self.where, **takes, **sizes)
+        opened = plan.open_source(
+            source, group=plan.group_field, out=self.where, **_documents_of(self.tokenizer, plan), **sizes
+        )
         if not opened.files and (part is not None or not _is_local(executor)):
             raise PlanError("a source in memory can only be prepared by executor='local', without part: pass files.")
         if not opened.files and (plan.weight or plan.directory_levels):

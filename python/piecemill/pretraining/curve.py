@@ -6,6 +6,7 @@ python -m piecemill.pretraining.curve RUN      draws curve.png and curve.svg aga
 import json
 import sys
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from piecemill.errors import PlanError
@@ -46,7 +47,8 @@ def draw(run: Path) -> tuple[Path, Path]:
         losses = [record["loss"] for record in train]
         axes.plot(tokens, losses, color="#9db8d6", linewidth=0.8, label="training, each step")
         if len(losses) > 2 * _SMOOTH:
-            axes.plot(tokens[_SMOOTH - 1 :], _means(losses, _SMOOTH), color="#1f5fa8", label=f"mean of {_SMOOTH} steps")
+            means = [fmean(losses[at : at + _SMOOTH]) for at in range(len(losses) - _SMOOTH + 1)]
+            axes.plot(tokens[_SMOOTH - 1 :], means, color="#1f5fa8", label=f"mean of {_SMOOTH} steps")
         if validation:
             axes.plot(
                 [record["tokens"] / scale for record in validation],
@@ -78,15 +80,6 @@ def _title(plan: dict[str, Any]) -> str:
 
 def _unit(most: int) -> tuple[float, str]:
     return (1e6, "million") if most >= 2e6 else (1e3, "thousand")
-
-
-def _means(values: list[float], count: int) -> list[float]:
-    total = sum(values[:count])
-    means = [total / count]
-    for new, old in zip(values[count:], values, strict=False):
-        total += new - old
-        means.append(total / count)
-    return means
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""AdamW, with weight decay on matrices only, and its state by the names of the parameters."""
+"""AdamW, with weight decay on matrices only; its state by the names of the parameters, and its learning rate."""
 
+import math
 from typing import Any
 
 import torch
@@ -40,3 +41,16 @@ def load_optimizer(
         state[number] = {moment: tensors[f"{names[parameter]}.{moment}"] for moment in _MOMENTS}
         state[number]["step"] = torch.tensor(float(step))
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def learning_rate(step: int, *, steps: int, warmup: int, peak: float, floor: float) -> float:
+    """The rate of `step` (from 0) of `steps`: linear up to the peak, right after the warm-up, then along a cosine to
+    `floor`, with the last step.
+
+    >>> [round(learning_rate(step, steps=6, warmup=2, peak=1.0, floor=0.1), 2) for step in range(6)]
+    [0.33, 0.67, 1.0, 0.78, 0.33, 0.1]
+    """
+    if step < warmup:
+        return peak * (step + 1) / (warmup + 1)
+    part = (step - warmup) / max(1, steps - 1 - warmup)
+    return floor + (peak - floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, part)))

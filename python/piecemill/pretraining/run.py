@@ -18,8 +18,7 @@ from piecemill.pretraining.curve import draw, require_matplotlib
 from piecemill.pretraining.entropy import unigram_entropy
 from piecemill.pretraining.folder import SAMPLE, RunFolder, checkpoints, read_metrics
 from piecemill.pretraining.plan import Mode, PretrainPlan, Resolved, Size
-from piecemill.pretraining.progress import PretrainProgress
-from piecemill.pretraining.result import PretrainSummary
+from piecemill.pretraining.result import PretrainProgress, PretrainSummary
 from piecemill.shards import Shards, open_shards
 from piecemill.shards.folder import read_plan
 
@@ -190,12 +189,7 @@ def _summary(
 
 def _open(path: Path, resolved: Resolved) -> tuple[Shards, Shards | None]:
     plan = resolved.plan
-    rows = open_shards(path, str(plan.split))
-    if rows.tokens <= resolved.window:
-        raise PlanError(
-            f"{path}: split {plan.split!r} has {rows.tokens:,} tokens, too few for a row of "
-            f"{option('window', resolved.window)}."
-        )
+    rows = _long_enough(path, str(plan.split), resolved.window, ".")
     if plan.val_split == "none":
         return rows, None
     if plan.val_split not in rows.splits:
@@ -204,13 +198,18 @@ def _open(path: Path, resolved: Resolved) -> tuple[Shards, Shards | None]:
             f"{option('splits', 'train=90,val=10')}, name another {option('val_split')}, or pass "
             f"{option('val_split', 'none')} to train without validation."
         )
-    validation = open_shards(path, str(plan.val_split))
-    if validation.tokens <= resolved.window:
+    way_out = f". Choose a smaller one, or {option('val_split', 'none')}."
+    return rows, _long_enough(path, str(plan.val_split), resolved.window, way_out)
+
+
+def _long_enough(path: Path, split: str, window: int, way_out: str) -> Shards:
+    rows = open_shards(path, split)
+    if rows.tokens <= window:
         raise PlanError(
-            f"{path}: split {plan.val_split!r} has {validation.tokens:,} tokens, too few for a row of "
-            f"{option('window', resolved.window)}. Choose a smaller one, or {option('val_split', 'none')}."
+            f"{path}: split {split!r} has {rows.tokens:,} tokens, too few for a row of {option('window', window)}"
+            f"{way_out}"
         )
-    return rows, validation
+    return rows
 
 
 def _model(resolved: Resolved, rows: Shards) -> "LlamaForCausalLM":

@@ -18,17 +18,16 @@ import torch
 from transformers import LlamaForCausalLM
 
 from piecemill.errors import Stopped
+from piecemill.loading import Batches
 from piecemill.loading.torch import batches
 from piecemill.pretraining import checkpoint
 from piecemill.pretraining.folder import RESULT, RunFolder, checkpoints, read_metrics
 from piecemill.pretraining.guard import Guard
 from piecemill.pretraining.model import flops_per_token, peak_flops
-from piecemill.pretraining.optimizer import build_optimizer
-from piecemill.pretraining.pace import Pace, pace_of
+from piecemill.pretraining.optimizer import build_optimizer, learning_rate
 from piecemill.pretraining.plan import Resolved
-from piecemill.pretraining.progress import PretrainProgress
 from piecemill.pretraining.readings import Readings, StepGroup
-from piecemill.pretraining.schedule import learning_rate
+from piecemill.pretraining.result import Pace, PretrainProgress, pace_of
 from piecemill.pretraining.step import Batch, Step
 from piecemill.shards import Shards
 from piecemill.shards.folder import TOKENIZER
@@ -100,14 +99,7 @@ class Trainer:
             return
         (self.folder.path / RESULT).unlink(missing_ok=True)  # of the call before
         deadline = None if self.plan.minutes is None else time.monotonic() + self.plan.minutes * 60
-        feed = batches(
-            self.rows,
-            window=self.resolved.window,
-            batch_size=self.resolved.batch_size,
-            seed=self.plan.seed,
-            epochs=None,
-            device=str(self.device),
-        )
+        feed = self._feed(self.rows, seed=self.plan.seed, epochs=None)
         try:
             if self._loader_state is not None:
                 feed.load_state_dict(self._loader_state)
@@ -219,21 +211,15 @@ class Trainer:
         """The same ones in every validation and every call: the first of a fixed order, on the device."""
         if self.validation_rows is None:
             return []
-        feed = batches(
-            self.validation_rows,
-            window=self.resolved.window,
-            batch_size=self.resolved.batch_size,
-            seed=0,
-            epochs=1,
-            device=str(self.device),
-        )
-        try:
+        with self._feed(self.validation_rows, seed=0, epochs=1) as feed:
             return [
                 {name: batch[name].clone() for name in ("input_ids", "labels")}
                 for batch in islice(feed, self.plan.eval_batches)
             ]
-        finally:
-            feed.close()
+
+    def _feed(self, rows: Shards, *, seed: int, epochs: int | None) -> Batches[Any]:
+        window, size = self.resolved.window, self.resolved.batch_size
+        return batches(rows, window=window, batch_size=size, seed=seed, epochs=epochs, device=str(self.device))
 
     def _save(self, feed: Any) -> Path:
         state = {"loader": feed.state_dict(), "guard": self.guard.state_dict()}

@@ -318,18 +318,21 @@ def _added(one: Ints, other: Ints) -> Ints:
     return sum((np.pad(part, ((0, 0), (0, size - part.shape[1]))) for part in (one, other)), np.zeros(1, np.int64))
 
 
-def _listed(names: Sequence[str], sums: Ints) -> list[dict[str, Any]]:
-    """Groups by falling bytes; those beyond the first `SHOWN_GROUPS` as one."""
+def largest_groups(names: Sequence[str], sums: Ints) -> list[tuple[str, list[int]]]:
+    """Groups by falling bytes, those beyond the first `SHOWN_GROUPS` as one; `sums` begin with documents and bytes."""
     order = np.argsort(-sums[1], kind="stable")
     order = order[sums[0][order] > 0]
     rows = [(names[at], sums[:, at]) for at in order.tolist()]
     if len(rows) > SHOWN_GROUPS:
         rest = rows[SHOWN_GROUPS - 1 :]
         rows = [*rows[: SHOWN_GROUPS - 1], (f"({len(rest):,} others)", np.sum([row for _, row in rest], axis=0))]
-    keys = ("documents", "bytes", "words")
+    return [(name, row.tolist()) for name, row in rows]
+
+
+def _listed(names: Sequence[str], sums: Ints) -> list[dict[str, Any]]:
     return [
-        {"name": name, **dict(zip(keys, row[:3].tolist(), strict=True)), "tokens": row[3:].tolist()}
-        for name, row in rows
+        {"name": name, "documents": documents, "bytes": size, "words": words, "tokens": tokens}
+        for name, (documents, size, words, *tokens) in largest_groups(names, sums)
     ]
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import PlanError
-from piecemill.files import read_json
+from piecemill.files import LocalPlace, read_json
 from piecemill.plans import option
-from piecemill.reporting.comparing import Comparison, DocumentGroups, Ints, compare, group_paths
+from piecemill.reporting.comparing import Comparison, DocumentGroups, Ints, compare, group_paths, largest_groups
 from piecemill.reporting.vocabulary import Counts, section, table
 from piecemill.shards import Shards, open_shards
 from piecemill.shards import folder as prepared
@@ -148,12 +148,8 @@ def group_row(name: str, documents: int, size: int, tokens: int, tokens_per_word
 def _by_group(sums: Ints, grouping: DocumentGroups, words: Mapping[str, float]) -> list[dict[str, Any]]:
     every = np.arange(sums.shape[1])
     added = np.stack([np.bincount(grouping.of_files(every), row, len(grouping.names)) for row in sums]).astype(np.int64)
-    order = np.argsort(-added[1], kind="stable")
-    rows = [(grouping.names[at], *added[:, at].tolist()) for at in order.tolist() if added[0, at]]
-    if len(rows) > 20:
-        rest = rows[19:]
-        rows = [*rows[:19], (f"({len(rest):,} others)", *(sum(row[at] for row in rest) for at in (1, 2, 3)))]
-    return [group_row(name, n, size, tokens, words.get(name)) for name, n, size, tokens in rows]
+    rows = largest_groups(grouping.names, added)
+    return [group_row(name, n, size, tokens, words.get(name)) for name, (n, size, tokens) in rows]
 
 
 def corpus_section(corpus: PreparedCorpus) -> dict[str, Any]:
@@ -261,7 +257,7 @@ def _window_row(window: int, lengths: Ints, corpus: PreparedCorpus) -> dict[str,
 def _timing(folder: Path, text_bytes: int) -> dict[str, Any] | None:
     if not (folder / prepared.TIMING).exists():
         return None
-    timing = read_json(folder / prepared.TIMING, "Delete it: it is not needed.")
+    timing = read_json(LocalPlace(folder), prepared.TIMING, "Delete it: it is not needed.")
     stages = timing["stages"]
     total = sum(stages.values()) or 1
     return {

@@ -232,16 +232,7 @@ def _log_ticks(low: float, high: float) -> list[float]:
 
 _WHITE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 "Unicode's White_Space, which is `\\s` in Rust; in JavaScript `\\s` has U+FEFF and lacks U+0085."
-_INSENSITIVE = {
-    "s": "[sS\u017f]",
-    "t": "[tT]",
-    "r": "[rR]",
-    "e": "[eE]",
-    "v": "[vV]",
-    "m": "[mM]",
-    "l": "[lL]",
-    "d": "[dD]",
-}
+_INSENSITIVE = {letter: f"[{letter}{letter.upper()}]" for letter in "trevmld"} | {"s": "[sS\u017f]"}
 
 
 def to_javascript(pattern: str) -> str:

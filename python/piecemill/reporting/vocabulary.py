@@ -18,7 +18,7 @@ from piecemill.reporting.shards import RARE
 from piecemill.reporting.tokenizers import spelling
 from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
-from piecemill.tokenizers.models.ranks import Ranks
+from piecemill.tokenizers.models.ranks import Ranks, halves
 from piecemill.tokenizers.texts import flatten
 
 Counts = NDArray[np.uint64]
@@ -113,16 +113,9 @@ def _merges_of_ranks(ranks: Mapping[bytes, int]) -> Merges:
     for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
         if len(token) == 1:
             continue
-        parts = [token[at : at + 1] for at in range(len(token))]
-        while len(parts) > 2:
-            found = [ranks.get(parts[at] + parts[at + 1], rank) for at in range(len(parts) - 1)]
-            best = min(found)
-            if best >= rank:
-                break
-            at = found.index(best)
-            parts[at : at + 2] = [parts[at] + parts[at + 1]]
-        if len(parts) == 2:
-            pairs.append((ranks[parts[0]], ranks[parts[1]]))
+        left, right = halves(token, ranks, rank)
+        if left:
+            pairs.append((ranks[left], ranks[right]))
             made.append(rank)
         else:
             whole[token] = rank

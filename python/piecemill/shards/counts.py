@@ -18,7 +18,7 @@ from piecemill._core import count_ids
 from piecemill.cancelling import threads
 from piecemill.errors import ShardError
 from piecemill.files import Place
-from piecemill.shards.format import HEADER_BYTES, file_name, token_dtype
+from piecemill.shards.format import HEADER_BYTES, file_name, npy_bytes, token_dtype
 from piecemill.shards.sections import changed, read_sections, write_sections
 
 NAME = "counts.npy"
@@ -37,14 +37,8 @@ def piece_counts_name(stem: str, split: str) -> str:
 def save_piece_counts(place: Place, stem: str, split: str, counts: Counts) -> None:
     """Write the counts of one piece. Call it before its entry is written."""
     small = counts.astype(np.uint32) if counts.max(initial=0) < 1 << 32 else counts
-    data = np.frombuffer(_npy(small), np.uint8)
+    data = np.frombuffer(npy_bytes(small), np.uint8)
     write_sections(place, piece_counts_name(stem, split), data, np.array([len(data)], np.int64))
-
-
-def _npy(array: NDArray[Any]) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array)
-    return buffer.getvalue()
 
 
 def _recounted(place: Place, name: str, vocab_size: int) -> Counts:
@@ -76,7 +70,7 @@ def write_counts(place: Place, split: str, stems: Sequence[str], vocab_size: int
         for start in range(0, len(stems), _AT_ONCE):  # some at a time: each takes 4 bytes per id
             for more in pool_map(read, stems[start : start + _AT_ONCE]):
                 counts += more
-    place.write(f"{split}/{NAME}", _npy(counts))
+    place.write(f"{split}/{NAME}", npy_bytes(counts))
 
 
 def read_counts(place: Place, split: str, vocab_size: int) -> Counts | None:

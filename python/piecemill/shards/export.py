@@ -203,7 +203,7 @@ def _claim(source: Path, out: Path, plan: ExportPlan, parts: list[ExportPart]) -
     record = {"source": seal, "plan": asdict(plan), "parts": {part.name: part.windows for part in parts}}
     left = list(out.rglob(".*.part"))  # left by a killed export
     if (out / CLAIM).exists():
-        before = read_json(out / CLAIM, f"Choose another {option('out')}.")
+        before = read_json(LocalPlace(out), CLAIM, f"Choose another {option('out')}.")
         if before == record:
             for path in left:
                 path.unlink()

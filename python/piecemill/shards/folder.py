@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import ShardError
-from piecemill.files import LOCK, SCRATCH, Place, hash_bytes, parse_json, read_json
+from piecemill.files import LOCK, SCRATCH, LocalPlace, Place, hash_bytes, open_place, read_json
 from piecemill.plans import option
 from piecemill.shards import counts, manifest
-from piecemill.shards.format import MOST_IDS, READABLE, VERSION, is_split_name
+from piecemill.shards.format import MOST_IDS, READABLE, VERSION, is_split_name, npy_bytes
 from piecemill.sizes import plural, show_count
 
 if TYPE_CHECKING:
@@ -40,19 +40,17 @@ _SHARD_FILES = re.compile(r"manifest\.jsonl|counts\.npy|\d+(-\d+)?(\.unique)?\.(
 _ANY = re.compile(r"[^/]+")
 _TEMPLATES = "additional_chat_templates"
 
+_EXPECTED = "Expected a folder written by `piecemill prepare`: name that one, or prepare it."
 
-def read_plan(folder: Path) -> dict[str, Any]:
+
+def read_plan(folder: Path | Place, hint: str = _EXPECTED) -> dict[str, Any]:
     """Read plan.json and check the fields that every reader needs.
 
     `format` (1 or 2), `vocab_size`, `splits` (name -> share, in order), and `bos` and `eos`: the ids before and after
     each document, or null.
     """
-    hint = "Expected a folder written by `piecemill prepare`: name that one, or prepare it."
-    return checked_plan(read_json(folder / PLAN, hint), str(folder / PLAN))
-
-
-def checked_plan(plan: dict[str, Any], where: str) -> dict[str, Any]:
-    """`plan` as `read_plan` gives it; ShardError, beginning with `where`, if something in it is not as expected."""
+    place = open_place(folder)
+    plan, where = read_json(place, PLAN, hint), f"{place.url}/{PLAN}"
     if plan.get("format") not in READABLE:
         formats = " and ".join(map(str, READABLE))
         raise ShardError(
@@ -86,7 +84,7 @@ def write_stats(place: Place, stats: Mapping[str, Any]) -> None:
     Call it when every manifest, plan.json, files.jsonl and the tokenizer are there. `stats` is anything that JSON can
     hold; the keys `checksums` and `xxh3` are added.
     """
-    splits = checked_plan(parse_json(place.read(PLAN), PLAN, "Prepare the folder again."), PLAN)["splits"]
+    splits = read_plan(place)["splits"]
     names = [PLAN, FILES, *(f"{TOKENIZER}/{name}" for name in tokenizer_files(place))]
     own = (manifest.NAME, counts.NAME)
     names += [f"{split}/{name}" for split in splits for name in place.sizes(split) if name in own]
@@ -98,7 +96,8 @@ def read_stats(folder: Path) -> dict[str, Any] | None:
     """stats.json; None if the folder is not complete."""
     if not (folder / STATS).exists():
         return None
-    return read_json(folder / STATS, "The file was changed: prepare the folder again, or restore it from a copy.")
+    hint = "The file was changed: prepare the folder again, or restore it from a copy."
+    return read_json(LocalPlace(folder), STATS, hint)
 
 
 def render_stats(stats: Mapping[str, Any]) -> bytes:
@@ -158,7 +157,7 @@ def tokenizer_files(place: Place) -> list[str]:
 
 def delete_prepared(place: Place) -> None:
     """Delete what `prepare` wrote, plan.json last. ShardError, and nothing is deleted, if there are other files."""
-    plan = checked_plan(parse_json(place.read(PLAN), f"{place.url}/{PLAN}", f"Choose another {option('out')}."), PLAN)
+    plan = read_plan(place, f"Choose another {option('out')}.")
     folders = {
         "": _TOP,
         f"{TOKENIZER}/{_TEMPLATES}": _ANY,
@@ -187,7 +186,7 @@ def delete_prepared(place: Place) -> None:
 
 def nothing_finished(place: Place) -> bool:
     """Whether the folder was begun in the format of this version, and no piece of it was finished."""
-    plan = parse_json(place.read(PLAN), f"{place.url}/{PLAN}", f"Choose another {option('out')}.")
+    plan = read_json(place, PLAN, f"Choose another {option('out')}.")
     return plan.get("format") == VERSION and STATS not in place.sizes() and not place.sizes(manifest.ENTRIES)
 
 
@@ -219,9 +218,7 @@ def listed(folder: Path) -> set[str]:
 
 def write_times(place: Place, times: NDArray[np.int64]) -> None:
     """Store when each source file was last changed."""
-    buffer = io.BytesIO()
-    np.save(buffer, times)
-    place.write(CHANGED, buffer.getvalue())
+    place.write(CHANGED, npy_bytes(times))
 
 
 def begun_times(place: Place) -> NDArray[np.int64]:

@@ -4,9 +4,11 @@ The length of a header depends only on the kind of file, not on the count in it.
 the data, and fills in the header when the count is known.
 """
 
+import io
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 VERSION = 2
 "Format version that is written; plan.json has the version of its folder."
@@ -72,3 +74,10 @@ def header(kind: Kind, dtype: np.dtype[Any], count: int) -> bytes:
     text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': ({count},), }}".encode("latin-1")
     size = HEADER_BYTES[kind]
     return b"\x93NUMPY\x01\x00" + (size - 10).to_bytes(2, "little") + text.ljust(size - 11) + b"\n"
+
+
+def npy_bytes(array: NDArray[Any]) -> bytes:
+    """The content of a `.npy` file."""
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ class ShardEntry:
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        files = {kind: {"name": file.name, "bytes": file.bytes, "xxh3": file.xxh3} for kind, file in self.files.items()}
+        files = {kind: asdict(file) for kind, file in self.files.items()}
         groups = {"groups": {number: list(counts) for number, counts in self.groups.items()}} if self.groups else {}
         counts = {"documents": self.documents, "tokens": self.tokens, "text_bytes": self.text_bytes}
         return {**counts, **groups, "files": files}
@@ -107,19 +107,7 @@ class Entry:
 
     def to_json(self) -> bytes:
         """The canonical form of an entry, with a checksum of the rest as `xxh3`."""
-        record: dict[str, Any] = {
-            "task": self.task,
-            "piece": self.piece,
-            "last": self.last,
-            "content": self.content,
-            "place": self.place,
-            "tally": dict(self.tally),
-            "dropped": {rule: list(counts) for rule, counts in self.dropped.items()},
-            "shards": {split: shard.to_dict() for split, shard in self.shards.items()},
-            "hashes": self.hashes,
-            "examples": [list(one) for one in self.examples],
-            "unique": self.unique,
-        }
+        record = {**asdict(self), "shards": {split: shard.to_dict() for split, shard in self.shards.items()}}
         record["xxh3"] = hash_bytes(json.dumps(record).encode())
         return (json.dumps(record) + "\n").encode()
 

@@ -6,7 +6,7 @@ imported but numpy: a training loop pays for neither pyarrow nor a tokenizer.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from os import PathLike
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import count_ids, map_file
 from piecemill.errors import ShardError
-from piecemill.files import LocalPlace, Place, hash_bytes, open_place, parse_json
+from piecemill.files import LocalPlace, Place, hash_bytes, open_place
 from piecemill.objects import is_object_url
 from piecemill.plans import did_you_mean
 from piecemill.shards import folder as prepared
@@ -76,15 +76,7 @@ def open_shards(
 
 def read_split(place: Place, split: str | None, unfinished: bool) -> tuple[str, dict[str, Any], list[ShardEntry]]:
     """The name of a split, the plan of its folder, and its shards."""
-    hint = "Expected a folder written by `piecemill prepare`: name that one, or prepare it."
-    try:
-        plan = prepared.checked_plan(
-            parse_json(place.read(prepared.PLAN), f"{place.url}/{prepared.PLAN}", hint), f"{place.url}/{prepared.PLAN}"
-        )
-    except FileNotFoundError:
-        raise ShardError(f"{place.url}/{prepared.PLAN} is missing. {hint}") from None
-    except OSError as error:
-        raise ShardError(f"{place.url}/{prepared.PLAN}: cannot be read: {error.strerror or error}. {hint}") from None
+    plan = prepared.read_plan(place)
     names = list(plan["splits"])
     if split is None and len(names) == 1:
         split = names[0]
@@ -109,26 +101,64 @@ def read_split(place: Place, split: str | None, unfinished: bool) -> tuple[str, 
         raise ShardError(f"{place.url}/{name}: cannot be read: {error.strerror or error}.") from None
 
 
-class Shards:
-    """The documents of one split, in corpus order. Made by `open_shards`; may be pickled to other processes."""
+class FileRows:
+    """Documents in files, whose arrays are opened on first use; may be pickled to other processes."""
 
-    def __init__(self, folder: Path, split: str, plan: dict[str, Any], entries: list[ShardEntry]) -> None:
-        if not isinstance(entries, list):
-            raise ShardError(f"Shards: found {type(entries).__name__}; open_shards(path, split) opens a folder.")
-        self.folder, self.split, self.plan, self.entries = folder, split, plan, entries
-        self.document_ends = np.cumsum([0] + [entry.documents for entry in entries], dtype=np.int64)[1:]
-        self.token_ends = np.cumsum([0] + [entry.tokens for entry in entries], dtype=np.int64)[1:]
+    def __init__(self, documents: Sequence[int], tokens: Sequence[int], most_open: int) -> None:
+        self.document_ends = np.cumsum([0, *documents], dtype=np.int64)[1:]
+        self.token_ends = np.cumsum([0, *tokens], dtype=np.int64)[1:]
+        self._most_open = most_open
         self._open: OrderedDict[tuple[int, Kind], NDArray[Any]] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         """Documents."""
-        return int(self.document_ends[-1]) if self.entries else 0
+        return int(self.document_ends[-1]) if len(self.document_ends) else 0
 
     @property
     def tokens(self) -> int:
-        """Token ids in all documents, bos and eos included."""
-        return int(self.token_ends[-1]) if self.entries else 0
+        """Token ids in all documents, bos and eos included, padding not."""
+        return int(self.token_ends[-1]) if len(self.token_ends) else 0
+
+    def array(self, number: int, kind: Kind, /) -> NDArray[Any]:
+        """One array of one file; thread-safe."""
+        raise NotImplementedError
+
+    def _opened(self, number: int, kind: Kind, open: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+        """What `open` gives; the least recently used arrays are dropped."""
+        with self._lock:
+            array = self._open.get((number, kind))
+            if array is None:
+                array = self._open[number, kind] = open()
+                if len(self._open) > self._most_open:
+                    self._open.popitem(last=False)
+            else:
+                self._open.move_to_end((number, kind))
+            return array
+
+    def _ids(self, index: int) -> NDArray[Any]:
+        """The ids of document `index`, which exists."""
+        number = int(np.searchsorted(self.document_ends, index, side="right"))
+        at = index - int(self.document_ends[number - 1] if number else 0)
+        ends = self.array(number, "ends")
+        return self.array(number, "tokens")[int(ends[at - 1]) if at else 0 : int(ends[at])]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Files are opened anew in each process.
+        return {name: value for name, value in self.__dict__.items() if name not in ("_open", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _open=OrderedDict(), _lock=threading.Lock())
+
+
+class Shards(FileRows):
+    """The documents of one split, in corpus order. Made by `open_shards`; may be pickled to other processes."""
+
+    def __init__(self, folder: Path, split: str, plan: dict[str, Any], entries: list[ShardEntry]) -> None:
+        if not isinstance(entries, list):
+            raise ShardError(f"Shards: found {type(entries).__name__}; open_shards(path, split) opens a folder.")
+        super().__init__([entry.documents for entry in entries], [entry.tokens for entry in entries], _OPEN_MAPS)
+        self.folder, self.split, self.plan, self.entries = folder, split, plan, entries
 
     @property
     def url(self) -> str:
@@ -193,10 +223,7 @@ class Shards:
             raise ShardError(f"document {index!r:.60}: found {type(index).__name__}, expected its number, from 0.")
         if not 0 <= index < len(self):
             raise IndexError(f"document {index} of {self.url}/{self.split}, which has {len(self):,}")
-        number = int(np.searchsorted(self.document_ends, index, side="right"))
-        at = index - int(self.document_ends[number - 1] if number else 0)
-        ends = self.array(number, "ends")
-        return self.array(number, "tokens")[int(ends[at - 1]) if at else 0 : int(ends[at])]
+        return self._ids(index)
 
     def __getitem__(self, index: int) -> NDArray[Any]:
         """As `document`; a negative number counts from the end."""
@@ -221,15 +248,7 @@ class Shards:
                 f"shard {number!r:.60}, array {kind!r:.60}; {self.url}/{self.split} has {len(self.entries):,} shards, "
                 f"from 0, each with {', '.join(KINDS)}."
             )
-        with self._lock:
-            array = self._open.get((number, kind))
-            if array is None:
-                array = self._open[number, kind] = self._map(self.entries[number], kind)
-                if len(self._open) > _OPEN_MAPS:
-                    self._open.popitem(last=False)
-            else:
-                self._open.move_to_end((number, kind))
-            return array
+        return self._opened(number, kind, lambda: self._map(self.entries[number], kind))
 
     def checked_ends(self, number: int) -> NDArray[np.int64]:
         """Where the documents of a shard end; ShardError if the ends do not rise to the number of its tokens.
@@ -278,13 +297,6 @@ class Shards:
     def __repr__(self) -> str:
         return f"Shards({self.url!r}, {self.split!r}: {len(self):,} documents, {self.tokens:,} tokens)"
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Maps are opened anew in each process.
-        return {name: value for name, value in self.__dict__.items() if name not in ("_open", "_lock")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _open=OrderedDict(), _lock=threading.Lock())
-
 
 def _in_header(path: Path) -> str:
     """Describe a header that is not as it was written."""
@@ -302,10 +314,15 @@ def count_tokens(folder: str | PathLike[str], tokenizer: "Tokenizer") -> NDArray
         shards = open_shards(folder, name)
         if shards.tokenizer_identity != tokenizer.identity:
             raise ShardError(f"{folder}: made with another tokenizer; its own is in {folder}/{prepared.TOKENIZER}.")
-        counts = shards.token_counts()
-        if counts is None:  # of an earlier version: counted now
-            counts = np.zeros(len(total), np.uint64)
-            for number in range(len(shards.entries)):
-                count_ids(shards.array(number, "tokens"), counts)
-        total += counts
+        total += counted(shards)
     return total.astype(np.int64)
+
+
+def counted(shards: Shards) -> Counts:
+    """How often each id occurs in a split: the stored counts, or those of now if its folder has none."""
+    counts = shards.token_counts()
+    if counts is None:
+        counts = np.zeros(shards.vocab_size, np.uint64)
+        for number in range(len(shards.entries)):
+            count_ids(shards.array(number, "tokens"), counts)
+    return counts

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from piecemill._core import map_file
 from piecemill.cancelling import threads
 from piecemill.errors import PlanError, ShardError
-from piecemill.files import hash_bytes, hash_file, parse_json, sync_file
+from piecemill.files import hash_bytes, hash_file, read_json, sync_file
 from piecemill.objects import ObjectPlace
 from piecemill.shards import folder as prepared
 from piecemill.shards.counts import NAME as COUNTS
@@ -73,8 +73,7 @@ def fetch_small_files(place: ObjectPlace, folder: Path) -> set[str]:
     names = {*place.sizes(), *(f"{ENTRIES}/{name}" for name in place.sizes(ENTRIES))}
     names |= {f"{prepared.TOKENIZER}/{name}" for name in prepared.tokenizer_files(place)}
     if prepared.PLAN in names:
-        content = place.read(prepared.PLAN)
-        for split in parse_json(content, f"{place.url}/{prepared.PLAN}", "Prepare the folder again.")["splits"]:
+        for split in read_json(place, prepared.PLAN, "Prepare the folder again.")["splits"]:
             names |= {f"{split}/{name}" for name in place.sizes(split)}
     small = sorted(name for name in names if not name.endswith(".npy") or name.endswith(f"/{COUNTS}"))
     for name in small:

@@ -210,7 +210,7 @@ class Windows:
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, NDArray[Any]]]:
         """Several windows with one gather: what torch's DataLoader asks for."""
-        columns = gather([self], np.zeros(len(numbers), np.int64), np.asarray(numbers, np.int64)).columns()
+        columns, _ = gather([self], np.zeros(len(numbers), np.int64), np.asarray(numbers, np.int64))
         return [{name: array[row] for name, array in columns.items()} for row in range(len(numbers))]
 
 
@@ -354,37 +354,21 @@ def _runs(rows: Rows, group: int) -> tuple[Ints, Ints, Ints]:
     return np.concatenate(files), np.concatenate(starts), np.concatenate(lengths)
 
 
-@dataclass(slots=True)
-class Gathered:
-    """Rows of windows, ready for a training step. The last three are there with boundaries only."""
-
-    input_ids: NDArray[Any]
-    labels: NDArray[Any]
-    position_ids: NDArray[Any] | None = None
-    document_ids: NDArray[Any] | None = None
-    cuts: Ints | None = None
-    "Where each document begins among all columns of all rows, and where a row or its padding does."
-
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """What has a row for each window, by name."""
-        named = {name: getattr(self, name) for name in ("input_ids", "labels", "position_ids", "document_ids")}
-        return {name: array for name, array in named.items() if array is not None}
-
-
 def gather(
     parts: Sequence[Windows],
     part: Ints,
     numbers: Ints,
     *,
     into: tuple[NDArray[Any], NDArray[Any]] | None = None,
-) -> Gathered:
-    """Window `numbers[i]` of `parts[part[i]]` in row i; a row whose number is -1 is all padding.
+) -> tuple[dict[str, NDArray[Any]], Ints | None]:
+    """Window `numbers[i]` of `parts[part[i]]` in row i, by column; a row whose number is -1 is all padding.
 
-    All parts are cut alike. `into` are arrays for inputs and labels, int32 or int64; else they are made, int64.
+    With boundaries also positions and documents, and the cuts: where each document begins among all places of all rows,
+    and where a row or its padding does. All parts are cut alike. `into` are arrays for inputs and labels, int32 or
+    int64; else they are made, int64.
     """
     cut = parts[0].cut
-    if into is None:
-        into = np.empty((len(numbers), cut.window), np.int64), np.empty((len(numbers), cut.window), np.int64)
+    inputs, labels = into or np.empty((2, len(numbers), cut.window), np.int64)
     found, documents = [], []
     arrays: list[NDArray[Any]] = []
     masked = np.zeros(len(numbers), np.int64)
@@ -403,14 +387,14 @@ def gather(
         if cut.boundaries:
             documents.append(_segments(windows.rows, ranges, row))
     pieces_of_rows = np.concatenate(found) if found else np.zeros((0, 4), np.int64)
-    gather_windows(arrays, pieces_of_rows, masked, *into, pad=parts[0].pad)
-    made = Gathered(*into)
+    gather_windows(arrays, pieces_of_rows, masked, inputs, labels, pad=parts[0].pad)
+    columns, cuts = {"input_ids": inputs, "labels": labels}, None
     if cut.boundaries:
-        _add_boundaries(made, pieces_of_rows, documents)
+        columns["position_ids"], columns["document_ids"], cuts = _boundaries(labels, pieces_of_rows, documents)
     if cut.labels == "unshifted":
-        made.labels[:, 1:] = made.labels[:, :-1]
-        made.labels[:, 0] = IGNORED
-    return made
+        labels[:, 1:] = labels[:, :-1]
+        labels[:, 0] = IGNORED
+    return columns, cuts
 
 
 def _segments(rows: Rows, ranges: TokenRanges, row: Ints) -> Ints:
@@ -430,20 +414,19 @@ def _segments(rows: Rows, ranges: TokenRanges, row: Ints) -> Ints:
     return np.concatenate(found)
 
 
-def _add_boundaries(made: Gathered, ranges: Ints, documents: list[Ints]) -> None:
+def _boundaries(labels: NDArray[Any], ranges: Ints, documents: list[Ints]) -> tuple[Ints, Ints, Ints]:
     """Positions, documents and cuts; and no label that is the first token of another document."""
-    rows, window = made.input_ids.shape
+    rows, window = labels.shape
     filled = np.bincount(ranges[:, 0], ranges[:, 3], minlength=rows).astype(np.int64)
     # Padding is a separate document, -1.
     padded = np.flatnonzero(filled < window)
     padding = np.stack([padded, filled[padded], np.full(len(padded), -1)], axis=1)
     row, column, number = np.concatenate([*documents, padding]).T
-    made.labels[row[column > 0], column[column > 0] - 1] = IGNORED
+    labels[row[column > 0], column[column > 0] - 1] = IGNORED
     inside = column < window
     cuts = (row * window + column)[inside]
     order = np.argsort(cuts)
     cuts, number = cuts[order], number[inside][order]
     lengths = np.diff(cuts, append=rows * window)
-    made.position_ids = (np.arange(rows * window) - np.repeat(cuts, lengths)).reshape(rows, window)
-    made.document_ids = np.repeat(number, lengths).reshape(rows, window)
-    made.cuts = cuts
+    positions = np.arange(rows * window) - np.repeat(cuts, lengths)
+    return positions.reshape(rows, window), np.repeat(number, lengths).reshape(rows, window), cuts

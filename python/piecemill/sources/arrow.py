@@ -21,16 +21,12 @@ from piecemill.sources.documents import Documents, Place
 from piecemill.sources.packing import Packer, Reading
 from piecemill.sources.patience import patiently
 from piecemill.sources.remote import RemoteFile, is_url
-from piecemill.sources.tasks import Task
+from piecemill.sources.tasks import Task, one_task
 
 PLACE: Place = "row"
+cut = one_task
 
 _HUGGING_FACE_ROWS = 1_000
-
-
-def cut(file: Task, reading: Reading, size: int) -> list[Task]:
-    """The file is one task."""
-    return [file]
 
 
 def read(task: Task, packer: Packer) -> Iterator[Documents]:

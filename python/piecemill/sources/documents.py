@@ -8,15 +8,12 @@ Start with `Documents`; `Tally` adds up over blocks, tasks and workers.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.plans import option
-
-if TYPE_CHECKING:
-    pass
 
 LISTED_SKIPS = 1_000
 """How many skipped documents a tally names; it counts all of them."""

@@ -14,17 +14,13 @@ import numpy as np
 
 from piecemill._core import write_integers
 from piecemill.sources.documents import Documents, Place
-from piecemill.sources.packing import Packer, Reading
+from piecemill.sources.packing import Packer
 from piecemill.sources.remote import open_bytes
-from piecemill.sources.tasks import Task
+from piecemill.sources.tasks import Task, one_task
 from piecemill.sources.text import failure
 
 PLACE: Place = "row"
-
-
-def cut(file: Task, reading: Reading, size: int) -> list[Task]:
-    """The file is one task."""
-    return [file]
+cut = one_task
 
 
 def read(task: Task, packer: Packer) -> Iterator[Documents]:

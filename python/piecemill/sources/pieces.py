@@ -11,18 +11,14 @@ from collections.abc import Iterator
 
 from piecemill._core import cut_text
 from piecemill.sources.documents import Documents, Place
-from piecemill.sources.packing import Packer, Reading
+from piecemill.sources.packing import Packer
 from piecemill.sources.remote import open_bytes
 from piecemill.sources.streams import BOM, BrokenStream, ByteStream
-from piecemill.sources.tasks import Task
+from piecemill.sources.tasks import Task, one_task
 from piecemill.sources.text import failure, is_binary, refuse_binary
 
 PLACE: Place = "byte"
-
-
-def cut(file: Task, reading: Reading, size: int) -> list[Task]:
-    """The file is one task: where a piece starts is only known from the start."""
-    return [file]
+cut = one_task  # where a piece starts is only known from the start
 
 
 def read(task: Task, packer: Packer) -> Iterator[Documents]:

@@ -194,38 +194,23 @@ def fetch(urls: Sequence[str], sizes: Sequence[int], storage: Storage) -> list[b
     """
     fs, _ = file_system(urls[0], storage)
     paths = [_path_in(full_url(url, storage)) for url in urls]
-    contents: dict[str, Any] = {}
-
-    def attempt() -> None:
-        # `cat` takes a wildcard in a name for a pattern, so such names are requested one by one.
-        plain = [path for path in paths if not is_glob(path) and path not in contents]
-        with _translated():
-            answers = dict(fs.cat(plain, on_error="return")) if plain else {}
-        for path in paths:
-            if path not in answers and path not in contents:
-                try:
-                    answers[path] = fs.cat_file(path)
-                except Exception as error:  # noqa: BLE001 - reported with the name of its file
-                    answers[path] = error
-        failed = None
-        for url, path in zip(urls, paths, strict=True):
-            if path in contents:
-                continue
-            content = answers[path]
-            if isinstance(content, Exception):
-                content = os_error(content)
-                if not about_the_file(content):
-                    failed = OSError(content.errno, content.strerror or str(content), url)
-                    continue
-            contents[path] = content
-        if failed is not None:
-            raise failed
-
-    patiently(attempt)
-    found = [content if isinstance(content := contents[path], OSError) else bytes(content) for path in paths]
-    for url, size, content in zip(urls, sizes, found, strict=True):
-        if size and isinstance(content, bytes) and len(content) != size:
+    # `cat` takes a wildcard in a name for a pattern, so such names are requested one by one.
+    plain = [path for path in paths if not is_glob(path)]
+    answers = _patiently_asked(lambda: dict(fs.cat(plain, on_error="return")), None) if plain else {}
+    found: list[bytes | OSError] = []
+    for url, path, size in zip(urls, paths, sizes, strict=True):
+        content = answers.get(path)
+        try:
+            if content is None or isinstance(content, Exception):
+                content = _patiently_asked(partial(fs.cat_file, path), None)
+        except OSError as error:
+            if not about_the_file(error):
+                raise OSError(error.errno, error.strerror or str(error), url) from None
+            found.append(error)
+            continue
+        if size and len(content) != size:
             raise source_changed(url, f"it had {size:,} bytes when it was found, and {len(content):,} came")
+        found.append(bytes(content))
     return found
 
 

@@ -92,6 +92,11 @@ class Task:
             yield replace(self, first_file=number, paths=(path,), sizes=(size,), nbytes=size)
 
 
+def one_task(file: Task, reading: Reading, size: int) -> list[Task]:
+    """The file is one task: `Reader.cut` of formats that are read from the start."""
+    return [file]
+
+
 def ranges(file: Task, size: int) -> list[Task]:
     """The file in ranges of `size` bytes, for formats that can be read from any line; a packed file is one task."""
     if file.packing is not None:

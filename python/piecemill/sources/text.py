@@ -15,20 +15,16 @@ import numpy as np
 
 from piecemill._core import invalid_documents, read_texts
 from piecemill.sources.documents import Documents, Place
-from piecemill.sources.packing import Packer, Reading
+from piecemill.sources.packing import Packer
 from piecemill.sources.patience import about_the_file, patiently, stopped_by
 from piecemill.sources.remote import fetch, is_url, open_bytes
 from piecemill.sources.streams import BOM, BrokenStream, ByteStream
-from piecemill.sources.tasks import Task, grouped
+from piecemill.sources.tasks import Task, grouped, one_task
 
 PLACE: Place = "file"
+cut = one_task  # of packed files; `plan` groups the others
 
 _BINARY_WINDOW = 8 * 1024
-
-
-def cut(file: Task, reading: Reading, size: int) -> list[Task]:
-    """A packed file is one task; `plan` groups the others."""
-    return [file]
 
 
 def read(task: Task, packer: Packer) -> Iterator[Documents]:

@@ -7,10 +7,9 @@ encoded.
 Start with `Tokenizer` and `load_tokenizer`; `verify` compares an engine with the library a tokenizer comes from.
 """
 
-from piecemill.tokenizers.accepting import documents_of
 from piecemill.tokenizers.loading import load_tokenizer
 from piecemill.tokenizers.special import resolve_bos, resolve_eos
 from piecemill.tokenizers.tokenizer import Tokenizer
 from piecemill.tokenizers.verify import verify
 
-__all__ = ["Tokenizer", "documents_of", "load_tokenizer", "resolve_bos", "resolve_eos", "verify"]
+__all__ = ["Tokenizer", "load_tokenizer", "resolve_bos", "resolve_eos", "verify"]

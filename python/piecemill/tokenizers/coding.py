@@ -160,14 +160,10 @@ def load_ids(file: Path) -> Iterator[tuple[str, Ids]]:
 def decode_rows(tokenizer: Tokenizer, rows: Iterable[tuple[str, Ids]]) -> Iterator[Iterator[bytes]]:
     """The bytes of each row of ids, in pieces; a row is cut only where every id has the same bytes anywhere."""
     table = tokenizer.model.decode_table()
-    decode: Callable[[Ids], bytes] = tokenizer.decode_bytes if table is not None else _decode_text(tokenizer)
+    decode = tokenizer.decode_bytes if table is not None else lambda ids: tokenizer.decode(ids).encode()
     alone = table is not None and table.first is None
     for where, ids in rows:
         yield _pieces(decode, where, ids, _CHUNK if alone else max(len(ids), 1))
-
-
-def _decode_text(tokenizer: Tokenizer) -> Callable[[Ids], bytes]:
-    return lambda ids: tokenizer.decode(ids).encode()
 
 
 def _pieces(decode: Callable[[Ids], bytes], where: str, ids: Ids, size: int) -> Iterator[bytes]:

@@ -79,7 +79,9 @@ def _model_of(
         )
     if file.name == INTEGERS:
         return read_integers_json(read_json(file), file, _training(file), files_beside(file))
-    return _sentencepiece(file) if ending == ".model" else _tokenizer_json(file, folder=file != Path(spec))
+    if ending == ".model":
+        return SentencePiece(_content(file), file, files_beside(file))
+    return _json_model(_content(file), file, _training(file) if file != Path(spec) else {})
 
 
 def _file_of(spec: str | PathLike[str]) -> Path:
@@ -136,11 +138,6 @@ def _vocabulary_in(folder: Path) -> Path:
     )
 
 
-def _tokenizer_json(file: Path, *, folder: bool) -> Model:
-    content = _content(file)
-    return _json_model(content, file, _training(file) if folder else {})
-
-
 def _training(file: Path) -> dict[str, Any]:
     """The record of the training beside a file; empty if there is none."""
     record = file.with_name("training.json")
@@ -195,10 +192,6 @@ def _vocab_and_merges(folder: Path, pretokenizer: str | None, special_tokens: Ma
         "model": {"type": "BPE", "vocab": vocab, "merges": merges},
     }
     return _json_model(json.dumps(data, ensure_ascii=False).encode(), folder / _VOCAB, {})
-
-
-def _sentencepiece(file: Path) -> Model:
-    return SentencePiece(_content(file), file, files_beside(file))
 
 
 def _ranks(file: Path, pretokenizer: str | None, special_tokens: Mapping[str, int] | None) -> Model:

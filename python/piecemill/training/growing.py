@@ -63,29 +63,16 @@ class Known:
 
     def merged(self, ids: Sequence[int], *, most: int = 1) -> list[list[int]]:
         """What merges alone make of the bytes of each token; with `most=2`, before those two are joined."""
-        texts = [i for i in ids if most == 1 and _is_text(self.tokens[i])]
+        if most == 1:
+            flat, ends = _encode(self.encoder(whole_words=False), *flat_tokens(self.tokens[i] for i in ids))
+            return [flat[start:end].tolist() for start, end in pairwise([0, *ends.tolist()])]
         named = {self.tokens[i]: i for i in self.ordinary}
         rank = {pair: at for at, pair in enumerate(self.merges)}
-        found = {
-            i: _merged([named[bytes([byte])] for byte in self.tokens[i]], rank, self.tokens, named, most)
-            for i in set(ids).difference(texts)
-        }
-        flat, ends = _encode(self.encoder(whole_words=False), *flat_tokens(self.tokens[i] for i in texts))
-        bounds = pairwise([0, *ends.tolist()])
-        found |= {i: flat[start:end].tolist() for i, (start, end) in zip(texts, bounds, strict=True)}
-        return [found[i] for i in ids]
+        return [_merged([named[bytes([byte])] for byte in self.tokens[i]], rank, self.tokens, named, most) for i in ids]
 
 
 def _encode(encoder: Encoder, data: NDArray[np.uint8], ends: NDArray[np.int64], threads: int = 0) -> Any:
     return encoder.encode_flat(data, ends, bos=None, eos=None, narrow=False, special="plain", threads=threads)
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _merged(
@@ -95,10 +82,7 @@ def _merged(
     named: Mapping[bytes, int],
     most: int,
 ) -> list[int]:
-    """`word` after all merges, the best first, or after those that leave at most `most` tokens.
-
-    For bytes that are not UTF-8, which no text has.
-    """
+    """`word` after the merges, the best first, that leave at most `most` tokens."""
     while len(word) > most:
         best, at = min((rank.get(pair, len(rank)), at) for at, pair in enumerate(pairwise(word)))
         if best == len(rank):
@@ -254,11 +238,10 @@ def _refusal(tokenizer: Tokenizer, why: str) -> str:
 def _pretokenizer(model: Growable, *, known: bool = True) -> str | None:
     """The name of its pretokenizer, or its regex; with `known` an error if it has none that training could use."""
     try:
-        pretokenizer, _ = (
-            (model.pretokenizer, None)
-            if isinstance(model, ByteBPE)
-            else pretokenizer_of(model.data.get("pre_tokenizer"))
-        )
+        if isinstance(model, ByteBPE):
+            pretokenizer = model.pretokenizer
+        else:
+            pretokenizer, _ = pretokenizer_of(model.data.get("pre_tokenizer"))
     except NotPlain as reason:
         pretokenizer, why = "sequence", str(reason)
     else:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, TypedDict, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,20 @@ _ADDED = 500
 "Added tokens that the comparison at load looks at."
 
 
+class EncodeOptions(TypedDict):
+    """Keywords of `encode_flat`."""
+
+    bos: int | None
+    "The id before each text."
+    eos: int | None
+    "The id after each text."
+    narrow: bool
+    "Give uint16 instead of uint32."
+    special: Parse
+    threads: int
+    "0 for all cores."
+
+
 class Engine(Protocol):
     """One tokenizer, loaded. `piecemill._core.Encoder` has the same two methods."""
 
@@ -52,17 +66,9 @@ class Engine(Protocol):
     def encode(self, text: str, special: Parse) -> NDArray[np.uint32]: ...
 
     def encode_flat(
-        self,
-        data: NDArray[np.uint8],
-        ends: NDArray[np.int64],
-        *,
-        bos: int | None,
-        eos: int | None,
-        narrow: bool,
-        special: Parse,
-        threads: int,
+        self, data: NDArray[np.uint8], ends: NDArray[np.int64], **options: Unpack[EncodeOptions]
     ) -> Encoded:
-        """The ids of every text, `bos` and `eos` in place; uint16 if `narrow`. `threads=0` uses all cores."""
+        """The ids of every text, `bos` and `eos` in place."""
 
 
 class LibraryEngine(ABC):
@@ -82,18 +88,10 @@ class LibraryEngine(ABC):
         return np.array(row, np.uint32)
 
     def encode_flat(
-        self,
-        data: NDArray[np.uint8],
-        ends: NDArray[np.int64],
-        *,
-        bos: int | None,
-        eos: int | None,
-        narrow: bool,
-        special: Parse,
-        threads: int,
+        self, data: NDArray[np.uint8], ends: NDArray[np.int64], **options: Unpack[EncodeOptions]
     ) -> Encoded:
-        rows = self.rows(texts_of(*check_flat(data, ends)), special, threads)
-        return finish(rows, bos=bos, eos=eos, narrow=narrow)
+        rows = self.rows(texts_of(*check_flat(data, ends)), options["special"], options["threads"])
+        return finish(rows, bos=options["bos"], eos=options["eos"], narrow=options["narrow"])
 
     @abstractmethod
     def rows(self, texts: list[str], special: Parse, threads: int) -> Iterable[Any]:

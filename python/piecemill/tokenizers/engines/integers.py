@@ -1,11 +1,13 @@
 """Encoding integers with the encoder of characters: each integer of the vocabulary is a character of four bytes."""
 
+from typing import Unpack
+
 import numpy as np
 from numpy.typing import NDArray
 
 from piecemill._core import Encoder, __version__, read_integers
 from piecemill.errors import TokenizerError
-from piecemill.tokenizers.engines import Encoded, Parse
+from piecemill.tokenizers.engines import Encoded, EncodeOptions, Parse
 from piecemill.tokenizers.models.integers import IntegerBPE
 from piecemill.tokenizers.texts import flatten
 
@@ -47,15 +49,7 @@ class IntegerEngine:
         return ids.astype(np.uint32, copy=False)
 
     def encode_flat(
-        self,
-        data: NDArray[np.uint8],
-        ends: NDArray[np.int64],
-        *,
-        bos: int | None,
-        eos: int | None,
-        narrow: bool,
-        special: Parse,
-        threads: int,
+        self, data: NDArray[np.uint8], ends: NDArray[np.int64], **options: Unpack[EncodeOptions]
     ) -> Encoded:
         values, value_ends, problems = read_integers(data, ends)
         if problems:
@@ -68,9 +62,8 @@ class IntegerEngine:
             raise TokenizerError(
                 f"texts[{number}]: {values[at]} is not one of the {len(self._values):,} integers of this vocabulary."
             )
-        return self.encoder.encode_flat(
-            text.view(np.uint8), 4 * value_ends, bos=bos, eos=eos, narrow=narrow, special="plain", threads=threads
-        )
+        options["special"] = "plain"
+        return self.encoder.encode_flat(text.view(np.uint8), 4 * value_ends, **options)
 
     def _characters(self, values: NDArray[np.int64]) -> NDArray[np.uint32]:
         """The four bytes of each integer's character; 0 if it is not in the vocabulary."""

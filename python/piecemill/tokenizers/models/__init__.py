@@ -9,7 +9,7 @@ do, and they read what they need from the model.
 Start with `Model`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -86,6 +86,16 @@ class Model(Protocol):
 
     def decode_table(self) -> DecodeTable | None:
         """What each id decodes to; None where only the home library can decode exactly."""
+
+
+def find_id(special_tokens: Mapping[str, int], token: str | bytes, ids: Callable[[bytes], int | None]) -> int | None:
+    """The id of a special token by its text, or of another token by its bytes, which `ids` knows."""
+    if isinstance(token, str):
+        if token in special_tokens:
+            return special_tokens[token]
+        token = token.encode("utf-8", "surrogatepass")
+    found = ids(token)
+    return special_by_bytes(special_tokens, token) if found is None else found
 
 
 def special_by_bytes(special_tokens: Mapping[str, int], token: bytes) -> int | None:

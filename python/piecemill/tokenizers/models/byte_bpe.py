@@ -15,7 +15,7 @@ from typing import Any
 
 from piecemill._core import __version__, bpe_parts, bpe_vocabulary
 from piecemill.errors import TokenizerError
-from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
+from piecemill.tokenizers.models import Declared, DecodeTable, find_id
 from piecemill.tokenizers.models.byte_level import characters_of
 from piecemill.tokenizers.models.config import (
     ALPHABET,
@@ -24,6 +24,7 @@ from piecemill.tokenizers.models.config import (
     TOKENIZER_CONFIG,
     declared,
     has_alphabet,
+    training_json,
     with_roles,
 )
 from piecemill.tokenizers.models.vocabulary import Vocabulary, check_special_tokens, checked_merges
@@ -94,18 +95,11 @@ class ByteBPE:
             "vocab_size": self.vocab_size,
             **self.training,
         }
-        try:
-            training = json.dumps(record, ensure_ascii=False, indent=2, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise TokenizerError(
-                f"training record: {error}; expected only what JSON can hold (text, numbers, lists, objects)."
-            ) from error
         return {
             "tokenizer.json": complete(self._body, self.special_tokens, self.pattern, self.post_processor).encode(),
             TOKENIZER_CONFIG: self.config(),
             "ranks.tiktoken": _ranks(self.vocabulary),
-            # A file name that is not Unicode has lone surrogates: UTF-8 cannot hold them, JSON's escapes can.
-            "training.json": f"{training}\n".encode("utf-8", "backslashreplace"),
+            "training.json": training_json(record),
             **self.beside,
         }
 
@@ -122,12 +116,7 @@ class ByteBPE:
         return replace(self, vocabulary=vocabulary, training=training if self.training else {})
 
     def id_of(self, token: str | bytes) -> int | None:
-        if isinstance(token, str):
-            if token in self.special_tokens:
-                return self.special_tokens[token]
-            token = token.encode("utf-8", "surrogatepass")
-        found = self.vocabulary.ids.get(token)
-        return special_by_bytes(self.special_tokens, token) if found is None else found
+        return find_id(self.special_tokens, token, self.vocabulary.ids.get)
 
     def decode_table(self) -> DecodeTable:
         return DecodeTable(list(self.vocabulary.tokens))

@@ -71,6 +71,18 @@ def read_json(file: Path, content: bytes | None = None) -> dict[str, Any]:
     return data
 
 
+def training_json(record: Mapping[str, Any]) -> bytes:
+    """The record of the training as a file."""
+    try:
+        text = json.dumps(record, ensure_ascii=False, indent=2, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise TokenizerError(
+            f"training record: {error}; expected only what JSON can hold (text, numbers, lists, objects)."
+        ) from error
+    # A file name that is not Unicode has lone surrogates: UTF-8 cannot hold them, JSON's escapes can.
+    return f"{text}\n".encode("utf-8", "backslashreplace")
+
+
 def files_beside(vocabulary: Path) -> dict[str, bytes]:
     """The content of the files beside `vocabulary` that `transformers` would read; not of a model's weights."""
     found = {name: vocabulary.parent / name for name in BESIDE}

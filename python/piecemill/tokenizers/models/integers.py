@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from piecemill._core import __version__
 from piecemill.errors import TokenizerError
 from piecemill.integers import LIMIT, text_of, values_of
-from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
-from piecemill.tokenizers.models.config import declared
+from piecemill.tokenizers.models import Declared, DecodeTable, find_id
+from piecemill.tokenizers.models.config import declared, training_json
 from piecemill.tokenizers.models.vocabulary import check_special_tokens, checked_merges
 
 FILE = "integers.json"
@@ -89,8 +89,7 @@ class IntegerBPE:
     def files(self) -> dict[str, bytes]:
         """integers.json, the training record, and the files that came with it."""
         record = {"piecemill": __version__, "vocab_size": self.vocab_size, **self.training}
-        training = json.dumps(record, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
-        return {FILE: self._content, "training.json": training.encode("utf-8", "backslashreplace"), **self.beside}
+        return {FILE: self._content, "training.json": training_json(record), **self.beside}
 
     def with_special(self, texts: Sequence[str]) -> "IntegerBPE":
         check_special_tokens([*self.first, *self.more, *texts])
@@ -98,13 +97,11 @@ class IntegerBPE:
         return replace(made, training={**self.training, "vocab_size": made.vocab_size} if self.training else {})
 
     def id_of(self, token: str | bytes) -> int | None:
-        if isinstance(token, str):
-            if token in self.special_tokens:
-                return self.special_tokens[token]
-            token = token.encode("utf-8", "surrogatepass")
-        values = values_of(token)
-        found = None if values is None or not len(values) else self._ids.get(text_of(values))
-        return special_by_bytes(self.special_tokens, token) if found is None else found
+        def ordinary(token: bytes) -> int | None:
+            values = values_of(token)
+            return None if values is None or not len(values) else self._ids.get(text_of(values))
+
+        return find_id(self.special_tokens, token, ordinary)
 
     @cached_property
     def _ids(self) -> dict[bytes, int]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers.malformed import MOST_IDS, check_ids
-from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
+from piecemill.tokenizers.models import Declared, DecodeTable, find_id
 from piecemill.tokenizers.models.byte_level import bytes_of, characters_of
 from piecemill.tokenizers.models.config import END_OF_TEXT
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
@@ -176,12 +176,7 @@ class Ranks:
         return TokenizerJson(replace(self, special_tokens=special).tokenizer_json(special).encode(), self.file)
 
     def id_of(self, token: str | bytes) -> int | None:
-        if isinstance(token, str):
-            if token in self.special_tokens:
-                return self.special_tokens[token]
-            token = token.encode("utf-8", "surrogatepass")
-        found = self.ranks.get(token)
-        return special_by_bytes(self.special_tokens, token) if found is None else found
+        return find_id(self.special_tokens, token, self.ranks.get)
 
     def decode_table(self) -> DecodeTable:
         tokens: list[bytes | None] = [None] * self.vocab_size
@@ -194,8 +189,8 @@ class Ranks:
     def merges(self) -> list[tuple[bytes, bytes]]:
         """The tokens that are joined, best first, as far as merges make the tokens."""
         ranked = sorted((rank, token) for token, rank in self.ranks.items() if len(token) > 1)
-        halves = (_halves(token, self.ranks) for _, token in ranked)
-        return [(left, right) for left, right in halves if left]
+        found = (halves(token, self.ranks) for _, token in ranked)
+        return [(left, right) for left, right in found if left]
 
     def grown(self, made: Mapping[int, tuple[bytes, bytes]], unmade: Iterable[bytes]) -> bytes | None:
         """The file with the tokens of new merges; None if ranks would give other ids than the merges do.
@@ -205,8 +200,8 @@ class Ranks:
         """
         ids = [max(self.ranks.values()), *made]
         ranks = self.ranks | {left + right: i for i, (left, right) in made.items()}
-        same = all(_halves(left + right, ranks) == (left, right) for left, right in made.values())
-        if ids != sorted(set(ids)) or not same or any(_halves(token, ranks)[0] for token in unmade):
+        same = all(halves(left + right, ranks) == (left, right) for left, right in made.values())
+        if ids != sorted(set(ids)) or not same or any(halves(token, ranks)[0] for token in unmade):
             return None
         lines = [b"%b %d" % (b2a_base64(left + right, newline=False), i) for i, (left, right) in made.items()]
         return b"\n".join([self.content.rstrip(b"\n"), *lines, b""])
@@ -237,16 +232,16 @@ class Ranks:
         return {name: self.__dict__[name] for name in ("content", "file", "pretokenizer", "special_tokens")}
 
 
-def _halves(token: bytes, ranks: Mapping[bytes, int]) -> tuple[bytes, bytes]:
-    """The two tokens whose merge makes `token`: what merging by ranks leaves of its bytes; empty if never two.
+def halves(token: bytes, ranks: Mapping[bytes, int], below: int = MOST_IDS) -> tuple[bytes, bytes]:
+    """The two tokens whose merge makes `token`: what merging by ranks `below` one leaves of it; empty if never two.
 
     Inside a longer text it is the same two, because until `token` is made, no merge goes beyond its ends. One of them
     may have a larger rank than `token`: 107 tokens of Llama 3 are made so.
     """
     parts = [token[i : i + 1] for i in range(len(token))]
     while len(parts) > 2:
-        best, at = min((ranks.get(parts[i] + parts[i + 1], MOST_IDS), i) for i in range(len(parts) - 1))
-        if best == MOST_IDS:
+        best, at = min((ranks.get(parts[i] + parts[i + 1], below), i) for i in range(len(parts) - 1))
+        if best >= below:
             return b"", b""
         parts[at : at + 2] = [parts[at] + parts[at + 1]]
     return parts[0], parts[1]

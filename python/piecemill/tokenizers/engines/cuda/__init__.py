@@ -5,16 +5,15 @@ and streams; `tables` are the arrays that kernels/encode.cu reads; kernels/split
 """
 
 import threading
-from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from piecemill._core import Encoder, __version__
-from piecemill.tokenizers.engines import alphabet_of
+from piecemill.tokenizers.engines import Encoded, EncodeOptions, Parse, alphabet_of
 from piecemill.tokenizers.engines.cuda.pipeline import Invalid, encode
 from piecemill.tokenizers.engines.cuda.tables import tables_of, why_not
 from piecemill.tokenizers.engines.json_settings import Left
@@ -27,7 +26,6 @@ name = "cuda"
 reads = (ByteBPE, Ranks, TokenizerJson)
 
 AnyModel = ByteBPE | Ranks | TokenizerJson
-Parse = str | Sequence[str]
 
 _SHORT = 1 << 16
 "Texts of fewer bytes than this are encoded by the host: a batch takes longer than they do."
@@ -79,29 +77,20 @@ class CudaEngine:
         return self.encoder.encode(text, special)
 
     def encode_flat(
-        self,
-        data: NDArray[np.uint8],
-        ends: NDArray[np.int64],
-        *,
-        bos: int | None,
-        eos: int | None,
-        narrow: bool,
-        special: Parse,
-        threads: int,
-    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        self, data: NDArray[np.uint8], ends: NDArray[np.int64], **options: Unpack[EncodeOptions]
+    ) -> Encoded:
         """As `_core.Encoder.encode_flat`, from and to host memory; `threads` are for what the host encodes.
 
         With pinned memory (`pinned`) text goes straight to the device.
         """
-        options: dict[str, Any] = {"bos": bos, "eos": eos, "narrow": narrow, "special": special, "threads": threads}
         if len(data) < _SHORT or not _fit(data, ends):
             return self.encoder.encode_flat(data, ends, **options)
         from piecemill.tokenizers.engines.cuda.memory import HostSink, HostText
 
         try:
             with self._lock:
-                device = self._device(narrow=narrow)
-                sink = HostSink(len(data), np.uint16 if narrow else np.uint32)
+                device = self._device(narrow=options["narrow"])
+                sink = HostSink(len(data), np.uint16 if options["narrow"] else np.uint32)
                 token_ends = self._run(device, HostText(data), ends, sink, options)
                 return sink.ids(), token_ends
         except Invalid:
@@ -126,7 +115,7 @@ class CudaEngine:
 
         from piecemill.tokenizers.engines.cuda.memory import DeviceSink, DeviceText, HostText
 
-        options: dict[str, Any] = {"bos": bos, "eos": eos, "narrow": narrow, "special": special, "threads": threads}
+        options: EncodeOptions = {"bos": bos, "eos": eos, "narrow": narrow, "special": special, "threads": threads}
         text = HostText(data) if isinstance(data, np.ndarray) else DeviceText(cupy.from_dlpack(data))
         if not _fit(text.whole(), ends) or not len(text.whole()):
             ids, token_ends = self.encoder.encode_flat(text.read(0, len(text.whole())), ends, **options)
@@ -141,7 +130,7 @@ class CudaEngine:
             self.encoder.encode_flat(text.read(0, len(text.whole())), ends, **options)
             raise
 
-    def _run(self, device: Any, text: Any, ends: NDArray[np.int64], sink: Any, options: dict[str, Any]) -> Any:
+    def _run(self, device: Any, text: Any, ends: NDArray[np.int64], sink: Any, options: EncodeOptions) -> Any:
         host = _HostEncoder(self, options["special"], options["threads"])
         added = self.tables.looked_for(options["special"])
         return encode(device, host, text, ends, sink, bos=options["bos"], eos=options["eos"], added=added)
