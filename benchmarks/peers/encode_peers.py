@@ -21,7 +21,11 @@ LONG = 15  # seconds of a first pass that is not repeated
 
 
 class Encoder(Peer):
-    """One library, called in the fastest way it offers; `encode` is what is timed."""
+    """One library, called in the fastest way it offers; `encode` is what is timed.
+
+    It has `load`, which returns its tokenizer, and `encode`. What it is given, and the ids of each document in what it
+    gives back, are not timed.
+    """
 
     call = engine = ""
     package = ""  # its name on the package index, if that is another
@@ -36,7 +40,6 @@ class Encoder(Peer):
         raise Cannot(f"reads no such vocabulary, only {' or '.join(names)}")
 
     def prepare(self, data, ends):
-        """A block as the library wants it. Not timed."""
         return [bytes(data[start:end]).decode() for start, end in pairwise([0, *ends.tolist()])]
 
     def one(self, text):
@@ -46,7 +49,6 @@ class Encoder(Peer):
         return self.tokenizer.decode(ids)
 
     def documents(self, result):
-        """The ids of each document. Not timed."""
         return (np.asarray(ids, np.uint32) for ids in result)
 
     def loaded(self, args):
@@ -56,7 +58,7 @@ class Encoder(Peer):
         new.about = json.loads((args.vocabulary / "about.json").read_text())
         before = time.perf_counter()
         try:
-            new.load()
+            new.tokenizer = new.load()
         except BaseException as error:  # noqa: BLE001
             # Whatever the library says against it is what the table shows; a panic in Rust is no Exception.
             raise Cannot((str(error).strip().splitlines() or [type(error).__name__])[0][:200]) from None
@@ -91,37 +93,30 @@ class Encoder(Peer):
         peer, loading = self.loaded(args)
         for text in strings["warm up"]:
             peer.decode(peer.one(text))
-        encode_times, decode_times, decoded, digests = [], [], [], []
+        times, decoded, digests = [], [], []
         for text in strings["asked"]:
             before = time.perf_counter_ns()
             ids = peer.one(text)
             between = time.perf_counter_ns()
             back = peer.decode(ids)
-            after = time.perf_counter_ns()
-            encode_times.append(between - before)
-            decode_times.append(after - between)
+            times.append((between - before, time.perf_counter_ns() - between))
             decoded.append(back)
             digests.append(digest(ids))
         (args.out / "ids").write_bytes(b"".join(digests))
+        encoding, decoding = (median(each) / 1000 for each in zip(*times, strict=True))
         return {
-            "load_seconds": round(loading, 4),
-            "encode_microseconds": median(encode_times) / 1000,
-            "decode_microseconds": median(decode_times) / 1000,
+            **{"load_seconds": round(loading, 4), "engine": peer.engine},
+            **{"encode_microseconds": encoding, "decode_microseconds": decoding},
             "texts": hashlib.sha256("\0".join(decoded).encode()).hexdigest(),
             "same_text": sum(text == back for text, back in zip(strings["asked"], decoded, strict=True)),
-            "engine": peer.engine,
         }
 
 
-class Flat(Encoder):
-    """Results are one array of ids and where each document ends."""
-
-    def documents(self, result):
-        ids, ends = result
-        return (ids[start:end] for start, end in pairwise([0, *ends.tolist()]))
+def cut(ids, ends):
+    return (ids[start:end] for start, end in pairwise([0, *ends.tolist()]))
 
 
-class FlatBytes(Flat):
+class FlatBytes(Encoder):
     """Ids as 4 bytes each and offsets as 8 bytes each, the first of them 0."""
 
     call = "encode_batch_flat"
@@ -130,22 +125,20 @@ class FlatBytes(Flat):
         return self.tokenizer.encode_batch_flat(block)
 
     def documents(self, result):
-        ids, offsets = np.frombuffer(result[0], np.uint32), np.frombuffer(result[1], np.uint64)
-        return super().documents((ids, offsets[1:].astype(np.int64)))
+        return cut(np.frombuffer(result[0], np.uint32), np.frombuffer(result[1], np.uint64)[1:])
 
 
-class Piecemill(Flat):
+class Piecemill(Encoder):
     name, call = "piecemill", "encode_flat"
 
     def load(self):
         import piecemill
 
-        if self.about["kind"] == "ranks":
-            file = self.file("ranks.tiktoken")
-            self.tokenizer = piecemill.load_tokenizer(file, pretokenizer=self.about["split"], special_tokens={})
-        else:
-            self.tokenizer = piecemill.load_tokenizer(self.file("tokenizer.model", "tokenizer.json"))
-        self.engine = self.tokenizer.engine.name
+        ranks = {"pretokenizer": self.about["split"], "special_tokens": {}} if self.about["kind"] == "ranks" else {}
+        file = self.file("ranks.tiktoken") if ranks else self.file("tokenizer.model", "tokenizer.json")
+        tokenizer = piecemill.load_tokenizer(file, **ranks)
+        self.engine = tokenizer.engine.name
+        return tokenizer
 
     def prepare(self, data, ends):
         return np.array(data), ends
@@ -153,20 +146,21 @@ class Piecemill(Flat):
     def encode(self, block):
         return self.tokenizer.encode_flat(*block, threads=self.threads)
 
+    def documents(self, result):
+        return cut(*result)
 
-class Gigatoken(Flat):
+
+class Gigatoken(Encoder):
     name, version, call = "gigatoken", "0.10.0", "encode_batch over an awkward array"
 
     def load(self):
-        import gigatoken
+        from gigatoken import Tokenizer
 
         if self.about["gigatoken"]:
-            file = self.file("ranks.tiktoken")
-            self.tokenizer = gigatoken.Tokenizer.from_tiktoken(file, self.about["gigatoken"], {})
-        elif (self.folder / "tokenizer.model").exists():
-            self.tokenizer = gigatoken.Tokenizer.from_sentencepiece(self.file("tokenizer.model"))
-        else:
-            self.tokenizer = gigatoken.Tokenizer.from_json(self.file("tokenizer.json").read_bytes())
+            return Tokenizer.from_tiktoken(self.file("ranks.tiktoken"), self.about["gigatoken"], {})
+        if (self.folder / "tokenizer.model").exists():
+            return Tokenizer.from_sentencepiece(self.file("tokenizer.model"))
+        return Tokenizer.from_json(self.file("tokenizer.json").read_bytes())
 
     def prepare(self, data, ends):
         import awkward
@@ -180,7 +174,7 @@ class Gigatoken(Flat):
 
     def documents(self, result):
         offsets = np.asarray(result.layout.offsets.data)
-        return super().documents((np.asarray(result.layout.content.data)[offsets[0] :], offsets[1:] - offsets[0]))
+        return cut(np.asarray(result.layout.content.data)[offsets[0] :], offsets[1:] - offsets[0])
 
     def decode(self, ids):
         return self.tokenizer.decode(ids).decode()
@@ -195,7 +189,7 @@ class TokenizersCandidate(Encoder):
     def load(self):
         from tokenizers import Tokenizer
 
-        self.tokenizer = Tokenizer.from_file(str(self.file("tokenizer.json")))
+        return Tokenizer.from_file(str(self.file("tokenizer.json")))
 
     def encode(self, block):
         return self.tokenizer.encode_batch(block, add_special_tokens=False)
@@ -213,7 +207,7 @@ class Splintr(FlatBytes):
     def load(self):
         import splintr
 
-        self.tokenizer = splintr.from_json(str(self.file("tokenizer.json")))
+        return splintr.from_json(str(self.file("tokenizer.json")))
 
     def one(self, text):
         return self.tokenizer.encode_ordinary(text)
@@ -225,7 +219,7 @@ class Fastokens(FlatBytes):
     def load(self):
         import fastokens
 
-        self.tokenizer = fastokens.Tokenizer.from_file(str(self.file("tokenizer.json")))
+        return fastokens.Tokenizer.from_file(str(self.file("tokenizer.json")))
 
     def one(self, text):
         return self.tokenizer.encode_ordinary(text).ids
@@ -240,7 +234,7 @@ class Tiktoken(Encoder):
 
         ranks = tiktoken.load.load_tiktoken_bpe(str(self.file("ranks.tiktoken")))
         about = {"pat_str": self.about["pattern"], "mergeable_ranks": ranks, "special_tokens": {}}
-        self.tokenizer = tiktoken.Encoding(self.about["name"], **about)
+        return tiktoken.Encoding(self.about["name"], **about)
 
     def encode(self, block):
         return self.tokenizer.encode_ordinary_batch(block, num_threads=self.threads)
@@ -266,7 +260,7 @@ class SentencePiece(Encoder):
     def load(self):
         import sentencepiece
 
-        self.tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(self.file("tokenizer.model")))
+        return sentencepiece.SentencePieceProcessor(model_file=str(self.file("tokenizer.model")))
 
     def encode(self, block):
         return self.tokenizer.encode(block, num_threads=self.threads)

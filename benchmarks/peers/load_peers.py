@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from worker import Peer, digest_rows, worker
+from worker import Peer, digest, worker
 
 SEED = 1
 WARM_BATCHES = 20
@@ -52,9 +52,8 @@ def read_tokens(args):
 
 def whole_rows(args):
     """The tokens as rows of window + 1, one after another: what loaders that store rows are given."""
-    tokens = read_tokens(args)
-    count = len(tokens) // (args.window + 1)
-    return tokens[: count * (args.window + 1)].reshape(count, args.window + 1)
+    tokens, size = read_tokens(args), args.window + 1
+    return tokens[: len(tokens) // size * size].reshape(-1, size)
 
 
 def torch_loader(dataset, batch, workers, **more):
@@ -77,7 +76,9 @@ class Loader(Peer):
         return batch[self.field] if self.field else batch
 
     def check(self, args):
-        return digest_rows(map(self.rows, self.epochs(args, args.batch, args.window)()))
+        """A digest of all rows of an epoch, and some of them."""
+        rows = [row for batch in self.epochs(args, args.batch, args.window)() for row in np.asarray(self.rows(batch))]
+        return {**digest(rows), "some": [row.tolist() for row in rows[:20]]}
 
     def time(self, args):
         kinds = {asked: tuple(map(int, asked.split("x"))) for asked in args.ask}
