@@ -11,7 +11,7 @@ import sys
 from corpus import RECORDED
 from protocol import CACHE, Entry, installed_version, make_corpora, worker
 from session import Benchmark
-from tables import CPU_AND_PEAK, OURS, WALL, at_most, fastest_first, last_session, times
+from tables import CPU_AND_PEAK, OURS, WALL, at_most, last_session, times
 from train import HF, train
 
 CORPUS, VOCAB = RECORDED["python-127mb"], 50_257
@@ -61,9 +61,6 @@ class Balance(Benchmark):
     def facts(self, question, entry):
         made = {"merges": len(entry.result or ()), "note": entry.note}
         return {"how": entry.how, **made, "version": installed_version(entry.tool)}
-
-    def groups(self, records):
-        return {"": fastest_first(last_session(records))}
 
     def bars(self, records):
         ways = {line["how"]: line for line in last_session(records) if line["tool"] == OURS}

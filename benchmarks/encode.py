@@ -31,7 +31,6 @@ from protocol import (
     HERE,
     OURS,
     SCRATCH,
-    SHARED,
     Entry,
     call,
     environment,
@@ -111,7 +110,6 @@ class Encode(Benchmark):
         add("--vocabs", default=",".join(VOCABULARIES), help="vocabularies, separated by commas")
         add("--corpora", help="corpora of `bulk` and `regex`, separated by commas")
         add("--threads", default="1,2", help="numbers of threads of `bulk` and `scaling` (default: 1,2)")
-        add("--vocabs-from", type=Path, default=SHARED / "vocabs", help="folder of vocabularies (../shared/vocabs)")
         add("--carried", type=Path, help="folder that carry_encode.py made: no environments, no index")
 
     def questions(self):
@@ -133,7 +131,7 @@ class Encode(Benchmark):
             failed = install([OURS, *self.args.peers, *(VOCABULARIES[name].home for name in names)])
             used = [question["corpus"] for question, _ in asked if question["corpus"] in RECORDED]
             make_corpora(["english-40mb", *used], "--flat")
-            missing = {name: reason for name in names if (reason := vocabulary(name, self.args.vocabs_from))}
+            missing = {name: reason for name in names if (reason := vocabulary(name))}
             for name, reason in missing.items():
                 print(f"{name}: skipped: {reason}")
         asked[:] = [one for one in asked if one[0]["vocabulary"] not in missing]

@@ -29,11 +29,11 @@ sys.path[:0] = [str(HERE.parent / "python"), str(HERE.parent / "tests")]
 
 from carry import CARRY, SITE, RemoteBenchmark, check_size, install, new_folder, pack_text  # noqa: E402
 from corpus import respelled  # noqa: E402
-from encode_peers import Gigatoken, cut  # noqa: E402
+from encode_peers import Gigatoken  # noqa: E402
 from protocol import SHARED  # noqa: E402
 from session import header, read  # noqa: E402
 from tables import PAGE, bar, grid  # noqa: E402
-from worker import texts  # noqa: E402
+from worker import cut, texts  # noqa: E402
 
 VOCABS = {
     "gpt2": ("gpt2", None),
@@ -59,14 +59,14 @@ def documents(found):
     return list(map(bytes, cut(*found)))
 
 
-def corpora(carried, python_bytes):
+def corpora(carried):
     from adversarial import adversarial
 
     rng = np.random.default_rng(5)
     english, multilingual = (list(texts(carried / f"{name}.jsonl.xz")) for name in TEXT)
     times = -(-90_000_000 // sum(len(text.encode()) for text in multilingual))
     return {
-        "python": flat(installed_python(python_bytes)),
+        "python": flat(installed_python(404_000_000)),
         "english": flat([text.encode() for text in english]),
         "multilingual": flat([one.encode() for number in range(times) for one in respelled(multilingual, number)]),
         "base64": flat([base64.b64encode(rng.bytes(int(rng.integers(1, 30_000)))) for _ in range(1000)]),
@@ -241,7 +241,7 @@ def every_way(gpu, corpus, data, ends, args):
         },
         "processor": {"warm": median(lambda: gpu.processor(data, ends))},
     }
-    if corpus != "adversarial" and args.gigatoken:
+    if corpus != "adversarial":
         ways["gigatoken"] = with_gigatoken(gpu.name, args.carried, data, ends)
     row = {"vocabulary": gpu.name, "corpus": corpus, "bytes": len(data), "documents": len(ends), "tokens": tokens}
     if "1 GB" in corpus:
@@ -317,9 +317,6 @@ class EncodeGpu(RemoteBenchmark):
     def flags(self, add):
         add("--pack", action="store_true", help="make the folder that travels")
         add("--carried", type=Path, default=CARRY, help="that folder (default: carry)")
-        add("--vocabs", type=lambda text: text.split(","), default=list(VOCABS), help="default: all")
-        add("--python-bytes", type=int, default=404_000_000, help="of Python (default: 404 million)")
-        add("--no-gigatoken", dest="gigatoken", action="store_false", help="leave the peer out")
         add("--prepare", action="store_true", help="measure `prepare` with both engines too")
 
     def pack(self, args):
@@ -341,9 +338,9 @@ class EncodeGpu(RemoteBenchmark):
     def measure(self, args):
         import cupy
 
-        found = corpora(args.carried, args.python_bytes)
+        found = corpora(args.carried)
         size, rows, exact = sum(len(data) for data, _ in found.values()), [], {}
-        for name in args.vocabs:
+        for name in VOCABS:
             gpu = OnGpu(name, args.carried)
             wrong, home = {corpus: gpu.compare(*given) for corpus, given in found.items()}, gpu.tokenizer.model.home
             sample = documents(found["english"])[1:401] + [one for one in documents(found["adversarial"])[1:] if one]

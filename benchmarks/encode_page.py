@@ -178,16 +178,17 @@ def ratio_bar(promise, asked, peer, least):
     if not found:
         return Bar(promise)
     lowest, ours, other = min(found, key=lambda one: one[0])
-    measured = f"{rounded(speed(ours))} and {rounded(speed(other))} MB/s: {lowest:.2f}x"
-    measured += f" {other['tool']}" if peer is None else ""
-    if len(asked) > 1:
-        passing = sum(times >= least for times, _, _ in found)
-        measured += f" ({ours['vocabulary']}, {ours['corpus']}); {passing} of {len(asked)} reach it"
-        measured += f", {len(asked) - len(found)} not measured" if len(found) < len(asked) else ""
-        measured += f"; {peer} refuses {len(refused)} more" if refused else ""
     different = sum(bool(theirs["differing"]) for _, _, theirs in found)
-    measured += f"; {peer} gives other ids in {different} of these" if different else ""
-    return Bar(promise, measured, lowest >= least if len(found) == len(asked) or lowest < least else None)
+    parts = [
+        f"{rounded(speed(ours))} and {rounded(speed(other))} MB/s: {lowest:.2f}x{'' if peer else ' ' + other['tool']}"
+    ]
+    if len(asked) > 1:
+        parts[0] += f" ({ours['vocabulary']}, {ours['corpus']})"
+        missing = f", {len(asked) - len(found)} not measured" if len(found) < len(asked) else ""
+        parts += [f"{sum(times >= least for times, _, _ in found)} of {len(asked)} reach it{missing}"]
+        parts += [f"{peer} refuses {len(refused)} more"] if refused else []
+    parts += [f"{peer} gives other ids in {different} of these"] if different else []
+    return Bar(promise, "; ".join(parts), lowest >= least if len(found) == len(asked) or lowest < least else None)
 
 
 def fastest(group):
@@ -213,8 +214,7 @@ def short_bar(found, name):
     for vocabulary, group in found.items():
         ours, peer = group.get(OURS), group.get(TIKTOKEN)
         theirs = speed(peer, name) if peer and not peer["reason"] else usual
-        times = ratio(speed(ours, name), theirs)
-        if times and not ours["reason"]:
+        if (times := ratio(speed(ours, name), theirs)) and not ours["reason"]:
             measured.append((times, f"{vocabulary} {speed(ours, name):.2f} and {theirs:.2f} us"))
     if not measured:
         return Bar(promise)

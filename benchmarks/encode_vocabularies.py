@@ -2,7 +2,7 @@
 
 `cache/vocabs/NAME` has ranks.tiktoken (tokens in base64 and their ranks), tokenizer.json (Hugging Face and compatible
 readers) or tokenizer.model (SentencePiece), and about.json. Real vocabularies are not part of the project: they come
-from a folder beside the checkout (`--vocabs-from`), and one that is not there is skipped with that reason. The BERT one
+from a folder beside the checkout (`SHARED`), and one that is not there is skipped with that reason. The BERT one
 is trained here. Special tokens are left out of the files: not every library can ignore them.
 """
 

@@ -32,7 +32,7 @@ from protocol import (
 )
 
 VENVS = CACHE / "venvs-prepare"
-BUILT = CACHE / "piecemill-before"
+BUILT = CACHE / "piecemill-3727113"
 TOKENIZER = CACHE / "tokenizer-50257" / "tokenizer.json"
 WORKERS = 2
 BEFORE, COMMIT_BEFORE = "piecemill-before", "3727113869ba31ee46ca87e42382257858a0ee4e"

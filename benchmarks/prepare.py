@@ -27,7 +27,7 @@ LARGE, FORMATS = "mixed-2000mb", ("jsonl", "parquet", "jsonl.zst")
 ALSO = {"dedup": ", without and with dedup", "ray": ", with threads and on Ray"}
 
 
-def ask(question, corpus, format="jsonl", memory="2GiB"):
+def new_question(question, corpus, format="jsonl", memory="2GiB"):
     return {"question": question, "corpus": corpus, "format": format, "memory": memory}
 
 
@@ -91,9 +91,9 @@ class Prepare(Benchmark):
     def questions(self):
         quick = self.args.quick
         large, formats = ("python-5mb", ("jsonl", "jsonl.zst")) if quick else (LARGE, FORMATS)
-        asked = [ask("127mb", "python-5mb" if quick else "python-127mb")]
-        asked += [ask("2gb", large, kind, memory) for kind in formats for memory in ("2GiB", "1GiB")]
-        asked += [ask(name, large) for name in ("dedup", "ray")]
+        asked = [new_question("127mb", "python-5mb" if quick else "python-127mb")]
+        asked += [new_question("2gb", large, kind, memory) for kind in formats for memory in ("2GiB", "1GiB")]
+        asked += [new_question(name, large) for name in ("dedup", "ray")]
         return [question for question in asked if question["question"] in self.args.only]
 
     def entries(self, question):

@@ -22,7 +22,7 @@ from functools import partial
 import tables
 from corpus import RECORDED
 from protocol import CACHE, OURS, PIECEMILL, SHARED, Entry, call, environment, failure, installed_version, worker
-from session import Benchmark, choose
+from session import Benchmark
 from tables import CPU_AND_PEAK, MACHINE, WALL, X_OURS, bar, median, of
 from train_peers import Trainer
 
@@ -30,12 +30,9 @@ VENVS = CACHE / "venvs-train"
 HF = "tokenizers"
 TOOLS = Trainer.tools
 OURS_ALONE = ("superwords", "extend", "anew")
-# Smaller cuts get a smaller vocabulary when split: 5 MB of words are used up after 41,045 merges, and what a tool does
-# after that is not the question (gigatoken goes on to 50,001 and took 46 s; 1 s for 16,384).
-VOCABS = {5: 16_384, 20: 32_768, 127: 50_257}
 
 
-def ask(question, corpus, split, vocab, threads=2):
+def new_question(question, corpus, split, vocab, threads=2):
     return {"question": question, "corpus": corpus, "split": split, "vocab": vocab, "threads": threads}
 
 
@@ -64,21 +61,21 @@ class Train(Benchmark):
         # Of the first run of each tool in the last question of a kind, and on which corpus.
         self.seconds: dict[tuple[str, str], tuple[float, str]] = {}
 
-    def flags(self, add):
-        add("--sizes", help="MB of the cuts: 5,20,127 (default: 127 for words and functions, all for none)")
-
     def questions(self):
-        given = [int(size) for size in choose(self.args.sizes, ["5", "20", "127"], "--sizes")]
-        sizes = given or ([5] if self.args.quick else [127])
-        python, growing = [f"python-{n}mb" for n in sizes], sizes if given or self.args.quick else [5, 20, 127]
-        large = ["mixed-1000mb"] * (127 in sizes)
+        quick = self.args.quick
+        python, functions = ("python-5mb", "functions-5mb") if quick else ("python-127mb", "functions-127mb")
+        vocab, cuts = (16_384 if quick else 50_257), [python] if quick else ["python-5mb", "python-20mb", python]
         asked = {
-            "words": [ask("words", f"python-{n}mb", "gpt2", VOCABS[n], t) for n in sizes for t in (1, 2)],
-            "functions": [ask("functions", f"functions-{n}mb", "none", 50_257) for n in sizes],
-            "multilingual": [ask("multilingual", "multilingual-30mb", "gpt2", 50_257)] * (not self.args.quick),
-            "superwords": [ask("superwords", corpus, "cl100k", 50_257) for corpus in [*python, *large]],
-            "extend": [ask(kind, corpus, "gpt2", 60_257) for kind in ("extend", "anew") for corpus in python],
-            "none": [ask("none", f"python-{n}mb", "none", 50_257) for n in growing],
+            # 5 MB of words are used up after 41,045 merges, and what a tool does after that is not the question
+            # (gigatoken goes on to 50,001 and took 46 s; 1 s for 16,384).
+            "words": [new_question("words", python, "gpt2", vocab, threads) for threads in (1, 2)],
+            "functions": [new_question("functions", functions, "none", 50_257)],
+            "multilingual": [new_question("multilingual", "multilingual-30mb", "gpt2", 50_257)] * (not quick),
+            "superwords": [
+                new_question("superwords", name, "cl100k", 50_257) for name in [python, "mixed-1000mb"][: 2 - quick]
+            ],
+            "extend": [new_question(kind, python, "gpt2", 60_257) for kind in ("extend", "anew")],
+            "none": [new_question("none", name, "none", 50_257) for name in cuts],
         }
         return [question for kind, questions in asked.items() if kind in self.args.only for question in questions]
 

@@ -22,25 +22,14 @@ def one_thread_each():
 
 
 def shares(path, count):
-    """The file in `count` parts of about the same size: (path, first, last) in bytes, or in row groups of Parquet."""
-    if path.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        size = pq.ParquetFile(path).metadata.num_row_groups
-    else:
-        size = path.stat().st_size
+    """The file of lines in `count` parts of about the same size: (path, first, last) in bytes."""
+    size = path.stat().st_size
     return [(str(path), size * part // count, size * (part + 1) // count) for part in range(count)]
 
 
 def read_share(share):
     """The documents of a share; a line belongs to the share in which it starts."""
     path, first, last = share
-    if path.endswith(".parquet"):
-        import pyarrow.parquet as pq
-
-        for batch in pq.ParquetFile(path).iter_batches(1000, row_groups=list(range(first, last)), columns=["text"]):
-            yield from batch.column("text").to_pylist()
-        return
     with open(path, "rb") as lines:
         if first:
             lines.seek(first - 1)

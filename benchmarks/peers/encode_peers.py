@@ -9,13 +9,14 @@ import ctypes
 import hashlib
 import json
 import time
-from itertools import pairwise
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 
-from worker import Cannot, Peer, worker
+from worker import Cannot, Peer, cut, worker
 
 LONG = 15  # seconds of a first pass that is not repeated
 
@@ -23,11 +24,13 @@ LONG = 15  # seconds of a first pass that is not repeated
 class Encoder(Peer):
     """One library, called in the fastest way it offers; `encode` is what is timed.
 
-    It has `load`, which returns its tokenizer, and `encode`. What it is given, and the ids of each document in what it
-    gives back, are not timed.
+    Making what it is given, and taking the ids of each document from what it gives back, are not timed.
     """
 
-    call = engine = ""
+    loads, reads = "", "tokenizer.json"  # the callable that loads a tokenizer, and the form of vocabulary it takes
+    call, threads_are = "", ""  # its method that encodes a block, and how the number of threads is called there
+    options = {}  # what else that method gets
+    engine = ""
     package = ""  # its name on the package index, if that is another
     environment = "peers"
     forms = ("whole", "blocks")  # the corpus in one call, or in calls of 8 MiB; of slow ones it makes no difference
@@ -39,8 +42,15 @@ class Encoder(Peer):
                 return self.folder / name
         raise Cannot(f"reads no such vocabulary, only {' or '.join(names)}")
 
+    def load(self):
+        module, _, name = self.loads.partition(":")
+        return attrgetter(name)(import_module(module))(str(self.file(self.reads)))
+
+    def encode(self, block):
+        return getattr(self.tokenizer, self.call)(block, **self.how)
+
     def prepare(self, data, ends):
-        return [bytes(data[start:end]).decode() for start, end in pairwise([0, *ends.tolist()])]
+        return [bytes(text).decode() for text in cut(data, ends)]
 
     def one(self, text):
         return self.tokenizer.encode(text)
@@ -55,6 +65,7 @@ class Encoder(Peer):
         """A new one with the vocabulary, and the seconds of loading it."""
         new = type(self)()
         new.folder, new.threads = args.vocabulary, args.threads
+        new.how = self.options | ({self.threads_are: args.threads} if self.threads_are else {})
         new.about = json.loads((args.vocabulary / "about.json").read_text())
         before = time.perf_counter()
         try:
@@ -112,24 +123,17 @@ class Encoder(Peer):
         }
 
 
-def cut(ids, ends):
-    return (ids[start:end] for start, end in pairwise([0, *ends.tolist()]))
-
-
 class FlatBytes(Encoder):
     """Ids as 4 bytes each and offsets as 8 bytes each, the first of them 0."""
 
     call = "encode_batch_flat"
-
-    def encode(self, block):
-        return self.tokenizer.encode_batch_flat(block)
 
     def documents(self, result):
         return cut(np.frombuffer(result[0], np.uint32), np.frombuffer(result[1], np.uint64)[1:])
 
 
 class Piecemill(Encoder):
-    name, call = "piecemill", "encode_flat"
+    name, call, threads_are = "piecemill", "encode_flat", "threads"
 
     def load(self):
         import piecemill
@@ -144,7 +148,7 @@ class Piecemill(Encoder):
         return np.array(data), ends
 
     def encode(self, block):
-        return self.tokenizer.encode_flat(*block, threads=self.threads)
+        return self.tokenizer.encode_flat(*block, **self.how)
 
     def documents(self, result):
         return cut(*result)
@@ -183,16 +187,8 @@ class Gigatoken(Encoder):
 class TokenizersCandidate(Encoder):
     """The candidate of 1.0 has one batch call; its encodings keep the ids in Rust until they are requested."""
 
-    name, version, call = "tokenizers-1.0rc", "1.0.0rc3", "encode_batch"
-    package, environment = "tokenizers", "tokenizers-candidate"
-
-    def load(self):
-        from tokenizers import Tokenizer
-
-        return Tokenizer.from_file(str(self.file("tokenizer.json")))
-
-    def encode(self, block):
-        return self.tokenizer.encode_batch(block, add_special_tokens=False)
+    name, version, loads, call = "tokenizers-1.0rc", "1.0.0rc3", "tokenizers:Tokenizer.from_file", "encode_batch"
+    package, environment, options = "tokenizers", "tokenizers-candidate", {"add_special_tokens": False}
 
     def documents(self, result):
         return (encoding.ids_array for encoding in result)
@@ -202,24 +198,14 @@ class TokenizersCandidate(Encoder):
 
 
 class Splintr(FlatBytes):
-    name, version = "splintr-rs", "0.22.0"
-
-    def load(self):
-        import splintr
-
-        return splintr.from_json(str(self.file("tokenizer.json")))
+    name, version, loads = "splintr-rs", "0.22.0", "splintr:from_json"
 
     def one(self, text):
         return self.tokenizer.encode_ordinary(text)
 
 
 class Fastokens(FlatBytes):
-    name, version = "fastokens", "0.3.5"
-
-    def load(self):
-        import fastokens
-
-        return fastokens.Tokenizer.from_file(str(self.file("tokenizer.json")))
+    name, version, loads = "fastokens", "0.3.5", "fastokens:Tokenizer.from_file"
 
     def one(self, text):
         return self.tokenizer.encode_ordinary(text).ids
@@ -227,6 +213,7 @@ class Fastokens(FlatBytes):
 
 class Tiktoken(Encoder):
     name, version, call, forms = "tiktoken", "0.14.0", "encode_ordinary_batch", ("whole",)
+    threads_are = "num_threads"
 
     def load(self):
         import tiktoken
@@ -236,9 +223,6 @@ class Tiktoken(Encoder):
         about = {"pat_str": self.about["pattern"], "mergeable_ranks": ranks, "special_tokens": {}}
         return tiktoken.Encoding(self.about["name"], **about)
 
-    def encode(self, block):
-        return self.tokenizer.encode_ordinary_batch(block, num_threads=self.threads)
-
     def one(self, text):
         return self.tokenizer.encode_ordinary(text)
 
@@ -247,23 +231,13 @@ class Tokenizers(TokenizersCandidate):
     name, version, call, forms = "tokenizers", "0.23.3", "encode_batch_fast", ("whole",)
     environment = Encoder.environment
 
-    def encode(self, block):
-        return self.tokenizer.encode_batch_fast(block, add_special_tokens=False)
-
     def documents(self, result):
         return (np.array(encoding.ids, np.uint32) for encoding in result)
 
 
 class SentencePiece(Encoder):
-    name, version, call, forms = "sentencepiece", "0.2.2", "encode with a list", ("whole",)
-
-    def load(self):
-        import sentencepiece
-
-        return sentencepiece.SentencePieceProcessor(model_file=str(self.file("tokenizer.model")))
-
-    def encode(self, block):
-        return self.tokenizer.encode(block, num_threads=self.threads)
+    name, version, loads, forms = "sentencepiece", "0.2.2", "sentencepiece:SentencePieceProcessor", ("whole",)
+    reads, call, threads_are = "tokenizer.model", "encode", "num_threads"
 
 
 def digest(ids):

@@ -1,7 +1,7 @@
 """The pipelines that `prepare.py` compares.
 
-`prepare` is the process that is timed: from a file of documents (JSONL, or Parquet with a column `text`) to tokens on
-disk in the tool's own format, as a user's script would. Every document gets its ids and then the id of <|endoftext|>.
+`prepare` is the process that is timed: from a file of documents (JSONL) to tokens on disk in the tool's own format, as
+a user's script would. Every document gets its ids and then the id of <|endoftext|>.
 `digest` is not timed: it reads what was written, with the tool's own reader where it has one. Workers of the libraries
 unpickle functions of this file, so what runs must not run in them.
 """
@@ -11,13 +11,12 @@ import multiprocessing
 import os
 import time
 from functools import partial
-from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
 
 from documents import EOS, Encoder, batches, one_thread_each, read_share, shares
-from worker import Peer, digest, texts, worker
+from worker import Peer, cut, digest, texts, worker
 
 # One release of torch for all who need it; torchvision is pinned with it, or pip takes a newer torch for its sake.
 TORCH, SENTENCEPIECE = ("torch==2.13.0", "torchvision==0.28.0"), "0.2.2"
@@ -31,11 +30,6 @@ class PipelinePeer(Peer):
 
     def digest(self, args):
         return digest(self.tokens(args.out))
-
-
-def cut(ids, ends):
-    """The ids of each document, where it is known where each ends."""
-    return (ids[start:end] for start, end in pairwise([0, *ends.tolist()]))
 
 
 class Reference(PipelinePeer):
@@ -104,8 +98,7 @@ class Datasets(PipelinePeer):
         os.environ |= {"HF_HOME": str(args.out / "hf"), "HF_HUB_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
         from datasets import Features, List, Value, load_dataset
 
-        kind = "parquet" if args.input[0].suffix == ".parquet" else "json"
-        rows = load_dataset(kind, data_files=str(args.input[0]), split="train", cache_dir=str(args.out / "cache"))
+        rows = load_dataset("json", data_files=str(args.input[0]), split="train", cache_dir=str(args.out / "cache"))
         encode = Encoder(args.tokenizer, args.library)
         # Told the features, it need not guess; and two bytes a token instead of eight.
         told = {"features": Features({"ids": List(Value("uint16"))}), "remove_columns": rows.column_names}
@@ -147,7 +140,7 @@ class Datatrove(PipelinePeer):
     def prepare(self, args):
         one_thread_each()
         from datatrove.executor import LocalPipelineExecutor
-        from datatrove.pipeline.readers import JsonlReader, ParquetReader
+        from datatrove.pipeline.readers import JsonlReader
         from datatrove.pipeline.tokens import DocumentTokenizer
 
         class OtherTokenizer(DocumentTokenizer):
@@ -156,12 +149,11 @@ class Datatrove(PipelinePeer):
 
         other = InPlaceOfTokenizer(args.tokenizer, args.library)
         step = DocumentTokenizer if args.library == "tokenizers" else OtherTokenizer
-        reader = ParquetReader if args.input[0].suffix == ".parquet" else JsonlReader
         files, tokenizer = args.out / "files.txt", {"tokenizer_name_or_path": str(args.tokenizer), "eos_token": EOS}
         files.write_text("".join(f"{path.name}\n" for path in args.input))
         plain = {"local_working_dir": None, "shuffle_documents": False, "save_final_metadata": False}
         steps = [
-            reader(str(args.input[0].parent), paths_file=str(files), text_key="text", doc_progress=False),
+            JsonlReader(str(args.input[0].parent), paths_file=str(files), text_key="text", doc_progress=False),
             step(str(args.out / "tokens"), **tokenizer, batch_size=1000, **plain),
         ]
         how = {"tasks": len(args.input), "workers": args.workers, "logging_dir": str(args.out / "logs")}
@@ -186,10 +178,6 @@ def _line(line):
     return _encode([json.loads(line)["text"]])[0]
 
 
-def _text(text):
-    return _encode([text])[0]
-
-
 class MegatronCore(PipelinePeer):
     """The steps of its `tools/preprocess_data.py` with megatron-core's own builder.
 
@@ -204,12 +192,10 @@ class MegatronCore(PipelinePeer):
         one_thread_each()
         from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
 
-        path = args.input[0]
         builder = IndexedDatasetBuilder(str(args.out / "tokens.bin"), dtype=np.uint16)
-        with multiprocessing.Pool(args.workers, _start, (args.tokenizer, args.library)) as pool:
-            # The script knows JSON lines only.
-            given = (_text, texts(path)) if path.suffix == ".parquet" else (_line, path.open("rb"))
-            for ids in pool.imap(*given, 32):
+        pool = multiprocessing.Pool(args.workers, _start, (args.tokenizer, args.library))
+        with pool, args.input[0].open("rb") as lines:
+            for ids in pool.imap(_line, lines, 32):
                 builder.add_document(ids, [len(ids)])
         builder.finalize(str(args.out / "tokens.idx"))
 

@@ -15,6 +15,7 @@ import lzma
 import sys
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -72,6 +73,11 @@ def texts(path):
 
 def files(folder):
     return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def cut(flat, ends):
+    """The items of a flat array, where it is known where each ends."""
+    return (flat[start:end] for start, end in pairwise([0, *ends.tolist()]))
 
 
 def digest(documents):
