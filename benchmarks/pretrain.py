@@ -14,8 +14,6 @@
 import json
 import lzma
 import shutil
-import subprocess
-import sys
 import tarfile
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +22,6 @@ import carry
 import tables
 from carry import RemoteBenchmark
 from corpus import corpus
-from protocol import HERE, worker
 from session import header
 from tables import bar, grid
 
@@ -82,13 +79,9 @@ class Pretrain(RemoteBenchmark):
         return record
 
     def feeding(self, args):
-        names = ("shards", "jsonl", "size", "window", "batch_size", "attention", "segment", "rounds", "device")
-        options = {name: getattr(args, name) for name in names}
-        # The package as it lies here: on a lent machine it is not installed.
-        site, out = HERE.parent / "python", args.out / "feeding"
-        command = worker(sys.executable, "pretrain_peers.py", "piecemill", "feeding", out, site=site, **options)
-        subprocess.run(command, check=True)
-        told = json.loads(Path(command[-1]).read_text(encoding="utf-8"))
+        from pretrain_peers import feeding
+
+        told = feeding(args)
         where = {"device": told.pop("device"), **told.pop("versions")}
         return {**header("pretrain", commit=args.commit, **where), **OURS_ALONE, "question": "feeding", **told}
 
