@@ -7,14 +7,11 @@ The peer breaks ties of pairs differently, so its merges are compared but need n
 
 import json
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
-import tables
 from corpus import RECORDED
 from protocol import CACHE, Entry, installed_version, make_corpora, worker
 from session import Benchmark
-from tables import OURS, Bar, median
+from tables import CPU_AND_PEAK, OURS, WALL, at_most, last_session, times
 from train import HF, train
 
 CORPUS, VOCAB = RECORDED["python-127mb"], 50_257
@@ -24,14 +21,17 @@ PLAIN, BALANCED = "plain", "10 groups"
 
 class Balance(Benchmark):
     name, title, peers, label = "balance", "Bars of balancing", (HF,), "{0.tool} {0.how}"
+    asked = "balance {question}"
+    x_plain = {"x plain": times(lambda other, _: other["how"] == PLAIN)}
+    columns = {"tool": "{titled}, {how}", **WALL, **x_plain, **CPU_AND_PEAK, "runs": "{count}", "": "{note}{agreement}"}
 
-    def questions(self) -> list[str]:
-        return [f"balance {CORPUS.name}"]
+    def questions(self):
+        return [{"question": CORPUS.name, "vocab": VOCAB, "threads": 2, "input": CORPUS.sha256}]
 
-    def entries(self, question: str) -> list[Entry]:
+    def entries(self, question):
         return [Entry(OURS, PLAIN), Entry(OURS, BALANCED), *(Entry(peer, BALANCED) for peer in self.args.peers)]
 
-    def set_up(self, asked) -> None:
+    def set_up(self, asked):
         """The corpus, with a field that says the group."""
         make_corpora([CORPUS.name])
         if not GROUPED.exists():
@@ -39,42 +39,33 @@ class Balance(Benchmark):
                 for number, line in enumerate(lines):
                     out.write(json.dumps({**json.loads(line), "group": f"{number % 10}"}) + "\n")
 
-    def command(self, question: str, entry: Entry, out: Path) -> list[str]:
-        if entry.tool == HF:
+    def command(self, question, entry, out):
+        if not entry.ours:
             return worker(sys.executable, "train_peers.py", HF, "train_balanced", out, corpus=GROUPED, vocab=VOCAB)
         balanced = ["--balance", "group"] if entry.how == BALANCED else []
         return train(GROUPED, out, VOCAB, "--no-special-tokens", *balanced)
 
-    def check(self, question: str, entry: Entry, out: Path) -> None:
+    def check(self, question, entry, out):
         merges = json.loads((out / "tokenizer.json").read_text(encoding="utf-8"))["model"]["merges"]
         entry.result = {"".join(merge if isinstance(merge, list) else merge.split(" ")) for merge in merges}
         if entry.ours and entry.how == BALANCED:
             rates = [one["bytes_per_token"] for one in json.loads((out / "training.json").read_text())["groups"]]
             entry.note = f"{min(rates):.3f} to {max(rates):.3f} bytes per token"
 
-    def compare(self, question: str, entries: Sequence[Entry]) -> None:
+    def compare(self, question, entries):
         ours = next(entry for entry in entries if entry.how == BALANCED and entry.ours)
         for entry in entries:
             if entry.finished and entry is not ours:
                 entry.agreement = f"{len(entry.result & ours.result):,} of {len(ours.result):,} tokens shared"
 
-    def facts(self, question: str, entry: Entry) -> dict:
-        asked = {"question": CORPUS.name, "how": entry.how, "vocab": VOCAB, "threads": 2, "input": CORPUS.sha256}
+    def facts(self, question, entry):
         made = {"merges": len(entry.result or ()), "note": entry.note}
-        return {**asked, **made, "version": installed_version(entry.tool)}
+        return {"how": entry.how, **made, "version": installed_version(entry.tool)}
 
-    def bars(self, records: Sequence[dict]) -> list[Bar]:
-        ways = {line["how"]: line for line in tables.last_session(records) if line["tool"] == OURS}
+    def bars(self, records):
+        ways = {line["how"]: line for line in last_session(records) if line["tool"] == OURS}
         ours, plain = ways.get(BALANCED), ways.get(PLAIN)
-        return [tables.at_most("10 groups, 127 MB: at most 2x plain training", ours, plain, 2, "plain training")]
-
-    def tables(self, records: Sequence[dict]) -> list[str]:
-        (group,) = tables.latest(tables.last_session(records)).values()
-        plain = next((median(line) for line in group if line["how"] == PLAIN), None)
-        tool = {"tool": lambda line: f"{tables.titled(line)}, {line['how']}"}
-        figures = {**tables.WALL, "x plain": tables.times(lambda _: plain), **tables.CPU_AND_PEAK}
-        last = tables.RUNS | {"": lambda line: line["note"] or line["agreement"]}
-        return [tables.section("", tables.machine_and_time(group[0]), tables.table(group, tool, figures, last))]
+        return [at_most("10 groups, 127 MB: at most 2x plain training", ours, plain, 2, "plain training")]
 
 
 if __name__ == "__main__":

@@ -3,18 +3,21 @@
 Beside the folder, the compiled core of the package must travel: python/piecemill/_core.abi3.so.
 """
 
-import argparse
 import json
+import lzma
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from protocol import RESULTS, append
-from session import Benchmark
+from corpus import corpus
+from encode import BESIDE, ENCODERS, pin
+from session import RESULTS, Benchmark, append
 
 CARRY = Path(__file__).parent.parent / "carry"
 LIMIT = 64 * 2**20
+# What the libraries of `encode.py` import beside numpy.
+SITE = [pin(ENCODERS["gigatoken"]), BESIDE[1], "awkward_cpp", "fsspec", "importlib_metadata", "packaging", "zipp"]
 
 
 def new_folder(folder: Path) -> Path:
@@ -23,13 +26,20 @@ def new_folder(folder: Path) -> Path:
     return folder
 
 
+def pack_text(names: list[str], target: Path) -> None:
+    with lzma.open(target, "wb", preset=6) as lines:
+        for name in names:
+            lines.write(corpus(name).jsonl.read_bytes())
+
+
 def install(target: Path, packages: list[str], python: str = "") -> None:
     """Packages in a plain folder; for another Python wheels alone, so that nothing is compiled, and no dependencies."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--target", str(target)]
     wheels = ["--no-deps", "--only-binary", ":all:", "--python-version", python] if python else []
     wheels += ["--platform", "manylinux2014_x86_64", "--platform", "manylinux_2_28_x86_64"] if python else []
     subprocess.run([*command, *wheels, *packages], check=True)
-    shutil.rmtree(target / "bin", ignore_errors=True)
+    for unneeded in ("bin", *(path for name in ("tests", "include", "header-only") for path in target.rglob(name))):
+        shutil.rmtree(target / unneeded, ignore_errors=True)
 
 
 def check_size(folder: Path) -> None:
@@ -47,27 +57,30 @@ class RemoteBenchmark(Benchmark):
     A subclass has `flags`, with `--pack`; `pack(args)`; `measure(args)`, which returns a record; bars and tables.
     """
 
-    def main(self) -> None:
-        about = sys.modules[type(self).__module__].__doc__ or ""
-        parser = argparse.ArgumentParser(description=about.partition("\n")[0])
+    def start(self, arguments=None) -> None:
+        parser = self.parser()
         self.flags(parser.add_argument)
         parser.add_argument("--out", type=Path, help="folder for the record")
         parser.add_argument("--commit", default="", help="what is being measured, where there is no git")
         parser.add_argument("--take", type=Path, help="keep the records of this folder and rewrite the page")
         parser.add_argument("--table", action="store_true", help="rewrite the page")
-        args = parser.parse_args()
+        self.args = parser.parse_args(arguments)
+        if not (self.args.pack or self.args.take or self.args.table or self.args.out):
+            parser.error("name --out, or --pack, --take or --table")
+
+    def main(self) -> None:
+        self.start()
+        args = self.args
         if args.pack:
-            return self.pack(args)
-        if args.take or args.table:
+            self.pack(args)
+        elif args.take or args.table:
             for path in sorted(args.take.glob(f"{self.name}*.json")) if args.take else []:
                 append(RESULTS, json.loads(path.read_text(encoding="utf-8")))
                 print(f"kept {path}")
-            return self.write_page(RESULTS)
-        if args.out is None:
-            parser.error("name --out, or --pack, --take or --table")
-        args.out.mkdir(parents=True, exist_ok=True)
-        record = self.measure(args)
-        path = args.out / f"{self.name}-{record['question']}.json"
-        path.write_text(json.dumps(record) + "\n", encoding="utf-8")
-        print(f"wrote {path}")
-        return None
+            self.write_page(RESULTS)
+        else:
+            args.out.mkdir(parents=True, exist_ok=True)
+            record = self.measure(args)
+            path = args.out / f"{self.name}-{record['question']}.json"
+            path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+            print(f"wrote {path}")

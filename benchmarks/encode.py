@@ -18,17 +18,28 @@ import json
 import os
 import random
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
-import tables_encode
+import encode_page
 from corpus import FLAT, RECORDED, Corpus, corpus
+from encode_page import CORPORA
 from encode_peers import Encoder
-from encode_vocabularies import NAMED, SHARED, VOCABULARIES, Vocabulary, vocabulary
-from protocol import CACHE, HERE, OURS, SCRATCH, Entry, call, environment, installed_version, make_corpora, worker
+from encode_vocabularies import NAMED, VOCABULARIES, vocabulary
+from protocol import (
+    CACHE,
+    HERE,
+    OURS,
+    SCRATCH,
+    Entry,
+    call,
+    environment,
+    installed_version,
+    make_corpora,
+    once_made,
+    worker,
+)
 from session import Benchmark, choose
-from tables_encode import CORPORA
 from worker import texts
 
 VENVS = CACHE / "venvs-encode"
@@ -41,11 +52,11 @@ ENCODERS = Encoder.tools
 BESIDE = ("numpy==2.4.6", "awkward==2.14.0")
 
 
-def pin(encoder: type[Encoder]) -> str:
+def pin(encoder):
     return f"{encoder.package or encoder.name}=={encoder.version}"
 
 
-def install(names: Sequence[str]) -> dict[str, str]:
+def install(names):
     """Set the environments up once; returns the reason for each library that cannot be used."""
     failed = {}
     for one in sorted({ENCODERS[name].environment for name in names}):
@@ -56,70 +67,52 @@ def install(names: Sequence[str]) -> dict[str, str]:
     return failed
 
 
-def python(name: str) -> Path:
-    return VENVS / ENCODERS[name].environment / "bin" / "python"
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What every library has to do."""
-
-    name: str
-    vocabulary: Vocabulary
-    corpus: str
-    threads: int = 1
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.vocabulary.name} {self.corpus} threads={self.threads}"
-
-    @property
-    def input(self) -> Corpus:
-        """What the text is, and its hash."""
-        if self.name == "short":
-            return Corpus(self.corpus, 0, 0, hashlib.sha256(STRINGS.read_bytes()).hexdigest())
-        if self.corpus in RECORDED:
-            return RECORDED[self.corpus]
-        return Corpus(**json.loads((FLAT / f"{CARRIED}.json").read_text()))  # made on this machine
-
-    def forms(self, name: str) -> tuple[str, ...]:
-        if self.name == "short":
-            return ("",)
-        small = self.corpus in RECORDED and RECORDED[self.corpus].bytes < BLOCK
-        return ("whole",) if small else ENCODERS[name].forms
-
-
-def questions(
-    only: Sequence[str], vocabularies: Sequence[str], corpora: Sequence[str] | None, threads: Sequence[int]
-) -> list[Question]:
+def questions(only, vocabularies, corpora, threads):
     asked = []
     for name in vocabularies:
-        made = VOCABULARIES[name]
         if "bulk" in only and name in NAMED:
-            asked += [Question("bulk", made, one, count) for one in corpora or CORPORA for count in threads]
+            asked += [("bulk", name, one, count) for one in corpora or CORPORA for count in threads]
         if "regex" in only and name not in NAMED:
-            asked += [Question("regex", made, one) for one in corpora or REGEX_CORPORA]
+            asked += [("regex", name, one, 1) for one in corpora or REGEX_CORPORA]
         if "short" in only and name in NAMED:
-            asked.append(Question("short", made, "strings of 50 characters"))
+            asked.append(("short", name, encode_page.STRINGS, 1))
         if "scaling" in only and name == "cl100k":
-            asked += [Question("scaling", made, CARRIED, count) for count in threads]
-    return asked
+            asked += [("scaling", name, CARRIED, count) for count in threads]
+    return [dict(zip(("question", "vocabulary", "corpus", "threads"), one, strict=True)) for one in asked]
+
+
+def text_of(question):
+    """What is encoded, and its hash."""
+    if question["question"] == "short":
+        return Corpus(question["corpus"], 0, 0, hashlib.sha256(STRINGS.read_bytes()).hexdigest())
+    if question["corpus"] in RECORDED:
+        return RECORDED[question["corpus"]]
+    return Corpus(**json.loads((FLAT / f"{CARRIED}.json").read_text()))  # made on this machine
+
+
+def forms(question, name):
+    if question["question"] == "short":
+        return ("",)
+    small = question["corpus"] in RECORDED and RECORDED[question["corpus"]].bytes < BLOCK
+    return ("whole",) if small else ENCODERS[name].forms
 
 
 class Encode(Benchmark):
     name, title, cap, results = "encode", "Bars of encoding", 300.0, HERE / "results-encode.jsonl"
     kinds, only = ("bulk", "regex", "short", "scaling"), "bulk,regex,short"
     peers, rewrites_page = tuple(name for name in ENCODERS if name != OURS), False
+    asked = "{question} {vocabulary} {corpus} threads={threads}"
     # By the seconds of its first process: slow libraries say enough with one.
     repeats = ((6, 5), (15, 3), (float("inf"), 1))
+    bars, tables = staticmethod(encode_page.bars), staticmethod(encode_page.page)
 
-    def flags(self, add) -> None:
+    def flags(self, add):
         add("--vocabs", default=",".join(VOCABULARIES), help="vocabularies, separated by commas")
         add("--corpora", help="corpora of `bulk` and `regex`, separated by commas")
         add("--threads", default="1,2", help="numbers of threads of `bulk` and `scaling` (default: 1,2)")
-        add("--vocabs-from", type=Path, default=SHARED, help="folder of vocabularies (../shared/vocabs)")
         add("--carried", type=Path, help="folder that carry_encode.py made: no environments, no index")
 
-    def questions(self) -> list[Question]:
+    def questions(self):
         args = self.args
         self.session["quick"], args.carried = args.quick, args.carried and args.carried.resolve()
         corpora = choose(args.corpora, list(RECORDED), "--corpora")
@@ -127,96 +120,95 @@ class Encode(Benchmark):
         threads = [int(count) for count in args.threads.split(",")]
         return questions(args.only, choose(args.vocabs, list(VOCABULARIES), "--vocabs"), corpora, threads)
 
-    def entries(self, question: Question) -> list[Entry]:
-        asked = [(name, form) for name in (OURS, *self.args.peers) for form in question.forms(name)]
+    def entries(self, question):
+        asked = [(name, form) for name in (OURS, *self.args.peers) for form in forms(question, name)]
         return [Entry(name, form, facts={"differing": None}) for name, form in asked]
 
-    def set_up(self, asked: list[tuple]) -> dict[str, str]:
+    def set_up(self, asked):
         failed, missing = {}, {}
         if not self.args.carried:
-            failed = install([OURS, *self.args.peers, *{question.vocabulary.home for question, _ in asked}])
-            used = [question.corpus for question, _ in asked if question.corpus in RECORDED]
+            names = list(dict.fromkeys(question["vocabulary"] for question, _ in asked))
+            failed = install([OURS, *self.args.peers, *(VOCABULARIES[name].home for name in names)])
+            used = [question["corpus"] for question, _ in asked if question["corpus"] in RECORDED]
             make_corpora(["english-40mb", *used], "--flat")
-            for name in dict.fromkeys(question.vocabulary.name for question, _ in asked):
-                if reason := vocabulary(name, python("tokenizers"), self.args.vocabs_from):
-                    print(f"{name}: skipped: {reason}")
-                    missing[name] = reason
-        asked[:] = [one for one in asked if one[0].vocabulary.name not in missing]
+            missing = {name: reason for name in names if (reason := vocabulary(name))}
+            for name, reason in missing.items():
+                print(f"{name}: skipped: {reason}")
+        asked[:] = [one for one in asked if one[0]["vocabulary"] not in missing]
         if "short" in self.args.only and not STRINGS.exists():
             make_strings()
         return failed
 
-    def version(self, name: str) -> str:
+    def version(self, name):
         """What is pinned; of ours and of what the other machine has by itself what is installed."""
         if name != OURS and (self.args.carried is None or name in ("gigatoken", "tokenizers-1.0rc")):
             return ENCODERS[name].version
         return installed_version(ENCODERS[name].package or name)
 
-    def process(self, question: Question, name: str, out: Path, **changes: object) -> list[str]:
-        scaling, carried = question.name == "scaling", self.args.carried
+    def process(self, question, name, out, **changes):
+        kind, threads, carried = question["question"], question["threads"], self.args.carried
         sites = {OURS: HERE.parent / "python", "tokenizers-1.0rc": carried / "site-candidate"} if carried else {}
-        asked: dict[str, object] = {
-            "vocabulary": question.vocabulary.folder,
-            "text": STRINGS if question.name == "short" else FLAT / question.corpus,
-            **{"threads": question.threads, "form": "whole", "once": scaling},
-            "block": question.threads * BLOCK if scaling else BLOCK,
+        here = name == OURS or carried
+        asked = {
+            "vocabulary": VOCABULARIES[question["vocabulary"]].folder,
+            "text": STRINGS if kind == "short" else FLAT / question["corpus"],
+            **{"threads": threads, "form": "whole", "once": kind == "scaling"},
+            "block": threads * BLOCK if kind == "scaling" else BLOCK,
             "site": str(sites.get(name, carried / "site")) if carried else "",
         }
-        interpreter = sys.executable if name == OURS or carried else python(name)
-        verb = "short" if question.name == "short" else "bulk"
-        return worker(interpreter, "encode_peers.py", name, verb, out, **asked | changes)
+        python = sys.executable if here else VENVS / ENCODERS[name].environment / "bin" / "python"
+        return worker(python, "encode_peers.py", name, "short" if kind == "short" else "bulk", out, **asked | changes)
 
-    def command(self, question: Question, entry: Entry, out: Path) -> list[str]:
+    def command(self, question, entry, out):
         return self.process(question, entry.tool, out, form=entry.how)
 
-    def ask(self, question: Question, entries: Sequence[Entry]) -> None:
-        self.wanted, self.asked = self.reference(question), entries
+    def ask(self, question, entries):
+        self.wanted, self.entries_asked = self.reference(question), entries
         super().ask(question, entries)
 
-    def check(self, question: Question, entry: Entry, out: Path) -> None:
+    def check(self, question, entry, out):
         judge(entry, (out / "ids").read_bytes(), self.wanted)
 
-    def compare(self, question: Question, entries: Sequence[Entry]) -> list[Entry]:
+    def compare(self, question, entries):
         return [one for one in entries if one is faster_form(entries, one.tool, question)]
 
-    def reference(self, question: Question) -> dict:
+    def reference(self, question):
         """A hash of the ids of each document by the home library; made once for each input, vocabulary and version."""
-        made, cores = question.vocabulary, len(os.sched_getaffinity(0))
-        name = f"{question.input.sha256[:16]}-{made.about['sha256'][:16]}-{made.home}-{self.version(made.home)}"
-        ids, told = (CACHE / "reference-encode" / f"{name}.{suffix}" for suffix in ("ids", "json"))
-        if not ids.exists():
-            print(f"encode  reference of {made.name} on {question.corpus} by {made.home}", file=sys.stderr)
-            out, more = SCRATCH / "reference", {"threads": cores, "once": True, "form": "blocks", "block": BLOCK}
-            ids.parent.mkdir(parents=True, exist_ok=True)
-            out.mkdir(parents=True, exist_ok=True)
-            told.write_text(json.dumps(call(self.process(question, made.home, out, **more))))
-            (out / "ids").rename(ids)
-        return {"ids": ids.read_bytes(), "texts": json.loads(told.read_text()).get("texts")}
+        made = VOCABULARIES[question["vocabulary"]]
+        parts = (text_of(question).sha256[:16], made.about["sha256"][:16], made.home, self.version(made.home))
+        ids, told = (CACHE / "reference-encode" / f"{'-'.join(parts)}.{suffix}" for suffix in ("ids", "json"))
 
-    def facts(self, question: Question, entry: Entry) -> dict:
+        def make():
+            out, more = SCRATCH / "reference", {"threads": len(os.sched_getaffinity(0)), "once": True, "block": BLOCK}
+            answer = call(self.process(question, made.home, out, form="blocks", **more))
+            (out / "ids").rename(ids)
+            return answer
+
+        what = f"encode  reference of {made.name} on {question['corpus']} by {made.home}"
+        return {"texts": once_made(told, what, make).get("texts"), "ids": ids.read_bytes()}
+
+    def facts(self, question, entry):
         """With all runs, and what each measured itself."""
-        made, words = question.input, question.vocabulary
-        best, told = faster_form(self.asked, entry.tool, question), entry.told + [{}] * len(entry.runs)
+        made, words = text_of(question), VOCABULARIES[question["vocabulary"]]
+        best = faster_form(self.entries_asked, entry.tool, question)
+        told = entry.told + [{}] * len(entry.runs)
         runs = [asdict(run) | inside for run, inside in zip(entry.runs, told, strict=False)]
         return {
-            **{"load": round(os.getloadavg()[0], 2), "question": question.name, "vocabulary": words.name},
-            **{"vocabulary_sha256": words.about["sha256"], "home": f"{words.home} {self.version(words.home)}"},
-            **{"corpus": question.corpus, "input": made.sha256, "text_bytes": made.bytes, "documents": made.documents},
-            **{"threads": question.threads, "version": self.version(entry.tool), "call": ENCODERS[entry.tool].call},
+            **{"load": round(os.getloadavg()[0], 2), "vocabulary_sha256": words.about["sha256"]},
+            **{"home": f"{words.home} {self.version(words.home)}", "input": made.sha256, "text_bytes": made.bytes},
+            **{"documents": made.documents, "version": self.version(entry.tool), "call": ENCODERS[entry.tool].call},
             **{"form": entry.how, "chosen": entry is best or best is None},
             "runs": [{key: value for key, value in run.items() if value != ""} for run in runs],
         }
 
-    def line(self, entry: Entry, record: dict) -> str:
-        return tables_encode.short_cell(record) if record["question"] == "short" else tables_encode.bulk_cell(record)
+    def line(self, entry, record):
+        return encode_page.short_cell(record) if record["question"] == "short" else encode_page.bulk_cell(record)
 
-    def shown(self, records: Sequence[dict]) -> list[dict]:
+    def shown(self, records):
         return [record for record in records if record.get("benchmark") == self.name and not record.get("quick")]
 
-    bars, tables = staticmethod(tables_encode.bars), staticmethod(tables_encode.tables)
 
-
-def judge(entry: Entry, found: bytes, wanted: dict) -> None:
+def judge(entry, found, wanted):
     """Count the documents with other ids, and see whether strings come back the same from decoding."""
     ids = wanted["ids"]
     count = max(len(found), len(ids)) // DIGEST
@@ -228,18 +220,17 @@ def judge(entry: Entry, found: bytes, wanted: dict) -> None:
         entry.reason = "other text after decoding"
 
 
-def faster_form(entries: Sequence[Entry], tool: str, question: Question) -> Entry | None:
+def faster_form(entries, tool, question):
     """The form of that library with the faster first run; None if none finished."""
     done = [entry for entry in entries if entry.tool == tool and entry.finished]
-    clock = tables_encode.clock(question.name, question.threads)
+    clock = encode_page.clock(question["question"], question["threads"])
     return done[0] if len(done) == 1 else min(done, key=lambda entry: entry.told[0]["cold"][clock], default=None)
 
 
-def make_strings(source: str = "english-40mb", length: int = 50, warm_up: int = 1000, asked: int = 10_000) -> None:
+def make_strings(source="english-40mb", length=50, warm_up=1000, asked=10_000):
     """Different strings of `length` characters, cut from documents at random places."""
     documents = [text for text in texts(corpus(source).jsonl) if len(text) > 10 * length]
-    generator = random.Random(0)
-    found: dict[str, None] = {}
+    generator, found = random.Random(0), {}
     while len(found) < warm_up + asked:
         text = generator.choice(documents)
         start = generator.randrange(len(text) - length)

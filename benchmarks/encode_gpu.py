@@ -8,36 +8,32 @@ Ids are compared before any time is shown: all corpora with our own encoder, a s
 is the median of three passes. `first` is a pass with an empty word table; the text is in pinned memory, as are the ids.
 """
 
-import argparse
 import base64
 import contextlib
 import gzip
 import hashlib
 import json
-import lzma
 import multiprocessing
 import shutil
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent / "python"), str(HERE.parent / "tests")]
 
-from carry import CARRY, RemoteBenchmark, check_size, install, new_folder  # noqa: E402
-from corpus import corpus, respelled  # noqa: E402
+from carry import CARRY, SITE, RemoteBenchmark, check_size, install, new_folder, pack_text  # noqa: E402
+from corpus import respelled  # noqa: E402
 from encode_peers import Gigatoken  # noqa: E402
-from protocol import header, read  # noqa: E402
-from tables import PAGE, Bar, bar, grid  # noqa: E402
-from worker import texts  # noqa: E402
+from protocol import SHARED  # noqa: E402
+from session import header, read  # noqa: E402
+from tables import PAGE, bar, grid  # noqa: E402
+from worker import cut, texts  # noqa: E402
 
 VOCABS = {
     "gpt2": ("gpt2", None),
@@ -50,30 +46,27 @@ TIMED = ("gpt2", "cl100k", "o200k")
 TEXT = {"english": "english-40mb", "multilingual": "multilingual-30mb"}
 GIGABYTE = 1_000_000_000
 REPEATS = 3
-Texts = tuple[np.ndarray, np.ndarray]  # all documents one after another, and where each ends
 
 
-# Corpora
+# Corpora: all documents one after another, and where each ends
 
 
-def flat(documents: Sequence[bytes]) -> Texts:
+def flat(documents):
     return np.frombuffer(b"".join(documents), np.uint8), np.cumsum([len(one) for one in documents]).astype(np.int64)
 
 
-def cut(found: Texts, first: int = 0, last: int | None = None) -> list[bytes]:
-    """Some of the documents."""
-    data, ends = found
-    return [bytes(data[a:b]) for a, b in list(pairwise([0, *ends.tolist()]))[first:last]]
+def documents(found):
+    return list(map(bytes, cut(*found)))
 
 
-def corpora(carried: Path, python_bytes: int) -> dict[str, Texts]:
+def corpora(carried):
     from adversarial import adversarial
 
     rng = np.random.default_rng(5)
     english, multilingual = (list(texts(carried / f"{name}.jsonl.xz")) for name in TEXT)
     times = -(-90_000_000 // sum(len(text.encode()) for text in multilingual))
     return {
-        "python": flat(installed_python(python_bytes)),
+        "python": flat(installed_python(404_000_000)),
         "english": flat([text.encode() for text in english]),
         "multilingual": flat([one.encode() for number in range(times) for one in respelled(multilingual, number)]),
         "base64": flat([base64.b64encode(rng.bytes(int(rng.integers(1, 30_000)))) for _ in range(1000)]),
@@ -81,9 +74,9 @@ def corpora(carried: Path, python_bytes: int) -> dict[str, Texts]:
     }
 
 
-def installed_python(size: int) -> list[bytes]:
+def installed_python(size):
     """Distinct Python files of this machine."""
-    found: dict[bytes, None] = {}
+    found = {}
     for folder in [*map(Path, sys.path), Path("/usr/lib/python3"), Path("/usr/lib/python3.12")]:
         for file in sorted(folder.rglob("*.py*")) if folder.is_absolute() and folder.is_dir() else []:
             if file.suffix in (".py", ".pyi") and file.is_file() and size > 0:
@@ -94,7 +87,7 @@ def installed_python(size: int) -> list[bytes]:
     return list(found)
 
 
-def tiled(found: Texts, size: int) -> Texts:
+def tiled(found, size):
     data, ends = found
     times = -(-size // len(data))
     return np.tile(data, times), np.concatenate([ends + number * len(data) for number in range(times)])
@@ -103,7 +96,7 @@ def tiled(found: Texts, size: int) -> Texts:
 # Measuring
 
 
-def timed(work: Callable[[], Any], before: Callable[[], Any] = lambda: None) -> list[float]:
+def timed(work, before=lambda: None):
     seconds = []
     for _ in range(REPEATS):
         before()
@@ -114,11 +107,11 @@ def timed(work: Callable[[], Any], before: Callable[[], Any] = lambda: None) -> 
     return seconds
 
 
-def median(work: Callable[[], Any], before: Callable[[], Any] = lambda: None) -> float:
+def median(work, before=lambda: None):
     return statistics.median(timed(work, before))
 
 
-def load(name: str, path: Path, **options: object) -> Any:
+def load(name, path, **options):
     import piecemill as pm
 
     _, split = VOCABS[name]
@@ -128,7 +121,7 @@ def load(name: str, path: Path, **options: object) -> Any:
 class OnGpu:
     """One vocabulary on the GPU, and the ways to ask it."""
 
-    def __init__(self, name: str, carried: Path) -> None:
+    def __init__(self, name, carried):
         from piecemill.tokenizers.engines.cuda import CudaEngine
         from piecemill.tokenizers.engines.piecemill import build_of
 
@@ -143,41 +136,37 @@ class OnGpu:
         self.device = self.engine._device(narrow=self.narrow)
         self.plain = {"bos": None, "eos": None, "narrow": self.narrow, "special": "plain", "threads": 0}
 
-    def here(self, data: Any, ends: Any) -> Any:
+    def here(self, data, ends):
         return self.engine.encode_flat(data, ends, **self.plain)
 
-    def forget(self) -> None:
+    def forget(self):
         import cupy
 
         self.device.flush()
         cupy.cuda.runtime.deviceSynchronize()
 
-    def processor(self, data: Any, ends: Any) -> Any:
+    def processor(self, data, ends):
         return self.engine.encoder.encode_flat(data, ends, **self.plain)
 
-    def compare(self, data: Any, ends: Any) -> int:
+    def compare(self, data, ends):
         """Documents with other ids than our own encoder gives; twice, the second time from the table."""
-        wanted, wanted_ends = self.processor(data, ends)
-        wrong = 0
+        (wanted, wanted_ends), wrong = self.processor(data, ends), 0
         for _ in range(2):
             ids, token_ends = self.here(data, ends)
             if not (np.array_equal(ids, wanted) and np.array_equal(token_ends, wanted_ends)):
                 wrong += max(1, int((np.diff(token_ends) != np.diff(wanted_ends)).sum()))
         return wrong
 
-    def compare_home(self, documents: list[bytes]) -> int:
+    def compare_home(self, given):
         """Documents with other ids than the home library gives."""
-        data, ends = flat(documents)
-        ids, token_ends = self.here(np.ascontiguousarray(data), ends)
-        parts = [documents[number::16] for number in range(16)]
+        data, ends = flat(given)
+        found = cut(*self.here(np.ascontiguousarray(data), ends))
+        parts = [(self.name, self.path, self.tokenizer.model.home, given[number::16]) for number in range(16)]
         with multiprocessing.get_context("spawn").Pool(16) as pool:
-            jobs = [(self.name, self.path, self.tokenizer.model.home, part) for part in parts]
-            found = pool.map(home_ids, jobs, chunksize=1)
-        wanted = {number + 16 * row: one for number, rows in enumerate(found) for row, one in enumerate(rows)}
-        spans = enumerate(pairwise([0, *token_ends.tolist()]))
-        return sum(ids[start:end].tolist() != wanted[number] for number, (start, end) in spans)
+            wanted = pool.map(home_ids, parts, chunksize=1)
+        return sum(ids.tolist() != wanted[number % 16][number // 16] for number, ids in enumerate(found))
 
-    def stages(self, data: Any, ends: Any) -> dict[str, float]:
+    def stages(self, data, ends):
         """Milliseconds of every kernel and copy in one pass."""
         import torch
         from torch.profiler import ProfilerActivity, profile
@@ -189,30 +178,30 @@ class OnGpu:
         return {name: round(ms, 3) for name, ms in sorted(rows.items(), key=lambda row: -row[1]) if ms >= 0.01}
 
 
-def home_ids(job: tuple[str, Path, str, list[bytes]]) -> list[list[int]]:
+def home_ids(job):
     from piecemill.tokenizers.engines import load_engine
 
-    name, path, home, documents = job
+    name, path, home, given = job
     engine = load_engine(load(name, path).model, home, "asked")
-    return [engine.encode(document.decode(), "plain").tolist() for document in documents]
+    return [engine.encode(document.decode(), "plain").tolist() for document in given]
 
 
-def with_gigatoken(name: str, carried: Path, data: Any, ends: Any) -> dict[str, float]:
+def with_gigatoken(name, carried, data, ends):
     sys.path.append(str(carried / "site"))
     import gigatoken
 
-    texts, path, made = Gigatoken().prepare(data, ends), str(carried / "vocabs" / VOCABS[name][0]), []
+    given, path, made = Gigatoken().prepare(data, ends), str(carried / "vocabs" / VOCABS[name][0]), []
 
-    def fresh() -> None:
+    def fresh():
         split = {"gpt2": "", "cl100k": "gpt4", "o200k": "o200k"}[name]
         ranks = gigatoken.Tokenizer.from_tiktoken
         made[:] = [ranks(path, pretokenizer=split) if split else gigatoken.Tokenizer(f"{path}/tokenizer.json")]
 
-    first = median(lambda: made[0].encode_batch(texts, parallel=True), fresh)
-    return {"first": first, "warm": median(lambda: made[0].encode_batch(texts, parallel=True))}
+    first = median(lambda: made[0].encode_batch(given, parallel=True), fresh)
+    return {"first": first, "warm": median(lambda: made[0].encode_batch(given, parallel=True))}
 
 
-def copies(size: int, out: int) -> dict[str, float]:
+def copies(size, out):
     """Seconds of plain copies: in alone, and in and out at the same time."""
     import cupy
     from cupy.cuda import runtime
@@ -223,7 +212,7 @@ def copies(size: int, out: int) -> dict[str, float]:
     back, from_there = pinned(max(out, 1)), cupy.empty(max(out, 1), cupy.uint8)
     streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(2)]
 
-    def go(both: bool) -> None:
+    def go(both):
         runtime.memcpyAsync(there.data.ptr, here.ctypes.data, size, runtime.memcpyHostToDevice, streams[0].ptr)
         if both:
             runtime.memcpyAsync(back.ctypes.data, from_there.data.ptr, out, runtime.memcpyDeviceToHost, streams[1].ptr)
@@ -234,7 +223,7 @@ def copies(size: int, out: int) -> dict[str, float]:
     return {"in": median(lambda: go(False)), "both": median(lambda: go(True))}
 
 
-def every_way(gpu: OnGpu, corpus: str, data: Any, ends: Any, args: argparse.Namespace) -> dict:
+def every_way(gpu, corpus, data, ends, args):
     """One corpus with one vocabulary."""
     import cupy
 
@@ -244,25 +233,26 @@ def every_way(gpu: OnGpu, corpus: str, data: Any, ends: Any, args: argparse.Name
     text[:] = data
     tokens = len(gpu.here(text, ends)[0])
     there = cupy.asarray(text)
-    row = {"vocabulary": gpu.name, "corpus": corpus, "bytes": len(data), "documents": len(ends), "tokens": tokens}
-    row["gpu"] = {
-        "first": median(lambda: gpu.here(text, ends), gpu.forget),
-        "warm": median(lambda: gpu.here(text, ends)),
-        "resident": median(lambda: gpu.engine.encode_on_device(there, ends, narrow=gpu.narrow)),
+    ways = {
+        "gpu": {
+            "first": median(lambda: gpu.here(text, ends), gpu.forget),
+            "warm": median(lambda: gpu.here(text, ends)),
+            "resident": median(lambda: gpu.engine.encode_on_device(there, ends, narrow=gpu.narrow)),
+        },
+        "processor": {"warm": median(lambda: gpu.processor(data, ends))},
     }
-    row["processor"] = {"warm": median(lambda: gpu.processor(data, ends))}
-    if corpus != "adversarial" and args.gigatoken:
-        row["gigatoken"] = with_gigatoken(gpu.name, args.carried, data, ends)
+    if corpus != "adversarial":
+        ways["gigatoken"] = with_gigatoken(gpu.name, args.carried, data, ends)
+    row = {"vocabulary": gpu.name, "corpus": corpus, "bytes": len(data), "documents": len(ends), "tokens": tokens}
     if "1 GB" in corpus:
-        row["copies"] = copies(len(data), tokens * (2 if gpu.narrow else 4))
+        ways["copies"] = copies(len(data), tokens * (2 if gpu.narrow else 4))
         row["stages"] = gpu.stages(text, ends)
-    ways = {way: row[way] for way in ("gpu", "processor", "gigatoken", "copies") if way in row}
     speeds = {way: {kind: f"{len(data) / s / 1e9:.2f}" for kind, s in seen.items()} for way, seen in ways.items()}
     print(f"speed   {gpu.name} {corpus}: {speeds}", flush=True)
-    return row
+    return {**row, **ways}
 
 
-def prepared(args: argparse.Namespace, found: dict[str, Texts]) -> list[dict]:
+def prepared(args, found):
     """`prepare` with both engines from files in memory: seconds, and by stage; the folders must be the same."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -271,19 +261,19 @@ def prepared(args: argparse.Namespace, found: dict[str, Texts]) -> list[dict]:
     from piecemill.sources import open_source
 
     folder = new_folder(Path("/dev/shm/piecemill-prepare"))
-    texts = [text.decode() for name in ("python", "english") for text in cut(found[name])]
-    texts *= 2 * GIGABYTE // sum(len(found[name][0]) for name in ("python", "english"))
-    size, rows = sum(len(text.encode()) for text in texts), []
-    lines = [json.dumps({"text": text}, ensure_ascii=False).encode() + b"\n" for text in texts]
+    given = [text.decode() for name in ("python", "english") for text in documents(found[name])]
+    given *= 2 * GIGABYTE // sum(len(found[name][0]) for name in ("python", "english"))
+    size, rows = sum(len(text.encode()) for text in given), []
+    lines = [json.dumps({"text": text}, ensure_ascii=False).encode() + b"\n" for text in given]
     (folder / "text.jsonl").write_bytes(b"".join(lines))
-    pq.write_table(pa.table({"text": texts}), folder / "text.parquet", row_group_size=500)
+    pq.write_table(pa.table({"text": given}), folder / "text.parquet", row_group_size=500)
     packed = [folder / f"{number}.jsonl.zst" for number in range(16)]
 
-    def pack_lines(number: int) -> None:
+    def pack_lines(number):
         with pa.CompressedOutputStream(str(packed[number]), "zstd") as out:
             out.write(b"".join(lines[number::16]))
 
-    def read_alone(source: Any) -> None:
+    def read_alone(source):
         opened = open_source(source)
         with ThreadPoolExecutor(16) as threads:
             list(threads.map(lambda task: sum(len(block) for block in opened.read(task)), opened.tasks))
@@ -313,7 +303,7 @@ def prepared(args: argparse.Namespace, found: dict[str, Texts]) -> list[dict]:
     return rows
 
 
-def digest(folder: Path) -> str:
+def digest(folder):
     """Of all files but the one that says how long it took."""
     every = hashlib.sha256()
     for file in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "timing.json"):
@@ -324,27 +314,20 @@ def digest(folder: Path) -> str:
 class EncodeGpu(RemoteBenchmark):
     name, title = "encode-gpu", "Bars of encoding on a GPU"
 
-    def flags(self, add) -> None:
+    def flags(self, add):
         add("--pack", action="store_true", help="make the folder that travels")
         add("--carried", type=Path, default=CARRY, help="that folder (default: carry)")
-        add("--vocabs", type=lambda text: text.split(","), default=list(VOCABS), help="default: all")
-        add("--python-bytes", type=int, default=404_000_000, help="of Python (default: 404 million)")
-        add("--no-gigatoken", dest="gigatoken", action="store_false", help="leave the peer out")
         add("--prepare", action="store_true", help="measure `prepare` with both engines too")
 
-    def pack(self, args: argparse.Namespace) -> None:
-        from carry_encode import SITES
-        from encode_vocabularies import SHARED
-
+    def pack(self, args):
         out = new_folder(args.carried)
         (out / "vocabs").mkdir()
         for file, _ in VOCABS.values():
-            place = SHARED / file
+            place = SHARED / "vocabs" / file
             (shutil.copytree if place.is_dir() else shutil.copyfile)(place, out / "vocabs" / file)
         for name, of in TEXT.items():
-            with lzma.open(out / f"{name}.jsonl.xz", "wb", preset=6) as lines:
-                lines.write(corpus(of).jsonl.read_bytes())
-        install(out / "site", [*SITES["site"], "zstandard"], "3.12")
+            pack_text([of], out / f"{name}.jsonl.xz")
+        install(out / "site", [*SITE, "zstandard"], "3.12")
         for library in (out / "site" / "zstandard").glob("*.so"):
             if library.name.startswith("_cffi"):
                 library.unlink()
@@ -352,15 +335,15 @@ class EncodeGpu(RemoteBenchmark):
                 subprocess.run(["strip", library], check=True)
         check_size(out)
 
-    def measure(self, args: argparse.Namespace) -> dict:
+    def measure(self, args):
         import cupy
 
-        found = corpora(args.carried, args.python_bytes)
+        found = corpora(args.carried)
         size, rows, exact = sum(len(data) for data, _ in found.values()), [], {}
-        for name in args.vocabs:
+        for name in VOCABS:
             gpu = OnGpu(name, args.carried)
-            wrong, home = {corpus: gpu.compare(*texts) for corpus, texts in found.items()}, gpu.tokenizer.model.home
-            sample = cut(found["english"], 1, 401) + [one for one in cut(found["adversarial"], 1) if one]
+            wrong, home = {corpus: gpu.compare(*given) for corpus, given in found.items()}, gpu.tokenizer.model.home
+            sample = documents(found["english"])[1:401] + [one for one in documents(found["adversarial"])[1:] if one]
             differ = gpu.compare_home(sample[:6000])
             exact[name] = {"bytes": size, "differ": wrong, "home": home, "home_differ": differ}
             print(f"exact   {name}: {size:,} bytes, differ {wrong}, from {home} {differ}", flush=True)
@@ -369,7 +352,7 @@ class EncodeGpu(RemoteBenchmark):
             if name not in TIMED:
                 continue
             big = {f"{one}, 1 GB": tiled(found[one], GIGABYTE) for one in ("python", "english")}
-            rows += [every_way(gpu, corpus, *texts, args) for corpus, texts in (found | big).items()]
+            rows += [every_way(gpu, corpus, *given, args) for corpus, given in (found | big).items()]
             memory = gpu.device.device_bytes
             del gpu
             cupy.get_default_memory_pool().free_all_blocks()
@@ -379,60 +362,40 @@ class EncodeGpu(RemoteBenchmark):
             **{"prepare": prepared(args, found) if args.prepare else [], "runs": []},
         }
 
-    def write_page(self, results: Path) -> None:
+    def write_page(self, results):
         super().write_page(results)
         plot(self.shown(read(results))[0], PAGE.parent / "encode-gpu.svg")
 
-    def shown(self, records: Sequence[dict]) -> list[dict]:
+    def shown(self, records):
         return [record for record in records if record.get("benchmark") == "encode_gpu"][-1:]
 
-    def tables(self, records: Sequence[dict]) -> list[str]:
+    def tables(self, records):
         (record,) = records
-        about, size = record["machine"], sum(one["bytes"] for one in record["exact"].values()) / 1e9
-        ways = {
-            **{"first": ("gpu", "first"), "warm": ("gpu", "warm"), "ids stay on the GPU": ("gpu", "resident")},
-            "our encoder, all cores": ("processor", "warm"),
-            **{"gigatoken, first": ("gigatoken", "first"), "gigatoken, warm": ("gigatoken", "warm")},
-        }
-        speeds = [
+        size = sum(one["bytes"] for one in record["exact"].values()) / 1e9
+        yield "\n{machine[device]} and {machine[processor]}, {machine[cores]} cores; {session:.10}.\n".format_map(
+            record
+        )
+        compared = f"Compared first, twice: {size:.2f} GB, {len(record['exact'])} vocabularies."
+        yield f"GB/s of text, medians of {REPEATS}. {compared}\n\n"
+        rows = [
             [row["vocabulary"], row["corpus"], f"{row['bytes'] / 1e6:,.0f}"]
-            + [f"{speed(row, *way):.2f}" if way[0] in row else "" for way in ways.values()]
+            + [f"{speed(row, *way):.2f}" if way[0] in row else "" for way in WAYS.values()]
             for row in record["rows"]
         ]
-        staged = [row for row in record["rows"] if "stages" in row]
-        stages = {name for row in staged for name in row["stages"]}
-        spent = [
-            [name, *(f"{row['stages'].get(name, 0) / row['bytes'] * 1e9:.2f}" for row in staged)]
-            for name in sorted(stages, key=lambda name: (-staged[0]["stages"].get(name, 0), name))
-        ]
-        for name, way, kind in (("**all, measured**", "gpu", "warm"), ("copies alone, both ways", "copies", "both")):
-            spent.append([name, *(f"{row[way][kind] / row['bytes'] * 1e12:.2f}" for row in staged)])
-        roof = [f"{row['copies']['both'] / row['gpu']['warm']:.0%}" for row in staged]
-        spent.append(["share of the speed of copies alone", *roof])
-        of_whom = [f"{row['vocabulary']}, {row['corpus'].split(',')[0]}" for row in staged]
-        rows = []
-        for row in record["prepare"]:
-            took, parts = statistics.median(row["seconds"]), row.get("timing", {}).get("stages", {})
-            each = [f"{parts[part]:.1f}" if part in parts else "" for part in ("read", "select", "encode", "write")]
-            rows.append([row["source"], row["engine"], f"{took:.2f}", f"{row['bytes'] / took / 1e6:,.0f}", *each])
-        columns = ["`prepare` from", "engine", "seconds", "MB/s", "reading", "choosing", "encoding", "writing"]
-        made = grid(columns, rows)
-        return [
-            f"\n{about['device']} and {about['processor']}, {about['cores']} cores; {record['session'][:10]}.\n"
-            f"GB/s of text, medians of {REPEATS}. "
-            f"Compared first, twice: {size:.2f} GB, {len(record['exact'])} vocabularies.\n\n",
-            grid(["vocabulary", "corpus", "MB", *ways], speeds),
-            "\nWhere the time goes, warm; copies and kernels overlap.\n\n",
-            grid(["milliseconds for 1 GB", *of_whom], spent),
-            "\n![GB/s by corpus](encode-gpu.svg)\n",
-            *(["\nThe same bytes in the folder; stages are seconds summed over threads.\n\n", made] if rows else []),
-        ]
+        yield grid(["vocabulary", "corpus", "MB", *WAYS], rows)
+        yield "\nWhere the time goes, warm; copies and kernels overlap.\n\n"
+        yield stages_table([row for row in record["rows"] if "stages" in row])
+        yield "\n![GB/s by corpus](encode-gpu.svg)\n"
+        if record["prepare"]:
+            columns = ["`prepare` from", "engine", "seconds", "MB/s", "reading", "choosing", "encoding", "writing"]
+            yield "\nThe same bytes in the folder; stages are seconds summed over threads.\n\n"
+            yield grid(columns, map(prepare_row, record["prepare"]))
 
-    def bars(self, records: Sequence[dict]) -> list[Bar]:
+    def bars(self, records):
         (record,) = records
         rows = record["rows"]
 
-        def least(promise: str, corpus: str, kind: str, limit: float) -> Bar:
+        def least(promise, corpus, kind, limit):
             slowest = min((speed(row, "gpu", kind) for row in rows if row["corpus"] == corpus), default=None)
             return bar(promise, "{:.2f} GB/s", slowest, least=limit)
 
@@ -455,12 +418,37 @@ class EncodeGpu(RemoteBenchmark):
         ]
 
 
-def speed(row: dict, way: str, kind: str) -> float:
+WAYS = {
+    **{"first": ("gpu", "first"), "warm": ("gpu", "warm"), "ids stay on the GPU": ("gpu", "resident")},
+    "our encoder, all cores": ("processor", "warm"),
+    **{"gigatoken, first": ("gigatoken", "first"), "gigatoken, warm": ("gigatoken", "warm")},
+}
+
+
+def speed(row, way, kind):
     """GB/s."""
     return row["bytes"] / row[way][kind] / 1e9
 
 
-def plot(record: dict, path: Path) -> None:
+def stages_table(rows):
+    stages = sorted({name for row in rows for name in row["stages"]}, key=lambda n: (-rows[0]["stages"].get(n, 0), n))
+    spent = [[name, *(f"{row['stages'].get(name, 0) / row['bytes'] * 1e9:.2f}" for row in rows)] for name in stages]
+    for name, way, kind in (("**all, measured**", "gpu", "warm"), ("copies alone, both ways", "copies", "both")):
+        spent.append([name, *(f"{row[way][kind] / row['bytes'] * 1e12:.2f}" for row in rows)])
+    roof = [f"{row['copies']['both'] / row['gpu']['warm']:.0%}" for row in rows]
+    spent.append(["share of the speed of copies alone", *roof])
+    return grid(
+        ["milliseconds for 1 GB", *(f"{row['vocabulary']}, {row['corpus'].split(',')[0]}" for row in rows)], spent
+    )
+
+
+def prepare_row(row):
+    took, parts = statistics.median(row["seconds"]), row.get("timing", {}).get("stages", {})
+    each = [f"{parts[part]:.1f}" if part in parts else "" for part in ("read", "select", "encode", "write")]
+    return [row["source"], row["engine"], f"{took:.2f}", f"{row['bytes'] / took / 1e6:,.0f}", *each]
+
+
+def plot(record, path):
     """Speed by corpus, on a logarithmic scale."""
     import matplotlib.pyplot as plt
 

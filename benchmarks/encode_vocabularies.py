@@ -1,22 +1,24 @@
 """The vocabularies of `encode.py`, and the forms in which each library wants them. Start with `vocabulary`.
 
-`cache/vocabularies/NAME` has ranks.tiktoken (tokens in base64 and their ranks), tokenizer.json (Hugging Face and
-compatible readers) or tokenizer.model (SentencePiece), and about.json. Real vocabularies are not part of the project:
-they come from a folder beside the checkout (`--vocabs-from`), and one that is not there is skipped with that reason.
-The BERT one is trained here. Special tokens are left out of the files: not every library can ignore them.
+`cache/vocabs/NAME` has ranks.tiktoken (tokens in base64 and their ranks), tokenizer.json (Hugging Face and compatible
+readers) or tokenizer.model (SentencePiece), and about.json. Real vocabularies are not part of the project: they come
+from a folder beside the checkout (`SHARED`), and one that is not there is skipped with that reason. The BERT one
+is trained here. Special tokens are left out of the files: not every library can ignore them.
 """
 
+import base64
+import gzip
 import hashlib
 import json
-import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from corpus import CACHE, HERE, corpus
+from corpus import CACHE, corpus
+from protocol import SHARED
+from worker import byte_letters, texts
 
-FOLDER = CACHE / "vocabularies"
-SHARED = HERE.parent.parent / "shared" / "vocabs"
-MAKER = HERE / "peers" / "make_vocabulary.py"
+FOLDER = CACHE / "vocabs"
+BERT_SIZE = 30_522
 
 # Possessive where that is faster for tiktoken, as in its own patterns; the words are those of the published ones. Only
 # `\s++$` of tiktoken's newer patterns is left out: it means another thing to Oniguruma.
@@ -61,7 +63,6 @@ VOCABULARIES = {
         Vocabulary(
             *("gpt2", "json", "tokenizers", _GPT2, "gpt2"),
             pattern=r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s+(?!\S)|\s+",
-            plain=r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
             gigatoken="gpt2",
         ),
         Vocabulary(
@@ -87,18 +88,117 @@ VOCABULARIES = {
 NAMED = [name for name, made in VOCABULARIES.items() if made.kind != "regex"]
 
 
-def vocabulary(name: str, python: Path, source: Path = SHARED) -> str:
+def vocabulary(name: str, source: Path = SHARED / "vocabs") -> str:
     """Make the files of one vocabulary if they are not there; returns the reason if that is impossible."""
     wanted = VOCABULARIES[name]
     file = source / wanted.source if wanted.source else corpus("english-40mb").jsonl
     if not file.exists():
         return f"{wanted.source} is not in the folder of vocabularies"
-    made_from = hashlib.sha256(file.read_bytes() + MAKER.read_bytes() + repr(wanted).encode()).hexdigest()
+    made_from = hashlib.sha256(file.read_bytes() + repr(wanted).encode()).hexdigest()
     if (wanted.folder / "about.json").exists() and wanted.about["made_from"] == made_from:
         return ""
     print(f"vocab   making {name}")
     wanted.folder.mkdir(parents=True, exist_ok=True)
-    about = asdict(wanted) | {"made_from": made_from, "plain": wanted.plain or wanted.pattern}
-    command = [str(python), str(MAKER), str(file), str(wanted.folder), json.dumps(about)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stderr.strip()[-300:] if done.returncode else ""
+    make(wanted, file, wanted.folder)
+    content = b"".join(path.read_bytes() for path in sorted(wanted.folder.iterdir()) if path.name != "about.json")
+    about = asdict(wanted) | {"made_from": made_from, "sha256": hashlib.sha256(content).hexdigest()}
+    (wanted.folder / "about.json").write_text(json.dumps(about, indent=1))  # last: a folder that has it is complete
+    return ""
+
+
+def make(wanted: Vocabulary, source: Path, folder: Path) -> None:
+    """Every form that can be made of it."""
+    content = gzip.decompress(source.read_bytes()) if source.suffix == ".gz" else source.read_bytes()
+    if wanted.kind == "ranks":
+        (folder / "ranks.tiktoken").write_bytes(content)
+        data = json.loads(from_ranks(content, wanted.plain or wanted.pattern).to_str())
+        data["decoder"] = data["pre_tokenizer"]["pretokenizers"][1]
+    elif wanted.kind == "sentencepiece":
+        (folder / "tokenizer.model").write_bytes(content)
+        data = json.loads(from_model(source).to_str())
+    elif wanted.kind == "trained":
+        data = json.loads(train(source).to_str())
+    else:
+        data = json.loads(content)
+    data["added_tokens"] = []  # tokens of a text alone; without the special ones the ids of the others would have gaps
+    if wanted.kind == "regex":
+        data["pre_tokenizer"] = json.loads(split_then_bytes(wanted.split).__getstate__())
+    if wanted.kind == "json" and wanted.pattern:
+        byte_of = {character: byte for byte, character in byte_letters().items()}
+        ranks = sorted((rank, token) for token, rank in data["model"]["vocab"].items() if token != "<|endoftext|>")
+        lines = [(base64.b64encode(bytes(map(byte_of.__getitem__, token))), rank) for rank, token in ranks]
+        (folder / "ranks.tiktoken").write_bytes(b"".join(b"%s %d\n" % line for line in lines))
+    (folder / "tokenizer.json").write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")
+
+
+def split_then_bytes(pattern):
+    from tokenizers import Regex, pre_tokenizers
+
+    letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), letters])
+
+
+def from_ranks(content, pattern):
+    """A token that merging does not reach has no merge; `ignore_merges` finds it as a whole word, as tiktoken does."""
+    from tokenizers import Tokenizer, models
+
+    letters = byte_letters()
+    ranks = {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in content.splitlines())}
+    spelled = {token: "".join(map(letters.__getitem__, token)) for token in ranks}
+    parts = (merged(token, ranks) for token in sorted(ranks, key=ranks.get) if len(token) > 1)
+    merges = [tuple(map(spelled.__getitem__, pair)) for pair in parts if len(pair) == 2]
+    vocab = {spelled[token]: rank for token, rank in ranks.items()}
+    tokenizer = Tokenizer(models.BPE(vocab, merges, ignore_merges=True))
+    tokenizer.pre_tokenizer = split_then_bytes(pattern)
+    return tokenizer
+
+
+def merged(token, ranks):
+    """The parts of a token before its last merge."""
+    parts = [bytes([byte]) for byte in token]
+    while len(parts) > 2:
+        rank, i = min((ranks.get(parts[i] + parts[i + 1], len(ranks)), i) for i in range(len(parts) - 1))
+        if rank == len(ranks):
+            break
+        parts[i : i + 2] = [parts[i] + parts[i + 1]]
+    return parts
+
+
+def from_model(source):
+    """As transformers converts a Llama-style model: of all pairs that make one piece, the longest left part first.
+
+    sentencepiece takes the leftmost of them instead, so long runs of spaces come out differently.
+    """
+    import sentencepiece
+    from tokenizers import Tokenizer, decoders, models, normalizers
+
+    model = sentencepiece.SentencePieceProcessor(model_file=str(source))
+    vocab = {model.id_to_piece(i): i for i in range(len(model))}
+    no_text = (model.is_control, model.is_unknown, model.is_byte, model.is_unused)
+    plain = {piece: model.get_score(i) for piece, i in vocab.items() if not any(test(i) for test in no_text)}
+    merges = []
+    for piece, score in plain.items():
+        pairs = [(piece[:i], piece[i:]) for i in range(1, len(piece))]
+        pairs = [(left, right) for left, right in pairs if left in plain and right in plain]
+        merges += [(-score, -len(left), vocab[left], left, right) for left, right in pairs]
+    pairs = [(left, right) for *_, left, right in sorted(merges)]
+    unknown = next(piece for piece, i in vocab.items() if model.is_unknown(i))
+    tokenizer = Tokenizer(models.BPE(vocab, pairs, unk_token=unknown, fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    space = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence(space)
+    return tokenizer
+
+
+def train(source):
+    """BERT's pipeline, uncased."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(vocab_size=BERT_SIZE, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator(texts(source), trainer)
+    return tokenizer

@@ -14,7 +14,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +26,7 @@ from measure import median_and_spread
 from pipelines import PIPELINES
 from protocol import CACHE, OURS, PIECEMILL, Entry, call, worker
 from session import Benchmark
-from tables import Bar
-from worker import digest_rows
+from worker import digest
 
 CEILING, WITH_TORCH = "numpy-gather", "litdata"
 KINDS = ["8x1024", "8x2048", "32x1024", "32x2048"]
@@ -37,11 +35,11 @@ LOADERS = Loader.tools
 LIBRARIES = tuple(name for name, loader in LOADERS.items() if loader.writes)
 
 
-def pipeline(loader: type[Loader]) -> pipelines.Pipeline:
+def pipeline(loader):
     return PIPELINES[loader.environment or loader.name]
 
 
-def command(loader: type[Loader], verb: str, tokens: Path, **options: object) -> list[str]:
+def command(loader, verb, tokens, **options):
     """A worker with the tokens, its own folder beside them, and torch."""
     python = sys.executable if loader.name == OURS else pipeline(loader).python
     torch = next(PIPELINES[WITH_TORCH].environment.glob("lib/python*/site-packages"))
@@ -49,50 +47,79 @@ def command(loader: type[Loader], verb: str, tokens: Path, **options: object) ->
     return worker(python, "load_peers.py", loader.name, verb, tokens.parent / loader.name, **asked)
 
 
+def speeds(record, kind):
+    """Million tokens a second in every run."""
+    return [answer[kind]["tokens"] / answer[kind]["seconds"] / 1e6 for answer in record["answers"]]
+
+
+def speed(record, kind):
+    """The median; None of a loader that has other rows or did not finish."""
+    return median_and_spread(speeds(record, kind))[0] if tables.median(record) else None
+
+
+def figure(kind):
+    def cell(record, _):
+        spent = [answer[kind]["cpu_seconds"] / answer[kind]["tokens"] * 1e9 for answer in record["answers"]]
+        return f"{tables.spread(speeds(record, kind), digits=0)}, {median_and_spread(spent)[0]:.1f} ns"
+
+    return cell
+
+
 class Load(Benchmark):
     name, title, label, tree = "load", "Bars of loading", "{0.tool} with {0.how} workers", True
     peers = tuple(name for name in LOADERS if name not in (OURS, CEILING))
-    must_be_default, repeats = ("peers", "seconds"), ((float("inf"), 3),)
+    asked, must_be_default, repeats = "load {corpus}", ("peers", "seconds"), ((float("inf"), 3),)
+    heading = "load: {tokens:,} tokens of {corpus}, shuffled"
+    about = (
+        tables.MACHINE + "; {session:.10}; input {input:.16}; load before {machine[load_before]}\n\n"
+        "Batch x window: million tokens a second, median (lowest-highest), and nanoseconds of processor time of each."
+    )
 
-    def flags(self, add) -> None:
+    def flags(self, add):
         add("--seconds", type=float, default=2, help="of each kind of batch in a run (default: 2)")
 
-    def questions(self) -> list[str]:
-        return ["load python-5mb" if self.args.quick else "load python-127mb"]
+    def questions(self):
+        return [{"question": "load", "corpus": "python-5mb" if self.args.quick else "python-127mb"}]
 
-    def entries(self, question: str) -> list[Entry]:
+    def entries(self, question):
         names = (OURS, CEILING, *self.args.peers)
         return [Entry(name, str(workers)) for name in names for workers in LOADERS[name].workers]
 
-    def set_up(self, asked) -> None:
-        (question, entries) = asked[0]
-        corpus, used = question.split()[1], {entry.tool: LOADERS[entry.tool] for entry in entries}
-        failed = pipelines.set_up([WITH_TORCH, *(pipeline(one).name for one in used.values())], [corpus])
-        self.tokens = make_tokens(corpus)
-        compared = {}
+    def set_up(self, asked):
+        ((question, entries),) = asked
+        used = {entry.tool: LOADERS[entry.tool] for entry in entries}
+        failed = pipelines.set_up([WITH_TORCH, *(pipeline(one).name for one in used.values())], [question["corpus"]])
+        self.tokens, compared = make_tokens(question["corpus"]), {}
         for name, loader in used.items():
             reason = failed.get(pipeline(loader).name, "")
-            compared[name] = ("", reason) if reason else check(loader, self.tokens)
-            agreement, reason = compared[name]
+            agreement, reason = compared[name] = ("", reason) if reason else check(loader, self.tokens)
             print(f"load    {name}: {reason or agreement}", file=sys.stderr)
             if reason and name in (OURS, CEILING):
                 raise SystemExit(f"{name}: {reason}. No time is reported.")
         for entry in entries:
             entry.agreement, entry.reason = compared[entry.tool]
         stream = np.load(self.tokens)
-        self.about = {"corpus": corpus, "input": hashlib.sha256(stream).hexdigest(), "tokens": len(stream)}
+        question |= {"input": hashlib.sha256(stream).hexdigest(), "tokens": len(stream)}
 
-    def command(self, question: str, entry: Entry, out: Path) -> list[str]:
+    def command(self, question, entry, out):
         asked = {"ask": KINDS, "workers": int(entry.how), "seconds": 0.5 if self.args.quick else self.args.seconds}
         return command(LOADERS[entry.tool], "time", self.tokens, epochs=None, **asked)
 
-    def facts(self, question: str, entry: Entry) -> dict:
+    def facts(self, question, entry):
         loader = LOADERS[entry.tool]
         version = "" if loader.environment else pipeline(loader).version
-        asked = {"question": "load", **self.about, "version": version, "workers": int(entry.how)}
-        return {**asked, "answers": entry.told}
+        return {"version": version, "workers": int(entry.how), "answers": entry.told}
 
-    def bars(self, records: Sequence[dict]) -> list[Bar]:
+    def shown(self, records):
+        return tables.last_session(super().shown(records))
+
+    def groups(self, records):
+        kinds = kinds_of(records)
+        figures = {kind: figure(kind) for kind in kinds}
+        self.columns = {"loader": "{titled}", "workers": "{workers}", **figures, "rows": "{agreement}"}
+        return {"": sorted(records, key=lambda line: -(speed(line, kinds[-1]) or 0))}
+
+    def bars(self, records):
         """The promises of loading, on two cores, each for the kind of batch where it is closest."""
         named = f"{', '.join(LIBRARIES[:-1])} and {LIBRARIES[-1]}"
         return [
@@ -100,27 +127,28 @@ class Load(Benchmark):
             closest(records, (CEILING,), 0.7, "at least 0.7x a bare numpy gather of the same rows"),
         ]
 
-    def shown(self, records: Sequence[dict]) -> list[dict]:
-        mine = super().shown(records)
-        return tables.last_session(mine) if mine else []
 
-    def tables(self, records: Sequence[dict]) -> list[str]:
-        first, kinds = records[0], kinds_of(records)
-        names = {"loader": tables.titled, "workers": tables.field("workers")}
-        figures = {kind: lambda line, kind=kind: cell(line, kind) for kind in kinds}
-        about = (
-            f"{tables.machine(first)}; {first['session'][:10]}; "
-            f"input {first['input'][:16]}; load before {first['machine']['load_before']}\n\n"
-            "Batch x window: million tokens a second, median (lowest-highest), and nanoseconds of processor time "
-            "of each."
-        )
-        title = f"load: {first['tokens']:,} tokens of {first['corpus']}, shuffled"
-        ordered = sorted(records, key=lambda line: -(speed(line, kinds[-1]) or 0))
-        table = tables.table(ordered, names, figures, {"rows": tables.field("agreement")})
-        return [tables.section(title, about, table)]
+def kinds_of(records):
+    return list(next((answer for record in records for answer in record["answers"]), {}))
 
 
-def make_tokens(corpus: str) -> Path:
+def closest(records, others, least, words):
+    """Ours over the fastest of `others`, each with the workers that suit it."""
+
+    def best(tools, kind):
+        found = [(speed(line, kind), line["tool"]) for line in records if line["tool"] in tools and speed(line, kind)]
+        return max(found, default=(0, ""))
+
+    found = []
+    for kind in kinds_of(records):
+        (ours, _), (other, tool) = best((OURS,), kind), best(others, kind)
+        if ours and other:
+            found.append((ours / other, f"{kind}: {ours:,.0f} M/s, {tool} {other:,.0f} M/s: {{:.2f}}x"))
+    ratio, measured = min(found, key=lambda one: one[0], default=(None, ""))
+    return tables.bar(f"tokens a second, shuffled: {words}", measured, ratio, least=least)
+
+
+def make_tokens(corpus):
     """Our shards of a corpus, and the same tokens in one array. Made once."""
     folder = CACHE / "load" / corpus
     if not (folder / "tokens.npy").exists():
@@ -133,13 +161,12 @@ def make_tokens(corpus: str) -> Path:
     return folder / "tokens.npy"
 
 
-def wanted_rows(tokens: np.ndarray, window: int, stride: int) -> dict:
+def wanted_rows(tokens, window, stride):
     count = (len(tokens) - window - 1) // stride + 1
-    rows = np.lib.stride_tricks.sliding_window_view(tokens, window + 1)[: (count - 1) * stride + 1 : stride]
-    return digest_rows([rows])
+    return np.lib.stride_tricks.sliding_window_view(tokens, window + 1)[: (count - 1) * stride + 1 : stride]
 
 
-def check(loader: type[Loader], tokens: Path) -> tuple[str, str]:
+def check(loader, tokens: Path):
     """Write the loader's own files, once. Then how its rows compare with those of numpy, or why it has no time."""
     stream = np.load(tokens)
     try:
@@ -157,55 +184,19 @@ def check(loader: type[Loader], tokens: Path) -> tuple[str, str]:
                 if not all(found_in(whole, np.array(row, stream.dtype).tobytes()) for row in found["some"]):
                     return "", f"rows of {window} that are not in the tokens"
                 continue
-            want = wanted_rows(stream, window, window if loader.stride_is_window else window + 1)
-            if (found["rows"], found["sha256"]) != (want["rows"], want["sha256"]):
-                return "", f"other rows of {window}: {found['rows']:,}, expected {want['rows']:,}"
+            want = digest(wanted_rows(stream, window, window if loader.stride_is_window else window + 1))
+            if found["unordered"] != want["unordered"]:
+                return "", f"other rows of {window}: {found['documents']:,}, expected {want['documents']:,}"
     except RuntimeError as error:
         return "", str(error)
     return "rows of the tokens, drawn with replacement" if loader.replaces else "same rows", ""
 
 
-def found_in(whole: bytes, row: bytes) -> bool:
+def found_in(whole, row):
     at = whole.find(row)
     while at >= 0 and at % 2:
         at = whole.find(row, at + 1)
     return at >= 0
-
-
-def kinds_of(records: Sequence[dict]) -> list[str]:
-    return list(next((answer for record in records for answer in record["answers"]), {}))
-
-
-def speeds(record: dict, kind: str) -> list[float]:
-    """Million tokens a second in every run."""
-    return [answer[kind]["tokens"] / answer[kind]["seconds"] / 1e6 for answer in record["answers"]]
-
-
-def speed(record: dict, kind: str) -> float | None:
-    """The median; None of a loader that has other rows or did not finish."""
-    return median_and_spread(speeds(record, kind))[0] if tables.median(record) else None
-
-
-def closest(records: Sequence[dict], others: Sequence[str], least: float, words: str) -> Bar:
-    """Ours over the fastest of `others`, each with the workers that suit it."""
-
-    def best(tools: Sequence[str], kind: str) -> tuple[float, str]:
-        return max(
-            ((speed(line, kind) or 0, line["tool"]) for line in records if line["tool"] in tools), default=(0, "")
-        )
-
-    found = []
-    for kind in kinds_of(records):
-        (ours, _), (other, tool) = best((OURS,), kind), best(others, kind)
-        if ours and other:
-            found.append((ours / other, f"{kind}: {ours:,.0f} M/s, {tool} {other:,.0f} M/s: {{:.2f}}x"))
-    ratio, measured = min(found, key=lambda one: one[0], default=(None, ""))
-    return tables.bar(f"tokens a second, shuffled: {words}", measured, ratio, least=least)
-
-
-def cell(record: dict, kind: str) -> str:
-    spent = [answer[kind]["cpu_seconds"] / answer[kind]["tokens"] * 1e9 for answer in record["answers"]]
-    return f"{tables.spread(speeds(record, kind), digits=0)}, {median_and_spread(spent)[0]:.1f} ns"
 
 
 if __name__ == "__main__":

@@ -79,7 +79,10 @@ def _measure_here(command: list[str], threads: int, log: str, time_limit: float,
             process = subprocess.Popen(command, **streams, env=environment, start_new_session=True)
         except FileNotFoundError:
             raise SystemExit(f"{command[0]}: not there; `make build` installs it") from None
-        watch = _Watch(process.pid, start + time_limit, memory_limit, tree)
+        seen, ended = {"peak": 0, "stopped for": ""}, threading.Event()
+        limits = (start + time_limit, memory_limit, tree)
+        watch = threading.Thread(target=_watch, args=(process.pid, ended, seen, *limits), daemon=True)
+        watch.start()
         try:
             _, status, usage = os.wait4(process.pid, 0)
         except BaseException:
@@ -87,9 +90,10 @@ def _measure_here(command: list[str], threads: int, log: str, time_limit: float,
             raise
         finally:
             seconds = time.perf_counter() - start
-            watch.stop()
+            ended.set()
+            watch.join()
     process.returncode = os.waitstatus_to_exitcode(status)
-    outcome = watch.stopped_for or ("ok" if process.returncode == 0 else "failed")
+    outcome = seen["stopped for"] or ("ok" if process.returncode == 0 else "failed")
     message = "" if outcome == "ok" else Path(log).read_text(errors="replace")[-500:]
     if outcome == "failed":
         message = f"exit status {process.returncode}: {message}"
@@ -97,7 +101,7 @@ def _measure_here(command: list[str], threads: int, log: str, time_limit: float,
     if tree:
         _end_orphans(process.pid)
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    peak = max(usage.ru_maxrss * 1024, watch.peak_bytes if tree else 0)
+    peak = max(usage.ru_maxrss * 1024, seen["peak"] if tree else 0)
     return Run(round(seconds, 4), round(usage.ru_utime + usage.ru_stime, 4), peak, outcome, message.strip())
 
 
@@ -129,29 +133,17 @@ def resident_bytes(pid: int) -> int:
     return 0
 
 
-class _Watch(threading.Thread):
+def _watch(pid: int, ended: threading.Event, seen: dict, deadline: float, memory_limit: int, tree: bool) -> None:
     """Ends a process group that goes over its limits; it looks four times a second, for a `tree` 20 times."""
-
-    def __init__(self, pid: int, deadline: float, memory_limit: int, tree: bool) -> None:
-        super().__init__(daemon=True)
-        self.stopped_for, self.peak_bytes, self._ended = "", 0, threading.Event()
-        self._pid, self._deadline, self._memory_limit, self._tree = pid, deadline, memory_limit, tree
-        self.start()
-
-    def stop(self) -> None:
-        self._ended.set()
-        self.join()
-
-    def run(self) -> None:
-        while not self._ended.wait(0.05 if self._tree else 0.25):
-            # Below this process and not below `pid`: orphans of the tool are ours then.
-            resident = sum(map(resident_bytes, descendants(os.getpid()) if self._tree else [self._pid]))
-            self.peak_bytes = max(self.peak_bytes, resident)
-            if time.perf_counter() > self._deadline or resident > self._memory_limit:
-                self.stopped_for = "over memory" if resident > self._memory_limit else "over time"
-                with contextlib.suppress(ProcessLookupError):  # it ended between the look and the kill
-                    os.killpg(self._pid, signal.SIGKILL)
-                return
+    while not ended.wait(0.05 if tree else 0.25):
+        # Below this process and not below `pid`: orphans of the tool are ours then.
+        resident = sum(map(resident_bytes, descendants(os.getpid()) if tree else [pid]))
+        seen["peak"] = max(seen["peak"], resident)
+        if time.perf_counter() > deadline or resident > memory_limit:
+            seen["stopped for"] = "over memory" if resident > memory_limit else "over time"
+            with contextlib.suppress(ProcessLookupError):  # it ended between the look and the kill
+                os.killpg(pid, signal.SIGKILL)
+            return
 
 
 def median_and_spread(values: Sequence[float]) -> tuple[float, float, float]:

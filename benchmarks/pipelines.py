@@ -6,22 +6,33 @@ is Piecemill before `prepare` became a function of tasks, built from its commit.
 """
 
 import hashlib
-import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 from corpus import RECORDED
 from prepare_peers import PipelinePeer
-from protocol import CACHE, HERE, OURS, PIECEMILL, SCRATCH, call, environment, installed_version, make_corpora, worker
+from protocol import (
+    CACHE,
+    HERE,
+    OURS,
+    PIECEMILL,
+    SCRATCH,
+    call,
+    environment,
+    failure,
+    installed_version,
+    make_corpora,
+    once_made,
+    worker,
+)
 
 VENVS = CACHE / "venvs-prepare"
-BUILT = CACHE / "piecemill-before"
+BUILT = CACHE / "piecemill-3727113"
 TOKENIZER = CACHE / "tokenizer-50257" / "tokenizer.json"
 WORKERS = 2
 BEFORE, COMMIT_BEFORE = "piecemill-before", "3727113869ba31ee46ca87e42382257858a0ee4e"
@@ -29,64 +40,42 @@ YARDSTICK, CANDIDATE = "gigatoken", "1.0.0rc3"
 TOOLS = PipelinePeer.tools
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """One way from documents to tokens on disk."""
+def pipeline(package, variant="", *options, nodes=0, prestart=True):
+    """One way from documents to tokens on disk, on a Ray cluster of `nodes`, with its worker processes if `prestart`.
 
-    package: str
-    variant: str = ""  # of a peer the library that encodes, where it is not the default one; of ours the options
-    options: tuple[str, ...] = ()
-    nodes: int = 0  # of the Ray cluster it runs on
-    prestart: bool = True  # whether the worker processes of that cluster are started with it
-
-    @property
-    def name(self) -> str:
-        return f"{self.package}+{self.variant}" if self.variant else self.package
-
-    @property
-    def tool(self) -> type[PipelinePeer]:
-        return TOOLS[OURS if self.package == BEFORE else self.package]  # the same files, so the same reader
-
-    @property
-    def version(self) -> str:
-        return COMMIT_BEFORE[:7] if self.package == BEFORE else self.tool.version or installed_version()
-
-    @property
-    def environment(self) -> Path:
-        # Our files are read by numpy in an environment without Piecemill: nothing of it is needed.
-        package = YARDSTICK if self.tool.name == OURS else self.package
-        return VENVS / (f"{package}-faster" if self.variant and package == self.package else package)
-
-    @property
-    def python(self) -> Path:
-        return self.environment / "bin" / "python"
-
-    @property
-    def tokenizers(self) -> str:
-        return CANDIDATE if self.variant and "tokenizers-1.0" in self.tool.faster else self.tool.tokenizers
-
-    @property
-    def packages(self) -> list[str]:
-        pins = [f"{self.package}=={self.version}", f"tokenizers=={self.tokenizers}"]
-        pins += [f"gigatoken=={TOOLS['gigatoken'].version}"] if self.variant else []
-        return [*pins, *self.tool.needs, "numpy", "pyarrow"]
+    `variant` is of a peer the library that encodes, where it is not the default one; of ours it names the options.
+    """
+    tool = TOOLS[OURS if package == BEFORE else package]  # the same files, so the same reader
+    version = COMMIT_BEFORE[:7] if package == BEFORE else tool.version or installed_version()
+    tokenizers = CANDIDATE if variant and "tokenizers-1.0" in tool.faster else tool.tokenizers
+    pins = [f"{package}=={version}", f"tokenizers=={tokenizers}"]
+    pins += [f"gigatoken=={TOOLS['gigatoken'].version}"] if variant else []
+    # Our files are read by numpy in an environment without Piecemill: nothing of it is needed.
+    place = YARDSTICK if tool.name == OURS else f"{package}-faster" if variant else package
+    return SimpleNamespace(
+        name=f"{package}+{variant}" if variant else package,
+        **{
+            "package": package,
+            "tool": tool,
+            "version": version,
+            "tokenizers": tokenizers,
+            "environment": VENVS / place,
+        },
+        **{"python": VENVS / place / "bin" / "python", "packages": [*pins, *tool.needs, "numpy", "pyarrow"]},
+        **{"library": "gigatoken" if variant == "gigatoken" else "tokenizers", "options": options},
+        **{"nodes": nodes, "prestart": prestart},
+    )
 
 
-_RAY = ("--executor", "ray")
-DEDUP = Pipeline(OURS, "dedup", ("--dedup", "exact"))
+DEDUP = pipeline(OURS, "dedup", "--dedup", "exact")
 RAY = [
-    Pipeline(OURS, "ray-1-node", _RAY, 1),
-    Pipeline(OURS, "ray-1-node-no-workers", _RAY, 1, prestart=False),
-    *(Pipeline(OURS, f"ray-{nodes}-nodes", _RAY, nodes) for nodes in (2, 4)),
+    pipeline(OURS, variant, "--executor", "ray", nodes=nodes, prestart=not variant.endswith("no-workers"))
+    for variant, nodes in (("ray-1-node", 1), ("ray-1-node-no-workers", 1), ("ray-2-nodes", 2), ("ray-4-nodes", 4))
 ]
-_PEERS = [
-    Pipeline(name, variant)
-    for name, tool in TOOLS.items()
-    if name not in ("reference", OURS, YARDSTICK)
-    for variant in ("", *tool.faster)
-]
-PEERS = [pipeline.name for pipeline in _PEERS]
-PIPELINES = {one.name: one for one in [Pipeline(OURS), DEDUP, *RAY, Pipeline(BEFORE), Pipeline(YARDSTICK), *_PEERS]}
+_OTHERS = [tool for name, tool in TOOLS.items() if name not in ("reference", OURS, YARDSTICK)]
+_PEERS = [pipeline(tool.name, variant) for tool in _OTHERS for variant in ("", *tool.faster)]
+PEERS = [one.name for one in _PEERS]
+PIPELINES = {one.name: one for one in [pipeline(OURS), DEDUP, *RAY, pipeline(BEFORE), pipeline(YARDSTICK), *_PEERS]}
 # Where the reference is made, shards are read by numpy, and libraries are called: it has all three of them.
 PYTHON = PIPELINES[YARDSTICK].python
 
@@ -108,26 +97,16 @@ def set_up(names: list[str], corpora: list[str]) -> dict[str, str]:
 
 def build_before() -> str:
     """Build the version before from its commit, to run in the environment of ours; returns the reason if that fails."""
-    extension = BUILT / "python" / "piecemill" / "_core.abi3.so"
-    if extension.exists():
+    if (BUILT / "piecemill").exists():
         return ""
     print(f"tools   building {BEFORE}, commit {COMMIT_BEFORE[:7]}")
-    BUILT.mkdir(parents=True, exist_ok=True)
-    archive, with_extension = BUILT / "source.tar", os.environ | {"PYO3_BUILD_EXTENSION_MODULE": "1"}
-    for step in (
-        ["git", "-C", str(HERE.parent), "archive", f"--output={archive}", COMMIT_BEFORE],
-        ["tar", "-xf", str(archive)],
-        ["cargo", "build", "--release", "--quiet"],
-    ):
-        done = subprocess.run(step, cwd=BUILT, env=with_extension, capture_output=True, text=True, check=False)
-        if done.returncode:
-            return done.stderr.strip()[-300:]
-    shutil.copy(BUILT / "target" / "release" / "libpiecemill.so", extension)
-    return ""
+    shutil.rmtree(BUILT, ignore_errors=True)
+    source = f"git+file://{HERE.parent}@{COMMIT_BEFORE}"
+    return failure([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", BUILT, source])
 
 
 @contextmanager
-def cluster(pipeline: Pipeline, workers: int) -> Iterator[str]:
+def cluster(pipeline, workers):
     """The address of a Ray cluster on this machine, started before anything is timed; without nodes there is none."""
     if not (nodes := pipeline.nodes):
         yield ""
@@ -141,24 +120,21 @@ def cluster(pipeline: Pipeline, workers: int) -> Iterator[str]:
         yield address  # leaving closes its input, on which it ends
 
 
-def prepare_command(
-    pipeline: Pipeline, inputs: list[Path], out: Path, memory: str = "2GiB", address: str = ""
-) -> list[str]:
+def prepare_command(pipeline, inputs: list[Path], out: Path, memory="2GiB", address="") -> list[str]:
     """The process that is timed. `address` is that of the Ray cluster, for those that run on one."""
-    before = pipeline.package == BEFORE
     if pipeline.tool.name == OURS:
+        before = pipeline.package == BEFORE
         return [
-            *(["env", f"PYTHONPATH={BUILT / 'python'}"] if before else []),
+            *(["env", f"PYTHONPATH={BUILT}"] if before else []),
             *[PIECEMILL, "prepare", *map(str, inputs), "--tokenizer", str(TOKENIZER.parent), "--out", str(out)],
             *["--workers" if before else "--threads", str(WORKERS), "--memory", memory, "--eos", "<|endoftext|>"],
             *["--quiet", *pipeline.options, *(["--ray-address", address] if pipeline.nodes else [])],
         ]
-    asked = {"input": inputs, "tokenizer": TOKENIZER, "workers": WORKERS}
-    asked["library"] = "gigatoken" if pipeline.variant == "gigatoken" else "tokenizers"
+    asked = {"input": inputs, "tokenizer": TOKENIZER, "workers": WORKERS, "library": pipeline.library}
     return worker(pipeline.python, "prepare_peers.py", pipeline.package, "prepare", out, **asked)
 
 
-def produced(pipeline: Pipeline, out: Path) -> dict:
+def produced(pipeline, out: Path) -> dict:
     """The digest of what it wrote. Not timed."""
     try:
         return call(worker(pipeline.python, "prepare_peers.py", pipeline.tool.name, "digest", out))
@@ -168,12 +144,8 @@ def produced(pipeline: Pipeline, out: Path) -> dict:
 
 def reference(corpus: str) -> dict:
     """What HF `tokenizers` makes of the corpus; made once for each corpus and tokenizer."""
+    asked = {"input": [RECORDED[corpus].jsonl], "tokenizer": TOKENIZER}
+    make = worker(PYTHON, "prepare_peers.py", "reference", "digest", SCRATCH / "reference", **asked)
     made_with = hashlib.sha256(TOKENIZER.read_bytes()).hexdigest()[:16]
     target = CACHE / "reference" / f"{RECORDED[corpus].sha256[:16]}-{made_with}.json"
-    if not target.exists():
-        print(f"prepare reference for {corpus}", file=sys.stderr)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        asked = {"input": [RECORDED[corpus].jsonl], "tokenizer": TOKENIZER}
-        made = call(worker(PYTHON, "prepare_peers.py", "reference", "digest", SCRATCH / "reference", **asked))
-        target.write_text(json.dumps(made))
-    return json.loads(target.read_text())
+    return once_made(target, f"prepare reference for {corpus}", lambda: call(make))

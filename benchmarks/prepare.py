@@ -12,9 +12,6 @@ the benchmark, one of a peer takes its time out of the table. The page shows the
 """
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import pipelines
 import tables
@@ -23,42 +20,30 @@ from measure import median_and_spread
 from pipelines import BEFORE, PIPELINES, WORKERS, YARDSTICK, reference
 from protocol import CACHE, Entry
 from session import Benchmark
-from tables import OURS, Bar, at_most, bar, median, of, ratio
+from tables import CPU_AND_PEAK, MACHINE, OURS, WALL, X_OURS, at_most, bar, median, of, ratio
 
 GIB = 2**30
 LARGE, FORMATS = "mixed-2000mb", ("jsonl", "parquet", "jsonl.zst")
+ALSO = {"dedup": ", without and with dedup", "ray": ", with threads and on Ray"}
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What every pipeline has to do."""
-
-    question: str
-    corpus: str
-    format: str = "jsonl"
-    memory: str = "2GiB"
-
-    def __str__(self) -> str:
-        return f"{self.question} {self.corpus}.{self.format} workers={WORKERS} memory={self.memory}"
-
-    @property
-    def input(self) -> Path:
-        return RECORDED[self.corpus].file(self.format)
-
-    def parts(self) -> list[Path]:
-        """The corpus in a file for each worker, cut between documents. Not timed."""
-        folder = CACHE / "parts" / f"{self.corpus}-{self.format}"
-        paths = [folder / f"{number}.{self.format}" for number in range(WORKERS)]
-        if not all(path.exists() for path in paths):
-            folder.mkdir(parents=True, exist_ok=True)
-            unfinished = [path.with_suffix(".part") for path in paths]
-            cut_lines(self.input, unfinished)
-            for path, made in zip(paths, unfinished, strict=True):
-                made.rename(path)
-        return paths
+def new_question(question, corpus, format="jsonl", memory="2GiB"):
+    return {"question": question, "corpus": corpus, "format": format, "memory": memory}
 
 
-def cut_lines(source: Path, targets: list[Path]) -> None:
+def parts(question):
+    """The corpus in a file for each worker, cut between documents. Not timed."""
+    kind, folder = question["format"], CACHE / "parts" / "{corpus}-{format}".format_map(question)
+    paths = [folder / f"{number}.{kind}" for number in range(WORKERS)]
+    if not all(path.exists() for path in paths):
+        folder.mkdir(parents=True, exist_ok=True)
+        cut_lines(RECORDED[question["corpus"]].file(kind), [path.with_suffix(".part") for path in paths])
+        for path in paths:
+            path.with_suffix(".part").rename(path)
+    return paths
+
+
+def cut_lines(source, targets):
     """Cut a file of lines into files of about the same size; together they are the same bytes."""
     size = source.stat().st_size
     with source.open("rb") as lines:
@@ -68,52 +53,80 @@ def cut_lines(source: Path, targets: list[Path]) -> None:
                     part.write(line)
 
 
+def speed(record):
+    """MB of text a second: of the yardstick for its call alone, of the others from start to end of the process."""
+    if (taken := median(record)) is None:
+        return None
+    inside = record["inside_seconds"]
+    return record["text_bytes"] / (median_and_spread(inside)[0] if inside else taken) / 1e6
+
+
+def of_pipelines(column, instead=""):
+    """The wall time of the yardstick is no answer to the question: reading and saving were not its task."""
+    ((header, cell),) = column.items()
+    return {header: lambda line, group: instead if line["tool"] == YARDSTICK else cell(line, group)}
+
+
 class Prepare(Benchmark):
     name, title, tree, cap = "prepare", "Bars of preparing", True, 1800.0
     kinds, peers, must_be_default = ("127mb", "2gb", "dedup", "ray"), pipelines.PEERS, ("peers",)
+    asked = f"{{question}} {{corpus}}.{{format}} workers={WORKERS} memory={{memory}}"
+    by = ("question", "corpus", "format", "memory")
+    heading = "prepare: {corpus}.{format}, {workers} workers, ours with {memory}{also}"
+    about = MACHINE + "; {session:.10}; input {input:.16}, {megabytes:,.0f} MB of text"
+    columns = {
+        "pipeline": "{titled}",
+        **of_pipelines(WALL, "encode_batch in memory alone"),
+        **of_pipelines(X_OURS),
+        "MB/s of text": lambda line, _: f"{speed(line):,.1f}",
+        **of_pipelines({"CPU s": CPU_AND_PEAK["CPU s"]}),
+        **of_pipelines({"peak MB": CPU_AND_PEAK["peak MB"]}),
+        **of_pipelines({"wrote MB": lambda line, _: f"{line['output_bytes'] / 1e6:,.1f}"}),
+        **{"runs": "{count}", "tokens": "{agreement}"},
+    }
 
-    def flags(self, add) -> None:
+    def flags(self, add):
         add("--setup", action="store_true", help="make all that is not measured, and end")
 
-    def questions(self) -> list[Question]:
+    def questions(self):
         quick = self.args.quick
         large, formats = ("python-5mb", ("jsonl", "jsonl.zst")) if quick else (LARGE, FORMATS)
-        asked = [Question("127mb", "python-5mb" if quick else "python-127mb")]
-        asked += [Question("2gb", large, kind, memory) for kind in formats for memory in ("2GiB", "1GiB")]
-        asked += [Question(name, large) for name in ("dedup", "ray")]
-        return [question for question in asked if question.question in self.args.only]
+        asked = [new_question("127mb", "python-5mb" if quick else "python-127mb")]
+        asked += [new_question("2gb", large, kind, memory) for kind in formats for memory in ("2GiB", "1GiB")]
+        asked += [new_question(name, large) for name in ("dedup", "ray")]
+        return [question for question in asked if question["question"] in self.args.only]
 
-    def entries(self, question: Question) -> list[Entry]:
+    def entries(self, question):
         others = {
             "dedup": [pipelines.DEDUP.name],
             "ray": [pipeline.name for pipeline in pipelines.RAY],
             "127mb": [BEFORE, YARDSTICK, *self.args.peers],
-            "2gb": [YARDSTICK] if question.memory == "2GiB" else [],  # the limit is ours alone
-        }[question.question]
+            "2gb": [YARDSTICK] if question["memory"] == "2GiB" else [],  # the limit is ours alone
+        }[question["question"]]
         return [Entry(name, facts={"digest": {}, "output_bytes": 0, "inside_seconds": []}) for name in (OURS, *others)]
 
-    def set_up(self, asked) -> dict[str, str]:
+    def set_up(self, asked):
         named = [BEFORE, *self.args.peers] if "127mb" in self.args.only else []
-        failed = pipelines.set_up(named, [question.corpus for question, _ in asked])
+        failed = pipelines.set_up(named, [question["corpus"] for question, _ in asked])
         for question, _ in asked:
-            if question.format == "jsonl.zst":
-                compress(RECORDED[question.corpus])
-            reference(question.corpus)
+            if question["format"] == "jsonl.zst":
+                compress(RECORDED[question["corpus"]])
+            reference(question["corpus"])
         return failed
 
-    def once(self, question: Question, entry: Entry) -> None:
+    def once(self, question, entry):
         with pipelines.cluster(PIPELINES[entry.tool], WORKERS) as self.address:
             os.sync()  # what the last one wrote is on its way to the disk; nobody shall wait for another's bytes
             super().once(question, entry)
 
-    def command(self, question: Question, entry: Entry, out: Path) -> list[str]:
-        pipeline = PIPELINES[entry.tool]
-        inputs = question.parts() if pipeline.tool.reads_whole_files else [question.input]
-        if entry.tool == YARDSTICK and question.format == "jsonl.zst":
-            inputs = [RECORDED[question.corpus].jsonl]  # how it comes into memory is not measured
-        return pipelines.prepare_command(pipeline, inputs, out, question.memory, self.address)
+    def command(self, question, entry, out):
+        pipeline, made = PIPELINES[entry.tool], RECORDED[question["corpus"]]
+        inputs = parts(question) if pipeline.tool.reads_whole_files else [made.file(question["format"])]
+        if entry.tool == YARDSTICK and question["format"] == "jsonl.zst":
+            inputs = [made.jsonl]  # how it comes into memory is not measured
+        return pipelines.prepare_command(pipeline, inputs, out, question["memory"], self.address)
 
-    def check(self, question: Question, entry: Entry, out: Path) -> None:
+    def check(self, question, entry, out):
         wrote = [path for path in out.rglob("*") if path.is_file() and not path.is_symlink()]
         entry.facts["output_bytes"] = sum(path.stat().st_size for path in wrote)  # caches and logs too
         entry.note = f"wrote {entry.facts['output_bytes'] / 1e6:,.1f} MB"
@@ -122,21 +135,19 @@ class Prepare(Benchmark):
             entry.note = f"encode alone {median_and_spread(entry.facts['inside_seconds'])[0]:.2f} s"
         if not entry.facts["digest"]:
             entry.facts["digest"] = pipelines.produced(PIPELINES[entry.tool], out)
-            judge(question, entry, reference(question.corpus))
+            judge(entry, reference(question["corpus"]))
 
-    def facts(self, question: Question, entry: Entry) -> dict:
+    def facts(self, question, entry):
         pipeline, asked = PIPELINES[entry.tool], super().facts(question, entry)
         asked |= {"version": pipeline.version, "tokenizers": pipeline.tokenizers, "workers": WORKERS}
         measured = {"memory_measured": "sum of all processes, sampled"}
-        return {**asked, **measured, "text_bytes": RECORDED[question.corpus].bytes}
+        return {**asked, **measured, "text_bytes": RECORDED[question["corpus"]].bytes}
 
-    def groups(self, records: Sequence[dict]) -> dict[tuple, list[dict]]:
-        return tables.latest(records, "question", "corpus", "format", "memory")
+    def groups(self, records):
+        said = [{**one, "also": ALSO.get(one["question"], ""), "megabytes": one["text_bytes"] / 1e6} for one in records]
+        return super().groups(said)
 
-    def tables(self, records: Sequence[dict]) -> list[str]:
-        return [table(group, median(of(group, OURS))) for group in self.groups(records).values()]
-
-    def bars(self, records: Sequence[dict]) -> list[Bar]:
+    def bars(self, records):
         """The promises of preparing, on two cores."""
         groups = self.groups(records)
         small = groups.get(("127mb", "python-127mb", "jsonl", "2GiB"), [])
@@ -174,54 +185,18 @@ class Prepare(Benchmark):
         return found
 
 
-def judge(question: Question, entry: Entry, wanted: dict) -> None:
+def judge(entry, wanted):
     """Say how the tokens compare; other tokens than the reference's have no time."""
-    found = entry.facts["digest"]
+    found, counts = entry.facts["digest"], "{documents:,} documents, {tokens:,} tokens"
     if found["ordered"] == wanted["ordered"]:
         entry.agreement = "same tokens"
     elif found["unordered"] == wanted["unordered"] and not entry.ours:
         entry.agreement = "same tokens, documents in another order"
     else:
-        entry.reason = entry.agreement = (
-            f"other tokens: {found['documents']:,} documents, {found['tokens']:,} tokens; "
-            f"expected {wanted['documents']:,}, {wanted['tokens']:,}"
-        )
+        expected = f"{wanted['documents']:,}, {wanted['tokens']:,}"
+        entry.reason = entry.agreement = f"other tokens: {counts.format_map(found)}; expected {expected}"
         if entry.ours:
-            raise SystemExit(f"{question}: ours has {entry.agreement}. No time is reported.")
-
-
-def speed(record: dict | None) -> float | None:
-    """MB of text a second: of the yardstick for its call alone, of the others from start to end of the process."""
-    if (taken := median(record)) is None:
-        return None
-    inside = record["inside_seconds"]
-    return record["text_bytes"] / (median_and_spread(inside)[0] if inside else taken) / 1e6
-
-
-def table(group: Sequence[dict], ours: float | None) -> str:
-    """One question: median (lowest-highest) of each, and how many times our time it took."""
-
-    def pipelines_only(cell, instead: str = ""):
-        # The wall time of the yardstick is no answer to the question: reading and saving were not its task.
-        return lambda line: instead if line["tool"] == YARDSTICK else cell(line)
-
-    about = {"dedup": ", without and with dedup", "ray": ", with threads and on Ray"}
-    first, x_ours = group[0], {"x ours": tables.times(lambda _: ours)}
-    wrote = {"wrote MB": lambda line: f"{line['output_bytes'] / 1e6:,.1f}"}
-    figures = {
-        "wall s": pipelines_only(tables.WALL["wall s"], "encode_batch in memory alone"),
-        **{name: pipelines_only(cell) for name, cell in (x_ours | tables.CPU_AND_PEAK | wrote).items()},
-        "MB/s of text": lambda line: f"{speed(line):,.1f}",
-    }
-    ordered = ("wall s", "x ours", "MB/s of text", "CPU s", "peak MB", "wrote MB")
-    title = f"prepare: {first['corpus']}.{first['format']}, {first['workers']} workers, ours with {first['memory']}"
-    size = f"{first['text_bytes'] / 1e6:,.0f} MB of text"
-    last = tables.RUNS | {"tokens": tables.field("agreement")}
-    return tables.section(
-        title + about.get(first["question"], ""),
-        f"{tables.machine(first)}; {first['session'][:10]}; input {first['input'][:16]}, {size}",
-        tables.table(group, {"pipeline": tables.titled}, {name: figures[name] for name in ordered}, last),
-    )
+            raise SystemExit(f"ours has {entry.agreement}. No time is reported.")
 
 
 if __name__ == "__main__":

@@ -11,14 +11,10 @@
 `peers/pretrain_peers.py` measures our feeder, a batch that lies on the GPU, and a loop that tokenizes as it goes.
 """
 
-import argparse
 import json
 import lzma
 import shutil
-import subprocess
-import sys
 import tarfile
-from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,8 +22,8 @@ import carry
 import tables
 from carry import RemoteBenchmark
 from corpus import corpus
-from protocol import HERE, header, worker
-from tables import Bar, bar, grid
+from session import header
+from tables import bar, grid
 
 WAYS = {
     "resident": "one batch that lies on the GPU: the step alone",
@@ -41,7 +37,7 @@ OURS_ALONE = {"tool": "piecemill", "runs": []}  # nothing here is a process that
 class Pretrain(RemoteBenchmark):
     name, title = "pretrain", "Bars of loading and pretraining on a GPU"
 
-    def flags(self, add) -> None:
+    def flags(self, add):
         add("shards", nargs="?", type=Path, help="a folder written by `piecemill prepare`")
         add("--pack", type=Path, metavar="FOLDER", help="make the folder that travels; takes two or three minutes")
         add("--jsonl", type=Path, help="documents for the naive loop: .jsonl, .jsonl.gz or .jsonl.xz")
@@ -54,7 +50,7 @@ class Pretrain(RemoteBenchmark):
         add("--device", default="cuda", help="default: cuda")
         add("--run", type=Path, help="a run of `piecemill pretrain`, to be written as a record")
 
-    def pack(self, args: argparse.Namespace) -> None:
+    def pack(self, args):
         """Shards of python-127mb with a vocabulary of 50,257, both made here, and a cut of the documents as text."""
         from piecemill import prepare, train_bpe
 
@@ -74,7 +70,7 @@ class Pretrain(RemoteBenchmark):
             raise SystemExit(f"carry   {binary}: compiled for this Python, not for another")
         carry.check_size(out)
 
-    def measure(self, args: argparse.Namespace) -> dict:
+    def measure(self, args):
         if args.run is None and (args.shards is None or args.jsonl is None):
             raise SystemExit("name SHARDS, --jsonl and --out; or --run and --out; or --take")
         record = self.training(args) if args.run else self.feeding(args)
@@ -82,18 +78,14 @@ class Pretrain(RemoteBenchmark):
         print(json.dumps(shown, indent=1))
         return record
 
-    def feeding(self, args: argparse.Namespace) -> dict:
-        names = ("shards", "jsonl", "size", "window", "batch_size", "attention", "segment", "rounds", "device")
-        options = {name: getattr(args, name) for name in names}
-        # The package as it lies here: on a lent machine it is not installed.
-        site, out = HERE.parent / "python", args.out / "feeding"
-        command = worker(sys.executable, "pretrain_peers.py", "piecemill", "feeding", out, site=site, **options)
-        subprocess.run(command, check=True)
-        told = json.loads(Path(command[-1]).read_text(encoding="utf-8"))
+    def feeding(self, args):
+        from pretrain_peers import feeding
+
+        told = feeding(args)
         where = {"device": told.pop("device"), **told.pop("versions")}
         return {**header("pretrain", commit=args.commit, **where), **OURS_ALONE, "question": "feeding", **told}
 
-    def training(self, args: argparse.Namespace) -> dict:
+    def training(self, args):
         """A run as `piecemill pretrain` left it, with its validations and a thinned curve."""
         import torch
 
@@ -111,7 +103,7 @@ class Pretrain(RemoteBenchmark):
             **{name: value for name, value in result.items() if name not in ("out", "flops_per_token")},
         }
 
-    def bars(self, records: Sequence[dict]) -> list[Bar]:
+    def bars(self, records):
         fed, trained = latest(records, "feeding"), latest(records, "training")
         losses = [loss for _, loss in trained.get("validation", [])]
         down = all(later < earlier for earlier, later in pairwise(losses)) if losses else None
@@ -133,52 +125,52 @@ class Pretrain(RemoteBenchmark):
             bar("validation falls at every look and ends below 2.6 nats per token", falls, *reached, least=1),
         ]
 
-    def tables(self, records: Sequence[dict]) -> list[str]:
-        fed, trained = latest(records, "feeding"), latest(records, "training")
-        return [*([feeding_table(fed)] if fed else []), *([training_table(trained)] if trained else [])]
+    def tables(self, records):
+        for question, table in (("feeding", feeding_table), ("training", training_table)):
+            if record := latest(records, question):
+                yield table(record)
 
 
-def latest(records: Sequence[dict], question: str) -> dict:
+GPU = "{machine[device]}, torch {machine[torch]}; {session:.10}; input {input:.16}; "
+STEP = "A step of {millions:.0f}M parameters, {batch_size} rows of {window:,} tokens, vocabulary {vocab:,}"
+STEPS = (
+    "medians of segments that took turns; attention: {attention}; {steps_that_never_waited} steps with torch set to "
+    "raise at any wait of the host: none raised"
+)
+FROM_SCRATCH = "{millions:.0f}M parameters from scratch: {seen:.0f} M tokens in {minutes:.1f} minutes"
+TRAINING = (
+    "{there:.1f} M tokens in the training split, so {epochs:.1f} epochs; learning rate {options[lr]:g}, warm-up "
+    "{options[warmup]} steps; {tokens_per_second:,.0f} tokens/s, {share}, GPU waiting for data {waited_share:.3%}, "
+    "feeder {feeder_cores:.3f} cores. Chance is ln(V) = {chance:.2f}, unigrams {unigram_entropy:.2f}."
+)
+
+
+def latest(records, question):
     return next((line for line in reversed(records) if line["question"] == question), {})
 
 
-def feeding_table(record: dict) -> str:
-    steps, rows = record["step_ms"], []
-    for name, words in WAYS.items():
-        if name in steps:
-            share = record["utilisation"][name]
-            cells = [words, f"{steps[name]:.2f}", f"{steps[name] / steps['resident']:.4f}"]
-            cells += [f"{record['tokens_per_second'][name]:,.0f}", "not known" if share is None else f"{share:.1%}"]
-            rows.append([*cells, f"{record['waited_share'][name]:.3%}", f"{record['process_cpu_cores'][name]:.2f}"])
+def feeding_table(record):
+    steps, said = record["step_ms"], {**record, "millions": record["parameters"] / 1e6}
+    rows = []
+    for name in (name for name in WAYS if name in steps):
+        share = record["utilisation"][name]
+        cells = [WAYS[name], f"{steps[name]:.2f}", f"{steps[name] / steps['resident']:.4f}"]
+        cells += [f"{record['tokens_per_second'][name]:,.0f}", "not known" if share is None else f"{share:.1%}"]
+        rows.append([*cells, f"{record['waited_share'][name]:.3%}", f"{record['process_cpu_cores'][name]:.2f}"])
     columns = ["batches from", "ms a step", "x resident", "tokens/s", "of peak", "GPU waiting", "process, cores"]
-    return tables.section(
-        f"A step of {record['parameters'] / 1e6:.0f}M parameters, {record['batch_size']} rows of "
-        f"{record['window']:,} tokens, vocabulary {record['vocab']:,}",
-        f"{gpu(record)}; medians of segments that took turns; attention: {record['attention']}; "
-        f"{record['steps_that_never_waited']} steps with torch set to raise at any wait of the host: none raised",
-        grid(columns, rows),
-    )
+    return tables.section(STEP.format_map(said), (GPU + STEPS).format_map(said), grid(columns, rows))
 
 
-def training_table(record: dict) -> str:
-    share, options = record["utilisation"], record["options"]
+def training_table(record):
+    share, tokens, there = record["utilisation"], record["tokens"], record["train_tokens"]
+    said = {
+        **{**record, "millions": record["parameters"] / 1e6, "minutes": record["seconds"] / 60, "seen": tokens / 1e6},
+        **{"there": there / 1e6, "epochs": tokens / there},
+        "share": "share of peak not known" if share is None else f"{share:.1%} of peak",
+    }
     rows = [[f"{step:,}", f"{loss:.4f}"] for step, loss in record["validation"]]
-    return tables.section(
-        f"{record['parameters'] / 1e6:.0f}M parameters from scratch: {record['tokens'] / 1e6:.0f} M tokens in "
-        f"{record['seconds'] / 60:.1f} minutes",
-        f"{gpu(record)}; {record['train_tokens'] / 1e6:.1f} M tokens in the training split, so "
-        f"{record['tokens'] / record['train_tokens']:.1f} epochs; learning rate {options['lr']:g}, warm-up "
-        f"{options['warmup']} steps; {record['tokens_per_second']:,.0f} tokens/s, "
-        f"{'share of peak not known' if share is None else f'{share:.1%} of peak'}, GPU waiting for data "
-        f"{record['waited_share']:.3%}, feeder {record['feeder_cores']:.3f} cores. Chance is ln(V) = "
-        f"{record['chance']:.2f}, unigrams {record['unigram_entropy']:.2f}.",
-        "![loss over tokens](pretraining-370m.svg)\n\n" + grid(["step", "validation loss, nats per token"], rows),
-    )
-
-
-def gpu(record: dict) -> str:
-    where = record["machine"]
-    return f"{where['device']}, torch {where['torch']}; {record['session'][:10]}; input {record['input'][:16]}"
+    table = "![loss over tokens](pretraining-370m.svg)\n\n" + grid(["step", "validation loss, nats per token"], rows)
+    return tables.section(FROM_SCRATCH.format_map(said), (GPU + TRAINING).format_map(said), table)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from piecemill._core import FlatCorpus, Progress, WordCounter, train_words
 from piecemill.sources import open_source
 from piecemill.training.remaining import Moment, moment
 from protocol import CACHE, HERE
-from worker import thinned, watched
+from worker import watched
 
 THREADS = {"a thread for each core": len(os.sched_getaffinity(0)), "one thread": 1}
 RUNS = [
@@ -37,8 +37,8 @@ def record(corpus: Path, split: str, vocab_size: int, threads: int) -> list[Mome
     for block in open_source(corpus, on_bad_document="skip").blocks():
         held.add(block.data, block.ends)
     work = partial(held.train, progress) if whole else partial(train_words, held.finish(), *asked, progress, threads)
-    trace, _ = watched(work, lambda seconds: moment(seconds, progress))
-    return [Moment(round(seen.seconds, 4), *seen[1:7], round(seen.round_seconds, 4)) for seen in thinned(trace)]
+    _, some, _ = watched(work, lambda seconds: moment(seconds, progress))
+    return [Moment(round(seen.seconds, 4), *seen[1:7], round(seen.round_seconds, 4)) for seen in some]
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""The protocol of every benchmark: environments, workers, rounds and records.
+"""The protocol of every benchmark: places, environments, workers, and the runs of one tool.
 
-A benchmark asks several tools the same question. An `Entry` is one tool on one question. Each of its runs is a worker:
-a process that is measured from outside (`measure.py`) and writes its answer as JSON (`peers/worker.py`). `ask` runs
-every tool once, compares the answers, and only then repeats. The flags and the loop around it are in `session.py`.
+An `Entry` is one tool on one question. Each of its runs is a worker: a process that is measured from outside
+(`measure.py`) and writes its answer as JSON (`peers/worker.py`). `ask` runs every tool once, compares the answers, and
+only then repeats. The flags and the loop around it are in `session.py`.
 """
 
-import datetime
 import json
 import shutil
 import subprocess
@@ -16,14 +15,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from measure import Run, machine, measure
+from measure import Run, measure
 from tables import OURS
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE / "peers"))  # the benchmarks read names and pinned versions of the peers from their classes
 CACHE = HERE / "cache"
 SCRATCH = CACHE / "runs"
-RESULTS = HERE / "results.jsonl"
+SHARED = HERE.parent.parent / "shared"
 PIECEMILL = str(Path(sys.executable).parent / "piecemill")
 # Runs of each, by the seconds of its first: a run of minutes says enough by itself, and others are waiting.
 REPEATS = ((20, 5), (60, 3), (float("inf"), 1))
@@ -42,12 +41,16 @@ def environment(folder: Path, packages: Sequence[str], build_with: Sequence[str]
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         done = {"packages": wanted, "failed": ""}
         for step in [build_with, ["--no-build-isolation", *packages]] if build_with else [packages]:
-            command = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *step]
-            ended = subprocess.run(command, capture_output=True, text=True, check=False)
-            if ended.returncode and not done["failed"]:
-                done["failed"] = (ended.stderr.strip() or ended.stdout.strip()).splitlines()[-1][:300]
+            done["failed"] = done["failed"] or failure([folder / "bin/python", *["-m", "pip", "install", "-q"], *step])
         marker.write_text(json.dumps(done, indent=1))
     return done["failed"]
+
+
+def failure(command: Sequence[Path | str], **options: object) -> str:
+    """Run a command; returns the last line it wrote if it fails, else nothing."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, **options)
+    said = f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}".strip()
+    return said.rpartition("\n")[2][-300:] if done.returncode else ""
 
 
 @cache
@@ -73,10 +76,18 @@ def worker(python: Path | str, script: str, tool: str, verb: str, out: Path, **o
 
 def call(command: list[str]) -> dict:
     """The answer of a worker that is not timed."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{command[2]} {command[3]} failed: {(done.stderr or done.stdout).strip()[-300:]}")
+    if reason := failure(command):
+        raise RuntimeError(f"{command[2]} {command[3]} failed: {reason}")
     return json.loads(Path(command[-1]).read_text())
+
+
+def once_made(path: Path, what: str, make: Callable[[], object]) -> dict:
+    """The JSON of a file that is made the first time it is needed."""
+    if not path.exists():
+        print(what, file=sys.stderr)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(make()))
+    return json.loads(path.read_text())
 
 
 @contextmanager
@@ -150,23 +161,3 @@ def ask(
         for entry in pending[turn:] + pending[:turn]:
             once(entry)
         count += 1
-
-
-def header(benchmark: str, *, complete: bool = True, commit: str | None = None, **where: object) -> dict:
-    """What every record begins with."""
-    if commit is None:
-        describe = ["git", "describe", "--always", "--dirty"]
-        commit = subprocess.run(describe, cwd=HERE, capture_output=True, text=True, check=False).stdout.strip()
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    about = {"benchmark": benchmark, "session": now, "complete": complete, "commit": commit}
-    return {**about, "machine": machine() | where}
-
-
-def append(path: Path, line: dict) -> None:
-    with path.open("a", encoding="utf-8") as lines:
-        lines.write(json.dumps(line, ensure_ascii=False) + "\n")
-
-
-def read(path: Path) -> list[dict]:
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [json.loads(line) for line in lines if line]

@@ -6,9 +6,6 @@ library must give the same ids, and gigatoken those of HF, or no time is shown. 
 there is no border between its documents.
 """
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import pipelines
 import tables
 from corpus import RECORDED
@@ -25,77 +22,76 @@ STRATEGIES = [ONE, "batches, one thread", "batches", "threads", "processes", JOI
 VERSIONS = {"tokenizers": PipelinePeer.tokenizers, "sentencepiece": SENTENCEPIECE, "gigatoken": Gigatoken.version}
 
 
+def rates(line):
+    """Documents a second, of each run."""
+    return [line["documents"] / seconds for seconds in line["inside_seconds"]]
+
+
+def gain(line, group):
+    """Times as fast as the same library with one document at a time."""
+    one = (other for other in group if (other["library"], other["strategy"]) == (line["library"], ONE))
+    base = next((other for other in one if tables.median(other)), None)
+    middle = [median_and_spread(record["inside_seconds"])[0] for record in (base, line) if record]
+    return f"{middle[0] / middle[1]:.2f}" if base else ""
+
+
 class Strategies(Benchmark):
     name, label, tree, repeats = "strategies", "{0.tool}: {0.how}", True, ((float("inf"), 5),)
+    asked = "strategies {corpus}"
+    about = (
+        "{corpus}, {documents:,} documents, {workers} workers or threads; {machine[processor]}, {machine[cores]} "
+        "cores; {session:.10}; input {input:.16}"
+    )
+    columns = {
+        **{"library": "{library} {version}", "strategy": "{strategy}"},
+        "documents/s": lambda line, _: tables.spread(rates(line), digits=0),
+        "x one by one": gain,
+        "peak MB": tables.CPU_AND_PEAK["peak MB"],
+        **{"runs": "{count}", "ids": "{agreement}"},
+    }
 
-    def questions(self) -> list[str]:
-        return ["strategies python-5mb" if self.args.quick else "strategies python-20mb"]
+    def questions(self):
+        made = RECORDED["python-5mb" if self.args.quick else "python-20mb"]
+        return [{"corpus": made.name, "documents": made.documents, "input": made.sha256, "workers": WORKERS}]
 
-    def entries(self, question: str) -> list[Entry]:
+    def entries(self, question):
         entries = [Entry(library, strategy) for library in VERSIONS for strategy in STRATEGIES]
         return [*entries, Entry(OURS, "prepare, from the file to shards")]
 
-    def set_up(self, asked) -> None:
-        self.made = RECORDED[asked[0][0].split()[1]]
-        if pipelines.set_up([], ["python-5mb", self.made.name]):
+    def set_up(self, asked):
+        if pipelines.set_up([], ["python-5mb", asked[0][0]["corpus"]]):
             raise SystemExit("the libraries could not be installed")
         if not MODEL.exists():
             given = {"input": RECORDED["python-5mb"].jsonl, "model": MODEL}
             call(worker(PYTHON, SCRIPT, "library", "train", SCRATCH / "strategies", **given))
 
-    def command(self, question: str, entry: Entry, out: Path) -> list[str]:
+    def command(self, question, entry, out):
+        source = RECORDED[question["corpus"]].jsonl
         if entry.ours:
-            return pipelines.prepare_command(PIPELINES[OURS], [self.made.jsonl], out)
+            return pipelines.prepare_command(PIPELINES[OURS], [source], out)
         model = MODEL if entry.tool == "sentencepiece" else TOKENIZER
         asked = {"library": entry.tool, "strategy": entry.how, "model": model, "workers": WORKERS}
-        return worker(PYTHON, SCRIPT, "library", "encode", out, input=self.made.jsonl, **asked)
+        return worker(PYTHON, SCRIPT, "library", "encode", out, input=source, **asked)
 
-    def check(self, question: str, entry: Entry, out: Path) -> None:
+    def check(self, question, entry, out):
         if entry.ours:
             entry.told[-1] = {"seconds": entry.runs[-1].seconds, **pipelines.produced(PIPELINES[OURS], out)}
-        digest = dict(entry.told[-1])
-        entry.note = f"{self.made.documents / digest.pop('seconds'):,.0f} documents/s"
-        entry.facts["digest"] = digest
+        digest = entry.facts["digest"] = dict(entry.told[-1])
+        entry.note = f"{question['documents'] / digest.pop('seconds'):,.0f} documents/s"
 
-    def compare(self, question: str, entries: Sequence[Entry]) -> None:
-        compare(entries, pipelines.reference(self.made.name))
+    def compare(self, question, entries):
+        compare(entries, pipelines.reference(question["corpus"]))
 
-    def facts(self, question: str, entry: Entry) -> dict:
-        return {
-            **{"corpus": self.made.name, "input": self.made.sha256, "documents": self.made.documents},
-            **{"workers": WORKERS, "memory_measured": "sum of all processes, sampled", "library": entry.tool},
-            **{"version": VERSIONS.get(entry.tool) or installed_version(), "strategy": entry.how},
-            "inside_seconds": [told["seconds"] for told in entry.told],
-        }
+    def facts(self, question, entry):
+        version, inside = VERSIONS.get(entry.tool) or installed_version(), [told["seconds"] for told in entry.told]
+        about = {"library": entry.tool, "version": version, "strategy": entry.how, "inside_seconds": inside}
+        return {"memory_measured": "sum of all processes, sampled", **about}
 
-    def tables(self, records: Sequence[dict]) -> list[str]:
-        """Documents a second, against one at a time by the same library, and memory."""
-        lines = tables.last_session(records)
-        first, single = (
-            lines[0],
-            {line["library"]: middle(line) for line in lines if line["strategy"] == ONE and tables.median(line)},
-        )
-
-        names = {"library": lambda line: f"{line['library']} {line['version']}", "strategy": tables.field("strategy")}
-        figures = {
-            "documents/s": lambda line: tables.spread(
-                [line["documents"] / one for one in line["inside_seconds"]], digits=0
-            ),
-            "x one by one": lambda line: (
-                f"{single[line['library']] / middle(line):.2f}" if line["library"] in single else ""
-            ),
-            "peak MB": tables.column("peak_bytes", 1e6),
-        }
-        last = tables.RUNS | {"ids": tables.field("agreement")}
-        where, workers = first["machine"], f"{first['workers']} workers or threads"
-        about = (
-            f"{first['corpus']}, {first['documents']:,} documents, {workers}; {where['processor']}, {where['cores']} "
-            f"cores; {first['session'][:10]}; input {first['input'][:16]}"
-        )
-        return [tables.section("", about, tables.table(lines, names, figures, last))]
+    def groups(self, records):
+        return {"": tables.last_session(records)}
 
 
-def compare(entries: Sequence[Entry], prepared: dict | None) -> None:
+def compare(entries, prepared):
     """Say how the ids compare; a difference where none may be ends the benchmark."""
     done = {(entry.tool, entry.how): entry for entry in entries if entry.finished}
     for (library, strategy), entry in done.items():
@@ -109,11 +105,6 @@ def compare(entries: Sequence[Entry], prepared: dict | None) -> None:
             entry.agreement = "same ids"
         else:
             raise SystemExit(f"{library}, {strategy}: other ids than one document at a time. No time is reported.")
-
-
-def middle(line: dict) -> float:
-    """The median of the seconds that count."""
-    return median_and_spread(line["inside_seconds"])[0]
 
 
 if __name__ == "__main__":

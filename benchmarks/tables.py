@@ -1,7 +1,8 @@
 """The table writer of every benchmark: records to tables and bars, between the markers of `docs/benchmarks.md`.
 
-A table is described by its columns (header -> cell of a record), a bar by its promise, words with figures in them, and
-a limit. Tables show the median and the spread, never the best run. Start with `section`, `bar` and `latest`.
+A table is a declaration of columns: header -> a format string over the record, or a function of the record and those it
+is shown with, which gives a figure. Tables show the median and the spread, never the best run. A bar is a promise,
+words with figures in them, and a limit. Start with `table` and `bar`.
 """
 
 import textwrap
@@ -14,7 +15,8 @@ from measure import median_and_spread
 OURS = "piecemill"
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 WORDS = {True: "pass", False: "**FAIL**", None: "not measured"}
-Columns = dict[str, Callable[[dict], object]]
+MACHINE = "{machine[processor]}, {machine[cores]} cores, {machine[memory_gb]} GB"
+Columns = dict[str, str | Callable[[dict, Sequence[dict]], str]]
 
 
 def rewrite(path: Path, name: str, text: str) -> None:
@@ -59,28 +61,32 @@ def at_most(promise: str, ours: dict | None, other: dict | None, limit: float, l
 
 
 def bars_table(title: str, bars: Iterable[Bar]) -> str:
-    table = grid(["bar", "measured", ""], ([one.promise, one.measured, WORDS[one.passed]] for one in bars))
-    return f"\n## {title}\n\n" + table.replace("|  |", "| |", 1)
+    rows = grid(["bar", "measured", ""], ([one.promise, one.measured, WORDS[one.passed]] for one in bars))
+    return f"\n## {title}\n\n" + rows.replace("|  |", "| |", 1)
 
 
 # Tables
 
 
-def table(rows: Iterable[dict], names: Columns, figures: Columns, last: Columns | None = None) -> str:
+def table(group: Sequence[dict], columns: Columns) -> str:
     """A row for each record. One that did not finish has no figures; the first says why."""
 
-    def cells(record: dict) -> list[object]:
-        none = [why_not(record), *[""] * (len(figures) - 1)] if median(record) is None else None
-        shown = ([cell(record) for cell in part.values()] for part in (names, {} if none else figures, last or {}))
-        first, measured, rest = shown
-        return [*first, *(none or measured), *rest]
+    def cells(record: dict) -> Iterable[object]:
+        finished, why, said = median(record) is not None, [why_not(record)], words(record)
+        for cell in columns.values():
+            if isinstance(cell, str):
+                yield cell.format_map(said)
+            elif finished:
+                yield cell(record, group)
+            else:
+                yield why.pop() if why else ""
 
-    return grid([*names, *figures, *(last or {})], map(cells, rows))
+    return grid(columns, map(cells, group))
 
 
-def grid(header: Sequence[object], rows: Iterable[Iterable[object]]) -> str:
+def grid(header: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
     lines = [f"| {' | '.join(str(cell).replace('|', '/') for cell in row)} |\n" for row in (header, *rows)]
-    return lines[0] + "|" + "---|" * len(header) + "\n" + "".join(lines[1:])
+    return lines[0] + "|" + "---|" * len(list(header)) + "\n" + "".join(lines[1:])
 
 
 def section(title: str, about: str, table: str, level: int = 2) -> str:
@@ -93,43 +99,31 @@ def wrapped(text: str) -> str:
     return "\n".join(textwrap.fill(line, 100) for line in text.splitlines())
 
 
-def times(base: Callable[[dict], float | None]) -> Callable[[dict], str]:
-    """How many times as long as `base`."""
-    return lambda record: f"{found:.2f}" if (found := ratio(median(record), base(record))) else ""
+def words(record: dict) -> dict:
+    """The record, and what format strings of columns and headings need besides."""
+    name = f"**{OURS}**" if record.get("tool") == OURS else record.get("tool")
+    titled, moment = f"{name} {record.get('version', '')}".strip(), record["session"][:16].replace("T", " ")
+    return {**record, "titled": titled, "moment": moment, "count": len(record["runs"])}
 
 
-def column(field: str, unit: float = 1) -> Callable[[dict], str]:
+def column(field: str, unit: float = 1) -> Callable[[dict, object], str]:
     """Median and spread over the runs."""
-    return lambda record: spread([run[field] for run in record["runs"]], unit)
+    return lambda record, _: spread([run[field] for run in record["runs"]], unit)
+
+
+def times(is_base: Callable[[dict, dict], bool]) -> Callable[[dict, Sequence[dict]], str]:
+    """How many times as long as another record of the group: the one that `is_base` for this record."""
+
+    def cell(record: dict, group: Sequence[dict]) -> str:
+        base = next((other for other in group if is_base(other, record)), None)
+        return f"{found:.2f}" if (found := ratio(median(record), median(base))) else ""
+
+    return cell
 
 
 WALL = {"wall s": column("seconds")}
+X_OURS = {"x ours": times(lambda other, _: other["tool"] == OURS)}
 CPU_AND_PEAK = {"CPU s": column("cpu_seconds"), "peak MB": column("peak_bytes", 1e6)}
-RUNS = {"runs": lambda record: len(record["runs"])}
-
-
-def titled(record: dict) -> str:
-    """Name and version of a tool, ours in bold."""
-    name = f"**{OURS}**" if record["tool"] == OURS else record["tool"]
-    return f"{name} {record['version']}".strip()
-
-
-def field(name: str) -> Callable[[dict], object]:
-    return lambda record: record[name]
-
-
-def machine(record: dict) -> str:
-    where = record["machine"]
-    return f"{where['processor']}, {where['cores']} cores, {where['memory_gb']} GB"
-
-
-def moment(record: dict) -> str:
-    """When its session began."""
-    return record["session"][:16].replace("T", " ")
-
-
-def machine_and_time(record: dict) -> str:
-    return f"{machine(record)}; {moment(record)}"
 
 
 def spread(values: Sequence[float], unit: float = 1, digits: int | None = None) -> str:
@@ -145,25 +139,25 @@ def median(record: dict | None, field: str = "seconds", unit: float = 1) -> floa
     runs = record["runs"] if record and not record.get("reason") else []
     if not runs or any(run["outcome"] != "ok" for run in runs):
         return None
-    return median_and_spread([run[field] for run in record["runs"]])[0] / unit
+    return median_and_spread([run[field] for run in runs])[0] / unit
 
 
 def why_not(record: dict) -> str:
-    if record.get("reason") or not record["runs"]:
-        return record["reason"]
-    run = next(run for run in record["runs"] if run["outcome"] != "ok")
-    if run["outcome"] == "over time":
-        return f"> {run['seconds']:,.0f}"
-    if run["outcome"] == "over memory":
-        return f"stopped at {run['peak_bytes'] / 1e9:,.1f} GB after {run['seconds']:,.0f} s"
-    return "failed"
+    run = next((run for run in record["runs"] if run["outcome"] != "ok"), None)
+    if record.get("reason") or run is None:
+        return record.get("reason", "")
+    stopped = {
+        "over time": f"> {run['seconds']:,.0f}",
+        "over memory": f"stopped at {run['peak_bytes'] / 1e9:,.1f} GB after {run['seconds']:,.0f} s",
+    }
+    return stopped.get(run["outcome"], "failed")
 
 
 # Records
 
 
 def of(group: Iterable[dict], tool: str) -> dict | None:
-    return next((record for record in group if record["tool"] == tool), None)
+    return next((record for record in group if record.get("tool") == tool), None)
 
 
 def fastest(group: Iterable[dict]) -> dict | None:
@@ -177,22 +171,9 @@ def grouped(records: Iterable[dict], *fields: str) -> dict[tuple, list[dict]]:
     return found
 
 
-def complete(records: Iterable[dict], benchmark: str) -> list[dict]:
-    """The records of complete sessions. The oldest, of training, do not say which benchmark they are of.
-
-    The first of WordPiece (2026-11-16) do not say that they are complete: they have both corpora and five runs of each.
-    """
-    return [line for line in records if line.get("benchmark", "train") == benchmark and line.get("complete", True)]
-
-
 def last_session(records: Sequence[dict]) -> list[dict]:
     return [record for record in records if record["session"] == records[-1]["session"]]
 
 
-def latest(records: Sequence[dict], *by: str, of_each_tool: bool = False) -> dict[tuple, list[dict]]:
-    """Of each question the last session, or the last record of each tool; fastest first."""
-    found = {}
-    for key, group in grouped(records, *by).items():
-        chosen = {line["tool"]: line for line in group}.values() if of_each_tool else last_session(group)
-        found[key] = sorted(chosen, key=lambda record: median(record) or float("inf"))
-    return found
+def fastest_first(records: Iterable[dict]) -> list[dict]:
+    return sorted(records, key=lambda record: median(record) or float("inf"))

@@ -16,51 +16,33 @@ session: peers that take many minutes need not run each time we do. A row from a
 import hashlib
 import json
 import shutil
-import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import tables
 from corpus import RECORDED
-from encode_vocabularies import SHARED
-from protocol import CACHE, PIECEMILL, Entry, call, environment, installed_version, worker
-from session import Benchmark, choose
-from tables import OURS, Bar, bar, median, moment, of
+from protocol import CACHE, OURS, PIECEMILL, SHARED, Entry, call, environment, failure, installed_version, worker
+from session import Benchmark
+from tables import CPU_AND_PEAK, MACHINE, WALL, X_OURS, bar, median, of
 from train_peers import Trainer
 
 VENVS = CACHE / "venvs-train"
 HF = "tokenizers"
 TOOLS = Trainer.tools
 OURS_ALONE = ("superwords", "extend", "anew")
-# Smaller cuts get a smaller vocabulary when split: 5 MB of words are used up after 41,045 merges, and what a tool does
-# after that is not the question (gigatoken goes on to 50,001 and took 46 s; 1 s for 16,384).
-VOCABS = {5: 16_384, 20: 32_768, 127: 50_257}
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What every tool has to do."""
-
-    question: str
-    corpus: str
-    split: str
-    vocab: int
-    threads: int = 2
-
-    def __str__(self) -> str:
-        return f"{self.question} {self.corpus} pretokenizer={self.split} vocab={self.vocab:,} threads={self.threads}"
+def new_question(question, corpus, split, vocab, threads=2):
+    return {"question": question, "corpus": corpus, "split": split, "vocab": vocab, "threads": threads}
 
 
-def train(corpus: Path, out: Path, vocab: int, *more: str, split: str = "gpt2", threads: int = 2) -> list[str]:
+def train(corpus, out, vocab, *more, split="gpt2", threads=2):
     """The command of ours."""
     asked = ["--pretokenizer", split, "--vocab-size", str(vocab), "--threads", str(threads), "--quiet", *more]
     return [PIECEMILL, "train", str(corpus), "--out", str(out), *asked]
 
 
-def peer(tool: str, verb: str, out: Path, **options: object) -> list[str]:
+def peer(tool, verb, out, **options):
     python = sys.executable if tool == OURS else VENVS / tool / "bin" / "python"
     return worker(python, "train_peers.py", tool, verb, out, **options)
 
@@ -69,70 +51,75 @@ class Train(Benchmark):
     name, title = "train", "Bars"
     kinds = ("words", "functions", "multilingual", "superwords", "extend", "none")
     peers = tuple(name for name in TOOLS if name != OURS)
+    asked = "{question} {corpus} pretokenizer={split} vocab={vocab:,} threads={threads}"
+    by, of_each_tool = ("question", "corpus", "threads"), True
+    heading = "{question}: {corpus}, pretokenizer `{split}`, vocabulary {vocab:,}, {threads} thread{plural}"
+    about = MACHINE + "; {moment}; input {input:.16}"
+    columns = {"tool": "{titled}{beside}", **WALL, **X_OURS, **CPU_AND_PEAK, "runs": "{count}", "merges": "{agreement}"}
 
-    def __init__(self) -> None:
+    def __init__(self):
         # Of the first run of each tool in the last question of a kind, and on which corpus.
         self.seconds: dict[tuple[str, str], tuple[float, str]] = {}
 
-    def flags(self, add) -> None:
-        add("--sizes", help="MB of the cuts: 5,20,127 (default: 127 for words and functions, all for none)")
-
-    def questions(self) -> list[Question]:
-        given = [int(size) for size in choose(self.args.sizes, ["5", "20", "127"], "--sizes")]
-        sizes = given or ([5] if self.args.quick else [127])
-        python, growing = [f"python-{n}mb" for n in sizes], sizes if given or self.args.quick else [5, 20, 127]
-        large = ["mixed-1000mb"] * (127 in sizes)
+    def questions(self):
+        quick = self.args.quick
+        python, functions = ("python-5mb", "functions-5mb") if quick else ("python-127mb", "functions-127mb")
+        vocab, cuts = (16_384 if quick else 50_257), [python] if quick else ["python-5mb", "python-20mb", python]
         asked = {
-            "words": [Question("words", f"python-{n}mb", "gpt2", VOCABS[n], t) for n in sizes for t in (1, 2)],
-            "functions": [Question("functions", f"functions-{n}mb", "none", 50_257) for n in sizes],
-            "multilingual": [Question("multilingual", "multilingual-30mb", "gpt2", 50_257)] * (not self.args.quick),
-            "superwords": [Question("superwords", corpus, "cl100k", 50_257) for corpus in [*python, *large]],
-            "extend": [Question(kind, corpus, "gpt2", 60_257) for kind in ("extend", "anew") for corpus in python],
-            "none": [Question("none", f"python-{n}mb", "none", 50_257) for n in growing],
+            # 5 MB of words are used up after 41,045 merges, and what a tool does after that is not the question
+            # (gigatoken goes on to 50,001 and took 46 s; 1 s for 16,384).
+            "words": [new_question("words", python, "gpt2", vocab, threads) for threads in (1, 2)],
+            "functions": [new_question("functions", functions, "none", 50_257)],
+            "multilingual": [new_question("multilingual", "multilingual-30mb", "gpt2", 50_257)] * (not quick),
+            "superwords": [
+                new_question("superwords", name, "cl100k", 50_257) for name in [python, "mixed-1000mb"][: 2 - quick]
+            ],
+            "extend": [new_question(kind, python, "gpt2", 60_257) for kind in ("extend", "anew")],
+            "none": [new_question("none", name, "none", 50_257) for name in cuts],
         }
         return [question for kind, questions in asked.items() if kind in self.args.only for question in questions]
 
-    def entries(self, question: Question) -> list[Entry]:
-        names = [OURS] if question.question in OURS_ALONE else [OURS, *self.args.peers]
+    def entries(self, question):
+        names = [OURS] if question["question"] in OURS_ALONE else [OURS, *self.args.peers]
         no = "does not support this pretokenizer"
-        return [Entry(name, reason="" if question.split in TOOLS[name].splits else no) for name in names]
+        return [Entry(name, reason="" if question["split"] in TOOLS[name].splits else no) for name in names]
 
-    def set_up(self, asked) -> dict[str, str]:
+    def set_up(self, asked):
         super().set_up(asked)
-        used = dict.fromkeys(entry.tool for _, entries in asked for entry in entries if entry.tool != OURS)
-        return {name: install(TOOLS[name]) for name in used}
+        return {name: install(name) for name in {entry.tool for _, entries in asked for entry in entries} - {OURS}}
 
-    def command(self, question: Question, entry: Entry, out: Path) -> list[str]:
-        made = RECORDED[question.corpus]
+    def command(self, question, entry, out):
+        made = RECORDED[question["corpus"]]
         corpus = made.folder if made.folder.exists() else made.jsonl
-        if entry.tool != OURS:
-            asked = {"split": question.split, "threads": question.threads, "vocab": question.vocab}
-            return peer(entry.tool, "train", out, corpus=corpus, **asked)
+        how = {name: question[name] for name in ("split", "threads", "vocab")}
+        if not entry.ours:
+            return peer(entry.tool, "train", out, corpus=corpus, **how)
         # The peers read every file and know no special token.
         more = ["--hidden", "--no-gitignore"]
-        more += ["--start", str(SHARED / "gpt2")] if question.question == "extend" else ["--no-special-tokens"]
-        more += ["--superwords", str(min(40_000, question.vocab))] if question.question == "superwords" else []
-        return train(corpus, out, question.vocab, *more, split=question.split, threads=question.threads)
+        start = ["--start", str(SHARED / "vocabs" / "gpt2")]
+        more += start if question["question"] == "extend" else ["--no-special-tokens"]
+        more += ["--superwords", str(min(40_000, how["vocab"]))] if question["question"] == "superwords" else []
+        return train(corpus, out, how.pop("vocab"), *more, **how)
 
-    def once(self, question: Question, entry: Entry) -> None:
+    def once(self, question, entry):
         entry.reason = "" if entry.runs else self.too_slow(question, entry.tool)
         if not entry.reason:
             super().once(question, entry)
         if entry.runs:
-            self.seconds[question.question, entry.tool] = entry.runs[0].seconds, question.corpus
+            self.seconds[question["question"], entry.tool] = entry.runs[0].seconds, question["corpus"]
 
-    def check(self, question: Question, entry: Entry, out: Path) -> None:
+    def check(self, question, entry, out):
         entry.result = entry.result or call(peer(entry.tool, "merges", out))
 
-    def too_slow(self, question: Question, tool: str) -> str:
+    def too_slow(self, question, tool):
         """Why a tool is not run: without a pretokenizer, time grew at least as fast as the text: over the cap."""
-        seconds, corpus = self.seconds.get((question.question, tool), (0, question.corpus))
-        times = RECORDED[question.corpus].bytes / RECORDED[corpus].bytes
-        if tool == OURS or question.question != "none" or times <= 1 or seconds * times < self.args.cap:
+        seconds, corpus = self.seconds.get((question["question"], tool), (0, question["corpus"]))
+        times = RECORDED[question["corpus"]].bytes / RECORDED[corpus].bytes
+        if tool == OURS or question["question"] != "none" or times <= 1 or seconds * times < self.args.cap:
             return ""
         return f"not run: {seconds:,.0f} s for {corpus}, so over {self.args.cap:,.0f} s here at the same pace"
 
-    def compare(self, question: Question, entries: Sequence[Entry]) -> None:
+    def compare(self, question, entries):
         """Say of each tool how its merges compare with HF's; a broken promise of ours is an error, not a footnote."""
         done = {entry.tool: entry for entry in entries if entry.finished}
         promised = [entry for entry in done.values() if TOOLS[entry.tool].promises == "hf"]
@@ -149,57 +136,53 @@ class Train(Benchmark):
                 entry.agreement = difference(entry.result, base.result) or f"same as {base.tool}"
         for judge in ([done[HF]] if HF in done else promised) if OURS in done else []:
             if found := difference(done[OURS].result, judge.result):
-                raise SystemExit(f"{question}: our merges are not those of {judge.tool}: {found}. No time is reported.")
+                said = self.asked.format_map(question)
+                raise SystemExit(f"{said}: our merges are not those of {judge.tool}: {found}. No time is reported.")
 
-    def facts(self, question: Question, entry: Entry) -> dict:
+    def facts(self, question, entry):
         learned, version = entry.result or [], TOOLS[entry.tool].version or installed_version()
         digest = hashlib.sha256(json.dumps(learned).encode()).hexdigest() if learned else ""
         return super().facts(question, entry) | {"version": version, "merges": len(learned), "merges_sha256": digest}
 
-    def tables(self, records: Sequence[dict]) -> list[str]:
-        """Of each question median (lowest-highest) of each tool, and how many times our time it took."""
-        return [self.table(group, of(group, OURS)) for group in groups(records).values()]
+    def groups(self, records):
+        found = super().groups(records)
+        for key, group in found.items():
+            first, plural = of(group, OURS) or group[0], "s" * (group[0]["threads"] > 1)
+            others = [" (session of {moment})" * (one["session"] != first["session"]) for one in group]
+            found[key] = [
+                {**one, "plural": plural, "beside": beside.format_map(tables.words(one))}
+                for one, beside in zip(group, others, strict=True)
+            ]
+        return found
 
-    def table(self, group: Sequence[dict], ours: dict | None) -> str:
-        first = ours or group[0]
-        threads = f"{first['threads']} {'thread' if first['threads'] == 1 else 'threads'}"
-        asked = f"pretokenizer `{first['split']}`, vocabulary {first['vocab']:,}, {threads}"
-
-        def tool(record: dict) -> str:
-            other = f" (session of {moment(record)})" if record["session"] != first["session"] else ""
-            return f"{tables.titled(record)}{other}"
-
-        figures = {**tables.WALL, "x ours": tables.times(lambda _: median(ours)), **tables.CPU_AND_PEAK}
-        table = tables.table(group, {"tool": tool}, figures, tables.RUNS | {"merges": tables.field("agreement")})
-        about = f"{tables.machine_and_time(first)}; input {first['input'][:16]}"
-        return tables.section(f"{first['question']}: {first['corpus']}, {asked}", about, table)
-
-    def bars(self, records: Sequence[dict]) -> list[Bar]:
+    def bars(self, records):
         """The promises of training, on two cores."""
-        found = groups(records)
+        found = self.groups(records)
 
-        def asked(kind: str, corpus: str = "python-127mb") -> tuple[dict | None, dict | None]:
+        def asked(kind, corpus="python-127mb"):
             """Our record and that of the fastest peer."""
             group = found.get((kind, corpus, 2), [])
             return of(group, OURS), tables.fastest(line for line in group if line["tool"] != OURS)
 
-        def under(promise: str, record: dict | None, most: float, unit: str = "s") -> Bar:
+        def under(promise, record, most, unit="s"):
             figure = median(record) if unit == "s" else median(record, "peak_bytes", 1e6)
             return bar(promise, f"{{:,.1f}} {unit}", figure, most=most)
 
         at_most = partial(tables.at_most, digits=3)
-        (words, peer), theirs = asked("words"), of(found.get(("words", "python-127mb", 2), []), HF)
-        whole, small, functions = (
-            asked("none")[0],
-            asked("none", "python-20mb")[0],
+        (words, other), theirs = asked("words"), of(found.get(("words", "python-127mb", 2), []), HF)
+        (whole, _), (small, _), functions = (
+            asked("none"),
+            asked("none", "python-20mb"),
             asked("functions", "functions-127mb"),
         )
-        super_words, large = asked("superwords")[0], asked("superwords", "mixed-1000mb")[0]
+        (super_words, _), (large, _) = asked("superwords"), asked("superwords", "mixed-1000mb")
         extended, anew = median(asked("extend")[0]), median(asked("anew")[0])
         learned = words and words["merges"]
         same = words["merges_sha256"] == theirs["merges_sha256"] if median(words) and median(theirs) else None
+        extending = "gpt2 extended by 10,000 tokens, 127 MB: at most 2 s more than from nothing"
+        more = extended - anew if extended and anew else None
         return [
-            at_most("words 127 MB: at most 0.5x the time of the fastest peer", words, peer, 0.5),
+            at_most("words 127 MB: at most 0.5x the time of the fastest peer", words, other, 0.5),
             at_most("words 127 MB: at most 1/12 of the time of HF tokenizers", words, theirs, 1 / 12),
             under("words 127 MB: peak memory at most 400 MB", words, 400, "MB"),
             bar("words 127 MB: merges equal to HF tokenizers'", "{:,} merges", learned, same, least=True),
@@ -211,40 +194,30 @@ class Train(Benchmark):
             under("superwords 127 MB: peak memory at most 1.5 GB", super_words, 1500, "MB"),
             under("superwords 1 GB: at most 90 s", large, 90),
             under("superwords 1 GB: peak memory at most 10 GB", large, 10_000, "MB"),
-            bar(
-                "gpt2 extended by 10,000 tokens, 127 MB: at most 2 s more than from nothing",
-                "{:.2f} s, from nothing {:.2f} s",
-                *(extended, anew, extended - anew if extended and anew else None),
-                most=2,
-            ),
+            bar(extending, "{:.2f} s, from nothing {:.2f} s", extended, anew, more, most=2),
         ]
 
 
-def groups(records: Sequence[dict]) -> dict[tuple, list[dict]]:
-    return tables.latest(records, "question", "corpus", "threads", of_each_tool=True)
-
-
-def install(tool: type[Trainer]) -> str:
+def install(name):
     """Set up a peer once; returns the reason if that fails."""
-    reason = environment(VENVS / tool.name, [f"{tool.name}=={tool.version}"], tool.build_with)
-    return reason or (compile_quickbpe() if tool.name == "quickbpe" else "")
+    tool = TOOLS[name]
+    reason = environment(VENVS / name, [f"{name}=={tool.version}"], tool.build_with)
+    return reason or (compile_quickbpe() if name == "quickbpe" else "")
 
 
-def compile_quickbpe() -> str:
+def compile_quickbpe():
     """Its wheel carries libraries built against a newer C++ runtime than many machines have, and their source."""
     folder = next((VENVS / "quickbpe").glob("lib/python*/site-packages/QuickBPE/fastfuncs"))
     if (folder / "compiled").exists():
         return ""
     if shutil.which("make") is None or shutil.which("gcc") is None:
         return "its shipped library needs compiling here, and make or gcc is missing"
-    command = ["make", "--always-make", "bpe.so", "encode.so"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode == 0:
-        (folder / "compiled").touch()
-    return done.stderr.strip()[-300:] if done.returncode else ""
+    if reason := failure(["make", "--always-make", "bpe.so", "encode.so"], cwd=folder):
+        return reason
+    return (folder / "compiled").touch() or ""
 
 
-def difference(found: list[list[str]], wanted: list[list[str]]) -> str:
+def difference(found, wanted):
     """Empty if equal; else where two lists of merges part, and how much they share all the same.
 
     A merge is [left, right]; of a tool that reports only [token] the tokens are compared.

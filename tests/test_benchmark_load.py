@@ -14,7 +14,7 @@ import load
 import load_peers
 import pipelines
 import tables
-from worker import digest_rows
+from worker import digest
 
 LOAD = load.Load()
 
@@ -48,14 +48,14 @@ def record(tool, speed, *, workers=0, session="2026-01-01T00:00:00", complete=Tr
 
 def test_rows_are_compared_whatever_their_order_and_kind():
     tokens = np.arange(100, dtype=np.uint16)
-    want = load.wanted_rows(tokens, 9, 9)
+    want = digest(load.wanted_rows(tokens, 9, 9))
     rows = [tokens[start : start + 10] for start in range(0, 91, 9)]
-    found = digest_rows([np.array(rows[5:], np.int64), np.array(rows[:5], np.int32)])
-    assert (found["rows"], found["sha256"]) == (want["rows"], want["sha256"]) == (11, want["sha256"])
-    assert digest_rows([np.array(rows[1:])])["sha256"] != want["sha256"]
+    found = digest([*np.array(rows[5:], np.int64), *np.array(rows[:5], np.int32)])
+    assert (found["documents"], found["unordered"]) == (11, want["unordered"])
+    assert digest(rows[1:])["unordered"] != want["unordered"]
     # every window + 1: rows that share no token
-    assert load.wanted_rows(tokens, 9, 10)["rows"] == 10
-    assert load.wanted_rows(tokens[:99], 9, 10)["rows"] == 9
+    assert len(load.wanted_rows(tokens, 9, 10)) == 10
+    assert len(load.wanted_rows(tokens[:99], 9, 10)) == 9
 
 
 def test_a_row_is_looked_up_at_whole_tokens_only():
@@ -123,9 +123,9 @@ def test_every_loader_has_a_worker_and_a_place_to_run(monkeypatch, tmp_path):
     monkeypatch.setattr(pipelines, "TOKENIZER", tmp_path)
     pipelines.set_up(["litdata", *(load.pipeline(load.LOADERS[name]).name for name in ("piecemill", "datatrove"))], [])
     assert [pin.partition("==")[0] for pin in made] == ["gigatoken", "litdata", "datatrove"]  # ours is never installed
-    monkeypatch.setattr(pipelines, "VENVS", tmp_path)
-    torch = tmp_path / "litdata" / "lib" / "python3" / "site-packages"
+    torch = tmp_path / "lib" / "python3" / "site-packages"
     torch.mkdir(parents=True)
+    monkeypatch.setattr(pipelines.PIPELINES[load.WITH_TORCH], "environment", tmp_path)
     command = load.command(load.LOADERS["datatrove"], "time", Path("c/t.npy"), ask=["8x1024"], workers=1)
     assert command[2:4] == ["datatrove", "time"]
     paths = {"tokens": "c/t.npy", "out": "c/datatrove", "site_behind": str(torch)}

@@ -14,12 +14,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "peers"))
 import carry_encode
 import corpus
 import encode
+import encode_page
 import encode_peers
 import encode_vocabularies as vocabularies
-import make_vocabulary
 import measure
 import protocol
-import tables_encode
 import worker
 
 
@@ -27,7 +26,7 @@ class Bytes(encode_peers.Encoder):
     """Every byte is its own token."""
 
     def load(self):
-        self.file("ranks.tiktoken", "tokenizer.json")
+        return self.file("ranks.tiktoken", "tokenizer.json")
 
     def encode(self, block):
         return [list(text.encode()) for text in block]
@@ -121,7 +120,7 @@ def test_the_faster_form_is_repeated():
         return protocol.Entry(tool, form, runs=[measure.Run(1, 1, 1, "ok")], told=[{"cold": cold}])
 
     entries = [entry("a", "whole", 2), entry("a", "blocks", 1), entry("b", "whole", 3), protocol.Entry("c", "whole")]
-    one, two = (encode.Question("bulk", vocabularies.VOCABULARIES["cl100k"], "x", threads) for threads in (1, 2))
+    one, two = ({"question": "bulk", "threads": threads} for threads in (1, 2))
     assert encode.faster_form(entries, "a", one) is entries[1]
     assert encode.faster_form(entries, "a", two) is entries[0]  # by wall time
     assert encode.faster_form(entries, "b", one) is entries[2]
@@ -130,11 +129,11 @@ def test_the_faster_form_is_repeated():
 
 def test_questions_cover_every_vocabulary_and_corpus():
     everything = encode.questions(["bulk", "regex", "short"], list(vocabularies.VOCABULARIES), None, [1, 2])
-    names = [str(question) for question in everything]
+    names = [encode.Encode.asked.format_map(question) for question in everything]
     assert len([name for name in names if name.startswith("bulk")]) == 7 * 6 * 2
     assert "regex regex-digits english-4mb threads=1" in names
     assert not [name for name in names if name.startswith(("short regex", "bulk regex", "scaling"))]
-    assert tables_encode.VOCABULARIES == vocabularies.NAMED
+    assert encode_page.VOCABULARIES == vocabularies.NAMED
     assert set(encode.CORPORA + encode.REGEX_CORPORA) <= set(corpus.RECORDED)
 
 
@@ -144,17 +143,15 @@ def test_ranks_become_merges_in_their_order(tmp_path):
     tokens = [bytes([byte]) for byte in range(256)] + [b"ab", b"abc", b"zzz"]  # nothing merges to zzz
     lines = b"".join(b"%s %d\n" % (base64.b64encode(token), rank) for rank, token in enumerate(tokens))
     (tmp_path / "source").write_bytes(lines)
-    about = {"name": "x", "kind": "ranks", "plain": r"\w+"}
-    make_vocabulary.main(tmp_path / "source", tmp_path, json.dumps(about))
+    vocabularies.make(vocabularies.Vocabulary("x", "ranks", "", pattern=r"\w+"), tmp_path / "source", tmp_path)
     data = json.loads((tmp_path / "tokenizer.json").read_text())
     assert data["model"]["merges"] == [["a", "b"], ["ab", "c"]]
     assert (data["model"]["vocab"]["abc"], data["model"]["vocab"]["zzz"]) == (257, 258)
     assert data["pre_tokenizer"]["pretokenizers"][0]["pattern"] == {"Regex": r"\w+"}
-    assert len(json.loads((tmp_path / "about.json").read_text())["sha256"]) == 64
 
 
 def test_a_vocabulary_that_is_not_there_is_a_reason_and_not_an_error(tmp_path):
-    found = vocabularies.vocabulary("cl100k", Path(sys.executable), tmp_path)
+    found = vocabularies.vocabulary("cl100k", tmp_path)
     assert found == "cl100k_base.tiktoken is not in the folder of vocabularies"
 
 
@@ -221,7 +218,7 @@ def string(encode, decode):
 
 
 def bars(records):
-    return {bar.promise: (bar.measured, bar.passed) for bar in tables_encode.bars(records)}
+    return {bar.promise: (bar.measured, bar.passed) for bar in encode_page.bars(records)}
 
 
 def test_bars_are_ratios_of_medians_in_one_session():
@@ -242,7 +239,7 @@ def test_bars_are_ratios_of_medians_in_one_session():
 
 def test_a_bar_over_many_questions_shows_the_worst_and_needs_all():
     records = []
-    for name in tables_encode.CORPORA:
+    for name in encode_page.CORPORA:
         ours = 0.1 if name != "cjk-8mb" else 0.2
         records += [line("piecemill", ours, vocabulary="bert", corpus=name)]
         records += [line("splintr-rs", 0.6, vocabulary="bert", corpus=name)]
@@ -256,8 +253,8 @@ def test_a_bar_over_many_questions_shows_the_worst_and_needs_all():
 
 def test_what_a_peer_refuses_is_not_held_against_the_bar():
     records = []
-    for name in tables_encode.VOCABULARIES:
-        for corpus_name in tables_encode.CORPORA:
+    for name in encode_page.VOCABULARIES:
+        for corpus_name in encode_page.CORPORA:
             records.append(line("piecemill", 0.1, vocabulary=name, corpus=corpus_name))
             no = {"reason": "needs a backend", "runs": []} if name == "qwen3.5" else {}
             records.append(line("tokenizers-1.0rc", 0.4, vocabulary=name, corpus=corpus_name, **no))
@@ -270,7 +267,7 @@ def test_what_a_peer_refuses_is_not_held_against_the_bar():
 
 def test_a_peer_with_other_ids_has_no_time_in_the_table_but_is_still_compared():
     records = []
-    for name in tables_encode.CORPORA:
+    for name in encode_page.CORPORA:
         records.append(line("piecemill", 0.1, vocabulary="mistral-v1", corpus=name))
         other = {"reason": "other ids in 15 of 8,011", "differing": 15}
         records.append(line("gigatoken", 0.5, vocabulary="mistral-v1", corpus=name, **other))
@@ -295,12 +292,12 @@ def test_other_ids_of_ours_fail_and_memory_is_the_worst_of_all():
 
 
 def test_short_strings_are_compared_with_tiktoken_or_with_its_cl100k():
-    records = [line("tiktoken", question="short", corpus="x", runs=[string(5.0, 2.0)])]
-    for name in tables_encode.VOCABULARIES:
+    records = [line("tiktoken", question="short", corpus=encode_page.STRINGS, runs=[string(5.0, 2.0)])]
+    for name in encode_page.VOCABULARIES:
         runs = [string(4.0, 3.0 if name == "bert" else 1.0)]
-        records.append(line("piecemill", question="short", vocabulary=name, corpus="x", runs=runs))
+        records.append(line("piecemill", question="short", vocabulary=name, corpus=encode_page.STRINGS, runs=runs))
     no = {"reason": "reads no such vocabulary", "runs": []}
-    records.append(line("tiktoken", question="short", vocabulary="bert", corpus="x", **no))
+    records.append(line("tiktoken", question="short", vocabulary="bert", corpus=encode_page.STRINGS, **no))
     for record in records:
         record["session"] = "2026-01-01T00:00:00"
     found = bars(records)

@@ -94,7 +94,7 @@ class Two(session.Benchmark):
     name, peers = "some", ("b",)
 
     def questions(self):
-        return ["one question"]
+        return [{"corpus": "one question"}]
 
     def once(self, question, entry):
         entry.runs.append(measure.Run(1.0, 2.0, 3, "ok" if entry.ours else "failed"))
@@ -109,8 +109,8 @@ def test_every_run_is_kept_and_what_is_not_whole_is_not_complete(tmp_path, monke
     monkeypatch.setattr(sys, "argv", ["some", "--repeats", "3", "--cap", "1"])
     monkeypatch.setattr(some, "set_up", lambda asked: None)
     some.main()
-    ours, other = protocol.read(path)
-    assert protocol.read(path) == some.kept
+    ours, other = session.read(path)
+    assert session.read(path) == some.kept
     assert (len(ours["runs"]), len(other["runs"]), ours["runs"][0]["peak_bytes"], ours["version"]) == (3, 1, 3, "é")
     assert not ours["complete"]
     assert "one question" in capsys.readouterr().out
@@ -140,7 +140,7 @@ def test_every_run_is_kept_and_what_is_not_whole_is_not_complete(tmp_path, monke
 def test_the_records_that_are_kept_still_make_the_page(benchmark):
     page = (protocol.HERE.parent / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     begin, end = (page.index(f"<!-- {benchmark.name}: {which} -->") for which in ("begin", "end"))
-    assert page[begin:end].partition("-->\n")[2] == benchmark.render(protocol.read(benchmark.results))
+    assert page[begin:end].partition("-->\n")[2] == benchmark.render(session.read(benchmark.results))
     assert benchmark.render([]) == "\nNot measured yet.\n"
 
 

@@ -26,7 +26,7 @@ from piecemill.actions.batches import action_batches
 from piecemill.actions.shards import write_action_shards
 from piecemill.actions.training import initial_tokens, moment, rows_of
 from piecemill.reference import segments
-from worker import thinned, watched, worker
+from worker import watched, worker
 
 MODES = {"exact": ("published", "exact"), "current": ("current", "exact"), "float64": ("published", "float64")}
 GOLDEN = {"float64": "official", "exact": "official_int_rule", "current": "paper_int_rule"}
@@ -75,7 +75,7 @@ def learn(args: SimpleNamespace) -> dict:
     corpus = Corpus.load(args.data, args.name)
     loaded, progress = time.perf_counter() - began, Progress()
     work = lambda: corpus.train(args.mode, args.vocab, progress)  # noqa: E731
-    trace, result = watched(work, lambda seconds: moment(seconds, progress))
+    trace, some, result = watched(work, lambda seconds: moment(seconds, progress))
     merges = result.merges.tolist()
 
     def seconds_at(count: float) -> float:
@@ -89,7 +89,7 @@ def learn(args: SimpleNamespace) -> dict:
         "merges": len(merges),
         "merges_sha256": hashlib.sha256(json.dumps(merges).encode()).hexdigest(),
         "stats": result.stats,
-        "trace": [[round(value, 4) for value in seen] for seen in thinned(trace)],
+        "trace": [[round(value, 4) for value in seen] for seen in some],
     }
 
 

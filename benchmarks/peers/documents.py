@@ -1,13 +1,10 @@
 """Documents in, ids out: what the peers of `prepare.py` and `strategies.py` have in common.
 
-Reading a share of a file, the libraries that encode with the same calls (one document, a batch, the id of a token), and
-the digest by which answers are compared.
+Reading a share of a file, and the libraries that encode with the same calls: one document, a batch, the id of a token.
 """
 
-import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -15,22 +12,8 @@ import numpy as np
 
 EOS = "<|endoftext|>"
 
-# A part of a file that one worker reads: (path, first, last) in bytes of JSONL or in row groups of Parquet.
-Share = tuple[str, int, int]
 
-
-def digest(documents: Iterable[Iterable[int]]) -> dict[str, int | str]:
-    """Counts, and two hashes: of the documents in order, and of the same documents sorted."""
-    hashes, tokens = [], 0
-    for ids in documents:
-        array = np.ascontiguousarray(ids, "<u4")
-        hashes.append(hashlib.blake2b(array.tobytes(), digest_size=16).digest())
-        tokens += len(array)
-    ordered, unordered = (hashlib.sha256(b"".join(each)).hexdigest() for each in (hashes, sorted(hashes)))
-    return {"documents": len(hashes), "tokens": tokens, "ordered": ordered, "unordered": unordered}
-
-
-def one_thread_each() -> None:
+def one_thread_each():
     """Workers are processes here: HF's own threads on top of them would only get in each other's way.
 
     To be called before `tokenizers` is imported.
@@ -38,26 +21,15 @@ def one_thread_each() -> None:
     os.environ |= {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
-def shares(path: Path, count: int) -> list[Share]:
-    """The file in `count` parts of about the same size."""
-    if path.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        size = pq.ParquetFile(path).metadata.num_row_groups
-    else:
-        size = path.stat().st_size
+def shares(path, count):
+    """The file of lines in `count` parts of about the same size: (path, first, last) in bytes."""
+    size = path.stat().st_size
     return [(str(path), size * part // count, size * (part + 1) // count) for part in range(count)]
 
 
-def read_share(share: Share) -> Iterator[str]:
+def read_share(share):
     """The documents of a share; a line belongs to the share in which it starts."""
     path, first, last = share
-    if path.endswith(".parquet"):
-        import pyarrow.parquet as pq
-
-        for batch in pq.ParquetFile(path).iter_batches(1000, row_groups=list(range(first, last)), columns=["text"]):
-            yield from batch.column("text").to_pylist()
-        return
     with open(path, "rb") as lines:
         if first:
             lines.seek(first - 1)
@@ -66,11 +38,7 @@ def read_share(share: Share) -> Iterator[str]:
             yield json.loads(line)["text"]
 
 
-def read(path: Path) -> Iterator[str]:
-    return read_share(shares(path, 1)[0])
-
-
-def batches(texts: Iterable[str], size: int = 256) -> Iterator[list[str]]:
+def batches(texts, size=256):
     rest = iter(texts)
     while held := list(islice(rest, size)):
         yield held
@@ -79,10 +47,10 @@ def batches(texts: Iterable[str], size: int = 256) -> Iterator[list[str]]:
 class Encoder:
     """The library that encodes, by its fastest call: HF `tokenizers`, the default of all pipelines, or gigatoken."""
 
-    def __init__(self, path: Path, library: str = "tokenizers") -> None:
+    def __init__(self, path, library="tokenizers"):
         self._made_of, self._library = (path, library), None
 
-    def __call__(self, texts: list[str]) -> list:
+    def __call__(self, texts):
         """The ids of each text and then the end, as uint16, which 50,257 entries fit in."""
         if self._library is None:
             # Only here, in the worker: not every library can be pickled, or used after a fork.
@@ -107,7 +75,7 @@ class Tokenizers:
         self._batch = getattr(self._tokenizer, "encode_batch_fast", self._tokenizer.encode_batch)
 
     def id_of(self, token):
-        return self.one(token)[0]
+        return self._tokenizer.token_to_id(token)
 
     def one(self, text):
         return self._tokenizer.encode(text, add_special_tokens=False).ids

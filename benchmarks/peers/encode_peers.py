@@ -9,21 +9,28 @@ import ctypes
 import hashlib
 import json
 import time
-from itertools import pairwise
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 
-from worker import Cannot, Peer, worker
+from worker import Cannot, Peer, cut, worker
 
 LONG = 15  # seconds of a first pass that is not repeated
 
 
 class Encoder(Peer):
-    """One library, called in the fastest way it offers; `encode` is what is timed."""
+    """One library, called in the fastest way it offers; `encode` is what is timed.
 
-    call = engine = ""
+    Making what it is given, and taking the ids of each document from what it gives back, are not timed.
+    """
+
+    loads, reads = "", "tokenizer.json"  # the callable that loads a tokenizer, and the form of vocabulary it takes
+    call, threads_are = "", ""  # its method that encodes a block, and how the number of threads is called there
+    options = {}  # what else that method gets
+    engine = ""
     package = ""  # its name on the package index, if that is another
     environment = "peers"
     forms = ("whole", "blocks")  # the corpus in one call, or in calls of 8 MiB; of slow ones it makes no difference
@@ -35,9 +42,15 @@ class Encoder(Peer):
                 return self.folder / name
         raise Cannot(f"reads no such vocabulary, only {' or '.join(names)}")
 
+    def load(self):
+        module, _, name = self.loads.partition(":")
+        return attrgetter(name)(import_module(module))(str(self.file(self.reads)))
+
+    def encode(self, block):
+        return getattr(self.tokenizer, self.call)(block, **self.how)
+
     def prepare(self, data, ends):
-        """A block as the library wants it. Not timed."""
-        return [bytes(data[start:end]).decode() for start, end in pairwise([0, *ends.tolist()])]
+        return [bytes(text).decode() for text in cut(data, ends)]
 
     def one(self, text):
         return self.tokenizer.encode(text)
@@ -46,17 +59,17 @@ class Encoder(Peer):
         return self.tokenizer.decode(ids)
 
     def documents(self, result):
-        """The ids of each document. Not timed."""
         return (np.asarray(ids, np.uint32) for ids in result)
 
     def loaded(self, args):
         """A new one with the vocabulary, and the seconds of loading it."""
         new = type(self)()
         new.folder, new.threads = args.vocabulary, args.threads
+        new.how = self.options | ({self.threads_are: args.threads} if self.threads_are else {})
         new.about = json.loads((args.vocabulary / "about.json").read_text())
         before = time.perf_counter()
         try:
-            new.load()
+            new.tokenizer = new.load()
         except BaseException as error:  # noqa: BLE001
             # Whatever the library says against it is what the table shows; a panic in Rust is no Exception.
             raise Cannot((str(error).strip().splitlines() or [type(error).__name__])[0][:200]) from None
@@ -91,82 +104,67 @@ class Encoder(Peer):
         peer, loading = self.loaded(args)
         for text in strings["warm up"]:
             peer.decode(peer.one(text))
-        encode_times, decode_times, decoded, digests = [], [], [], []
+        times, decoded, digests = [], [], []
         for text in strings["asked"]:
             before = time.perf_counter_ns()
             ids = peer.one(text)
             between = time.perf_counter_ns()
             back = peer.decode(ids)
-            after = time.perf_counter_ns()
-            encode_times.append(between - before)
-            decode_times.append(after - between)
+            times.append((between - before, time.perf_counter_ns() - between))
             decoded.append(back)
             digests.append(digest(ids))
         (args.out / "ids").write_bytes(b"".join(digests))
+        encoding, decoding = (median(each) / 1000 for each in zip(*times, strict=True))
         return {
-            "load_seconds": round(loading, 4),
-            "encode_microseconds": median(encode_times) / 1000,
-            "decode_microseconds": median(decode_times) / 1000,
+            **{"load_seconds": round(loading, 4), "engine": peer.engine},
+            **{"encode_microseconds": encoding, "decode_microseconds": decoding},
             "texts": hashlib.sha256("\0".join(decoded).encode()).hexdigest(),
             "same_text": sum(text == back for text, back in zip(strings["asked"], decoded, strict=True)),
-            "engine": peer.engine,
         }
 
 
-class Flat(Encoder):
-    """Results are one array of ids and where each document ends."""
-
-    def documents(self, result):
-        ids, ends = result
-        return (ids[start:end] for start, end in pairwise([0, *ends.tolist()]))
-
-
-class FlatBytes(Flat):
+class FlatBytes(Encoder):
     """Ids as 4 bytes each and offsets as 8 bytes each, the first of them 0."""
 
     call = "encode_batch_flat"
 
-    def encode(self, block):
-        return self.tokenizer.encode_batch_flat(block)
-
     def documents(self, result):
-        ids, offsets = np.frombuffer(result[0], np.uint32), np.frombuffer(result[1], np.uint64)
-        return super().documents((ids, offsets[1:].astype(np.int64)))
+        return cut(np.frombuffer(result[0], np.uint32), np.frombuffer(result[1], np.uint64)[1:])
 
 
-class Piecemill(Flat):
-    name, call = "piecemill", "encode_flat"
+class Piecemill(Encoder):
+    name, call, threads_are = "piecemill", "encode_flat", "threads"
 
     def load(self):
         import piecemill
 
-        if self.about["kind"] == "ranks":
-            file = self.file("ranks.tiktoken")
-            self.tokenizer = piecemill.load_tokenizer(file, pretokenizer=self.about["split"], special_tokens={})
-        else:
-            self.tokenizer = piecemill.load_tokenizer(self.file("tokenizer.model", "tokenizer.json"))
-        self.engine = self.tokenizer.engine.name
+        ranks = {"pretokenizer": self.about["split"], "special_tokens": {}} if self.about["kind"] == "ranks" else {}
+        file = self.file("ranks.tiktoken") if ranks else self.file("tokenizer.model", "tokenizer.json")
+        tokenizer = piecemill.load_tokenizer(file, **ranks)
+        self.engine = tokenizer.engine.name
+        return tokenizer
 
     def prepare(self, data, ends):
         return np.array(data), ends
 
     def encode(self, block):
-        return self.tokenizer.encode_flat(*block, threads=self.threads)
+        return self.tokenizer.encode_flat(*block, **self.how)
+
+    def documents(self, result):
+        return cut(*result)
 
 
-class Gigatoken(Flat):
+class Gigatoken(Encoder):
     name, version, call = "gigatoken", "0.10.0", "encode_batch over an awkward array"
 
     def load(self):
-        import gigatoken
+        from gigatoken import Tokenizer
 
         if self.about["gigatoken"]:
-            file = self.file("ranks.tiktoken")
-            self.tokenizer = gigatoken.Tokenizer.from_tiktoken(file, self.about["gigatoken"], {})
-        elif (self.folder / "tokenizer.model").exists():
-            self.tokenizer = gigatoken.Tokenizer.from_sentencepiece(self.file("tokenizer.model"))
-        else:
-            self.tokenizer = gigatoken.Tokenizer.from_json(self.file("tokenizer.json").read_bytes())
+            return Tokenizer.from_tiktoken(self.file("ranks.tiktoken"), self.about["gigatoken"], {})
+        if (self.folder / "tokenizer.model").exists():
+            return Tokenizer.from_sentencepiece(self.file("tokenizer.model"))
+        return Tokenizer.from_json(self.file("tokenizer.json").read_bytes())
 
     def prepare(self, data, ends):
         import awkward
@@ -180,7 +178,7 @@ class Gigatoken(Flat):
 
     def documents(self, result):
         offsets = np.asarray(result.layout.offsets.data)
-        return super().documents((np.asarray(result.layout.content.data)[offsets[0] :], offsets[1:] - offsets[0]))
+        return cut(np.asarray(result.layout.content.data)[offsets[0] :], offsets[1:] - offsets[0])
 
     def decode(self, ids):
         return self.tokenizer.decode(ids).decode()
@@ -189,16 +187,8 @@ class Gigatoken(Flat):
 class TokenizersCandidate(Encoder):
     """The candidate of 1.0 has one batch call; its encodings keep the ids in Rust until they are requested."""
 
-    name, version, call = "tokenizers-1.0rc", "1.0.0rc3", "encode_batch"
-    package, environment = "tokenizers", "tokenizers-candidate"
-
-    def load(self):
-        from tokenizers import Tokenizer
-
-        self.tokenizer = Tokenizer.from_file(str(self.file("tokenizer.json")))
-
-    def encode(self, block):
-        return self.tokenizer.encode_batch(block, add_special_tokens=False)
+    name, version, loads, call = "tokenizers-1.0rc", "1.0.0rc3", "tokenizers:Tokenizer.from_file", "encode_batch"
+    package, environment, options = "tokenizers", "tokenizers-candidate", {"add_special_tokens": False}
 
     def documents(self, result):
         return (encoding.ids_array for encoding in result)
@@ -208,24 +198,14 @@ class TokenizersCandidate(Encoder):
 
 
 class Splintr(FlatBytes):
-    name, version = "splintr-rs", "0.22.0"
-
-    def load(self):
-        import splintr
-
-        self.tokenizer = splintr.from_json(str(self.file("tokenizer.json")))
+    name, version, loads = "splintr-rs", "0.22.0", "splintr:from_json"
 
     def one(self, text):
         return self.tokenizer.encode_ordinary(text)
 
 
 class Fastokens(FlatBytes):
-    name, version = "fastokens", "0.3.5"
-
-    def load(self):
-        import fastokens
-
-        self.tokenizer = fastokens.Tokenizer.from_file(str(self.file("tokenizer.json")))
+    name, version, loads = "fastokens", "0.3.5", "fastokens:Tokenizer.from_file"
 
     def one(self, text):
         return self.tokenizer.encode_ordinary(text).ids
@@ -233,6 +213,7 @@ class Fastokens(FlatBytes):
 
 class Tiktoken(Encoder):
     name, version, call, forms = "tiktoken", "0.14.0", "encode_ordinary_batch", ("whole",)
+    threads_are = "num_threads"
 
     def load(self):
         import tiktoken
@@ -240,10 +221,7 @@ class Tiktoken(Encoder):
 
         ranks = tiktoken.load.load_tiktoken_bpe(str(self.file("ranks.tiktoken")))
         about = {"pat_str": self.about["pattern"], "mergeable_ranks": ranks, "special_tokens": {}}
-        self.tokenizer = tiktoken.Encoding(self.about["name"], **about)
-
-    def encode(self, block):
-        return self.tokenizer.encode_ordinary_batch(block, num_threads=self.threads)
+        return tiktoken.Encoding(self.about["name"], **about)
 
     def one(self, text):
         return self.tokenizer.encode_ordinary(text)
@@ -253,23 +231,13 @@ class Tokenizers(TokenizersCandidate):
     name, version, call, forms = "tokenizers", "0.23.3", "encode_batch_fast", ("whole",)
     environment = Encoder.environment
 
-    def encode(self, block):
-        return self.tokenizer.encode_batch_fast(block, add_special_tokens=False)
-
     def documents(self, result):
         return (np.array(encoding.ids, np.uint32) for encoding in result)
 
 
 class SentencePiece(Encoder):
-    name, version, call, forms = "sentencepiece", "0.2.2", "encode with a list", ("whole",)
-
-    def load(self):
-        import sentencepiece
-
-        self.tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(self.file("tokenizer.model")))
-
-    def encode(self, block):
-        return self.tokenizer.encode(block, num_threads=self.threads)
+    name, version, loads, forms = "sentencepiece", "0.2.2", "sentencepiece:SentencePieceProcessor", ("whole",)
+    reads, call, threads_are = "tokenizer.model", "encode", "num_threads"
 
 
 def digest(ids):

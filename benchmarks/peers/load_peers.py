@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from worker import Peer, digest_rows, worker
+from worker import Peer, digest, worker
 
 SEED = 1
 WARM_BATCHES = 20
@@ -23,8 +23,7 @@ def timed(epoch, batch_tokens, seconds):
     """Tokens taken, in how many seconds of the clock and of all processors; the first batches are not counted."""
     batches, taken, cpu, started = epoch(), -WARM_BATCHES, 0.0, 0.0
     while True:
-        batch = next(batches, None)
-        if batch is None:
+        if next(batches, None) is None:
             batches = epoch()
             continue
         taken += 1
@@ -52,9 +51,8 @@ def read_tokens(args):
 
 def whole_rows(args):
     """The tokens as rows of window + 1, one after another: what loaders that store rows are given."""
-    tokens = read_tokens(args)
-    count = len(tokens) // (args.window + 1)
-    return tokens[: count * (args.window + 1)].reshape(count, args.window + 1)
+    tokens, size = read_tokens(args), args.window + 1
+    return tokens[: len(tokens) // size * size].reshape(-1, size)
 
 
 def torch_loader(dataset, batch, workers, **more):
@@ -77,14 +75,16 @@ class Loader(Peer):
         return batch[self.field] if self.field else batch
 
     def check(self, args):
-        return digest_rows(map(self.rows, self.epochs(args, args.batch, args.window)()))
+        """A digest of all rows of an epoch, and some of them."""
+        rows = [row for batch in self.epochs(args, args.batch, args.window)() for row in np.asarray(self.rows(batch))]
+        return {**digest(rows), "some": [row.tolist() for row in rows[:20]]}
 
     def time(self, args):
-        kinds = {asked: tuple(map(int, asked.split("x"))) for asked in args.ask}
-        return {
-            asked: timed(self.epochs(args, batch, window), batch * window, args.seconds)
-            for asked, (batch, window) in kinds.items()
-        }
+        found = {}
+        for asked in args.ask:
+            batch, window = map(int, asked.split("x"))
+            found[asked] = timed(self.epochs(args, batch, window), batch * window, args.seconds)
+        return found
 
 
 class Piecemill(Loader):
@@ -112,20 +112,14 @@ class NumpyGather(Loader):
     def epochs(self, args, batch, window):
         tokens, columns = np.array(read_tokens(args)), np.arange(window + 1)
         starts = np.random.default_rng(SEED).permutation((len(tokens) - 1) // window) * window
-
-        def epoch():
-            for first in range(0, len(starts), batch):
-                yield tokens[starts[first : first + batch, None] + columns]
-
-        return epoch
+        return lambda: (tokens[starts[at : at + batch, None] + columns] for at in range(0, len(starts), batch))
 
 
 def _part(number, path, size):
     import torch
 
-    tokens = np.load(path, mmap_mode="r")[number * size : (number + 1) * size]
     # Its headers know no uint16.
-    yield torch.from_numpy(tokens.astype(np.int32))
+    yield torch.from_numpy(np.load(path, mmap_mode="r")[number * size : (number + 1) * size].astype(np.int32))
 
 
 class Litdata(Loader):
@@ -145,10 +139,9 @@ class Litdata(Loader):
     def epochs(self, args, batch, window):
         from litdata import StreamingDataLoader, StreamingDataset, TokensLoader
 
-        item_loader = TokensLoader(block_size=window + 1)
-        dataset = StreamingDataset(str(args.out / str(window)), item_loader=item_loader, shuffle=True, seed=SEED)
-        made = StreamingDataLoader(dataset, batch_size=batch, num_workers=args.workers, drop_last=False)
-        return partial(iter, made)
+        how = {"item_loader": TokensLoader(block_size=window + 1), "shuffle": True, "seed": SEED}
+        dataset = StreamingDataset(str(args.out / str(window)), **how)
+        return partial(iter, StreamingDataLoader(dataset, batch_size=batch, num_workers=args.workers, drop_last=False))
 
 
 class MosaicmlStreaming(Loader):

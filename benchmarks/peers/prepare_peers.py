@@ -1,7 +1,7 @@
 """The pipelines that `prepare.py` compares.
 
-`prepare` is the process that is timed: from a file of documents (JSONL, or Parquet with a column `text`) to tokens on
-disk in the tool's own format, as a user's script would. Every document gets its ids and then the id of <|endoftext|>.
+`prepare` is the process that is timed: from a file of documents (JSONL) to tokens on disk in the tool's own format, as
+a user's script would. Every document gets its ids and then the id of <|endoftext|>.
 `digest` is not timed: it reads what was written, with the tool's own reader where it has one. Workers of the libraries
 unpickle functions of this file, so what runs must not run in them.
 """
@@ -11,13 +11,12 @@ import multiprocessing
 import os
 import time
 from functools import partial
-from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
 
-from documents import EOS, Encoder, batches, digest, one_thread_each, read, read_share, shares
-from worker import Peer, worker
+from documents import EOS, Encoder, batches, one_thread_each, read_share, shares
+from worker import Peer, cut, digest, texts, worker
 
 # One release of torch for all who need it; torchvision is pinned with it, or pip takes a newer torch for its sake.
 TORCH, SENTENCEPIECE = ("torch==2.13.0", "torchvision==0.28.0"), "0.2.2"
@@ -25,8 +24,8 @@ TORCH, SENTENCEPIECE = ("torch==2.13.0", "torchvision==0.28.0"), "0.2.2"
 
 class PipelinePeer(Peer):
     tokenizers = "0.23.3"  # HF's, in its environment
-    needs: tuple[str, ...] = ()  # what else is installed there, beside numpy and pyarrow
-    faster: tuple[str, ...] = ()  # libraries with which it is measured too, in a second environment
+    needs = ()  # what else is installed there, beside numpy and pyarrow
+    faster = ()  # libraries with which it is measured too, in a second environment
     reads_whole_files = False  # whether a worker takes whole files, so that the corpus must be given in as many
 
     def digest(self, args):
@@ -46,7 +45,7 @@ class Reference(PipelinePeer):
         # Without places in the text, which nobody asks for here: 2 GB would take most of an hour with them. On the
         # 127 MB both calls gave the same digest.
         encode = partial(loaded.encode_batch_fast, add_special_tokens=False)
-        return digest([*one.ids, eos] for texts in batches(read(args.input[0])) for one in encode(texts))
+        return digest([*one.ids, eos] for some in batches(texts(args.input[0])) for one in encode(some))
 
 
 class Piecemill(PipelinePeer):
@@ -56,8 +55,8 @@ class Piecemill(PipelinePeer):
 
     def tokens(self, out):
         for path in sorted((out / "all").glob("*.tokens.npy")):
-            ids, ends = np.load(path, mmap_mode="r"), np.load(path.with_name(path.name.replace(".tokens.", ".ends.")))
-            yield from (ids[start:end] for start, end in pairwise([0, *ends.tolist()]))
+            ends = path.with_name(path.name.replace(".tokens.", ".ends."))
+            yield from cut(np.load(path, mmap_mode="r"), np.load(ends))
 
 
 class Gigatoken(PipelinePeer):
@@ -72,23 +71,21 @@ class Gigatoken(PipelinePeer):
     def prepare(self, args):
         import gigatoken
 
-        texts = [text.encode() for text in read(args.input[0])]
-        model = args.tokenizer.read_text(encoding="utf-8")
+        given, model = [text.encode() for text in texts(args.input[0])], args.tokenizer.read_text(encoding="utf-8")
         tokenizer = gigatoken.Tokenizer.from_json(model)
         # Its first call imports and sets up for 0.3 s; a yardstick shall not be shorter for that.
-        tokenizer.encode_batch(texts[:1])
+        tokenizer.encode_batch(given[:1])
         start = time.perf_counter()
-        layout = tokenizer.encode_batch(texts).layout
+        layout = tokenizer.encode_batch(given).layout
         seconds = time.perf_counter() - start
-        np.save(args.out / "offsets.npy", np.asarray(layout.offsets.data))
+        np.save(args.out / "ends.npy", np.asarray(layout.offsets.data)[1:])
         np.save(args.out / "ids.npy", np.asarray(layout.content.data))
         (args.out / "eos.json").write_text(json.dumps(json.loads(model)["model"]["vocab"][EOS]))
         return {"seconds": seconds}
 
     def tokens(self, out):
         eos = np.uint32(json.loads((out / "eos.json").read_text()))
-        ids, offsets = np.load(out / "ids.npy", mmap_mode="r"), np.load(out / "offsets.npy")
-        return (np.append(ids[start:end], eos) for start, end in pairwise(offsets.tolist()))
+        return (np.append(ids, eos) for ids in cut(np.load(out / "ids.npy", mmap_mode="r"), np.load(out / "ends.npy")))
 
 
 class Datasets(PipelinePeer):
@@ -101,13 +98,12 @@ class Datasets(PipelinePeer):
         os.environ |= {"HF_HOME": str(args.out / "hf"), "HF_HUB_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
         from datasets import Features, List, Value, load_dataset
 
-        kind = "parquet" if args.input[0].suffix == ".parquet" else "json"
-        rows = load_dataset(kind, data_files=str(args.input[0]), split="train", cache_dir=str(args.out / "cache"))
+        rows = load_dataset("json", data_files=str(args.input[0]), split="train", cache_dir=str(args.out / "cache"))
         encode = Encoder(args.tokenizer, args.library)
         # Told the features, it need not guess; and two bytes a token instead of eight.
         told = {"features": Features({"ids": List(Value("uint16"))}), "remove_columns": rows.column_names}
         how = {"batched": True, "num_proc": args.workers, "cache_file_name": str(args.out / "tokens.arrow")}
-        rows.map(lambda texts: {"ids": encode(texts)}, input_columns=["text"], **how, **told)
+        rows.map(lambda given: {"ids": encode(given)}, input_columns=["text"], **how, **told)
 
     def tokens(self, out):
         import pyarrow as pa
@@ -127,8 +123,8 @@ class InPlaceOfTokenizer:
     def get_vocab_size(self):
         return 2**16  # two bytes for an id
 
-    def encode_batch(self, texts):
-        return [SimpleNamespace(ids=ids.tolist()) for ids in self._encode(texts)]
+    def encode_batch(self, given):
+        return [SimpleNamespace(ids=ids.tolist()) for ids in self._encode(given)]
 
 
 class Datatrove(PipelinePeer):
@@ -139,13 +135,12 @@ class Datatrove(PipelinePeer):
     imports `tokenizers.processors`, which that does not have.
     """
 
-    name, version, faster, reads_whole_files = "datatrove", "0.10.1", ("gigatoken",), True
-    needs = ("orjson",)
+    name, version, needs, faster, reads_whole_files = "datatrove", "0.10.1", ("orjson",), ("gigatoken",), True
 
     def prepare(self, args):
         one_thread_each()
         from datatrove.executor import LocalPipelineExecutor
-        from datatrove.pipeline.readers import JsonlReader, ParquetReader
+        from datatrove.pipeline.readers import JsonlReader
         from datatrove.pipeline.tokens import DocumentTokenizer
 
         class OtherTokenizer(DocumentTokenizer):
@@ -154,12 +149,11 @@ class Datatrove(PipelinePeer):
 
         other = InPlaceOfTokenizer(args.tokenizer, args.library)
         step = DocumentTokenizer if args.library == "tokenizers" else OtherTokenizer
-        reader = ParquetReader if args.input[0].suffix == ".parquet" else JsonlReader
         files, tokenizer = args.out / "files.txt", {"tokenizer_name_or_path": str(args.tokenizer), "eos_token": EOS}
         files.write_text("".join(f"{path.name}\n" for path in args.input))
         plain = {"local_working_dir": None, "shuffle_documents": False, "save_final_metadata": False}
         steps = [
-            reader(str(args.input[0].parent), paths_file=str(files), text_key="text", doc_progress=False),
+            JsonlReader(str(args.input[0].parent), paths_file=str(files), text_key="text", doc_progress=False),
             step(str(args.out / "tokens"), **tokenizer, batch_size=1000, **plain),
         ]
         how = {"tasks": len(args.input), "workers": args.workers, "logging_dir": str(args.out / "logs")}
@@ -167,8 +161,9 @@ class Datatrove(PipelinePeer):
 
     def tokens(self, out):
         for path in sorted((out / "tokens").glob("*.ds")):
-            ids, ends = np.memmap(path, np.uint16, "r"), np.fromfile(path.with_name(f"{path.name}.index"), np.uint64)
-            yield from (ids[start:end] for start, end in pairwise([0, *ends.tolist()]))
+            yield from cut(
+                np.memmap(path, np.uint16, "r"), np.fromfile(path.with_name(f"{path.name}.index"), np.uint64)
+            )
 
 
 _encode = None
@@ -181,10 +176,6 @@ def _start(tokenizer, library):
 
 def _line(line):
     return _encode([json.loads(line)["text"]])[0]
-
-
-def _text(text):
-    return _encode([text])[0]
 
 
 class MegatronCore(PipelinePeer):
@@ -201,12 +192,10 @@ class MegatronCore(PipelinePeer):
         one_thread_each()
         from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
 
-        path = args.input[0]
         builder = IndexedDatasetBuilder(str(args.out / "tokens.bin"), dtype=np.uint16)
-        with multiprocessing.Pool(args.workers, _start, (args.tokenizer, args.library)) as pool:
-            # The script knows JSON lines only.
-            given = (_text, read(path)) if path.suffix == ".parquet" else (_line, path.open("rb"))
-            for ids in pool.imap(*given, 32):
+        pool = multiprocessing.Pool(args.workers, _start, (args.tokenizer, args.library))
+        with pool, args.input[0].open("rb") as lines:
+            for ids in pool.imap(_line, lines, 32):
                 builder.add_document(ids, [len(ids)])
         builder.finalize(str(args.out / "tokens.idx"))
 
@@ -221,8 +210,8 @@ def _documents(share, tokenizer):
     # One for each process, kept from part to part: it takes a while to load.
     if _encode is None:
         _start(tokenizer, "tokenizers")
-    for texts in batches(read_share(share)):
-        yield from _encode(texts)
+    for given in batches(read_share(share)):
+        yield from _encode(given)
 
 
 class Litdata(PipelinePeer):
@@ -264,16 +253,11 @@ class MosaicmlStreaming(PipelinePeer):
         one_thread_each()
         from streaming.base.util import merge_index
 
-        out, parts = args.out / "tokens", shares(args.input[0], args.workers)
-        work = [(str(out / f"{number:02}"), share, args.tokenizer) for number, share in enumerate(parts)]
-        processes = [multiprocessing.Process(target=_write, args=one) for one in work]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join()
-        if any(process.exitcode for process in processes):
-            raise SystemExit("a worker failed")
-        merge_index(str(out))
+        parts = enumerate(shares(args.input[0], args.workers))
+        work = [(str(args.out / "tokens" / f"{number:02}"), share, args.tokenizer) for number, share in parts]
+        with multiprocessing.Pool(args.workers) as pool:
+            pool.starmap(_write, work, 1)
+        merge_index(str(args.out / "tokens"))
 
     def tokens(self, out):
         from streaming import LocalDataset

@@ -13,17 +13,15 @@ torch set to raise whenever the host waits for the GPU.
 import math
 import statistics
 import sys
-from collections.abc import Callable
 from itertools import count
-from types import SimpleNamespace
 
-from worker import texts, worker
+from worker import texts
 
 
 class Bench:
     """One model, one step, and the ways to feed it."""
 
-    def __init__(self, args: SimpleNamespace) -> None:
+    def __init__(self, args):
         import torch
 
         from piecemill.loading.torch import batches, text_batches
@@ -55,7 +53,7 @@ class Bench:
             tokenizer = load_tokenizer(args.shards / "tokenizer", engine="cuda" if gpu else None)
             self.text = text_batches(args.jsonl, tokenizer, **rows, seed=1, device=args.device)
 
-    def segment(self, next_batch: Callable[[], dict], *, look: bool = False, steps: int | None = None) -> dict:
+    def segment(self, next_batch, *, look=False, steps=None):
         """Some steps in a row; seconds, waiting and processor time of them. `look` reads every loss at once."""
         from piecemill.pretraining.readings import Readings
 
@@ -75,7 +73,7 @@ class Bench:
         seen = {name: getattr(reading, name) for name in ("seconds", "waited", "process_cpu")}
         return {"steps": steps, **seen, "feeder_cpu": float(self.feed.stats.cpu) - cpu}
 
-    def naive(self) -> Callable[[], dict]:
+    def naive(self):
         """Tokenize in the loop, as many scripts do."""
         from transformers import PreTrainedTokenizerFast
 
@@ -84,7 +82,7 @@ class Bench:
         eos = self.rows.eos
         documents, held = (text for _ in count() for text in texts(args.jsonl)), []
 
-        def next_batch() -> dict:
+        def next_batch():
             while len(held) < self.tokens + 1:
                 held.extend(tokenizer(next(documents))["input_ids"])
                 if eos is not None:
@@ -96,7 +94,7 @@ class Bench:
 
         return next_batch
 
-    def without_waiting(self, steps: int = 20) -> int:
+    def without_waiting(self, steps=20):
         """Steps that ran with torch set to raise at each wait of the host for the GPU; 0 where there is none."""
         if self.device.type != "cuda":
             return 0
@@ -110,7 +108,7 @@ class Bench:
         return steps
 
 
-def feeding(args: SimpleNamespace) -> dict:
+def feeding(args):
     """All segments of each way, and what follows from them."""
     bench = Bench(args)
     try:
@@ -119,7 +117,7 @@ def feeding(args: SimpleNamespace) -> dict:
             ways["text"] = lambda: next(bench.text)
         for way in ways.values():
             bench.segment(way, steps=5)
-        segments: dict[str, list[dict]] = {name: [] for name in (*ways, "naive")}
+        segments = {name: [] for name in (*ways, "naive")}
         for number in range(args.rounds):
             # Turn about, so that a drift of clocks or heat hits both.
             for name in sorted(ways, reverse=number % 2 == 1):
@@ -159,9 +157,5 @@ def feeding(args: SimpleNamespace) -> dict:
     }
 
 
-def per_step(segment: dict) -> float:
+def per_step(segment):
     return segment["seconds"] / segment["steps"]
-
-
-if __name__ == "__main__":
-    worker({"piecemill": sys.modules[__name__]})

@@ -30,12 +30,22 @@ def in_hex(pairs):
 
 
 class Trainer(Peer):
-    promises = "none"  # or `hf`: the merges must be HF's, in order; or `other rules`: not comparable
+    """One that returns what it `learned` and leaves saving to the user: each merge as its parts, or as the token alone.
+
+    Of a token alone it is not known which two parts made it. Working it out from the earlier tokens was tried and
+    dropped: fast-bpe-rs learns tokens that its own earlier tokens do not build.
+    """
+
+    promises = "none"  # no order among equal counts; or `hf`: HF's merges, in order; or `other rules`: not comparable
     splits = ("gpt2", "none")
     build_with = ()  # installed first, for tools that build from source with what is there
 
+    def train(self, args):
+        saved = [[bytes(part).hex() for part in merge] for merge in self.learned(args)]
+        (args.out / "saved.json").write_text(json.dumps(saved))
+
     def merges(self, args):
-        return []
+        return [merge for merge in json.loads((args.out / "saved.json").read_text()) if len("".join(merge)) > 2]
 
 
 class Piecemill(Trainer):
@@ -59,14 +69,19 @@ class Tokenizers(Piecemill):
 
     name, version, splits = "tokenizers", "0.23.3", Trainer.splits
 
-    def train(self, args):
-        from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    def bpe(self, use_regex=True):
+        from tokenizers import Tokenizer, models, pre_tokenizers
 
-        tokenizer, alphabet = Tokenizer(models.BPE()), pre_tokenizers.ByteLevel.alphabet()
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=args.split == "gpt2")
-        trainer = trainers.BpeTrainer(vocab_size=args.vocab, initial_alphabet=alphabet, show_progress=False)
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
+        return tokenizer, {"initial_alphabet": pre_tokenizers.ByteLevel.alphabet(), "show_progress": False}
+
+    def train(self, args):
+        from tokenizers import trainers
+
+        tokenizer, how = self.bpe(use_regex=args.split == "gpt2")
         # Not `train(files)`: that cuts documents into lines, so a run of whitespace never crosses a line end.
-        tokenizer.train_from_iterator(texts(args.corpus), trainer)
+        tokenizer.train_from_iterator(texts(args.corpus), trainers.BpeTrainer(vocab_size=args.vocab, **how))
         tokenizer.save(str(args.out / "tokenizer.json"))
 
     def train_wordpiece(self, args):
@@ -81,51 +96,25 @@ class Tokenizers(Piecemill):
 
     def train_balanced(self, args):
         """A target rate of 1 for each group means bytes per token."""
-        from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+        from tokenizers import trainers
 
         groups = {}
         with args.corpus.open(encoding="utf-8") as lines:
             for line in map(json.loads, lines):
                 groups.setdefault(line["group"], []).append(line["text"])
-        tokenizer, alphabet = Tokenizer(models.BPE()), pre_tokenizers.ByteLevel.alphabet()
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        trainer = trainers.ParityBpeTrainer(num_merges=args.vocab - 256, show_progress=False, initial_alphabet=alphabet)
+        tokenizer, how = self.bpe()
         given = [iter(groups[name]) for name in sorted(groups)]
+        trainer = trainers.ParityBpeTrainer(num_merges=args.vocab - 256, **how)
         trainer.train_from_iterator(tokenizer, given, ratio=[1.0] * len(groups))
         tokenizer.save(str(args.out / "tokenizer.json"))
 
 
-class SavesPairs(Trainer):
-    """Returns its merges and leaves saving to the user."""
-
-    def train(self, args):
-        pairs = [(left.hex(), right.hex()) for left, right in self.pairs(args)]
-        (args.out / "saved.json").write_text(json.dumps(pairs))
-
-    def merges(self, args):
-        return json.loads((args.out / "saved.json").read_text())
-
-
-class SavesTokens(Trainer):
-    """Keeps ranks only; its own order among equal counts, so no equality is claimed.
-
-    Which two parts made a token is not known then. Working it out from the earlier tokens was tried and dropped:
-    fast-bpe-rs learns tokens that its own earlier tokens do not build.
-    """
-
-    def train(self, args):
-        (args.out / "tokens.txt").write_text("\n".join(bytes(token).hex() for token in self.tokens(args)))
-
-    def merges(self, args):
-        return [[token] for token in (args.out / "tokens.txt").read_text().split("\n") if len(token) > 2]
-
-
-class Gigatoken(SavesPairs):
+class Gigatoken(Trainer):
     """Promises HF's order of merges. It has one pretokenizer for training, GPT-2's."""
 
     name, version, promises, splits = "gigatoken", "0.10.0", "hf", ("gpt2",)
 
-    def pairs(self, args):
+    def learned(self, args):
         from gigatoken import JsonlFileSource, TextFileSource, train_bpe
 
         source = TextFileSource(files(args.corpus)) if args.corpus.is_dir() else JsonlFileSource([args.corpus])
@@ -155,35 +144,35 @@ class Ffbpe(Trainer):
         return in_hex(line.split(" ")[:2] for line in lines if line and not line.startswith("#version"))
 
 
-class Rustbpe(SavesTokens):
+class Rustbpe(Trainer):
     name, version = "rustbpe", "0.1.0"
 
-    def tokens(self, args):
+    def learned(self, args):
         import rustbpe
 
         tokenizer = rustbpe.Tokenizer()
         tokenizer.train_from_iterator(texts(args.corpus), args.vocab, pattern=pattern(args))
-        return (token for token, _ in sorted(tokenizer.get_mergeable_ranks(), key=lambda entry: entry[1]))
+        return ([token] for token, _ in sorted(tokenizer.get_mergeable_ranks(), key=lambda entry: entry[1]))
 
 
-class FastBpeRs(SavesTokens):
+class FastBpeRs(Trainer):
     name, version = "fast-bpe-rs", "0.6.1"
 
-    def tokens(self, args):
+    def learned(self, args):
         from fast_bpe_rs import BPE
 
         bpe = BPE(pattern(args))
         bpe.train(args.vocab, list(texts(args.corpus)))
         # It can neither save nor list what it learned; decoding each id gives the tokens in order.
-        return (bpe.decode([rank]) for rank in range(args.vocab))
+        return ([bpe.decode([rank])] for rank in range(args.vocab))
 
 
-class QuickBPE(SavesPairs):
-    """Re-Pair in C over one flat array; its own order among equal counts, so no equality is claimed."""
+class QuickBPE(Trainer):
+    """Re-Pair in C over one flat array."""
 
     name, version, build_with = "quickbpe", "2.1", ("numpy", "regex", "setuptools", "wheel")
 
-    def pairs(self, args):
+    def learned(self, args):
         import numpy as np
         from QuickBPE import RegexTokenizerFast
         from QuickBPE.fastfuncs.funcs import trainFast
@@ -197,38 +186,43 @@ class QuickBPE(SavesPairs):
         return [(vocab[a], vocab[b]) for a, b in sorted(merges, key=merges.__getitem__)]
 
 
-class Bpeasy(SavesTokens):
+class Bpeasy(Trainer):
     name, version = "bpeasy", "0.1.6"
 
-    def tokens(self, args):
+    def learned(self, args):
         import bpeasy
 
         vocab = bpeasy.train_bpe(texts(args.corpus), pattern(args), 2**31, args.vocab)
-        return sorted(vocab, key=vocab.__getitem__)
+        return ([token] for token in sorted(vocab, key=vocab.__getitem__))
 
 
-class YouTokenToMe(Trainer):
-    """BPE over characters between white space."""
+class OverCharacters(Trainer):
+    promises = "other rules"
 
-    name, version, promises = "youtokentome", "1.0.6", "other rules"
-    build_with = ("cython", "setuptools", "wheel")
+    def merges(self, args):
+        return []
+
+
+class YouTokenToMe(OverCharacters):
+    """BPE between white space."""
+
+    name, version, build_with = "youtokentome", "1.0.6", ("cython", "setuptools", "wheel")
 
     def train(self, args):
         import youtokentome
 
         # It reads one text file only, so making that file is part of using it.
-        path, model = args.out / "corpus.txt", str(args.out / "yttm.model")
-        given = texts(args.corpus)
+        path, model, given = args.out / "corpus.txt", str(args.out / "yttm.model"), texts(args.corpus)
         with path.open("w", encoding="utf-8", newline="") as handle:
             handle.writelines((unspaced(text) + "\n" for text in given) if args.split == "none" else given)
         youtokentome.BPE.train(str(path), model, vocab_size=args.vocab, coverage=1.0, n_threads=args.threads)
         path.unlink()
 
 
-class SentencePiece(Trainer):
-    """BPE over characters, lines as sentences, its own pretokenizer."""
+class SentencePiece(OverCharacters):
+    """BPE over lines as sentences, with its own pretokenizer."""
 
-    name, version, promises = "sentencepiece", "0.2.2", "other rules"
+    name, version = "sentencepiece", "0.2.2"
     # It ends on a longer word: a place in one is 16 bits. Longer documents are several words to it.
     LONGEST = 65_000
 

@@ -15,10 +15,9 @@ import lzma
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 
 class Cannot(Exception):
@@ -28,28 +27,23 @@ class Cannot(Exception):
 class Peer:
     """One tool. A class directly below this one is a family: `tools` are the classes below it that have a name."""
 
-    name = ""
-    version = ""
-    "The one that is installed: what is pinned."
-    tools: dict[str, type["Peer"]]
+    name = version = ""  # the version is the one that is installed: what is pinned
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls):
         if Peer in cls.__bases__:
             cls.tools = {}
         if "name" in vars(cls):
             cls.tools[cls.name] = cls
 
 
-def worker(tools: Mapping[str, Any]) -> None:
-    """Do what the command line asks."""
+def worker(tools):
+    """Do what the command line asks of one of the tools, by name: classes, or modules with the verbs as functions."""
     tool, verb, options, answer = sys.argv[1:]
-    args = SimpleNamespace(
-        **json.loads(options, object_hook=lambda made: Path(made["path"]) if "path" in made else made)
-    )
-    sys.path[:0] = [str(before)] if (before := getattr(args, "site", "")) else []
-    sys.path += [str(behind)] if (behind := getattr(args, "site_behind", "")) else []
-    if hasattr(args, "out"):
-        args.out.mkdir(parents=True, exist_ok=True)
+    asked = json.loads(options, object_hook=lambda made: Path(made["path"]) if "path" in made else made)
+    args = SimpleNamespace(**{"site": "", "site_behind": "", **asked})
+    sys.path[:0] = [str(args.site)] if args.site else []
+    sys.path += [str(args.site_behind)] if args.site_behind else []
+    args.out.mkdir(parents=True, exist_ok=True)
     try:
         one = tools[tool]
         told = getattr(one() if isinstance(one, type) else one, verb)(args)
@@ -59,28 +53,54 @@ def worker(tools: Mapping[str, Any]) -> None:
     Path(answer).write_text(json.dumps(told))
 
 
-def texts(path: Path) -> Iterator[str]:
-    """The documents of a folder or a JSONL file, packed or not. Read as bytes: text mode would turn \\r\\n into \\n."""
+def texts(path):
+    """The documents of a folder, a Parquet file or a JSONL file, packed or not.
+
+    Read as bytes: text mode would turn \\r\\n into \\n.
+    """
     if path.is_dir():
         yield from (file.read_bytes().decode() for file in files(path))
+    elif path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        for batch in pq.ParquetFile(path).iter_batches(1000, columns=["text"]):
+            yield from batch.column("text").to_pylist()
     else:
         with {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)(path, "rb") as lines:
             for line in lines:
                 yield json.loads(line)["text"]
 
 
-def files(corpus: Path) -> list[Path]:
-    return sorted(path for path in corpus.rglob("*") if path.is_file())
+def files(folder):
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def byte_letters() -> dict[int, str]:
+def cut(flat, ends):
+    """The items of a flat array, where it is known where each ends."""
+    return (flat[start:end] for start, end in pairwise([0, *ends.tolist()]))
+
+
+def digest(documents):
+    """Counts, and two hashes: of the documents (their ids) in order, and of the same documents sorted."""
+    import numpy as np
+
+    hashes, tokens = [], 0
+    for ids in documents:
+        array = np.ascontiguousarray(ids, "<u4")
+        hashes.append(hashlib.blake2b(array.tobytes(), digest_size=16).digest())
+        tokens += len(array)
+    ordered, unordered = (hashlib.sha256(b"".join(each)).hexdigest() for each in (hashes, sorted(hashes)))
+    return {"documents": len(hashes), "tokens": tokens, "ordered": ordered, "unordered": unordered}
+
+
+def byte_letters():
     """GPT-2's printable stand-in for each byte, as in `tokenizer.json` and `merges.txt`."""
     shown = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     hidden = [byte for byte in range(256) if byte not in shown]
     return {byte: chr(byte) for byte in shown} | {byte: chr(256 + i) for i, byte in enumerate(hidden)}
 
 
-def train_sentencepiece(lines: Iterable[str], prefix: str, vocab: int, **more: Any) -> None:
+def train_sentencepiece(lines, prefix, vocab, **more):
     """BPE with every character and line as it is, however long."""
     import sentencepiece
 
@@ -89,21 +109,10 @@ def train_sentencepiece(lines: Iterable[str], prefix: str, vocab: int, **more: A
     sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), **made, **as_it_is, **more)
 
 
-def digest_rows(batches: Iterable[Any], sample: int = 20) -> dict[str, Any]:
-    """How many rows there were, a hash of all of them in whatever order, and some of the rows themselves."""
+def watched(work, look, moments=150):
+    """What is seen every two milliseconds while `work` goes on, some of that, even in time, and what it returns."""
     import numpy as np
 
-    found, some = [], []
-    for batch in batches:
-        for row in np.asarray(batch):
-            found.append(hashlib.blake2b(np.ascontiguousarray(row, "<u4").tobytes(), digest_size=16).digest())
-            if len(some) < sample:
-                some.append(row.tolist())
-    return {"rows": len(found), "sha256": hashlib.sha256(b"".join(sorted(found))).hexdigest(), "some": some}
-
-
-def watched(work: Callable[[], Any], look: Callable[[float], Any]) -> tuple[list[Any], Any]:
-    """What is seen every two milliseconds while `work` goes on, and what it returns."""
     done, trace, ended = [], [], False
     thread = threading.Thread(target=lambda: done.append(work()))
     began = time.perf_counter()
@@ -112,12 +121,5 @@ def watched(work: Callable[[], Any], look: Callable[[float], Any]) -> tuple[list
         thread.join(0.002)
         ended = not thread.is_alive()  # checked before the last sample, so that it sees all
         trace.append(look(time.perf_counter() - began))
-    return trace, done[0]
-
-
-def thinned(trace: list[Any], moments: int = 150) -> list[Any]:
-    """Even in time, as somebody who polls would see them."""
-    import numpy as np
-
-    chosen = np.searchsorted([seen.seconds for seen in trace], np.linspace(0, trace[-1].seconds, moments)).tolist()
-    return [trace[min(at, len(trace) - 1)] for at in sorted(set(chosen))]
+    even = np.searchsorted([seen.seconds for seen in trace], np.linspace(0, trace[-1].seconds, moments)).tolist()
+    return trace, [trace[min(at, len(trace) - 1)] for at in sorted(set(even))], done[0]
