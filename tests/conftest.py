@@ -12,6 +12,9 @@ import command
 # Shells start background jobs with SIGINT ignored, and children inherit that; tests interrupt children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Tests start hundreds of processes. Without bytecode each compiles all that it imports: half a second for the command.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # Else the first cluster that `ray.init` starts turns tokens on for all later ones of this process, and nodes that are
 # added to a cluster from before are refused there, without an end. Tests also write no token into the user's folder.
 os.environ["RAY_AUTH_MODE"] = "disabled"
