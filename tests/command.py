@@ -45,6 +45,7 @@ class Server:
 
 
 IMPORTED = (
+    "pandas",  # pyarrow imports it for the first array that it makes, where it is installed
     "piecemill.cli",
     "piecemill.actions.commands_actions",
     "piecemill.actions.commands_encode",
@@ -55,9 +56,14 @@ IMPORTED = (
     "piecemill.reporting.commands_report",
     "piecemill.reporting.reports",
     "piecemill.shards.commands_shards",
+    "piecemill.sources.jsonl",
+    "piecemill.sources.text",
     "piecemill.tokenizers.commands_tokenizer",
+    "piecemill.tokenizers.engines.tokenizers",
     "piecemill.training.bpe",
     "piecemill.training.commands_train",
+    "pyarrow.compute",
+    "pyarrow.pandas_compat",
     "pyarrow.parquet",
 )
 WITH_TORCH = (
