@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -116,6 +117,21 @@ def s3():
     server = Server()
     yield server
     server.stop()
+
+
+@pytest.fixture(autouse=True)
+def _torch_has_one_thread():
+    """Small products are slower on more, and wait for each other where cores are busy."""
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _memory_is_given_back():
+    """Arrow keeps what large tables took; neighbours and their children need it."""
+    yield
+    if arrow := sys.modules.get("pyarrow"):
+        arrow.default_memory_pool().release_unused()
 
 
 @pytest.fixture(autouse=True)
