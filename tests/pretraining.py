@@ -14,7 +14,7 @@ SMALL = {"size": "tiny", "window": 16, "batch_size": 4, "sample_tokens": 4, "cur
 
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
-"Of a command: small products are slower on more, and wait for each other where cores are busy. Here, see `conftest.py`."
+"Of a command: small products are slower on more, and wait for each other where cores are busy. See `conftest.py`."
 
 
 def small_shards(folder: Path, seed: int = 1) -> Path:
