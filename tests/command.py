@@ -12,6 +12,13 @@ from pathlib import Path
 
 PIECEMILL = str(Path(sys.executable).with_name("piecemill"))
 
+TALKATIVE = (
+    sys.executable,
+    "-c",
+    "from piecemill import progress; from piecemill.__main__ import main; progress._LINE_SECONDS = 0.0; main()",
+)
+"The command with a line for each event of progress: tests wait for what a line says."
+
 
 def environment(**changes):
     """Wide and without colour, so that what is printed depends on nothing around the tests."""
