@@ -18,6 +18,21 @@ TALKATIVE = (
     "from piecemill import progress; from piecemill.__main__ import main; progress._LINE_SECONDS = 0.0; main()",
 )
 "The command with a line for each event of progress: tests wait for what a line says."
+INTERRUPTED = """
+import os, signal, sys
+from piecemill import progress
+from piecemill.__main__ import main
+
+begins, write = sys.argv.pop(1), sys.stderr.write
+
+def interrupt(text):
+    write(text)
+    if text.startswith(begins):
+        os.kill(os.getpid(), signal.SIGINT)
+
+sys.stderr.write, progress._LINE_SECONDS = interrupt, 0.0
+main()
+"""
 
 
 def environment(**changes):
@@ -110,6 +125,13 @@ def installed(*arguments, cwd=None, given=None):
     """The installed command itself: where memory is measured, of which a fork has that of the server."""
     command = [PIECEMILL, *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, env=environment(), input=given, capture_output=True, text=True, timeout=600)
+
+
+def interrupted(begins, *arguments, cwd=None):
+    """Exit code and stderr of the command, which interrupts itself when it has written a line that begins like this."""
+    running = start(sys.executable, "-c", INTERRUPTED, begins, *arguments, cwd=cwd)
+    _, stderr = running.communicate(timeout=600)
+    return running.returncode, stderr
 
 
 def search_path(served: Server) -> str:
