@@ -12,6 +12,28 @@ from pathlib import Path
 
 PIECEMILL = str(Path(sys.executable).with_name("piecemill"))
 
+TALKATIVE = (
+    sys.executable,
+    "-c",
+    "from piecemill import progress; from piecemill.__main__ import main; progress._LINE_SECONDS = 0.0; main()",
+)
+"The command with a line for each event of progress: tests wait for what a line says."
+INTERRUPTED = """
+import os, signal, sys
+from piecemill import progress
+from piecemill.__main__ import main
+
+begins, write = sys.argv.pop(1), sys.stderr.write
+
+def interrupt(text):
+    write(text)
+    if text.startswith(begins):
+        os.kill(os.getpid(), signal.SIGINT)
+
+sys.stderr.write, progress._LINE_SECONDS = interrupt, 0.0
+main()
+"""
+
 
 def environment(**changes):
     """Wide and without colour, so that what is printed depends on nothing around the tests."""
@@ -45,6 +67,7 @@ class Server:
 
 
 IMPORTED = (
+    "pandas",  # pyarrow imports it for the first array that it makes, where it is installed
     "piecemill.cli",
     "piecemill.actions.commands_actions",
     "piecemill.actions.commands_encode",
@@ -55,9 +78,14 @@ IMPORTED = (
     "piecemill.reporting.commands_report",
     "piecemill.reporting.reports",
     "piecemill.shards.commands_shards",
+    "piecemill.sources.jsonl",
+    "piecemill.sources.text",
     "piecemill.tokenizers.commands_tokenizer",
+    "piecemill.tokenizers.engines.tokenizers",
     "piecemill.training.bpe",
     "piecemill.training.commands_train",
+    "pyarrow.compute",
+    "pyarrow.pandas_compat",
     "pyarrow.parquet",
 )
 WITH_TORCH = (
@@ -97,6 +125,13 @@ def installed(*arguments, cwd=None, given=None):
     """The installed command itself: where memory is measured, of which a fork has that of the server."""
     command = [PIECEMILL, *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, env=environment(), input=given, capture_output=True, text=True, timeout=600)
+
+
+def interrupted(begins, *arguments, cwd=None):
+    """Exit code and stderr of the command, which interrupts itself when it has written a line that begins like this."""
+    running = start(sys.executable, "-c", INTERRUPTED, begins, *arguments, cwd=cwd)
+    _, stderr = running.communicate(timeout=600)
+    return running.returncode, stderr
 
 
 def search_path(served: Server) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import command
 
 # Shells start background jobs with SIGINT ignored, and children inherit that; tests interrupt children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Tests start hundreds of processes. Without bytecode each compiles all that it imports: half a second for the command.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Else the first cluster that `ray.init` starts turns tokens on for all later ones of this process, and nodes that are
 # added to a cluster from before are refused there, without an end. Tests also write no token into the user's folder.
@@ -113,6 +117,21 @@ def s3():
     server = Server()
     yield server
     server.stop()
+
+
+@pytest.fixture(autouse=True)
+def _torch_has_one_thread():
+    """Small products are slower on more, and wait for each other where cores are busy."""
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _memory_is_given_back():
+    """Arrow keeps what large tables took; neighbours and their children need it."""
+    yield
+    if arrow := sys.modules.get("pyarrow"):
+        arrow.default_memory_pool().release_unused()
 
 
 @pytest.fixture(autouse=True)

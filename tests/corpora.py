@@ -67,6 +67,14 @@ def split_documents(folder: Path, split: str) -> tuple[list[list[int]], np.ndarr
     return ids, np.concatenate(records) if records else np.empty(0)
 
 
+def split_lengths(folder: Path, split: str) -> tuple[list[int], np.ndarray]:
+    """How many ids each document of a split has, and the records."""
+    ends, records = (
+        [np.load(path) for path in sorted((folder / split).glob(f"*.{name}.npy"))] for name in ("ends", "documents")
+    )
+    return [length for each in ends for length in np.diff(each, prepend=0).tolist()], np.concatenate(records)
+
+
 def split_texts(folder: Path, split: str, tokenizer: Tokenizer) -> list[str]:
     """The texts of a split, decoded; each must end with the end of text, which is taken off."""
     end = tokenizer.id_of("<|endoftext|>")

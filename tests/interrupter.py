@@ -6,7 +6,6 @@ turn, so the moment depends on no clock. The script has a single thread and fork
     python tests/interrupter.py SPEC.json     prints one JSON line: [exit code, stderr, what is there] for each run
 """
 
-import importlib
 import json
 import os
 import shutil
@@ -16,7 +15,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import command
 import killer
 
 
@@ -30,10 +28,12 @@ def child(arguments: list[str], at: int | None, says: Path) -> tuple[int, int]:
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
         marks = os.open(says.with_suffix(".marks"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        imported = os.open(says.with_suffix(".imported"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         leave = os._exit
 
         def counted_exit(code: int) -> None:
             os.pwrite(marks, str(killer.MARKS).encode(), 0)
+            os.pwrite(imported, "\n".join(sys.modules).encode(), 0)
             leave(code)
 
         os._exit = counted_exit  # type: ignore[assignment]
@@ -49,12 +49,11 @@ def child(arguments: list[str], at: int | None, says: Path) -> tuple[int, int]:
 
 def main() -> None:
     spec: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text())
-    # Before the first fork, so that no child pays for it.
-    for name in (*command.IMPORTED, "piecemill.sources.text", "piecemill.tokenizers.engines.tokenizers"):
-        importlib.import_module(name)
     tempfile.gettempdir()  # tries the folder with a file, once
 
     out, says = Path(spec["out"]), Path(spec["says"])
+    assert child(spec["before"] or spec["arguments"], None, says)[0] == 0, says.read_text()
+    killer.import_ahead(says.with_suffix(".imported"))
     runs, at, marks = [], 0, 1
     while at <= marks:
         at += 1

@@ -10,6 +10,8 @@ nothing of how the product is made.
 """
 
 import builtins
+import contextlib
+import importlib
 import io
 import json
 import os
@@ -85,6 +87,13 @@ def arm(at: int | None) -> None:
     io.open = builtins.open = opened  # `Path.write_bytes` calls the first
 
 
+def import_ahead(written: Path) -> None:
+    """What a child has imported, from the file into which it wrote the names; later children have it from the start."""
+    for name in written.read_text().split():
+        with contextlib.suppress(ImportError):  # some have names under which nothing is found
+            importlib.import_module(name)
+
+
 def child(spec: dict[str, Any], out: Path, tokenizer: Any, at: int | None, delay: float | None, workers: int) -> int:
     """One run in a process of its own; how it ended."""
     pid = os.fork()
@@ -93,10 +102,11 @@ def child(spec: dict[str, Any], out: Path, tokenizer: Any, at: int | None, delay
         try:
             from piecemill.preparing import prepare
 
-            counts = out.with_suffix(".marks")
+            counts, imported = out.with_suffix(".marks"), out.with_suffix(".imported")
             arm(at)
             prepare([Path(name) for name in spec["sources"]], tokenizer, out=out, threads=workers, **spec["options"])
             counts.write_text(str(MARKS))
+            imported.write_text("\n".join(sys.modules))
             code = 0
         except BaseException as error:  # noqa: BLE001
             sys.stderr.write(f"{type(error).__name__}: {error}\n")
@@ -119,13 +129,13 @@ def content(folder: Path) -> dict[str, bytes]:
 
 def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text())
-    # Before the first fork, so that no child pays for it.
-    import piecemill.preparing.run  # noqa: F401
     from piecemill.tokenizers import load_tokenizer
 
     work = Path(spec["work"])
     tokenizer = load_tokenizer(spec["tokenizer"])
     tokenizer.encode("")
+    assert child(spec, work / "first", tokenizer, None, None, 1) == 0
+    import_ahead(work / "first.imported")
     whole = work / "whole"
     started = time.monotonic()
     assert child(spec, whole, tokenizer, None, None, 1) == 0

@@ -1,12 +1,9 @@
 """Small shards and small plans for the tests of pretraining, and how to read what a run wrote."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from corpora import small_tokenizer, texts
 from piecemill.shards import RECORD, token_dtype
@@ -17,16 +14,7 @@ SMALL = {"size": "tiny", "window": 16, "batch_size": 4, "sample_tokens": 4, "cur
 
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
-"Of a command: small products are slower on more, and wait for each other where cores are busy."
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """The same for runs in this process."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+"Of a command: small products are slower on more, and wait for each other where cores are busy. See `conftest.py`."
 
 
 def small_shards(folder: Path, seed: int = 1) -> Path:

@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import json
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 
 import piecemill as pm
 from action_cases import random_corpus
-from command import PIECEMILL, piecemill, start
+from command import interrupted, piecemill
 from piecemill.actions.histories import Histories
 from piecemill.actions.items import Items
 from piecemill.actions.training import ActionsProgress
@@ -209,16 +208,11 @@ def test_ctrl_c_ends_training_and_leaves_nothing(tmp_path):
     items = {str(item): rng.integers(0, 200, 5).tolist() for item in range(20_000)}
     (tmp_path / "items.json").write_text(json.dumps(items))
     with gzip.open(tmp_path / "histories.txt.gz", "wt") as file:
-        for user in range(60_000):
+        for user in range(10_000):
             file.write(f"u{user} {' '.join(map(str, rng.integers(0, 20_000, 12)))}\n")
     asked = ("actions", "train", tmp_path / "histories.txt.gz", "--items", tmp_path / "items.json")
-    running = start(PIECEMILL, *asked, "--out", tmp_path / "act", "--vocab-size", "2000000", cwd=tmp_path)
-    for line in running.stderr:
-        if line.startswith("merge"):
-            break
-    running.send_signal(signal.SIGINT)
-    _, stderr = running.communicate(timeout=300)
-    assert running.returncode == 130
+    code, stderr = interrupted("merge", *asked, "--out", tmp_path / "act", "--vocab-size", "2000000", cwd=tmp_path)
+    assert code == 130
     assert "Traceback" not in stderr
     assert not (tmp_path / "act").exists()
 

@@ -184,18 +184,19 @@ def test_merges_are_those_of_hugging_face_where_no_pairs_tie(measured, tmp_path,
         documents = [text for group in groups for text in group]
         labels = [f"{number}" for number, group in enumerate(groups) for _ in group]
         write_jsonl(tmp_path / f"{name}.jsonl", documents, group=labels)
-    options = {"vocab_size": 256 + 40, "pretokenizer": "gpt2", "special_tokens": []}
+    count = 25
+    options = {"vocab_size": 256 + count, "pretokenizer": "gpt2", "special_tokens": []}
     more = {"balance_on": tmp_path / "dev.jsonl"} if measured else {}
     tok = train_bpe(tmp_path / "training.jsonl", balance="group", **more, **options)
     measure_on = [words_of(texts) for texts in dev] if measured else None
     rules = {"measure_on": measure_on, "byte_ids": BYTE_IDS}
     groups = [words_of(texts) for texts in training]
-    ours = reference.bpe.train_balanced(groups, 40, **rules)[0]
-    theirs = reference.bpe.train_balanced(groups, 40, ties="larger strings", **rules)[0]
-    same = next((at for at in range(40) if ours[at] != theirs[at]), 40)  # the first tie is after it
+    ours = reference.bpe.train_balanced(groups, count, **rules)[0]
+    theirs = reference.bpe.train_balanced(groups, count, ties="larger strings", **rules)[0]
+    same = next((at for at in range(count) if ours[at] != theirs[at]), count)  # the first tie is after it
     assert same > 20
     found = as_strings(tok.merges.tolist())
-    assert found[:same] == parity(training, 40, dev=dev if measured else None)[:same]
+    assert found[:same] == parity(training, count, dev=dev if measured else None)[:same]
     plain = train_bpe(tmp_path / "training.jsonl", **options)
     assert found[:same] != as_strings(plain.merges.tolist())[:same]
 

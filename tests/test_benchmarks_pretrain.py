@@ -10,7 +10,7 @@ import pytest
 
 from corpora import texts, write_jsonl
 from piecemill.pretraining import pretrain
-from pretraining import ONE_THREAD, SMALL, one_thread, small_shards
+from pretraining import ONE_THREAD, SMALL, small_shards
 
 HOUSE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HOUSE / "benchmarks"))
@@ -25,8 +25,7 @@ def records(tmp_path_factory):
     place = tmp_path_factory.mktemp("benchmark")
     shards = small_shards(place / "shards")
     jsonl = write_jsonl(place / "sample.jsonl", texts(50))
-    with one_thread():
-        pretrain(shards, out=place / "run", steps=12, eval_every=4, **SMALL)
+    pretrain(shards, out=place / "run", steps=12, eval_every=4, **SMALL)
     script, out = str(HOUSE / "benchmarks/pretrain.py"), str(place / "records")
     small = [
         "--size",

@@ -436,26 +436,33 @@ def test_an_existing_tokenizer_is_replaced_only_with_force(corpus, tmp_path):
 
 
 def test_lines_elsewhere_come_while_it_runs_with_fixed_columns(tmp_path):
-    # Merging without a pretokenizer, on text that has enough to merge for several lines, three seconds apart.
-    (tmp_path / "big.txt").write_bytes(os.urandom(3_000_000).hex().encode())
-    running = start(
-        PIECEMILL,
-        "train",
-        tmp_path / "big.txt",
-        "--pretokenizer",
-        "none",
-        "--vocab-size",
-        2_000_000,
-        "--out",
-        tmp_path / "tok",
-    )
-    with running:
+    # Merging without a pretokenizer, on text that has enough to merge for several lines. After the second it waits, so
+    # a line read here was flushed when it was written.
+    (tmp_path / "big.txt").write_bytes(os.urandom(500_000).hex().encode())
+    os.mkfifo(tmp_path / "go on")
+    waiting = f"""
+from piecemill import progress
+from piecemill.__main__ import main
+
+progress._LINE_SECONDS, merging = 0.0, 0
+
+class Display(progress.Display):
+    def _line(self, event, **options):
+        global merging
+        super()._line(event, **options)
+        merging += event.stage == "merge" and event.columns()[0][0] != "0"
+        if merging == 2:
+            open({str(tmp_path / "go on")!r}).close()
+
+progress.Display = Display
+main()
+"""
+    arguments = ["train", tmp_path / "big.txt", "--pretokenizer", "none", "--vocab-size", 2_000_000]
+    with start(sys.executable, "-c", waiting, *arguments, "--out", tmp_path / "tok") as running:
         lines = []
-        for line in running.stderr:  # a line read here before the end was flushed when it was written
-            lines.append(line)
-            if sum(one.startswith("merge") for one in lines) == 2:
-                assert running.poll() is None
-                break
+        while sum(re.match("merge +[1-9]", line) is not None for line in lines) < 2:
+            lines.append(running.stderr.readline())
+            assert lines[-1], "it ended, and did not wait"
         running.kill()
     merging = [line for line in lines if line.startswith("merge")]
     assert all(

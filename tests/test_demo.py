@@ -79,14 +79,13 @@ def test_without_torch_the_demo_says_how_to_get_the_rest(monkeypatch, capsys, tm
 
 @pytest.mark.skipif(any(importlib.util.find_spec(name) is None for name in demo._PRETRAIN_NEEDS), reason="needs torch")
 def test_with_torch_a_small_model_learns_from_the_shards(monkeypatch, capsys, tmp_path):
-    from pretraining import SMALL, one_thread, small_shards
+    from pretraining import SMALL, small_shards
 
     short = {name: SMALL[name] for name in ("window", "batch_size", "sample_tokens")}
     monkeypatch.setattr(pretraining, "PretrainPlan", partial(pretraining.PretrainPlan, steps=60, **short))
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "plan.json").write_text("of an earlier demo")
-    with one_thread():
-        demo._pretrain(small_shards(tmp_path / "shards"), tmp_path / "run")
+    demo._pretrain(small_shards(tmp_path / "shards"), tmp_path / "run")
     said = capsys.readouterr().out
     assert f"$ piecemill pretrain {tmp_path / 'shards'} --size tiny --out {tmp_path / 'run'}\n" in said
     assert re.search(r"^Validation ended at \d\.\d\d nats per token, below the \d\.\d\d of the best model", said, re.M)

@@ -24,7 +24,7 @@ import piecemill as pm
 from command import WITH_TORCH, environment, search_path, server
 from corpora import write_jsonl
 from pages import HOUSE, block, blocks, claims
-from pretraining import ONE_THREAD, one_thread
+from pretraining import ONE_THREAD
 
 ELSEWHERE = {
     ("README.md", "pip install"): ["test_wheel.py"],
@@ -97,8 +97,7 @@ def test_the_examples_of_a_page_run(page, small_data, tmp_path, monkeypatch, req
         variables["RAY_ADDRESS"] = request.getfixturevalue("started_cluster").address
     for line, language, code in run_here(page):
         if language == "python":
-            with one_thread():
-                exec(compile("\n" * line + code, page, "exec"), namespace)
+            exec(compile("\n" * line + code, page, "exec"), namespace)
         else:
             bash = ["bash", "-euo", "pipefail", "-c", code]
             done = subprocess.run(bash, env=variables, capture_output=True, text=True)

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from command import PIECEMILL
 from command import installed as piecemill
-from corpora import content, small_tokenizer, split_documents, texts, write_jsonl
+from corpora import content, small_tokenizer, split_documents, split_lengths, texts, write_jsonl
 from piecemill import prepare
 from piecemill.errors import PlanError
 from piecemill.machine import memory_now
@@ -51,24 +52,42 @@ def test_a_document_larger_than_a_block_or_a_piece_is_encoded_as_any_other(engin
     assert sorted(found) == sorted([0, *tok.encode(text).tolist(), 0] for text in documents)
 
 
-def large_text(size: int) -> str:
-    """Text with all that makes a document heavy: escapes in JSON, and characters beyond the first 256."""
-    some = "\n".join(texts(200)) + '\t"quoted" \\ 学校 🙂 \n'
-    return some * (size // len(some.encode()) + 1)
+def large_text(size: int) -> bytes:
+    """Text with all that makes a document heavy: escapes in JSON, and characters beyond the first 256.
+
+    Bytes, here and below: as a `str` every character would take four, and this process would grow to gigabytes.
+    """
+    some = ("\n".join(texts(200)) + '\t"quoted" \\ 学校 🙂 \n').encode()
+    return some * (size // len(some) + 1)
 
 
-def write(folder: Path, kind: str, text: str) -> Path:
+@cache
+def tokens_of_large_text(size: int) -> int:
+    """Without a memory limit, in one call."""
+    text = np.frombuffer(large_text(size), np.uint8)
+    return len(small_tokenizer().encode_flat(text, np.array([len(text)]))[0])
+
+
+def column(parts: list[bytes | None]) -> pa.Array:
+    ends = np.cumsum([0, *(len(part or b"") for part in parts)], dtype=np.int64)
+    there = np.packbits([part is not None for part in parts], bitorder="little")
+    buffers = [pa.py_buffer(one) for one in (ends, b"".join(part or b"" for part in parts), there)]
+    return pa.LargeStringArray.from_buffers(len(parts), *buffers)
+
+
+def write(folder: Path, kind: str, text: bytes) -> Path:
     path = folder / f"large.{kind}"
     if kind == "txt":
-        path.write_text(text)
+        path.write_bytes(text)
     elif kind == "jsonl":
         # A small one after it, so that the next line is read while the large one is at work.
-        path.write_text("".join(json.dumps({"text": one}, ensure_ascii=False) + "\n" for one in (text, "small")))
+        escaped = text.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n").replace(b"\t", b"\\t")
+        path.write_bytes(b'{"text": "%s"}\n{"text": "small"}\n' % escaped)
     elif kind == "alone.parquet":
-        pq.write_table(pa.table({"text": pa.array([text, "small"], pa.large_string())}), path, row_group_size=1)
+        pq.write_table(pa.table({"text": column([text, b"small"])}), path, row_group_size=1)
     else:
         # One row group or record batch, so that only what is inside it says that one row is large.
-        table = pa.table({"text": pa.array(["some text"] * 500 + [text] + [None, "small"] * 500, pa.large_string())})
+        table = pa.table({"text": column([b"some text"] * 500 + [text] + [None, b"small"] * 500)})
         if kind == "plain.parquet":
             pq.write_table(table, path, use_dictionary=False)
         elif kind == "parquet":
@@ -114,16 +133,16 @@ def test_one_large_document_takes_twice_its_size_beyond_the_memory(kind, size, m
     assert done.returncode == 0, done.stderr
     timing = json.loads(done.stdout)["timing"]
     assert timing["peak_memory_bytes"] < (memory + 2 * size) * MIB
-    ids, records = split_documents(tmp_path / "out", "all")
+    lengths, records = split_lengths(tmp_path / "out", "all")
     before, after = {"txt": (0, 0), "jsonl": (0, 1), "alone.parquet": (0, 1)}.get(kind, (500, 500))
-    assert len(ids) == before + 1 + after
-    assert records["bytes"].tolist() == [len("some text")] * before + [len(text.encode())] + [len("small")] * after
-    assert len(ids[before]) == len(small_tokenizer().encode(text)) + 1
+    assert len(lengths) == before + 1 + after
+    assert records["bytes"].tolist() == [len("some text")] * before + [len(text)] + [len("small")] * after
+    assert lengths[before] == tokens_of_large_text(size * MIB) + 1
 
 
 def test_documents_around_a_large_one_are_what_they_are_without_it(tmp_path):
     tok = small_tokenizer()
-    around, large = texts(30), large_text(MIB)
+    around, large = texts(30), large_text(MIB).decode()
     write_jsonl(tmp_path / "a.jsonl", [*around, large, *around, large])
     options = {"threads": 2, "splits": "a=50,b=50", "block_bytes": "16KiB"}
     prepare(tmp_path / "a.jsonl", tok, out=tmp_path / "out", **options)

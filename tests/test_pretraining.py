@@ -24,13 +24,7 @@ from piecemill.pretraining import model, pretrain, trainer
 from piecemill.pretraining.plan import DEFAULTS, Defaults
 from piecemill.pretraining.step import Step
 from piecemill.shards import open_shards
-from pretraining import ONE_THREAD, SMALL, flags, losses, one_thread, records, small_shards, validations
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    with one_thread():
-        yield
+from pretraining import ONE_THREAD, SMALL, flags, losses, records, small_shards, validations
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import piecemill
 from command import piecemill as run
 from piecemill.errors import PlanError
 from piecemill.tokenizers import resolve_eos
-from pretraining import SMALL, one_thread
+from pretraining import SMALL
 
 TEXT = "the cat sat on the mat, and the other cat sat on the other mat.\n" * 40
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
@@ -95,8 +95,7 @@ def test_a_checkpoint_of_pretrain_opens_with_the_roles_and_the_chat_template(tmp
     tok = piecemill.train_bpe([TEXT], vocab_size=300).edit(roles={"pad": "<p>"}, chat_template=TEMPLATE)
     documents = [f"{number} {TEXT}" for number in range(100)]  # equal ones would be on one side
     piecemill.prepare(documents, tok, out=tmp_path / "shards", splits="train=80,val=20")
-    with one_thread():
-        piecemill.pretrain(tmp_path / "shards", out=tmp_path / "run", steps=2, **SMALL)
+    piecemill.pretrain(tmp_path / "shards", out=tmp_path / "run", steps=2, **SMALL)
     checkpoint = max((tmp_path / "run/checkpoints").iterdir())
     loaded = auto.from_pretrained(checkpoint)
     assert (loaded.eos_token, loaded.pad_token, loaded.chat_template) == ("<|endoftext|>", "<p>", TEMPLATE)

@@ -6,6 +6,7 @@ shown with `pytest -s`. Moments are lines of progress, or marks on disk at which
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from command import PIECEMILL, environment, start
+from command import TALKATIVE, environment, start
 from piecemill.machine import cores
 
 SLACK = 2.0 * cores()
@@ -30,15 +31,15 @@ def place(tmp_path):
 
 
 def train(place, *arguments):
-    return start(PIECEMILL, "train", *arguments, cwd=place / "cwd", TMPDIR=str(place / "tmp"))
+    return start(*TALKATIVE, "train", *arguments, cwd=place / "cwd", TMPDIR=str(place / "tmp"))
 
 
-def first_line(running, stage):
-    """Waits for a line of `stage`."""
-    for line in running.stderr:
-        if line.startswith(stage):
+def wait_for(running, line):
+    """Waits for a line of progress that begins with this regex."""
+    for each in running.stderr:
+        if re.match(line, each):
             return
-    raise AssertionError(f"no line of {stage}")
+    raise AssertionError(f"no line of {line}")
 
 
 def spent(process):
@@ -160,34 +161,35 @@ def test_while_counting_many_files(place):
     for number in range(1, 60):
         os.link(place / "corpus/0.txt", place / f"corpus/{number}.txt")
     running = train(place, place / "corpus", "--pretokenizer", SLOW_REGEX, "--out", place / "out/tok")
-    first_line(running, "count")
+    wait_for(running, "count +[1-9]")
     assert stop(running) == 130
     assert left(place) == []
 
 
 def test_while_counting_one_huge_document(place):
-    (place / "huge.txt").write_bytes(text(200))
+    (place / "huge.txt").write_bytes(text(60))
     running = train(place, place / "huge.txt", "--pretokenizer", SLOW_REGEX, "--out", place / "out/tok")
-    first_line(running, "count")
+    for _ in range(10):  # nothing is done of it before all is
+        wait_for(running, "count +0 documents")
     assert stop(running) == 130
     assert left(place) == []
 
 
-@pytest.mark.parametrize("stage", ["read", "merge"])
-def test_while_merging_whole_documents(place, stage):
-    (place / "flat.txt").write_bytes(hex_text(30))
+@pytest.mark.parametrize("line", ["read", "merge +0/", "merge +[1-9]"])
+def test_while_merging_whole_documents(place, line):
+    (place / "flat.txt").write_bytes(hex_text(10))
     arguments = ("--pretokenizer", "none", "--vocab-size", 5_000_000, "--out", place / "out/tok")
     running = train(place, place / "flat.txt", *arguments)
-    first_line(running, stage)  # that of reading comes when merging begins
+    wait_for(running, line)
     assert stop(running) == 130
     assert left(place) == []
 
 
 def test_counts_that_went_over_disk_leave_nothing(place):
-    (place / "flat.txt").write_bytes(b"\n".join(hex_text(1) for _ in range(100)))
+    (place / "flat.txt").write_bytes(b"\n".join(hex_text(1) for _ in range(60)))
     arguments = ("--pretokenizer", ".{9}", "--memory", "64MiB", "--separator", "\n", "--out", place / "out/tok")
     running = train(place, place / "flat.txt", *arguments)
-    first_line(running, "count")
+    wait_for(running, r"count .* [2-5]\d\.\d MB read")  # four times as much as there is memory for
     assert left(place) == []
     running.kill()  # nothing can be tidied up, and nothing needs to be
     running.communicate()
@@ -195,10 +197,10 @@ def test_counts_that_went_over_disk_leave_nothing(place):
 
 
 def test_sigterm_stops_as_ctrl_c_does_but_is_told_apart(place):
-    (place / "flat.txt").write_bytes(hex_text(30))
+    (place / "flat.txt").write_bytes(hex_text(10))
     arguments = ("--pretokenizer", "none", "--vocab-size", 5_000_000, "--out", place / "out/tok")
     running = train(place, place / "flat.txt", *arguments)
-    first_line(running, "read")
+    wait_for(running, "merge")
     assert stop(running, signal.SIGTERM) == 128 + signal.SIGTERM
     assert left(place) == []
 

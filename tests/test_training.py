@@ -43,10 +43,11 @@ def merges_of(tokenizer):
 @pytest.mark.parametrize("special_tokens", [(), ("<|endoftext|>", "<pad>")])
 def test_merges_equal_hf_tokenizers(stdlib_texts, pretokenizer, vocab_size, min_frequency, special_tokens):
     options = {"vocab_size": vocab_size, "min_frequency": min_frequency, "special_tokens": special_tokens}
-    ours = pm.train_bpe(iter(stdlib_texts), pretokenizer=pretokenizer, **options)
-    theirs, vocab = hf_merges(stdlib_texts, pretokenizer, **options)
+    texts = stdlib_texts[::4]
+    ours = pm.train_bpe(iter(texts), pretokenizer=pretokenizer, **options)
+    theirs, vocab = hf_merges(texts, pretokenizer, **options)
     assert merges_of(ours) == theirs
-    assert ours.vocab_size == len(vocab)
+    assert ours.vocab_size == len(vocab) == vocab_size
     assert ours.training["merging"]["queue_per_mille"] <= 2000
 
 
