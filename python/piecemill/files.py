@@ -9,6 +9,7 @@ Start with `open_place`, `replace_file` and `new_file`.
 import ctypes
 import errno
 import fcntl
+import io
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ from typing import Any, BinaryIO, Protocol
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
+from numpy.typing import NDArray
 
 from piecemill._core import Xxh3
 from piecemill.errors import PiecemillError, ShardError
@@ -374,6 +376,26 @@ def parse_json(content: bytes, where: str, hint: str) -> dict[str, Any]:
 
 
 # Checksums
+
+
+def read_npy(file: str | PathLike[str] | bytes) -> NDArray[Any]:
+    """The array of an .npy file: a memory map of the file at a path, or the array in `bytes`.
+
+    ValueError if it is not one. numpy evaluates a header as Python, so a damaged one raises whatever that can; errors
+    of the disk come as they are.
+    """
+    try:
+        if isinstance(file, bytes):
+            found: Any = np.load(io.BytesIO(file), allow_pickle=False)
+        else:
+            found = np.load(file, mmap_mode="r", allow_pickle=False)
+    except OSError:
+        raise
+    except Exception as error:  # noqa: BLE001
+        raise ValueError(f"{' '.join(str(error).split()) or type(error).__name__:.200}") from None
+    if not isinstance(found, np.ndarray):
+        raise ValueError("it is an archive of arrays")
+    return found
 
 
 def hash_file(path: Path, skip: int = 0) -> str:

@@ -279,7 +279,7 @@ class _Driver:
             cores=cores,
             groups=self.file_groups,
             keys=directory_keys(source.files, levels) if levels else None,
-            changed=begun_times(self.place),
+            changed=begun_times(self.place, len(source.files)),
             memory=source.memory,
         )
 

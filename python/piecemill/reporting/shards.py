@@ -78,7 +78,13 @@ def _describe_groups(plan: dict[str, Any], splits: list[Shards]) -> list[dict[st
             shard = shards.shard(number)
             lengths = np.diff(shard.ends, prepend=0)
             for row, weights in enumerate((None, lengths)):
-                counts[row] += np.bincount(shard.documents["group"], weights, len(groups)).astype(np.int64)
+                found = np.bincount(shard.documents["group"], weights, len(groups)).astype(np.int64)
+                if len(found) > len(groups):
+                    raise ShardError(
+                        f"{shards.url}/{prepared.PLAN}: {len(groups)} groups, and a document is of group "
+                        f"{len(found) - 1}. Run `piecemill check {shards.url}`; then restore what was changed."
+                    )
+                counts[row] += found
     if len(groups) == 1:
         counts[:, 0] = sum(map(len, splits)), sum(shards.tokens for shards in splits)
     columns = zip(groups, *counts.tolist(), strict=True)

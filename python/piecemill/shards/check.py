@@ -180,9 +180,9 @@ def _check_entries(
         found.files += 1
         found.bytes += len(content)
         try:
-            newest[task, piece] = manifest.parse_entry(content, name)
+            newest[task, piece] = manifest.parse_entry(content, name, str(path))
         except ShardError as error:
-            found.add(name, str(error).removeprefix(f"{name}: "))
+            found.add(name, str(error).removeprefix(f"{path}/{name}: "))
             damaged = True
     there = {entry.stem for entry in newest.values()}
     listed = {shard.files["tokens"].name.partition(".tokens.")[0] for shards in manifests.values() for shard in shards}

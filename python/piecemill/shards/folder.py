@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import ShardError
-from piecemill.files import LOCK, SCRATCH, Place, hash_bytes, parse_json, read_json
+from piecemill.files import LOCK, SCRATCH, Place, hash_bytes, parse_json, read_json, read_npy
 from piecemill.plans import option
 from piecemill.shards import counts, manifest
 from piecemill.shards.format import MOST_IDS, READABLE, VERSION, is_split_name
@@ -32,6 +33,9 @@ PLAN, FILES, STATS, TOKENIZER = "plan.json", "files.jsonl", "stats.json", "token
 # They describe the run, not the data: `check` skips them, and they are not deterministic.
 TIMING, CHANGED = "timing.json", ".sources.npy"
 UNCHECKED = frozenset({STATS, LOCK, TIMING, CHANGED})
+
+_OPTIONAL = {"groups": list, "options": dict, "source": dict, "tokenizer": dict}
+"What a plan need not have, and of which type it is."
 
 # Names that `prepare` gives, by folder.
 _TOP = re.compile("|".join(re.escape(name) for name in (PLAN, FILES, STATS, TIMING, CHANGED, LOCK)))
@@ -59,12 +63,19 @@ def checked_plan(plan: dict[str, Any], where: str) -> dict[str, Any]:
             f"{where}: format {plan.get('format')!r}; this version of Piecemill reads formats {formats}. "
             "Use the version that wrote it, or prepare the folder again."
         )
-    kinds = {"vocab_size": int, "splits": dict, "bos": int | None, "eos": int | None}
+    kinds: dict[str, Any] = {"vocab_size": int, "splits": dict, "bos": int | None, "eos": int | None}
+    kinds |= {key: kind for key, kind in _OPTIONAL.items() if plan.get(key) is not None}
     for key, kind in kinds.items():
-        if key not in plan or not isinstance(plan[key], kind):
+        if key not in plan or not isinstance(plan[key], kind) or isinstance(plan[key], bool):
             raise ShardError(
-                f"{where}: {key} is {plan.get(key, 'missing')!r}; expected {getattr(kind, '__name__', kind)}. "
+                f"{where}: {key} is {plan.get(key, 'missing')!r:.60}; expected {getattr(kind, '__name__', kind)}. "
                 "The file was changed: restore it, or prepare the folder again."
+            )
+    for group in plan.get("groups") or ():
+        if not _is_group(group):
+            raise ShardError(
+                f"{where}: {group!r:.60} is no group of files; expected a pattern (text or null) and a weight of 0 or "
+                "more. The file was changed: restore it, or prepare the folder again."
             )
     for name, share in plan["splits"].items():
         if not is_split_name(name) or not isinstance(share, int | float) or not share > 0:
@@ -78,6 +89,13 @@ def checked_plan(plan: dict[str, Any], where: str) -> dict[str, Any]:
             "The file was changed: restore it, or prepare the folder again."
         )
     return plan
+
+
+def _is_group(group: Any) -> bool:
+    if not isinstance(group, dict) or not isinstance(group.get("pattern"), str | None):
+        return False
+    weight = group.get("weight")
+    return isinstance(weight, int | float) and not isinstance(weight, bool) and 0 <= weight <= sys.float_info.max
 
 
 def write_stats(place: Place, stats: Mapping[str, Any]) -> None:
@@ -224,10 +242,12 @@ def write_times(place: Place, times: NDArray[np.int64]) -> None:
     place.write(CHANGED, buffer.getvalue())
 
 
-def begun_times(place: Place) -> NDArray[np.int64]:
-    """When each source file was last changed, as the run that began the folder saw it."""
+def begun_times(place: Place, files: int) -> NDArray[np.int64]:
+    """When each of the source `files` was last changed, as the run that began the folder saw it."""
     try:
-        times: NDArray[np.int64] = np.load(io.BytesIO(place.read(CHANGED)), allow_pickle=False)
+        times: NDArray[np.int64] = read_npy(place.read(CHANGED))
+        if times.dtype != np.int64 or times.shape != (files,):
+            raise ValueError(f"{times.dtype} of shape {times.shape}, of {files:,} files")
     except (OSError, ValueError) as error:
         raise ShardError(
             f"{place.url}/{CHANGED}: cannot be read ({error}), so it is not known whether the sources are "

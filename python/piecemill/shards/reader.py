@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import count_ids, map_file
 from piecemill.errors import ShardError
-from piecemill.files import LocalPlace, Place, hash_bytes, open_place, parse_json
+from piecemill.files import LocalPlace, Place, hash_bytes, open_place, parse_json, read_npy
 from piecemill.objects import is_object_url
 from piecemill.plans import did_you_mean
 from piecemill.shards import folder as prepared
@@ -289,8 +289,8 @@ class Shards:
 def _in_header(path: Path) -> str:
     """Describe a header that is not as it was written."""
     try:
-        array = np.load(path, mmap_mode="r")
-    except Exception as error:  # noqa: BLE001 - numpy evaluates the header as Python: whatever that can raise
+        array = read_npy(path)
+    except (OSError, ValueError) as error:
         return f"its header is damaged ({error})"
     return f"its header says {array.shape} of {array.dtype}"
 

@@ -17,7 +17,7 @@ from piecemill._core import Encoder, resolve_split
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers.models.byte_bpe import merge_pairs
 from piecemill.tokenizers.models.byte_level import CHARACTERS, bytes_of
-from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
+from piecemill.tokenizers.models.tokenizer_json import BYTE_TOKENS, TokenizerJson
 from piecemill.tokenizers.pretokenizers import NAMED, PATTERNS
 from piecemill.tokenizers.texts import flat_tokens
 
@@ -194,13 +194,12 @@ def _fallback(model: TokenizerJson) -> tuple[NDArray[np.uint32] | None, int | No
     unknown = settings.get("unk_token")
     unk = None if unknown is None else model.vocab.get(unknown)
     if settings.get("byte_fallback"):
-        names = [f"<0x{byte:02X}>" for byte in range(256)]
-        if not all(name in model.vocab for name in names):
+        if not all(name in model.vocab for name in BYTE_TOKENS):
             raise Left("model.byte_fallback is true, but not all 256 byte tokens are in the vocabulary")
-        inside = set(names)
+        inside = set(BYTE_TOKENS)
         if any(left in inside or right in inside for left, right in merge_pairs(settings)):
             raise Left("a merge names a byte token")
-        return np.array([model.vocab[name] for name in names], np.uint32), unk
+        return np.array([model.vocab[name] for name in BYTE_TOKENS], np.uint32), unk
     if unk is None:
         raise Left("characters without a token are dropped: there is neither byte fallback nor an unk_token")
     return None, unk

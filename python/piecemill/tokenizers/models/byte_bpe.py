@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill._core import __version__, bpe_parts, bpe_vocabulary
-from piecemill.errors import TokenizerError
+from piecemill.errors import PretokenizerError, TokenizerError
 from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
 from piecemill.tokenizers.models.byte_level import characters_of
 from piecemill.tokenizers.models.config import (
@@ -179,7 +179,10 @@ def pretokenizer_of(pre_tokenizer: Any) -> tuple[str, Pattern | None]:
         raise NotPlain(f"pre_tokenizer {json.dumps(pre_tokenizer)[:200]}")
     regexes = tuple(regex for regex in patterns if regex)
     pattern = regexes[0] if len(regexes) == 1 else regexes or None
-    return name_of(pattern), pattern
+    try:
+        return name_of(pattern), pattern
+    except PretokenizerError as error:  # HF may compile it: Oniguruma has another syntax
+        raise NotPlain(str(error)) from None
 
 
 def _step(step: dict[str, Any]) -> str | None:
