@@ -113,6 +113,10 @@ class ParquetRows:
         ends = self._ends[number]
         return self.array(number, "tokens")[int(ends[at - 1]) if at else 0 : int(ends[at])]
 
+    def checked_ends(self, number: int, /) -> NDArray[np.int64]:
+        """Where the rows of a file end, padding not counted."""
+        return self._ends[number]
+
     def array(self, number: int, kind: Literal["tokens", "ends", "documents"], /) -> NDArray[Any]:
         """One array of one file, as `Shards` has them; from any thread."""
         if kind == "ends":

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill.errors import ShardError
+from piecemill.errors import ShardError, TokenizerError
 from piecemill.files import LocalPlace, Place, lock_owner
 from piecemill.objects import ObjectPlace
 from piecemill.shards import folder as prepared
@@ -172,7 +172,10 @@ def _duplicates(splits: list[Shards]) -> dict[str, int]:
 
 
 def _first_rows(shards: Shards, tokenizer: Callable[[], Tokenizer]) -> list[str]:
-    return [tokenizer().decode(shards.document(i)[:_ROW_TOKENS]) for i in range(min(_ROWS, len(shards)))]
+    try:
+        return [tokenizer().decode(shards.document(i)[:_ROW_TOKENS]) for i in range(min(_ROWS, len(shards)))]
+    except TokenizerError as error:
+        raise ShardError(f"{shards.url}/{shards.split}: {error} Run `piecemill check {shards.url}`.") from error
 
 
 def lines(path: str, found: Mapping[str, Any]) -> list[str]:

@@ -45,6 +45,9 @@ _ANY = re.compile(r"[^/]+")
 _TEMPLATES = "additional_chat_templates"
 
 
+_RESTORE = "The file was changed: prepare the folder again, or restore it from a copy."
+
+
 def read_plan(folder: Path) -> dict[str, Any]:
     """Read plan.json and check the fields that every reader needs.
 
@@ -116,7 +119,22 @@ def read_stats(folder: Path) -> dict[str, Any] | None:
     """stats.json; None if the folder is not complete."""
     if not (folder / STATS).exists():
         return None
-    return read_json(folder / STATS, "The file was changed: prepare the folder again, or restore it from a copy.")
+    try:
+        return checked_stats((folder / STATS).read_bytes(), str(folder / STATS))
+    except OSError as error:
+        raise ShardError(f"{folder / STATS}: cannot be read: {error.strerror or error}. {_RESTORE}") from None
+
+
+def checked_stats(content: bytes, where: str) -> Stats:
+    """The `content` of a stats.json; ShardError, beginning with `where`, unless it is as it was written."""
+    stats = parse_json(content, where, _RESTORE)
+    try:
+        sound = render_stats(stats) == content
+    except ValueError:  # a number that is none
+        sound = False
+    if not sound:
+        raise ShardError(f"{where}: was changed after it was written. {_RESTORE}")
+    return stats
 
 
 def render_stats(stats: Mapping[str, Any]) -> bytes:

@@ -196,7 +196,10 @@ class Shards:
         number = int(np.searchsorted(self.document_ends, index, side="right"))
         at = index - int(self.document_ends[number - 1] if number else 0)
         ends = self.array(number, "ends")
-        return self.array(number, "tokens")[int(ends[at - 1]) if at else 0 : int(ends[at])]
+        start, end = int(ends[at - 1]) if at else 0, int(ends[at])
+        if not 0 <= start <= end <= self.entries[number].tokens:
+            self.checked_ends(number)  # raises
+        return self.array(number, "tokens")[start:end]
 
     def __getitem__(self, index: int) -> NDArray[Any]:
         """As `document`; a negative number counts from the end."""
@@ -206,7 +209,7 @@ class Shards:
         """The ids of every document, in order."""
         for number in range(len(self.entries)):
             tokens, start = self.array(number, "tokens"), 0
-            for end in self.array(number, "ends").tolist():
+            for end in self.checked_ends(number).tolist():
                 yield tokens[start:end]
                 start = end
 
@@ -234,7 +237,7 @@ class Shards:
     def checked_ends(self, number: int) -> NDArray[np.int64]:
         """Where the documents of a shard end; ShardError if the ends do not rise to the number of its tokens.
 
-        Reads all of them. A loader does not: `piecemill check` compares every byte, once.
+        Reads all of them. Packed windows do not: `piecemill check` compares every byte, once.
         """
         ends: NDArray[np.int64] = self.array(number, "ends")
         entry = self.entries[number]

@@ -118,6 +118,7 @@ class TokenizerJson:
             and step.get("behavior") != "Removed"
             for step in steps
         )
+        kept &= [step.get("type") == "ByteLevel" for step in steps] == [False] * (len(steps) - 1) + [True]
         plain = not any(one.get("lstrip") or one.get("rstrip") for one in self.added_tokens)
         plain &= not any(self.data["model"].get(name) for name in ("continuing_subword_prefix", "end_of_word_suffix"))
         whole = all(character in self.vocab for character in CHARACTERS)
