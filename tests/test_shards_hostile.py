@@ -182,9 +182,9 @@ def test_counts_beyond_64_bits_are_no_traceback(whole, tmp_path):
 
 PLANS = [
     ("groups", [1], r"1 is no group of files"),
-    ("groups", [{"pattern": None, "weight": "\ud800"}], "is no group of files"),
-    ("groups", [{"pattern": None, "weight": 10**400}], "is no group of files"),
-    ("groups", [{"pattern": 7, "weight": 1}], "is no group of files"),
+    ("groups", [{"pattern": None, "weight": "\ud800"}], ".* is no group of files"),
+    ("groups", [{"pattern": None, "weight": 10**400}], ".* is no group of files"),
+    ("groups", [{"pattern": 7, "weight": 1}], ".* is no group of files"),
     ("groups", {}, "groups is {}; expected list"),
     ("tokenizer", [1], r"tokenizer is \[1\]; expected dict"),
     ("vocab_size", True, "vocab_size is True; expected int"),
@@ -230,8 +230,6 @@ def test_ends_that_do_not_rise_are_noticed_by_everything_that_reads_them(whole, 
             lambda changed=changed: Windows(changed, window=16, pack=False),
             lambda changed=changed: Windows(changed, window=16, group=0),
         ]
-        if abs(wrong) > 2**60:  # which would put a border outside of a row
-            readers.append(lambda changed=changed: list(batches(changed, window=16, batch_size=4, boundaries=True)))
         for read in readers:
             with pytest.raises(ShardError, match=r"ends\.npy: its ends do not rise to"):
                 read()
@@ -250,6 +248,8 @@ def test_stats_that_were_changed_are_no_summary(tmp_path, content):
             read()
 
 
+SMALL = {"block_bytes": "1KiB", "piece_bytes": "2KiB", "threads": 1}
+
 FILES = [
     ("[1]", r"line 1 of its list of source files is b'\[1\]'; expected a path and bytes"),
     ('{"path": null, "bytes": 1}', "line 1 of its list of source files"),
@@ -262,7 +262,7 @@ FILES = [
 def test_a_list_of_source_files_that_was_changed_is_named_when_a_run_goes_on(begun, line, message):
     (begun / "out" / "files.jsonl").write_text(f"{line}\n")
     with pytest.raises(SourceError, match=message):
-        prepare(begun / "a.jsonl", small_tokenizer(), out=begun / "out")
+        prepare(begun / "a.jsonl", small_tokenizer(), out=begun / "out", **SMALL)
 
 
 @pytest.mark.parametrize("shape", [b"((((", b"(7,)"])
@@ -271,7 +271,7 @@ def test_times_that_were_changed_are_named_when_a_run_goes_on(begun, shape):
     content = path.read_bytes()
     path.write_bytes(content.replace(b"(1,)", shape))
     with pytest.raises(ShardError, match=r"\.sources\.npy: cannot be read"):
-        prepare(begun / "a.jsonl", small_tokenizer(), out=begun / "out")
+        prepare(begun / "a.jsonl", small_tokenizer(), out=begun / "out", **SMALL)
 
 
 def test_an_entry_that_was_changed_is_named_with_its_folder(begun):
@@ -285,9 +285,8 @@ def test_an_entry_that_was_changed_is_named_with_its_folder(begun):
 def begun(tmp_path) -> Path:
     """A run that was stopped after its first piece."""
     write_jsonl(tmp_path / "a.jsonl", texts(40))
-    options = {"block_bytes": "1KiB", "piece_bytes": "2KiB", "threads": 1}
     with failing_after(1, OSError(5, "stop")), pytest.raises(PiecemillError):
-        prepare(tmp_path / "a.jsonl", small_tokenizer(), out=tmp_path / "out", **options)
+        prepare(tmp_path / "a.jsonl", small_tokenizer(), out=tmp_path / "out", **SMALL)
     return tmp_path
 
 

@@ -154,11 +154,8 @@ def test_an_npy_with_a_damaged_header_is_named_and_never_read_beyond_its_end(tmp
     path = tmp_path / "a.npy"
     path.write_bytes(content[:at] + (shape + b", }").ljust(end - at) + content[end:])
     source = open_source(path, integers=True, on_bad_document=policy)
-    if policy == "stop":
-        with pytest.raises(SourceError, match=r"a\.npy"):
-            list(source.blocks())
-    else:
-        assert [(len(block), block.tally.skipped_count) for block in source.blocks()] == [(0, 1)]
+    with pytest.raises(SourceError, match=r"a\.npy\[0\]: "):  # with skip, as nothing is left
+        list(source.blocks())
 
 
 FUZZ = r"""
