@@ -93,7 +93,10 @@ class LocalPlace:
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
         with open(self.path / name, "rb") as file:
             file.seek(start)
-            return file.read() if stop is None else file.read(stop - start)
+            if stop is None:
+                return file.read()
+            # No buffer for more than there is: a damaged file may give any size.
+            return file.read(max(0, min(stop, os.fstat(file.fileno()).st_size) - start))
 
     def write(self, name: str, content: bytes) -> None:
         self.publish(self._written(name, content), name)
