@@ -199,14 +199,14 @@ def an_entry(task=12, piece=3, **more):
 def test_an_entry_comes_back_as_it_was_written_and_any_change_is_noticed():
     entry = an_entry(hashes={"bytes": 32}, examples=((0, 17),))
     content = entry.to_json()
-    assert parse_entry(content, "entries/000012-0003.json") == entry
+    assert parse_entry(content, "entries/000012-0003.json", "out") == entry
     for at in range(len(content)):
         changed = bytearray(content)
         changed[at] ^= 1
         with pytest.raises(ShardError, match="was changed or cut"):
-            parse_entry(bytes(changed), entry.name)
+            parse_entry(bytes(changed), entry.name, "out")
     with pytest.raises(ShardError, match="was changed or cut"):
-        parse_entry(content, "entries/000012-0004.json")
+        parse_entry(content, "entries/000012-0004.json", "out")
 
 
 def test_the_newest_entries_come_in_corpus_order(tmp_path):

@@ -1,19 +1,22 @@
 """Prepared folders that somebody changed: reading, showing and exporting end in words, and check misses none."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from corpora import small_tokenizer, texts
-from piecemill import open_shards
-from piecemill.errors import LoadError, PiecemillError, PlanError
+from corpora import failing_after, small_tokenizer, texts, write_jsonl
+from piecemill import describe, open_shards, prepare
+from piecemill.errors import LoadError, PiecemillError, PlanError, ShardError, SourceError
 from piecemill.loading import batches
 from piecemill.preparing.selection import Splits
 from piecemill.shards.check import check_shards
 from piecemill.shards.manifest import ENTRIES, Entry
+from piecemill.shards.windows import Windows
 from prepared import TALLY, prepare_folder
 
 FUZZ = r"""
@@ -165,8 +168,6 @@ def test_a_share_without_end_is_refused_at_once(share):
 
 
 def test_counts_beyond_64_bits_are_no_traceback(whole, tmp_path):
-    import shutil
-
     for name, line in (("brackets", "[" * 50_000), ("count", None)):
         folder = tmp_path / name
         shutil.copytree(whole / "whole", folder)
@@ -177,6 +178,116 @@ def test_counts_beyond_64_bits_are_no_traceback(whole, tmp_path):
         assert not check_shards(folder).sound
         with pytest.raises(PiecemillError, match=r"manifest\.jsonl, line 1"):
             open_shards(folder, "train")
+
+
+PLANS = [
+    ("groups", [1], r"1 is no group of files"),
+    ("groups", [{"pattern": None, "weight": "\ud800"}], ".* is no group of files"),
+    ("groups", [{"pattern": None, "weight": 10**400}], ".* is no group of files"),
+    ("groups", [{"pattern": 7, "weight": 1}], ".* is no group of files"),
+    ("groups", {}, "groups is {}; expected list"),
+    ("tokenizer", [1], r"tokenizer is \[1\]; expected dict"),
+    ("vocab_size", True, "vocab_size is True; expected int"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "message"), PLANS)
+def test_a_plan_of_other_types_is_named_by_whatever_reads_it(whole, tmp_path, key, value, message):
+    shutil.copytree(whole / "whole", tmp_path / "out")
+    path = tmp_path / "out" / "plan.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    for read in (lambda: open_shards(tmp_path / "out", "train"), lambda: describe(tmp_path / "out")):
+        with pytest.raises(ShardError, match=rf"plan\.json: {message}"):
+            read()
+    assert not check_shards(tmp_path / "out").sound
+
+
+def test_a_document_of_a_group_that_the_plan_does_not_have_is_said(whole, tmp_path):
+    shutil.copytree(whole / "whole", tmp_path / "out")
+    path = tmp_path / "out" / "plan.json"
+    groups = [{"pattern": None, "weight": 1}, {"pattern": "a", "weight": 2}]
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"groups": groups}))
+    shards = open_shards(tmp_path / "out", "train")
+    file = shards.path(shards.entries[0], "documents")
+    records = np.load(file)
+    records["group"] = 7
+    np.save(file, records)
+    with pytest.raises(ShardError, match=r"plan\.json: 2 groups, and a document is of group 7"):
+        describe(tmp_path / "out")
+
+
+def test_ends_that_do_not_rise_are_noticed_by_everything_that_reads_them(whole, tmp_path):
+    shutil.copytree(whole / "whole", tmp_path / "out")
+    shards = open_shards(tmp_path / "out", "train")
+    file = shards.path(shards.entries[0], "ends")
+    ends = np.load(file)
+    for wrong in (2**62, -(2**63), int(ends[0]) - 1):
+        np.save(file, np.concatenate([ends[:1], [wrong], ends[2:]]))
+        changed = open_shards(tmp_path / "out", "train")
+        readers = [
+            lambda changed=changed: list(changed),
+            lambda changed=changed: changed[1],
+            lambda changed=changed: Windows(changed, window=16, pack=False),
+            lambda changed=changed: Windows(changed, window=16, group=0),
+        ]
+        for read in readers:
+            with pytest.raises(ShardError, match=r"ends\.npy: its ends do not rise to"):
+                read()
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"groups": []}', "[" * 50_000, '{"xxh3": NaN}'])
+def test_stats_that_were_changed_are_no_summary(tmp_path, content):
+    (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
+    prepare(tmp_path / "a.jsonl", small_tokenizer(), out=tmp_path / "out")
+    (tmp_path / "out" / "stats.json").write_text(content)
+    for read in (
+        lambda: prepare(tmp_path / "a.jsonl", small_tokenizer(), out=tmp_path / "out"),
+        lambda: describe(tmp_path / "out"),
+    ):
+        with pytest.raises(ShardError, match=r"stats\.json: "):
+            read()
+
+
+SMALL = {"block_bytes": "1KiB", "piece_bytes": "2KiB", "threads": 1}
+
+FILES = [
+    ("[1]", r"line 1 of its list of source files is b'\[1\]'; expected a path and bytes"),
+    ('{"path": null, "bytes": 1}', "line 1 of its list of source files"),
+    ('{"path": "a.jsonl", "bytes": null}', "line 1 of its list of source files"),
+    ("[" * 50_000, "line 1 of its list of source files"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), FILES)
+def test_a_list_of_source_files_that_was_changed_is_named_when_a_run_goes_on(begun, line, message):
+    (begun / "out" / "files.jsonl").write_text(f"{line}\n")
+    with pytest.raises(SourceError, match=message):
+        prepare(begun / "a.jsonl", small_tokenizer(), out=begun / "out", **SMALL)
+
+
+@pytest.mark.parametrize("shape", [b"((((", b"(7,)"])
+def test_times_that_were_changed_are_named_when_a_run_goes_on(begun, shape):
+    path = begun / "out" / ".sources.npy"
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"(1,)", shape))
+    with pytest.raises(ShardError, match=r"\.sources\.npy: cannot be read"):
+        prepare(begun / "a.jsonl", small_tokenizer(), out=begun / "out", **SMALL)
+
+
+def test_an_entry_that_was_changed_is_named_with_its_folder(begun):
+    (entry,) = (begun / "out" / "entries").glob("*.json")
+    entry.write_text("{}")
+    with pytest.raises(ShardError, match=f"{entry}: was changed or cut"):
+        describe(begun / "out")
+
+
+@pytest.fixture
+def begun(tmp_path) -> Path:
+    """A run that was stopped after its first piece."""
+    write_jsonl(tmp_path / "a.jsonl", texts(40))
+    with failing_after(1, OSError(5, "stop")), pytest.raises(PiecemillError):
+        prepare(tmp_path / "a.jsonl", small_tokenizer(), out=tmp_path / "out", **SMALL)
+    return tmp_path
 
 
 def test_reading_the_entries_of_a_run_to_resume_it_holds_a_few_of_them(tmp_path):

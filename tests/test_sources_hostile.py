@@ -136,11 +136,33 @@ def test_a_text_larger_than_memory_is_an_error_and_a_sparse_file_is_binary(tmp_p
         list(open_source(path).blocks())
 
 
+def npy(array: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [b"((((((((", b"(20, 30", b"(-1, 30)", b"(20, -30)", b"(1, 99999999999999)", b"(99999999999999999999, 1)", b"'x'"],
+)
+@pytest.mark.parametrize("policy", ["stop", "skip"])
+def test_an_npy_with_a_damaged_header_is_named_and_never_read_beyond_its_end(tmp_path, shape, policy):
+    content = npy(np.arange(600, dtype=np.uint16).reshape(20, 30))
+    at = content.index(b"(20, 30)")
+    end = content.index(b"\n")
+    path = tmp_path / "a.npy"
+    path.write_bytes(content[:at] + (shape + b", }").ljust(end - at) + content[end:])
+    source = open_source(path, integers=True, on_bad_document=policy)
+    with pytest.raises(SourceError, match=r"a\.npy\[0\]: "):  # with skip, as nothing is left
+        list(source.blocks())
+
+
 FUZZ = r"""
 import gzip, io, json, os, random, resource, sys
 from dataclasses import replace
 from pathlib import Path
-import pyarrow as pa, pyarrow.parquet as pq, pyarrow.ipc, zstandard
+import numpy as np, pyarrow as pa, pyarrow.parquet as pq, pyarrow.ipc, zstandard
 from piecemill.errors import PiecemillError
 from piecemill.sources import open_source
 
@@ -164,6 +186,11 @@ for name, column in kinds.items():
         bases[f"{name}{new.__name__}.arrow"] = out.getvalue().to_pybytes()
 lines = "".join(json.dumps({"text": text, "g": n % 7}) + "\n" for n, text in enumerate(texts)).encode()
 bases["a.jsonl.gz"] = gzip.compress(lines)
+rows = io.BytesIO()
+np.save(rows, np.arange(600, dtype=np.uint16).reshape(20, 30))
+bases["a.npy"] = rows.getvalue()
+bases["a.fasta"] = "".join(f">r{n}\n" + "ACGT" * (n % 9) + "\n" for n in range(90)).encode()
+bases["a.fastq.gz"] = gzip.compress("".join(f"@r{n}\nACGT\n+\nIIII\n" for n in range(90)).encode())
 bases["a.jsonl.zst"] = zstandard.ZstdCompressor(write_checksum=True).compress(lines)
 
 def mutated(data):
@@ -187,7 +214,9 @@ for number in range(count):
     (folder / "last").write_text(f"{seed} {number} {name}")
     try:
         policy, group = rng.choice(["stop", "skip"]), rng.choice([None, "g"])
-        for block in open_source(path, on_bad_document=policy, group=group).blocks():
+        integers = name.endswith(".npy")
+        group = group if name.endswith((".parquet", ".arrow", ".jsonl.gz", ".jsonl.zst")) else None
+        for block in open_source(path, on_bad_document=policy, group=group, integers=integers).blocks():
             [block.text(n) for n in range(len(block))]
     except PiecemillError as error:
         assert name in str(error), (number, name, str(error))

@@ -573,7 +573,7 @@ class Xxh3:
 def bpe_parts(content: bytes) -> tuple[str, bytes, bytes] | None:
     """A tokenizer.json without its vocabulary and merges, and these two; None if it is no JSON object with a model."""
 
-def bpe_vocabulary(vocab: bytes, merges: bytes, special: dict[str, int], partly: bool) -> _Vocabulary | None:
+def bpe_vocabulary(vocab: bytes, merges: bytes, special: list[tuple[str, int]], partly: bool) -> _Vocabulary | None:
     """Bytes of each id, merges, and reachable ids in the order made; None if that is not plain byte-level BPE."""
 
 def bpe_body(tokens: list[bytes], special: dict[int, str], merges: NDArray[np.uint32]) -> str:

@@ -9,6 +9,7 @@ Start with `open_place`, `replace_file` and `new_file`.
 import ctypes
 import errno
 import fcntl
+import io
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ from typing import Any, BinaryIO, Protocol
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
+from numpy.typing import NDArray
 
 from piecemill._core import Xxh3
 from piecemill.errors import PiecemillError, ShardError
@@ -91,7 +93,10 @@ class LocalPlace:
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
         with open(self.path / name, "rb") as file:
             file.seek(start)
-            return file.read() if stop is None else file.read(stop - start)
+            if stop is None:
+                return file.read()
+            # No buffer for more than there is: a damaged file may give any size.
+            return file.read(max(0, min(stop, os.fstat(file.fileno()).st_size) - start))
 
     def write(self, name: str, content: bytes) -> None:
         self.publish(self._written(name, content), name)
@@ -356,11 +361,18 @@ def read_json(place: Place, name: str, hint: str) -> dict[str, Any]:
     """The JSON object in a file; ShardError, ending in `hint`, if there is none."""
     where = f"{place.url}/{name}"
     try:
-        record = json.loads(place.read(name))
+        content = place.read(name)
     except FileNotFoundError:
         raise ShardError(f"{where} is missing. {hint}") from None
     except OSError as error:
         raise ShardError(f"{where}: cannot be read: {error.strerror or error}. {hint}") from None
+    return parse_json(content, where, hint)
+
+
+def parse_json(content: bytes, where: str, hint: str) -> dict[str, Any]:
+    """The JSON object that `content` is; ShardError, beginning with `where`, if it is none."""
+    try:
+        record = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise ShardError(f"{where}: not JSON ({error}). {hint}") from None
     if not isinstance(record, dict):
@@ -369,6 +381,26 @@ def read_json(place: Place, name: str, hint: str) -> dict[str, Any]:
 
 
 # Checksums
+
+
+def read_npy(file: str | PathLike[str] | bytes) -> NDArray[Any]:
+    """The array of an .npy file: a memory map of the file at a path, or the array in `bytes`.
+
+    ValueError if it is not one. numpy evaluates a header as Python, so a damaged one raises whatever that can; errors
+    of the disk come as they are.
+    """
+    try:
+        if isinstance(file, bytes):
+            found: Any = np.load(io.BytesIO(file), allow_pickle=False)
+        else:
+            found = np.load(file, mmap_mode="r", allow_pickle=False)
+    except OSError:
+        raise
+    except Exception as error:  # noqa: BLE001
+        raise ValueError(f"{' '.join(str(error).split()) or type(error).__name__:.200}") from None
+    if not isinstance(found, np.ndarray):
+        raise ValueError("it is an archive of arrays")
+    return found
 
 
 def hash_file(path: Path, skip: int = 0) -> str:

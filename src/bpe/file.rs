@@ -9,7 +9,7 @@ use hashbrown::HashTable;
 use serde_core::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -153,17 +153,19 @@ fn pairs(value: &str) -> Option<Vec<[Text<'_>; 2]>> {
 
 /// The vocabulary of these parts of a file; None if it is not that of plain byte-level BPE: a token twice, or ids that
 /// are not 0 to n - 1, each once; a byte without a token, unless `partly`; the same merge twice; a token that no merge
-/// makes. A merge of a token that does not exist, or into one, is an error.
-pub fn vocabulary(
-    vocab: &str,
-    merges: &str,
-    special: &HashMap<String, u32>,
-    partly: bool,
-) -> Result<Option<Vocabulary>> {
+/// makes; a special token that HF `tokenizers` gives another id than the file does. A merge of a token that does not
+/// exist, or into one, is an error.
+///
+/// `special` are the special tokens in the order of the file. HF numbers those that the vocabulary lacks in this order,
+/// from the number of its entries on, whatever ids the file gives them.
+pub fn vocabulary(vocab: &str, merges: &str, special: &[(String, u32)], partly: bool) -> Result<Option<Vocabulary>> {
     let (Some(Entries(vocab)), Some(merges)) = (parsed(vocab), pairs(merges)) else { return Ok(None) };
     let Some(index) = Index::new(&vocab) else { return Ok(None) };
-    let apart = special.keys().filter(|text| index.get(text).is_none()).count();
-    let mut spelled: Vec<Option<&str>> = vec![None; vocab.len() + apart];
+    let apart: Vec<u32> = special.iter().filter(|(text, _)| index.get(text).is_none()).map(|&(_, id)| id).collect();
+    if !apart.iter().map(|&id| id as usize).eq(vocab.len()..vocab.len() + apart.len()) {
+        return Ok(None);
+    }
+    let mut spelled: Vec<Option<&str>> = vec![None; vocab.len() + apart.len()];
     for (text, id) in
         special.iter().map(|(text, id)| (&**text, id)).chain(vocab.iter().map(|(text, id)| (&*text.0, id)))
     {
@@ -208,7 +210,8 @@ pub fn vocabulary(
             return Ok(None);
         }
     }
-    if vocab.iter().any(|(text, id)| !reachable[*id as usize] && !special.contains_key(&*text.0)) {
+    let names: HashSet<&str> = special.iter().map(|(text, _)| &**text).collect();
+    if vocab.iter().any(|(text, id)| !reachable[*id as usize] && !names.contains(&*text.0)) {
         return Ok(None);
     }
     let bytes = bytes_of_characters();
@@ -291,7 +294,7 @@ mod tests {
     fn of(vocab: &str, merges: &str) -> Result<Option<Vocabulary>> {
         let content = file(vocab, merges);
         let parts = parts(&content).expect("a file");
-        vocabulary(parts.vocab, parts.merges, &HashMap::from([("<s>".to_owned(), 0)]), true)
+        vocabulary(parts.vocab, parts.merges, &[("<s>".to_owned(), 0)], true)
     }
 
     #[test]
@@ -309,24 +312,30 @@ mod tests {
         let found = of(r#"{"<s>": 0, "a": 1, "Ġ": 2, "Ġa": 3}"#, r#"[["Ġ", "a"]]"#).expect("sound").expect("plain");
         let tokens = ["<s>", "a", " ", " a"].map(|text| text.as_bytes().to_vec()).to_vec();
         assert_eq!(found, Vocabulary { tokens, merges: vec![[2, 1]], ranked: vec![1, 2, 3] });
-        assert_eq!(of(r#"{"a": 1, "Ġ": 2, "Ġa": 3}"#, r#"["Ġ a"]"#), Ok(Some(found)));
+        assert_eq!(of(r#"{"<s>": 0, "a": 1, "Ġ": 2, "Ġa": 3}"#, r#"["Ġ a"]"#), Ok(Some(found)));
     }
 
     #[test]
     fn what_is_not_plain_is_not_read() {
         for (vocab, merges) in [
-            (r#"{"a": 1, "b": 3}"#, "[]"),                 // a gap
-            (r#"{"a": 1, "b": 1}"#, "[]"),                 // an id twice
-            (r#"{"a": 1, "b": 2, "ab": 3}"#, "null"),      // no merge makes it
-            (r#"{"a": 1, "aa": 2}"#, r#"["a a", "a a"]"#), // a merge twice
-            (r#"{"a": 1, "aa": 2}"#, r#"["a a a"]"#),      // no pair
+            (r#"{"<s>": 0, "a": 1, "b": 3}"#, "[]"),                 // a gap
+            (r#"{"<s>": 0, "a": 1, "b": 1}"#, "[]"),                 // an id twice
+            (r#"{"<s>": 0, "a": 1, "b": 2, "ab": 3}"#, "null"),      // no merge makes it
+            (r#"{"<s>": 0, "a": 1, "aa": 2}"#, r#"["a a", "a a"]"#), // a merge twice
+            (r#"{"<s>": 0, "a": 1, "aa": 2}"#, r#"["a a a"]"#),      // no pair
+            (r#"{"a": 1, "b": 2}"#, "[]"),                           // <s> is 0 in the file, and 2 in HF
             (r#"{"a": -1}"#, "[]"),
             ("[]", "[]"),
         ] {
             assert_eq!(of(vocab, merges), Ok(None), "{vocab} {merges}");
         }
-        assert_eq!(vocabulary(r#"{"a": 0}"#, "", &HashMap::new(), false), Ok(None)); // bytes without tokens
-        assert!(of(r#"{"a": 1}"#, r#"["a b"]"#).is_err());
+        assert_eq!(vocabulary(r#"{"a": 0}"#, "", &[], false), Ok(None)); // bytes without tokens
+        assert!(of(r#"{"<s>": 0, "a": 1}"#, r#"["a b"]"#).is_err());
+        let numbered = |ids: [u32; 2]| {
+            let special = [("<s>".to_owned(), ids[0]), ("<t>".to_owned(), ids[1])];
+            vocabulary(r#"{"a": 0, "b": 1}"#, "", &special, true).map(|found| found.is_some())
+        };
+        assert_eq!([[2, 3], [3, 2], [2, 4]].map(numbered), [Ok(true), Ok(false), Ok(false)]);
     }
 
     #[test]
@@ -336,7 +345,7 @@ mod tests {
         let slices: Vec<&[u8]> = tokens.iter().map(|token| &token[..]).chain([&b"! "[..]]).collect();
         let content = format!(r#"{{"model": {{{}}}}}"#, body(&slices, &special, &[[1, 221]]));
         let parts = parts(&content).expect("a file");
-        let special = HashMap::from([("<s>\n".to_owned(), 0)]);
+        let special = [("<s>\n".to_owned(), 0)];
         let read = vocabulary(parts.vocab, parts.merges, &special, false).expect("sound").expect("plain");
         assert_eq!(slices[221], b" ");
         assert_eq!(

@@ -23,7 +23,7 @@ fn bpe_vocabulary<'py>(
     py: Python<'py>,
     vocab: &[u8],
     merges: &[u8],
-    special: HashMap<String, u32>,
+    special: Vec<(String, u32)>,
     partly: bool,
 ) -> PyResult<Option<Vocabulary<'py>>> {
     let (Ok(vocab), Ok(merges)) = (str::from_utf8(vocab), str::from_utf8(merges)) else { return Ok(None) };

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from piecemill.actions.features_plan import FAISS_SEED
 from piecemill.errors import PlanError, SourceError
+from piecemill.files import read_npy
 from piecemill.plans import option
 
 _BLOCK = 65536
@@ -25,13 +26,13 @@ _BLOCK = 65536
 def read_embeddings(path: str) -> NDArray[Any]:
     """The array of a .npy file, not yet in memory."""
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = read_npy(path)
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}.") from None
-    except (ValueError, EOFError) as error:
+    except ValueError as error:
         raise SourceError(f"{path}: not a .npy file of numbers: {error}.") from None
-    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiu":
-        found = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else "an archive"
+    if array.ndim != 2 or array.dtype.kind not in "fiu":
+        found = f"{array.dtype} of shape {array.shape}"
         raise SourceError(f"{path}: found {found}, expected numbers of shape (items, dimensions).")
     return array
 

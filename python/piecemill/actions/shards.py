@@ -187,6 +187,8 @@ def _open_old(folder: Path) -> ActionShards:
 
 def _old_problems(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
     files = manifest.get("files", {})
+    if not isinstance(files, dict) or not all(isinstance(entry, dict) and "xxh3" in entry for entry in files.values()):
+        return [f"{_OLD} does not say which files there are"]
     found = [f"{_OLD} does not name {name}" for name in ("items.npy", "ends.npy") if name not in files]
     for name, entry in files.items():
         if not (folder / name).exists():

@@ -23,7 +23,7 @@ from piecemill._core import ActionSegmenter
 from piecemill.actions.coding import Rules, code_like
 from piecemill.actions.items import Items
 from piecemill.actions.vocabulary import ActionVocabulary, file_at, sealed
-from piecemill.errors import PlanError, TokenizerError
+from piecemill.errors import PlanError, SourceError, TokenizerError
 from piecemill.files import hash_file
 from piecemill.machine import cores
 from piecemill.plans import did_you_mean
@@ -160,7 +160,10 @@ class ActionTokenizer:
                 )
             saved = Items.load(beside)
         if items is None:
-            return cls(vocabulary, saved)
+            try:
+                return cls(vocabulary, saved)
+            except (TokenizerError, SourceError) as error:
+                raise TokenizerError(f"{beside}: {error}") from error
         if saved is not None:
             return cls(vocabulary, code_like(items, saved, unknown_value=unknown_value))
         given = Items.of(items)

@@ -11,8 +11,8 @@ Start with `ActionVocabulary.load`.
 """
 
 import json
-import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -177,6 +177,8 @@ class ActionVocabulary:
             "labels": self.labels,
             "plan": self.plan,
         }
+        beside = json.loads(json.dumps(beside))  # as it will be read: keys are text, tuples lists
+        beside["seal"] = _seal(beside)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             replace_file(sidecar_of(target), (json.dumps(beside, ensure_ascii=False, indent=1) + "\n").encode())
@@ -220,36 +222,70 @@ def sidecar_of(target: Path) -> Path:
 
 def sealed(target: Path) -> dict[str, str]:
     """Other files that were saved with the vocabulary file `target`, and their checksums."""
-    beside = sidecar_of(target)
-    return dict(json.loads(beside.read_bytes()).get("files", {})) if beside.exists() else {}
+    files: dict[str, str] = _record(target).get("files", {})
+    return files
 
 
 def read_sidecar(target: Path, content: bytes) -> dict[str, Any]:
     """Columns, labels and plan of the vocabulary file `target` with this `content`; nothing if it stands alone."""
+    record = _record(target)
+    if not record:
+        return {}
+    columns, labels = record["columns"], record["labels"]
+    if record["xxh3"] != hash_bytes(content):
+        raise TokenizerError(
+            f"{sidecar_of(target)}: written for another {target.name} than the one beside it. Save the vocabulary "
+            f"again, or delete this file: {target.name} loads without it."
+        )
+    return {
+        "columns": None if columns is None else tuple(columns),
+        "labels": None if labels is None else tuple(labels),
+        "plan": record["plan"],
+    }
+
+
+def _record(target: Path) -> dict[str, Any]:
+    """The record beside the vocabulary file `target`, every field of its type; empty if the file stands alone."""
     beside = sidecar_of(target)
     try:
         record = json.loads(beside.read_bytes())
         if record["format"] != FORMAT:
             raise ValueError(f"format {record['format']!r}; this version of Piecemill reads format {FORMAT}")
-        columns, labels, plan = record["columns"], record["labels"], record["plan"]
-        seal = record["xxh3"]
+        # Without this, a changed label would give an item another code without a word. Earlier versions wrote no seal.
+        if record.get("seal", _seal(record)) != _seal(record):
+            raise ValueError("it was changed after it was written")
+        json.dumps(record, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+        columns, labels, files = record["columns"], record["labels"], record.setdefault("files", {})
+        if not isinstance(record["xxh3"], str) or not isinstance(record["plan"], dict | None):
+            raise ValueError("xxh3 is no checksum, or plan no object")
+        if not isinstance(files, dict) or not _are_texts([*files, *files.values()]):
+            raise ValueError("files are not names and checksums")
+        if columns is not None and not _are_texts(columns):
+            raise ValueError("columns are not names")
+        if labels is not None and not all(names is None or _are_values(names) for names in labels):
+            raise ValueError("labels are not lists of values")
     except FileNotFoundError:
         return {}
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise TokenizerError(
             f"{beside}: does not describe a vocabulary ({error}). Restore it, or delete it: {target.name} loads "
             "without it."
         ) from None
-    if seal != hash_bytes(content):
-        raise TokenizerError(
-            f"{beside}: written for another {target.name} than the one beside it. Save the vocabulary again, or delete "
-            f"this file: {target.name} loads without it."
-        )
-    return {
-        "columns": None if columns is None else tuple(map(str, columns)),
-        "labels": None if labels is None else tuple(labels),
-        "plan": plan,
-    }
+    return dict(record)
+
+
+def _seal(record: Mapping[str, Any]) -> str:
+    """The checksum of all fields but itself."""
+    rest = {key: value for key, value in record.items() if key != "seal"}
+    return hash_bytes(json.dumps(rest, sort_keys=True).encode())
+
+
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(one, str) for one in values)
+
+
+def _are_values(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(one, str | int | float | None) for one in values)
 
 
 def _parse(target: Path, content: bytes) -> dict[str, Any]:
@@ -257,7 +293,7 @@ def _parse(target: Path, content: bytes) -> dict[str, Any]:
     expected = f"Expected a vocabulary of actions: a JSON object with {', '.join(_KEYS)}."
     try:
         record = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TokenizerError(f"{target}: not JSON ({error}). {expected}") from None
     missing = [key for key in _KEYS if key not in record] if isinstance(record, dict) else list(_KEYS)
     if missing:
@@ -288,9 +324,10 @@ def _parse(target: Path, content: bytes) -> dict[str, Any]:
 
 def _check_initial(n_categories: int, initial: NDArray[np.int64]) -> None:
     categories = initial[:, 0]
-    if set(categories.tolist()) != set(range(n_categories)) or n_categories < 1:
+    found = np.unique(categories)
+    if n_categories < 1 or len(found) != n_categories or (found[0], found[-1]) != (0, n_categories - 1):
         raise TokenizerError(
-            f"the features have the categories {sorted(set(categories.tolist()))[:20]}; expected each of 0 to "
+            f"the features have the categories {found[:20].tolist()}; expected each of 0 to "
             f"{n_categories - 1} (n_categories={n_categories})."
         )
     step = np.diff(categories)
@@ -321,5 +358,6 @@ def _check_priority(priority: Sequence[float], first: int, merges: int) -> None:
     if len(priority) != first + merges:
         raise TokenizerError(f"{first + merges} tokens but {len(priority)} priorities; expected as many.")
     for token, weight in enumerate(priority):
-        if type(weight) not in (int, float) or not math.isfinite(weight):
-            raise TokenizerError(f"the priority of token {token} is {weight!r}; expected a finite Python number.")
+        # Compared, as math.isfinite raises for whole numbers beyond all floats.
+        if type(weight) not in (int, float) or not -sys.float_info.max <= weight <= sys.float_info.max:
+            raise TokenizerError(f"the priority of token {token} is {weight!r:.40}; expected a finite Python number.")

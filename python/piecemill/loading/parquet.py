@@ -89,6 +89,10 @@ class ParquetRows(FileRows):
             raise IndexError(f"row {index} of {self}, which has {len(self):,}")
         return self._ids(index)
 
+    def checked_ends(self, number: int, /) -> NDArray[np.int64]:
+        """Where the rows of a file end, padding not counted."""
+        return self._ends[number]
+
     def array(self, number: int, kind: Kind, /) -> NDArray[Any]:
         """One array of one file, as `Shards` has them; from any thread."""
         if kind == "ends":

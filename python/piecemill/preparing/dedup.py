@@ -140,7 +140,7 @@ def drop_copies(
 ) -> int:
     """Pass 2: write the shards of a piece without its later copies, then the entry that replaces the old one."""
     name = f"{ENTRIES}/{pieces[number]}.json"
-    old = parse_entry(place.read(name), name)
+    old = parse_entry(place.read(name), name, place.url)
     sides = read_sections(place, _hashes(pieces[number]), _SIDES, _SIDES + 1).view("<u2")
     keep = np.ones(len(sides), bool)
     keep[read_sections(place, _hashes(pieces[number]), _COPIES, _COPIES + 1).view("<u4")] = False

@@ -75,10 +75,11 @@ def _check_begun(place: Place, plan: dict[str, Any], source: Source, names: set[
             f"{place.url}: in format {old.get('format')!r}, of another version of Piecemill; this one writes "
             f"format {VERSION}. It can be read, but not gone on with: {another_out()}"
         )
+    prepared.checked_plan(old, f"{place.url}/{PLAN}")
     plan = json.loads(json.dumps(plan))
     # Options first: a message about what the user typed is clearer than one about a derived value. Files before sums.
     check_same(place.url, "options", old.get("options"), plan["options"], force=True)
-    if (was := old.get("tokenizer", {}).get("identity")) != (now := plan["tokenizer"]["identity"]):
+    if (was := (old.get("tokenizer") or {}).get("identity")) != (now := plan["tokenizer"]["identity"]):
         raise ShardError(
             f"{place.url}: made with another tokenizer (identity was {was}, is {now}). Resuming needs the same one: "
             f"use {place.url}/{TOKENIZER}, {another_out()}"
@@ -89,7 +90,7 @@ def _check_begun(place: Place, plan: dict[str, Any], source: Source, names: set[
         check_files(source, place.read(FILES), place.url)
     check_same(place.url, "source", old.get("source"), plan["source"], force=True)
     if CHANGED in names and source.files:
-        was, piece = prepared.begun_times(place), plan["options"]["piece_bytes"]
+        was, piece = prepared.begun_times(place, len(source.files)), plan["options"]["piece_bytes"]
         now = check_content(source, was, whole_entries(place, []), piece, PIECE_DOCUMENTS)
         if (now != was).any() and can_write(place):
             prepared.write_times(place, now)

@@ -29,7 +29,7 @@ from piecemill.preparing.plan import PreparePlan
 from piecemill.preparing.result import STAGES, Numbers, PrepareProgress, Summary
 from piecemill.preparing.selection import Splits
 from piecemill.preparing.task import prepare_task
-from piecemill.shards.folder import STATS, TIMING, begun_times, saved_tokenizer
+from piecemill.shards.folder import STATS, TIMING, begun_times, checked_stats, saved_tokenizer
 from piecemill.shards.format import VERSION, token_dtype
 from piecemill.shards.manifest import delete_entry, delete_leftovers, newest_entries, whole_entries
 from piecemill.sources import Source, Task
@@ -199,7 +199,9 @@ class _Driver:
         for task in () if opened.files else opened.tasks:  # data in memory has no sizes and times to compare
             prepare_task(task, self._job(opened, 1))
         delete_leftovers(self.place)  # a crash may have come between the last two steps
-        return Summary.from_stats(self.where, json.loads(self.place.read(STATS)), complete_before=True)
+        return Summary.from_stats(
+            self.where, checked_stats(self.place.read(STATS), f"{self.where}/{STATS}"), complete_before=True
+        )
 
     def _go_on(
         self, opened: Source, executor: Any, ray_address: str | None, part: str | None, join: bool, *, resumed: bool
@@ -301,7 +303,7 @@ class _Driver:
             cores=cores,
             groups=self.file_groups,
             keys=directory_keys(source.files, levels) if levels else None,
-            changed=begun_times(self.place),
+            changed=begun_times(self.place, len(source.files)),
             memory=source.memory,
         )
 

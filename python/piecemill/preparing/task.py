@@ -154,7 +154,7 @@ class _NewPiece(_Piece):
 def _open_piece(task: Task, number: int, job: Job) -> Iterator[_Piece]:
     name = entry_name(task.index, number)
     try:
-        entry = parse_entry(job.out.read(name), name)
+        entry = parse_entry(job.out.read(name), name, job.out.url)
     except FileNotFoundError:
         with ExitStack() as stack:
             yield _NewPiece(task, number, job, stack)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill.errors import ShardError
+from piecemill.errors import ShardError, TokenizerError
 from piecemill.files import LocalPlace, Place, lock_owner
 from piecemill.objects import ObjectPlace
 from piecemill.shards import folder as prepared
@@ -78,7 +78,13 @@ def _describe_groups(plan: dict[str, Any], splits: list[Shards]) -> list[dict[st
             shard = shards.shard(number)
             lengths = np.diff(shard.ends, prepend=0)
             for row, weights in enumerate((None, lengths)):
-                counts[row] += np.bincount(shard.documents["group"], weights, len(groups)).astype(np.int64)
+                found = np.bincount(shard.documents["group"], weights, len(groups)).astype(np.int64)
+                if len(found) > len(groups):
+                    raise ShardError(
+                        f"{shards.url}/{prepared.PLAN}: {len(groups)} groups, and a document is of group "
+                        f"{len(found) - 1}. Run `piecemill check {shards.url}`; then restore what was changed."
+                    )
+                counts[row] += found
     if len(groups) == 1:
         counts[:, 0] = sum(map(len, splits)), sum(shards.tokens for shards in splits)
     columns = zip(groups, *counts.tolist(), strict=True)
@@ -166,7 +172,10 @@ def _duplicates(splits: list[Shards]) -> dict[str, int]:
 
 
 def _first_rows(shards: Shards, tokenizer: Callable[[], Tokenizer]) -> list[str]:
-    return [tokenizer().decode(shards.document(i)[:_ROW_TOKENS]) for i in range(min(_ROWS, len(shards)))]
+    try:
+        return [tokenizer().decode(shards.document(i)[:_ROW_TOKENS]) for i in range(min(_ROWS, len(shards)))]
+    except TokenizerError as error:
+        raise ShardError(f"{shards.url}/{shards.split}: {error} Run `piecemill check {shards.url}`.") from error
 
 
 def lines(path: str, found: Mapping[str, Any]) -> list[str]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import Xxh3, count_ids, hash_documents
 from piecemill.errors import PiecemillError, ShardError
-from piecemill.files import SCRATCH, LocalPlace, hash_file
+from piecemill.files import SCRATCH, LocalPlace, hash_file, parse_json
 from piecemill.objects import ObjectPlace, is_object_url
 from piecemill.shards import counts, manifest
 from piecemill.shards import folder as prepared
@@ -180,9 +180,9 @@ def _check_entries(
         found.files += 1
         found.bytes += len(content)
         try:
-            newest[task, piece] = manifest.parse_entry(content, name)
+            newest[task, piece] = manifest.parse_entry(content, name, str(path))
         except ShardError as error:
-            found.add(name, str(error).removeprefix(f"{name}: "))
+            found.add(name, str(error).removeprefix(f"{path}/{name}: "))
             damaged = True
     there = {entry.stem for entry in newest.values()}
     listed = {shard.files["tokens"].name.partition(".tokens.")[0] for shards in manifests.values() for shard in shards}
@@ -198,7 +198,7 @@ def _check_stats(path: Path, found: Findings) -> dict[str, str] | None:
     """The checksums in stats.json; None if it is missing or damaged."""
     try:
         content = (path / prepared.STATS).read_bytes()
-        stats = prepared.read_stats(path) or {}
+        stats = parse_json(content, str(path / prepared.STATS), "")
         checksums = stats["checksums"]
         rendered = prepared.render_stats(stats)
     except FileNotFoundError:

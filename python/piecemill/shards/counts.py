@@ -7,7 +7,6 @@
 Folders of format 1, and those that an earlier version wrote, have no counts.
 """
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from piecemill._core import count_ids
 from piecemill.cancelling import threads
 from piecemill.errors import ShardError
-from piecemill.files import Place
+from piecemill.files import Place, read_npy
 from piecemill.shards.format import HEADER_BYTES, file_name, npy_bytes, token_dtype
 from piecemill.shards.sections import changed, read_sections, write_sections
 
@@ -60,8 +59,7 @@ def write_counts(place: Place, split: str, stems: Sequence[str], vocab_size: int
     def read(stem: str) -> NDArray[Any]:
         try:
             content = read_sections(place, piece_counts_name(stem, split), 0, 1)
-            found: NDArray[Any] = np.load(io.BytesIO(content.data), allow_pickle=False)
-            return found
+            return read_npy(bytes(content.data))
         except (FileNotFoundError, ShardError, ValueError):
             # Damaged, of a run of an earlier version, or of a complete folder that lost its stats.json: count again.
             return _recounted(place, f"{split}/{file_name(stem, 'tokens')}", vocab_size)
@@ -77,10 +75,10 @@ def read_counts(place: Place, split: str, vocab_size: int) -> Counts | None:
     """The counts of a split; None if its folder has none. ShardError if they are not those of the vocabulary."""
     name = f"{split}/{NAME}"
     try:
-        counts: Counts = np.load(io.BytesIO(place.read(name)), allow_pickle=False)
+        counts: Counts = read_npy(place.read(name))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError) as error:
         raise ShardError(f"{place.url}/{name}: cannot be read ({error}). Run `piecemill check {place.url}`.") from None
     if counts.dtype != np.uint64 or counts.shape != (vocab_size,):
         raise ShardError(

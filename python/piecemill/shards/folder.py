@@ -4,10 +4,10 @@ stats.json is written last and marks the folder as complete. It has the checksum
 nor an entry covers, and its own. It has one canonical form, so that even a changed space is detected.
 """
 
-import io
 import json
 import os
 import re
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import ShardError
-from piecemill.files import LOCK, SCRATCH, LocalPlace, Place, hash_bytes, open_place, read_json
+from piecemill.files import LOCK, SCRATCH, Place, hash_bytes, open_place, parse_json, read_json, read_npy
 from piecemill.plans import option
 from piecemill.shards import counts, manifest
 from piecemill.shards.format import MOST_IDS, READABLE, VERSION, is_split_name, npy_bytes
@@ -33,6 +33,9 @@ PLAN, FILES, STATS, TOKENIZER = "plan.json", "files.jsonl", "stats.json", "token
 TIMING, CHANGED = "timing.json", ".sources.npy"
 UNCHECKED = frozenset({STATS, LOCK, TIMING, CHANGED})
 
+_OPTIONAL = {"groups": list, "options": dict, "source": dict, "tokenizer": dict}
+"What a plan need not have, and of which type it is."
+
 # Names that `prepare` gives, by folder.
 _TOP = re.compile("|".join(re.escape(name) for name in (PLAN, FILES, STATS, TIMING, CHANGED, LOCK)))
 _ENTRY_FILES = re.compile(r"\d+-\d+(\.unique)?(\.[\w-]+)?\.(json|hashes|copies|counts)")
@@ -42,6 +45,8 @@ _TEMPLATES = "additional_chat_templates"
 
 _EXPECTED = "Expected a folder written by `piecemill prepare`: name that one, or prepare it."
 
+_RESTORE = "The file was changed: prepare the folder again, or restore it from a copy."
+
 
 def read_plan(folder: Path | Place, hint: str = _EXPECTED) -> dict[str, Any]:
     """Read plan.json and check the fields that every reader needs.
@@ -50,19 +55,30 @@ def read_plan(folder: Path | Place, hint: str = _EXPECTED) -> dict[str, Any]:
     each document, or null.
     """
     place = open_place(folder)
-    plan, where = read_json(place, PLAN, hint), f"{place.url}/{PLAN}"
+    return checked_plan(read_json(place, PLAN, hint), f"{place.url}/{PLAN}")
+
+
+def checked_plan(plan: dict[str, Any], where: str) -> dict[str, Any]:
+    """`plan` as `read_plan` gives it; ShardError, beginning with `where`, if something in it is not as expected."""
     if plan.get("format") not in READABLE:
         formats = " and ".join(map(str, READABLE))
         raise ShardError(
             f"{where}: format {plan.get('format')!r}; this version of Piecemill reads formats {formats}. "
             "Use the version that wrote it, or prepare the folder again."
         )
-    kinds = {"vocab_size": int, "splits": dict, "bos": int | None, "eos": int | None}
+    kinds: dict[str, Any] = {"vocab_size": int, "splits": dict, "bos": int | None, "eos": int | None}
+    kinds |= {key: kind for key, kind in _OPTIONAL.items() if plan.get(key) is not None}
     for key, kind in kinds.items():
-        if key not in plan or not isinstance(plan[key], kind):
+        if key not in plan or not isinstance(plan[key], kind) or isinstance(plan[key], bool):
             raise ShardError(
-                f"{where}: {key} is {plan.get(key, 'missing')!r}; expected {getattr(kind, '__name__', kind)}. "
+                f"{where}: {key} is {plan.get(key, 'missing')!r:.60}; expected {getattr(kind, '__name__', kind)}. "
                 "The file was changed: restore it, or prepare the folder again."
+            )
+    for group in plan.get("groups") or ():
+        if not _is_group(group):
+            raise ShardError(
+                f"{where}: {group!r:.60} is no group of files; expected a pattern (text or null) and a weight of 0 or "
+                "more. The file was changed: restore it, or prepare the folder again."
             )
     for name, share in plan["splits"].items():
         if not is_split_name(name) or not isinstance(share, int | float) or not share > 0:
@@ -76,6 +92,13 @@ def read_plan(folder: Path | Place, hint: str = _EXPECTED) -> dict[str, Any]:
             "The file was changed: restore it, or prepare the folder again."
         )
     return plan
+
+
+def _is_group(group: Any) -> bool:
+    if not isinstance(group, dict) or not isinstance(group.get("pattern"), str | None):
+        return False
+    weight = group.get("weight")
+    return isinstance(weight, int | float) and not isinstance(weight, bool) and 0 <= weight <= sys.float_info.max
 
 
 def write_stats(place: Place, stats: Mapping[str, Any]) -> None:
@@ -96,8 +119,22 @@ def read_stats(folder: Path) -> dict[str, Any] | None:
     """stats.json; None if the folder is not complete."""
     if not (folder / STATS).exists():
         return None
-    hint = "The file was changed: prepare the folder again, or restore it from a copy."
-    return read_json(LocalPlace(folder), STATS, hint)
+    try:
+        return checked_stats((folder / STATS).read_bytes(), str(folder / STATS))
+    except OSError as error:
+        raise ShardError(f"{folder / STATS}: cannot be read: {error.strerror or error}. {_RESTORE}") from None
+
+
+def checked_stats(content: bytes, where: str) -> Stats:
+    """The `content` of a stats.json; ShardError, beginning with `where`, unless it is as it was written."""
+    stats = parse_json(content, where, _RESTORE)
+    try:
+        sound = render_stats(stats) == content
+    except ValueError:  # a number that is none
+        sound = False
+    if not sound:
+        raise ShardError(f"{where}: was changed after it was written. {_RESTORE}")
+    return stats
 
 
 def render_stats(stats: Mapping[str, Any]) -> bytes:
@@ -221,10 +258,12 @@ def write_times(place: Place, times: NDArray[np.int64]) -> None:
     place.write(CHANGED, npy_bytes(times))
 
 
-def begun_times(place: Place) -> NDArray[np.int64]:
-    """When each source file was last changed, as the run that began the folder saw it."""
+def begun_times(place: Place, files: int) -> NDArray[np.int64]:
+    """When each of the source `files` was last changed, as the run that began the folder saw it."""
     try:
-        times: NDArray[np.int64] = np.load(io.BytesIO(place.read(CHANGED)), allow_pickle=False)
+        times: NDArray[np.int64] = read_npy(place.read(CHANGED))
+        if times.dtype != np.int64 or times.shape != (files,):
+            raise ValueError(f"{times.dtype} of shape {times.shape}, of {files:,} files")
     except (OSError, ValueError) as error:
         raise ShardError(
             f"{place.url}/{CHANGED}: cannot be read ({error}), so it is not known whether the sources are "

@@ -126,8 +126,8 @@ def entry_name(task: int, piece: int) -> str:
     return f"{ENTRIES}/{piece_name(task, piece)}.json"
 
 
-def parse_entry(content: bytes, name: str) -> Entry:
-    """The entry in the file `name`; ShardError if it is not exactly as it was written."""
+def parse_entry(content: bytes, name: str, folder: str) -> Entry:
+    """The entry in the file `name` of `folder`; ShardError if it is not exactly as it was written."""
     try:
         record = json.loads(content)
         shards = {split: _shard_entry(shard) for split, shard in record["shards"].items()}
@@ -139,7 +139,7 @@ def parse_entry(content: bytes, name: str) -> Entry:
             raise ValueError("its checksum or name is another")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ShardError(
-            f"{name}: was changed or cut after it was written ({error}). "
+            f"{folder}/{name}: was changed or cut after it was written ({error}). "
             "Delete it and run the same `piecemill prepare` again to make its piece again."
         ) from None
     return entry
@@ -156,7 +156,7 @@ def entry_files(names: Iterable[str]) -> Iterator[tuple[int, int, bool, str]]:
 def newest_entries(place: Place) -> Iterator[Entry]:
     """The entry of each finished piece in corpus order; of two entries, the one that replaces the other."""
     for name, content in _newest(place):
-        yield parse_entry(content, name)
+        yield parse_entry(content, name, place.url)
 
 
 def whole_entries(place: Place, damaged: list[str]) -> Iterator[Entry]:
@@ -167,7 +167,7 @@ def whole_entries(place: Place, damaged: list[str]) -> Iterator[Entry]:
     sizes: dict[str, dict[str, int]] = {}
     for name, content in _newest(place):
         try:
-            entry = parse_entry(content, name)
+            entry = parse_entry(content, name, place.url)
         except ShardError:
             damaged.append(name)
             continue
@@ -217,7 +217,7 @@ def delete_leftovers(place: Place) -> None:
     for task, piece, replaces, _ in entry_files(names):
         if replaces:
             base = entry_name(task, piece)
-            for split, shard in parse_entry(place.read(base), base).shards.items():
+            for split, shard in parse_entry(place.read(base), base, place.url).shards.items():
                 for file in shard.files.values():
                     place.delete(f"{split}/{file.name}")
     for name in names:

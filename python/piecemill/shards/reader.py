@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import count_ids, map_file
 from piecemill.errors import ShardError
-from piecemill.files import LocalPlace, Place, hash_bytes, open_place
+from piecemill.files import LocalPlace, Place, hash_bytes, open_place, read_npy
 from piecemill.objects import is_object_url
 from piecemill.plans import did_you_mean
 from piecemill.shards import folder as prepared
@@ -124,6 +124,10 @@ class FileRows:
         """One array of one file; thread-safe."""
         raise NotImplementedError
 
+    def checked_ends(self, number: int, /) -> NDArray[np.int64]:
+        """Where the documents of a file end, which rise to the number of its tokens."""
+        raise NotImplementedError
+
     def _opened(self, number: int, kind: Kind, open: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         """What `open` gives; the least recently used arrays are dropped."""
         with self._lock:
@@ -140,8 +144,11 @@ class FileRows:
         """The ids of document `index`, which exists."""
         number = int(np.searchsorted(self.document_ends, index, side="right"))
         at = index - int(self.document_ends[number - 1] if number else 0)
-        ends = self.array(number, "ends")
-        return self.array(number, "tokens")[int(ends[at - 1]) if at else 0 : int(ends[at])]
+        ends, tokens = self.array(number, "ends"), self.array(number, "tokens")
+        start, end = int(ends[at - 1]) if at else 0, int(ends[at])
+        if not 0 <= start <= end <= len(tokens):
+            self.checked_ends(number)  # raises
+        return tokens[start:end]
 
     def __getstate__(self) -> dict[str, Any]:
         # Files are opened anew in each process.
@@ -233,7 +240,7 @@ class Shards(FileRows):
         """The ids of every document, in order."""
         for number in range(len(self.entries)):
             tokens, start = self.array(number, "tokens"), 0
-            for end in self.array(number, "ends").tolist():
+            for end in self.checked_ends(number).tolist():
                 yield tokens[start:end]
                 start = end
 
@@ -253,7 +260,7 @@ class Shards(FileRows):
     def checked_ends(self, number: int) -> NDArray[np.int64]:
         """Where the documents of a shard end; ShardError if the ends do not rise to the number of its tokens.
 
-        Reads all of them. A loader does not: `piecemill check` compares every byte, once.
+        Reads all of them. Packed windows do not: `piecemill check` compares every byte, once.
         """
         ends: NDArray[np.int64] = self.array(number, "ends")
         entry = self.entries[number]
@@ -301,8 +308,8 @@ class Shards(FileRows):
 def _in_header(path: Path) -> str:
     """Describe a header that is not as it was written."""
     try:
-        array = np.load(path, mmap_mode="r")
-    except Exception as error:  # noqa: BLE001 - numpy evaluates the header as Python: whatever that can raise
+        array = read_npy(path)
+    except (OSError, ValueError) as error:
         return f"its header is damaged ({error})"
     return f"its header says {array.shape} of {array.dtype}"
 

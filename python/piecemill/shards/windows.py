@@ -44,6 +44,9 @@ class Rows(Protocol):
     @property
     def tokenizer_identity(self) -> str | None: ...
     def array(self, number: int, kind: Kind, /) -> NDArray[Any]: ...
+    def checked_ends(self, number: int, /) -> Ints:
+        """Where the documents of a file end; an error unless they rise to the number of its tokens."""
+
     def __len__(self) -> int: ...
     @property
     def tokens(self) -> int: ...
@@ -275,7 +278,7 @@ class Single:
         self.rows, self.cut = rows, cut
         self.documents = None if group is None else _members(rows, group)
         _fetch_all(rows, "ends")
-        lengths = [np.diff(rows.array(number, "ends"), prepend=0) for number in range(len(rows.document_ends))]
+        lengths = [np.diff(rows.checked_ends(number), prepend=0) for number in range(len(rows.document_ends))]
         all_lengths = np.concatenate(lengths) if lengths else np.zeros(0, np.int64)
         if self.documents is not None:
             all_lengths = all_lengths[self.documents]
@@ -346,7 +349,7 @@ def _runs(rows: Rows, group: int) -> tuple[Ints, Ints, Ints]:
     for number in range(len(rows.document_ends)):
         inside = np.concatenate([[False], rows.array(number, "documents")["group"] == group, [False]])
         first, last = np.flatnonzero(inside[1:] & ~inside[:-1]), np.flatnonzero(inside[:-1] & ~inside[1:])
-        ends = np.concatenate([np.zeros(1, np.int64), rows.array(number, "ends")])
+        ends = np.concatenate([np.zeros(1, np.int64), rows.checked_ends(number)])
         some = ends[last] > ends[first]
         files.append(np.full(int(some.sum()), number))
         starts.append(ends[first][some])
@@ -407,6 +410,8 @@ def _segments(rows: Rows, ranges: TokenRanges, row: Ints) -> Ints:
         ends = rows.array(file, "ends")
         inner = ends[np.searchsorted(ends, start, "right") : np.searchsorted(ends, start + length, "left")]
         begins = np.unique(np.concatenate([np.array([start]), inner]))
+        if begins[0] < start or begins[-1] >= start + length:
+            rows.checked_ends(file)  # not in order, of which it says more
         before = int(rows.document_ends[file - 1]) if file else 0
         number = np.searchsorted(ends, begins, "right") + before
         found.append(np.stack([np.full(len(begins), at), filled[at] + begins - start, number], axis=1))

@@ -33,6 +33,8 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
             few = max(1, packer.reading.block_bytes // max(width * dtype.itemsize, 1))
             while row < rows:
                 count = min(few, rows - row)
+                if count * width * dtype.itemsize > task.sizes[0]:
+                    raise ValueError("the file ends before its last row")
                 _add(file.read(count * width * dtype.itemsize), dtype, width, row, count, task.first_file, packer)
                 row += count
                 packer.progress(header + row * width * dtype.itemsize)
@@ -49,7 +51,9 @@ def _header(file: BinaryIO) -> tuple["np.dtype[Any]", int, int]:
         version = np.lib.format.read_magic(file)
         read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
         shape, fortran, dtype = read_header[version](file)
-    except (ValueError, KeyError, EOFError):
+    except OSError:
+        raise
+    except Exception:  # noqa: BLE001 - numpy evaluates the header as Python: whatever that can raise
         raise ValueError("not an .npy file that numpy can read without pickle") from None
     if dtype.kind not in "iu" or len(shape) not in (1, 2) or (fortran and len(shape) == 2):
         order = " in Fortran order" if fortran else ""
@@ -57,6 +61,8 @@ def _header(file: BinaryIO) -> tuple["np.dtype[Any]", int, int]:
             f"holds {dtype} in the shape {shape}{order}; expected integers in one row, or rows of them in C order"
         )
     rows, width = (1, *shape)[-2:]
+    if min(rows, width) < 0:
+        raise ValueError(f"says that it has the shape {shape}")
     return dtype, rows, width
 
 

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,8 @@ def check_files(source: Source, lines: bytes, where: str) -> None:
     """SourceError, with what differs first, if the files of `source` are not those that `file_lines` gave before."""
     if lines == file_lines(source):
         return
-    listed, files = [json.loads(line) for line in lines.splitlines()], numbered_files(source)
+    listed = [_listed(line, f"{where}: line {number:,}") for number, line in enumerate(lines.splitlines(), 1)]
+    files = numbered_files(source)
     differs = "" if len(listed) == len(files) else f"made from {len(listed):,} source files, found {len(files):,} now"
     for number, (was, file) in enumerate(zip(listed, files, strict=False)):
         if not same_path(was["path"], file.path):
@@ -60,6 +61,20 @@ def check_files(source: Source, lines: bytes, where: str) -> None:
             raise source_changed(file.path, f"it had {was['bytes']:,} bytes and has {file.size:,} now")
     if differs:
         raise SourceError(f"{where}: {differs}. Resuming needs the same files: restore them, {another_out()}")
+
+
+def _listed(line: bytes, where: str) -> dict[str, Any]:
+    """A line of `file_lines`."""
+    try:
+        found = json.loads(line)
+        if isinstance(found["path"], str) and type(found["bytes"]) is int:
+            return {"path": found["path"], "bytes": found["bytes"]}
+    except (ValueError, LookupError, TypeError, RecursionError):
+        pass
+    raise SourceError(
+        f"{where} of its list of source files is {line[:60]!r}; expected a path and bytes. The list was changed: "
+        f"restore it, {another_out()}"
+    )
 
 
 def same_path(one: str, other: str) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import PlanError, TokenizerError
+from piecemill.files import read_npy
 from piecemill.plans import option
 from piecemill.tokenizers.engines import Encoded
 from piecemill.tokenizers.tokenizer import Special, Tokenizer
@@ -144,7 +145,7 @@ def _refuse(where: str, found: str) -> None:
 def load_ids(file: Path) -> Iterator[tuple[str, Ids]]:
     """The rows of an .npy, and where each stands."""
     try:
-        array = np.load(file, mmap_mode="r", allow_pickle=False)
+        array = read_npy(file)
     except ValueError as error:
         raise TokenizerError(f"{file}: cannot be read as .npy: {error}.") from None
     if array.ndim not in (1, 2) or array.dtype.kind not in "iu":

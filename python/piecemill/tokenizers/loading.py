@@ -59,7 +59,7 @@ def load_tokenizer(
     file = _file_of(spec)
     with malformed(file):
         model = _model_of(file, spec, pretokenizer, special_tokens)
-        check_ids(file, model.special_tokens)
+        check_ids(file, model.special_tokens, model.vocab_size)
         _ = model.declared, model.parse_refused()  # read now: nothing of a file is found to be broken later
         return Tokenizer(model, engine=engine)
 

@@ -13,7 +13,10 @@ from pathlib import Path
 from piecemill.errors import PiecemillError, TokenizerError
 
 MOST_IDS = 1 << 24
-"No id is as large as this: tables by id have a place for every id below the largest, whether it exists or not."
+"No id is as large as this."
+
+_ALWAYS, _PER_TOKEN = 1 << 20, 16
+"Ids below the first are always possible, larger ones below this many for each token."
 
 BROKEN = (
     AttributeError,
@@ -63,10 +66,15 @@ def panics_named(where: object) -> Iterator[None]:
         raise TokenizerError(f"{where}: the library that reads it panicked ({said}); it is malformed.") from error
 
 
-def check_ids(where: Path, ids: Mapping[str, int] | Mapping[bytes, int]) -> None:
-    """TokenizerError if an id is no number from 0 to `MOST_IDS`."""
+def check_ids(where: Path, ids: Mapping[str, int] | Mapping[bytes, int], tokens: int = 0) -> None:
+    """TokenizerError if an id is no number from 0 to `MOST_IDS`, or far beyond the number of `tokens`, or of `ids`.
+
+    Tables by id have a place for every id below the largest, whether it exists or not: one wrong id in a small file
+    would take gigabytes.
+    """
+    most = min(MOST_IDS, max(_ALWAYS, _PER_TOKEN * max(tokens, len(ids))))
     for token, i in ids.items():
-        if type(i) is not int or not 0 <= i < MOST_IDS:
+        if type(i) is not int or not 0 <= i < most:
             raise TokenizerError(
-                f"{where}: the id of {token!r:.60} is {i!r:.40}; expected a whole number from 0 to {MOST_IDS - 1:,}."
+                f"{where}: the id of {token!r:.60} is {i!r:.40}; expected a whole number from 0 to {most - 1:,}."
             )

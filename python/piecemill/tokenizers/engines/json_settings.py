@@ -17,7 +17,7 @@ from piecemill._core import Encoder, resolve_split
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers.models.byte_bpe import merge_pairs
 from piecemill.tokenizers.models.byte_level import CHARACTERS, bytes_of
-from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
+from piecemill.tokenizers.models.tokenizer_json import BYTE_TOKENS, TokenizerJson
 from piecemill.tokenizers.pretokenizers import NAMED, PATTERNS
 from piecemill.tokenizers.texts import flat_tokens
 
@@ -33,6 +33,8 @@ _SIMPLE_STEPS = {
     "Lowercase": "lowercase",
     "StripAccents": "strip_accents",
 }
+_KEEP_THE_START = ("nfc", "nfd", "nfkc", "nfkd", "lowercase")
+"Normalizers that never remove the first character: HF takes the second for no start of a text."
 _FLAGS = ("special", "normalized", "single_word", "lstrip", "rstrip")
 _NEVER_IN_UTF8 = {0xC0, 0xC1, *range(0xF5, 0x100)}
 
@@ -149,6 +151,9 @@ def _characters(model: TokenizerJson, steps: list[dict[str, Any]]) -> Build:
     kinds = [step.get("type") for step in steps]
     if kinds == ["Metaspace"] and prefix == "never":
         prefix = _metaspace(steps[0])
+        shifting = next((step[0] for step in normalizer if step[0] not in _KEEP_THE_START and step != spaces), None)
+        if prefix.startswith("first") and shifting is not None:
+            raise Left(f"Metaspace looks for the start of the text after the normalizer step {shifting}")
         normalizer.append(spaces)
     elif kinds and not (kinds == ["Split"] and steps[0].get("pattern") == {"String": " "} and spaces in normalizer):
         # A Split at spaces does nothing where the normalizer has replaced them all (Gemma).
@@ -194,13 +199,14 @@ def _fallback(model: TokenizerJson) -> tuple[NDArray[np.uint32] | None, int | No
     unknown = settings.get("unk_token")
     unk = None if unknown is None else model.vocab.get(unknown)
     if settings.get("byte_fallback"):
-        names = [f"<0x{byte:02X}>" for byte in range(256)]
-        if not all(name in model.vocab for name in names):
+        if not all(name in model.vocab for name in BYTE_TOKENS):
             raise Left("model.byte_fallback is true, but not all 256 byte tokens are in the vocabulary")
-        inside = set(names)
+        inside = set(BYTE_TOKENS)
         if any(left in inside or right in inside for left, right in merge_pairs(settings)):
             raise Left("a merge names a byte token")
-        return np.array([model.vocab[name] for name in names], np.uint32), unk
+        return np.array([model.vocab[name] for name in BYTE_TOKENS], np.uint32), unk
+    if unknown is not None and any(unknown in pair for pair in merge_pairs(settings)):
+        raise Left(f"a merge names the unk_token {unknown!r}")
     if unk is None:
         raise Left("characters without a token are dropped: there is neither byte fallback nor an unk_token")
     return None, unk
@@ -296,6 +302,8 @@ def _tokens(
     Tokens that no merge makes are left out, as no text can reach them, unless whole words are looked up.
     """
     vocab: Mapping[str, int] = model.vocab
+    if len(set(vocab.values())) < len(vocab):
+        raise Left("two tokens have the same id, and HF merges ids")
     # Of a merge listed twice, HF takes the rank of the last.
     pairs = list(dict.fromkeys(map(tuple, reversed(merge_pairs(model.data["model"])))))[::-1]
     for left, right in pairs:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill._core import __version__, bpe_parts, bpe_vocabulary
-from piecemill.errors import TokenizerError
+from piecemill.errors import PretokenizerError, TokenizerError
 from piecemill.tokenizers.models import Declared, DecodeTable, find_id
 from piecemill.tokenizers.models.byte_level import characters_of
 from piecemill.tokenizers.models.config import (
@@ -144,11 +144,11 @@ def byte_bpe(content: bytes, file: Path, *, training: Mapping[str, Any], beside:
     except TokenizerError as error:  # HF carries them out; we would not train such a vocabulary
         raise NotPlain(str(error)) from None
     try:
-        found = bpe_vocabulary(vocab, merges, special, has_alphabet(beside))
+        found = bpe_vocabulary(vocab, merges, list(special.items()), has_alphabet(beside))
     except TokenizerError as error:
         raise TokenizerError(f"{file}: {error}") from None
     if found is None:
-        raise NotPlain("ids, merges or tokens of its vocabulary")
+        raise NotPlain("ids, merges, tokens or special tokens of its vocabulary")
     tokens, pairs, ranked = found
     vocabulary = Vocabulary(tokens, checked_merges(pairs), special, ranked)
     return ByteBPE(vocabulary, pretokenizer, pattern, training, beside, data.get("post_processor"))
@@ -164,11 +164,16 @@ def pretokenizer_of(pre_tokenizer: Any) -> tuple[str, Pattern | None]:
     given = pre_tokenizer or {}
     steps = given.get("pretokenizers", []) if given.get("type") == "Sequence" else [given]
     patterns = [_step(step) for step in steps]
-    if not steps or steps[-1].get("type") != "ByteLevel" or None in patterns:
+    # The last and no other: steps behind a ByteLevel get its characters in place of bytes, and spell or cut those.
+    last_only = [False] * (len(steps) - 1) + [True]
+    if [step.get("type") == "ByteLevel" for step in steps] != last_only or None in patterns:
         raise NotPlain(f"pre_tokenizer {json.dumps(pre_tokenizer)[:200]}")
     regexes = tuple(regex for regex in patterns if regex)
     pattern = regexes[0] if len(regexes) == 1 else regexes or None
-    return name_of(pattern), pattern
+    try:
+        return name_of(pattern), pattern
+    except PretokenizerError as error:  # HF may compile it: Oniguruma has another syntax
+        raise NotPlain(str(error)) from None
 
 
 def _step(step: dict[str, Any]) -> str | None:

@@ -99,7 +99,7 @@ class Ranks:
         # Read now, as the ranks are, so that a wrong pretokenizer or a broken line is an error when loading.
         _ = self.pattern
         check_ids(self.file, self.ranks)
-        check_ids(self.file, self.special_tokens)
+        check_ids(self.file, self.special_tokens, len(self.ranks))
         taken = frozenset(self.ranks.values())
         for text, i in self.special_tokens.items():
             if not text or i < 0 or i in taken:

@@ -25,6 +25,9 @@ from piecemill.tokenizers.models.writing import added_token
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 "What SentencePiece vocabularies write for a space."
 
+BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in range(256))
+"How a vocabulary with byte fallback spells the token of each byte."
+
 _LLAMA = ["Replace", "ByteFallback", "Fuse"]
 _CLEANUP = (
     (" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"),
@@ -115,9 +118,11 @@ class TokenizerJson:
             and step.get("behavior") != "Removed"
             for step in steps
         )
+        kept &= [step.get("type") == "ByteLevel" for step in steps] == [False] * (len(steps) - 1) + [True]
         plain = not any(one.get("lstrip") or one.get("rstrip") for one in self.added_tokens)
         plain &= not any(self.data["model"].get(name) for name in ("continuing_subword_prefix", "end_of_word_suffix"))
         whole = all(character in self.vocab for character in CHARACTERS)
+        whole &= len({*self.vocab.values(), *self.added_ids.values()}) == len({*self.vocab, *self.added_ids})
         return self.byte_level and self.data.get("normalizer") is None and kept and plain and whole
 
     @property
@@ -240,6 +245,8 @@ def _hide(model: dict[str, Any], added: list[dict[str, Any]], hidden: list[str])
         # Single characters and what merges join are ordinary text as well as special, and must keep their names.
         ordinary |= {text for text in vocab or () if len(text) == 1}
         ordinary.update(*((left, right, left + right) for left, right in merge_pairs(model)))
+    if model.get("byte_fallback"):  # characters without a token become these, special or not
+        ordinary |= set(BYTE_TOKENS) & {*(vocab if isinstance(vocab, dict) else (text for text, _ in vocab or ()))}
     # Byte 0xFF as ByteLevel spells it, which UTF-8 never contains, and two noncharacters for models that read
     # characters.
     names = {text: f"ÿ\uffff{i}\ufffe" for i, text in enumerate(hidden) if text not in ordinary}
