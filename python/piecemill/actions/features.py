@@ -43,13 +43,14 @@ from piecemill.actions.items import (
 )
 from piecemill.actions.tables import Origin, as_table, find_column, read_table
 from piecemill.errors import PlanError, SourceError
-from piecemill.plans import FROM_PLAN, option, with_keywords
+from piecemill.plans import FROM_PLAN, did_you_mean, option, with_keywords
 from piecemill.sizes import plural
 
 Part = tuple[list[str], NDArray[np.int64], list[list[Any] | None], list[dict[str, Any]]]
 "Names of columns, codes, labels, and the coding that makes the same of other items."
 
 
+@did_you_mean
 def make_items(
     source: Any,
     *,

@@ -216,7 +216,8 @@ class Shards:
 
     def array(self, number: int, kind: Kind) -> NDArray[Any]:
         """One array of one shard, mapped on first use; thread-safe."""
-        if not isinstance(number, Integral) or kind not in KINDS or not 0 <= number < len(self.entries):
+        known = isinstance(number, Integral) and isinstance(kind, str) and kind in KINDS
+        if not known or not 0 <= number < len(self.entries):
             raise ShardError(
                 f"shard {number!r:.60}, array {kind!r:.60}; {self.url}/{self.split} has {len(self.entries):,} shards, "
                 f"from 0, each with {', '.join(KINDS)}."
