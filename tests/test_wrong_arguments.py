@@ -220,8 +220,8 @@ def test_a_value_of_another_type_is_named_with_the_types_that_are_expected(tok, 
         pm.prepare([TEXT], tok, out=tmp_path / "out", weight=[5])
     with pytest.raises(PlanError, match="on_part: found int, expected a function"):
         pm.export(shards.folder, out=tmp_path / "rows", window=8, on_part=5)
+    (tmp_path / "a.jsonl").write_text('{"text": "a text"}\n')
     with pytest.raises(PlanError, match=r"field=5: found int, expected text"):
-        (tmp_path / "a.jsonl").write_text('{"text": "a text"}\n')
         pm.compare([tok], on=tmp_path, field=5)
     with pytest.raises(PlanError, match=r"out='a\\x00b': has a character that no path"):
         pm.prepare([TEXT], tok, out="a\0b")
