@@ -187,7 +187,7 @@ def test_numbers_go_into_bins_about_equally_full_and_equal_ones_stay_together():
     assert items.columns == ("brand", "price")
     assert items.codes[:, 1].tolist() == [0, 1, 1, 1, 2, 2, 2, 3]
     assert items.labels[1] == ["from 1.0", "from 2.0", "from 3.0", "?"]
-    with pytest.raises(SourceError, match=r"row 7: the item 7 has no 'price' \(1 items have none\)"):
+    with pytest.raises(SourceError, match=r"row 7: the item 7 has no 'price' \(1 such item\)"):
         make_items(table, bins=("price=3",))
     same = make_items(pa.table({"item": [1, 2], "price": [7, 7]}), bins=("price=4",), hash_buckets="none")
     assert same.codes.tolist() == [[0], [0]]

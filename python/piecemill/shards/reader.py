@@ -20,7 +20,7 @@ from piecemill._core import count_ids, map_file
 from piecemill.errors import ShardError
 from piecemill.files import LocalPlace, Place, hash_bytes, open_place, parse_json
 from piecemill.objects import is_object_url
-from piecemill.plans import did_you_mean
+from piecemill.plans import did_you_mean, option
 from piecemill.shards import folder as prepared
 from piecemill.shards.counts import Counts, read_counts
 from piecemill.shards.format import HEADER_BYTES, KINDS, Kind, dtype_of, header, token_dtype
@@ -90,7 +90,8 @@ def read_split(place: Place, split: str | None, unfinished: bool) -> tuple[str, 
         split = names[0]
     if split is None or split not in names:
         raise ShardError(
-            f"{place.url}: split={split!r}; this folder has {', '.join(names)}. Name one of them: split={names[0]!r}."
+            f"{place.url}: {option('split', split)}: this folder has {', '.join(names)}. Name one of them: "
+            f"{option('split', names[0])}."
         )
     complete = prepared.STATS in place.sizes()
     if not unfinished and not complete:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from piecemill._core import Encoder
 from piecemill.errors import TokenizerError
 from piecemill.integers import values_of
-from piecemill.plans import check_names, did_you_mean
+from piecemill.plans import check_names, did_you_mean, option
 from piecemill.sizes import parse_size
 from piecemill.tokenizers.decoding import Decoding, row_of_ids
 from piecemill.tokenizers.engines import Encoded, Engine, Parse, alphabet_of, choose, load_engine
@@ -156,7 +156,7 @@ class Tokenizer:
             return ids.astype(np.uint32, copy=False)
         given = check_text(text, "text")
         if special == "stop":
-            refuse_special(*flatten([given]), self.special_tokens, "text")
+            refuse_special(*flatten([given]), self.special_tokens, lambda _: "text")
         return self._encode(given, parse)
 
     def encode_batch(
@@ -466,7 +466,7 @@ class Tokenizer:
         if not isinstance(special, str) or special != "parse":
             if isinstance(special, str) or not isinstance(special, Collection):
                 raise TokenizerError(
-                    f"special={special!r}: expected 'plain' (special tokens in a text are text), 'parse', 'stop' or a "
+                    f"{option('special', special)}: expected 'plain' (special tokens in a text are text), 'parse', 'stop' or a "
                     "set of special tokens."
                 )
             for text in special:
@@ -477,8 +477,8 @@ class Tokenizer:
         refused = self._model.parse_refused()
         if refused is not None:
             raise TokenizerError(
-                f"special={special!r}: not possible with a {self.kind}: {refused}. Expected 'plain' or 'stop'; ids of "
-                "special tokens can be put between the ids of texts."
+                f"{option('special', special)}: not possible with a {self.kind}: {refused}. Expected 'plain' or 'stop'; "
+                "ids of special tokens can be put between the ids of texts."
             )
         return "parse" if isinstance(special, str) else sorted(special)
 
