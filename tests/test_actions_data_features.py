@@ -223,6 +223,7 @@ def test_semantic_ids_are_taken_as_they_are(tmp_path):
         ({"seed": -1}, "seed=-1"),
         ({"embeddings": "emb"}, "embeddings='emb': neither a .npy file nor a column of items, which has 'item', 'x'"),
         ({"columns": ("x", "x")}, "'x' would be there twice"),
+        ({"columns": ("x",), "bins": ("x=2",)}, "columns and bins: 'x' would be there twice. Name it only in bins"),
         ({"colums": ("x",)}, "unknown option 'colums'; did you mean 'columns'"),
         ({"bits": 17, "plan": FeaturesPlan(bits=8)}, "bits=17"),
     ],

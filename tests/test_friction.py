@@ -159,17 +159,6 @@ def test_a_message_names_options_as_its_reader_writes_them(tok, tmp_path):
     done = run(*words, "--splits", "train=0", "--weight", "x")
     assert done.stderr.startswith("piecemill: --splits train=0: 'train=0' is not a name and a number above 0")
     assert "piecemill: --weight '*x': expected" in run(*words, "--weight", "*x").stderr
-    (tmp_path / "special.txt").write_text("one<|endoftext|>")
-    words = ("prepare", tmp_path / "special.txt", "--tokenizer", tok, "--out", tmp_path / "special")
-    done = run(*words, "--special-in-text", "stop")
-    assert f"{tmp_path}/special.txt: byte 3 begins '<|endoftext|>'" in done.stderr
-    assert "--special-in-text stop forbids it. --special-in-text plain encodes it as text" in done.stderr
-    done = run("pretrain", tmp_path / "out", "--split", "trian", "--out", tmp_path / "run")
-    assert "--split trian: this folder has all. Name one of them: --split all." in done.stderr
-    done = run("encode", tok, "a", "--out", "/proc/nowhere/ids.txt")
-    assert done.stderr.startswith("piecemill: /proc/nowhere/ids.txt: cannot be written")
-    done = run("train", "--from-counts", tmp_path / "none.parquet", "--out", tmp_path / "tok")
-    assert f"{tmp_path}/none.parquet: no such file" in done.stderr
 
 
 # The Python surface

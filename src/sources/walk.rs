@@ -352,7 +352,9 @@ fn is_own(tree: &impl Tree, inside: &Path, names: &[(OsString, bool)]) -> bool {
     };
     let is_tokenizer = || {
         VOCABULARIES.iter().any(|name| has(name))
-            && names.iter().all(|(name, is_dir)| if *is_dir { name == "additional_chat_templates" } else { beside(name) })
+            && names
+                .iter()
+                .all(|(name, is_dir)| if *is_dir { name == "additional_chat_templates" } else { beside(name) })
     };
     // Rows of `export`: a folder of numbered files for each split, or a pair of files.
     let numbered = |name: &OsString| {

@@ -466,8 +466,8 @@ class Tokenizer:
         if not isinstance(special, str) or special != "parse":
             if isinstance(special, str) or not isinstance(special, Collection):
                 raise TokenizerError(
-                    f"{option('special', special)}: expected 'plain' (special tokens in a text are text), 'parse', 'stop' or a "
-                    "set of special tokens."
+                    f"{option('special', special)}: expected 'plain' (special tokens in a text are text), 'parse', "
+                    "'stop' or a set of special tokens."
                 )
             for text in special:
                 if not isinstance(text, str) or text not in tokens:
@@ -477,8 +477,8 @@ class Tokenizer:
         refused = self._model.parse_refused()
         if refused is not None:
             raise TokenizerError(
-                f"{option('special', special)}: not possible with a {self.kind}: {refused}. Expected 'plain' or 'stop'; "
-                "ids of special tokens can be put between the ids of texts."
+                f"{option('special', special)}: not possible with a {self.kind}: {refused}. Expected 'plain' or "
+                "'stop'; ids of special tokens can be put between the ids of texts."
             )
         return "parse" if isinstance(special, str) else sorted(special)
 

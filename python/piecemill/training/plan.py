@@ -180,7 +180,8 @@ class TrainPlan(SourceOptions):
         if self.vocab_size < least and self.start is None:
             raise PlanError(
                 f"{option('vocab_size', self.vocab_size)}: the {base} bytes and "
-                f"{plural(len(self.special_tokens), 'special token')} alone need {least}. Ask for more, or for fewer special tokens."
+                f"{plural(len(self.special_tokens), 'special token')} alone need {least}. Ask for more, or for fewer "
+                "special tokens."
             )
         for field in ("pretokenizer", "superword_pretokenizer"):
             if not isinstance(pretokenizer := getattr(self, field), str | None):
