@@ -105,7 +105,7 @@ def test_a_value_that_is_missing_is_the_missing_value_of_the_coding_or_unknown()
     old = Items.of({"a": ["red"], "b": [None], "c": ["blue"]}, missing="none")
     assert code_like({"d": [None], "e": ["red"]}, old).codes.tolist() == [[1], [2]]
     full = Items.of({"a": ["red"], "c": ["blue"]})
-    with pytest.raises(SourceError, match=r"the item 'd' has no 'f0' \(1 items have none\)"):
+    with pytest.raises(SourceError, match=r"the item 'd' has no 'f0' \(1 such item\)"):
         code_like({"d": [None], "e": ["red"]}, full)
     bins = make_items(OLD, columns=("cat",), bins=("price=2",), hash_buckets="none")
     with pytest.raises(SourceError, match=r"the item 'x' has no 'price'"):

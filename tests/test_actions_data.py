@@ -238,7 +238,7 @@ def test_a_report_names_only_what_happened():
 @pytest.mark.parametrize(
     ("name", "text", "error"),
     [
-        ("a.csv", "user,item,time\nu,a,1\n\nu,,2\n", r"a\.csv, line 4: no 'item' \(1 rows have none\)"),
+        ("a.csv", "user,item,time\nu,a,1\n\nu,,2\n", r"a\.csv, line 4: no 'item' \(1 such row\)"),
         ("a.csv", "user,item,time\nu,a,1\nu,b\n", r"a\.csv: line 3: found 2 cells, expected 3 as in the first"),
         ("a.csv", "user,item,time\nu,a,1\nu,b,soon\n", r"a\.csv, line 3: 'time' is 'soon', expected a number"),
         ("a.csv", "who,item,time\nu,a,1\n", r"a\.csv: which column is the user\? Its columns are 'who', 'item'"),

@@ -187,7 +187,7 @@ def test_numbers_go_into_bins_about_equally_full_and_equal_ones_stay_together():
     assert items.columns == ("brand", "price")
     assert items.codes[:, 1].tolist() == [0, 1, 1, 1, 2, 2, 2, 3]
     assert items.labels[1] == ["from 1.0", "from 2.0", "from 3.0", "?"]
-    with pytest.raises(SourceError, match=r"row 7: the item 7 has no 'price' \(1 items have none\)"):
+    with pytest.raises(SourceError, match=r"row 7: the item 7 has no 'price' \(1 such item\)"):
         make_items(table, bins=("price=3",))
     same = make_items(pa.table({"item": [1, 2], "price": [7, 7]}), bins=("price=4",), hash_buckets="none")
     assert same.codes.tolist() == [[0], [0]]
@@ -223,6 +223,7 @@ def test_semantic_ids_are_taken_as_they_are(tmp_path):
         ({"seed": -1}, "seed=-1"),
         ({"embeddings": "emb"}, "embeddings='emb': neither a .npy file nor a column of items, which has 'item', 'x'"),
         ({"columns": ("x", "x")}, "'x' would be there twice"),
+        ({"columns": ("x",), "bins": ("x=2",)}, "columns and bins: 'x' would be there twice. Name it only in bins"),
         ({"colums": ("x",)}, "unknown option 'colums'; did you mean 'columns'"),
         ({"bits": 17, "plan": FeaturesPlan(bits=8)}, "bits=17"),
     ],

@@ -140,7 +140,7 @@ def test_saved_items_come_back_and_are_readable(tmp_path):
         (pa.table({"item": [1], "x": [1]}), {"columns": ["y"]}, "no column 'y'; its columns are 'item', 'x'"),
         (pa.table({"item": [1, 2, 1], "x": [1, 1, 1]}), {}, "the key 1 of row 0 stands in row 2 again"),
         (pa.table({"item": [1, None], "x": [1, 1]}), {}, "row 1: no key"),
-        (pa.table({"item": [1, 2], "x": ["a", None]}), {}, r"row 1: the item 2 has no 'x' \(1 items have none\)"),
+        (pa.table({"item": [1, 2], "x": ["a", None]}), {}, r"row 1: the item 2 has no 'x' \(1 such item\)"),
         (pa.table({"item": [1, 2], "x": [True, None]}), {"missing": "?"}, "the missing value '\\?' is no bool"),
         (pa.table({"item": [0.5], "x": [1]}), {}, "keys are double"),
         (17, {}, "found int, expected a mapping"),

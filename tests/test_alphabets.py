@@ -132,10 +132,10 @@ def test_another_byte_is_a_bad_document_that_is_named_or_skipped(tmp_path):
 
 
 def test_a_vocabulary_that_cannot_hold_its_alphabet_is_an_error():
-    with pytest.raises(PlanError, match=r"vocab_size=4: the 4 bytes and 1 special tokens alone need 5"):
+    with pytest.raises(PlanError, match=r"vocab_size=4: the 4 bytes and 1 special token alone need 5"):
         train_bpe(DNA, alphabet="ACGT", vocab_size=4)
     for pretokenizer in ("none", "gpt2"):
-        with pytest.raises(PlanError, match=r"vocab_size=4: the 4 bytes of the alphabet and 1 special tokens alone"):
+        with pytest.raises(PlanError, match=r"vocab_size=4: the 4 bytes of the alphabet and 1 special token alone"):
             train_bpe(DNA, alphabet="auto", pretokenizer=pretokenizer, vocab_size=4)
     with pytest.raises(PlanError, match=r"alphabet='': expected characters"):
         train_bpe(DNA, alphabet="")

@@ -540,3 +540,20 @@ def test_the_command_that_other_tests_run_is_the_installed_one(tmp_path, argumen
         made = sorted(path.relative_to(tmp_path / name) for path in (tmp_path / name).rglob("*"))
         found.append((done.returncode, said, done.stderr, made))
     assert found[0] == found[1]
+
+
+def test_messages_name_the_flag_and_the_file(tmp_path):
+    tok = tmp_path / "tok"
+    assert piecemill("train", "-", "--vocab-size", 280, "--out", tok, given=TEXT).returncode == 0
+    assert piecemill("prepare", "-", "--tokenizer", tok, "--out", tmp_path / "shards", given=TEXT).returncode == 0
+    (tmp_path / "special.txt").write_text("one<|endoftext|>")
+    words = ("prepare", tmp_path / "special.txt", "--tokenizer", tok, "--out", tmp_path / "special")
+    done = piecemill(*words, "--special-in-text", "stop")
+    assert f"{tmp_path}/special.txt: byte 3 begins '<|endoftext|>'" in done.stderr
+    assert "--special-in-text stop forbids it. --special-in-text plain encodes it as text" in done.stderr
+    done = piecemill("pretrain", tmp_path / "shards", "--split", "trian", "--out", tmp_path / "run")
+    assert "--split trian: this folder has all. Name one of them: --split all." in done.stderr
+    done = piecemill("encode", tok, "a", "--out", "/proc/nowhere/ids.txt")
+    assert done.stderr.startswith("piecemill: /proc/nowhere/ids.txt: cannot be written")
+    done = piecemill("train", "--from-counts", tmp_path / "none.parquet", "--out", tmp_path / "new")
+    assert f"{tmp_path}/none.parquet: no such file" in done.stderr

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -281,8 +280,7 @@ def test_killed_workers_leave_no_trace(corpus, tok, wanted, tmp_path, ray_cluste
 
 def wait_for_go(function, task, *, marks):
     (marks / f"runs-{task}".replace("/", "_")[:100]).touch()
-    while not (marks / "go").exists():
-        time.sleep(0.01)
+    open(marks / "go").close()  # a pipe: waits until the driver has opened it too
     return function(task)
 
 
@@ -291,11 +289,13 @@ def test_a_node_removed_in_the_middle_leaves_no_trace(corpus, tok, wanted, tmp_p
     ray_cluster.wait_for_nodes()
     marks = tmp_path / "marks"
     marks.mkdir()
+    os.mkfifo(marks / "go")
+    opened = []
 
     def remove_when_all_run():
-        if not (marks / "go").exists() and len(list(marks.iterdir())) == 4:  # two of them on the new node
+        if not opened and len(list(marks.glob("runs-*"))) == 4:  # two of them on the new node
             ray_cluster.remove_node(node, allow_graceful=False)
-            (marks / "go").touch()
+            opened.append(os.open(marks / "go", os.O_RDWR))  # from now on, no task waits
 
     prepare(
         corpus,
@@ -304,7 +304,8 @@ def test_a_node_removed_in_the_middle_leaves_no_trace(corpus, tok, wanted, tmp_p
         executor=Steered(partial(wait_for_go, marks=marks), remove_when_all_run),
         **OPTIONS,
     )
-    assert (marks / "go").exists()
+    assert opened
+    os.close(opened[0])
     assert content(tmp_path / "out") == wanted
 
 

@@ -96,6 +96,11 @@ def test_a_dash_is_standard_input(tmp_path, tok):
     done = run("train", "-", tmp_path, "--out", tmp_path / "none")
     assert done.returncode == 2
     assert "standard input is the only source" in done.stderr
+    done = run("compare", tok, "--on", "-", "--json", given=TEXT)
+    assert done.returncode == 0, done.stderr
+    assert run("verify", tok, "--on", "-", given=TEXT).returncode == 0
+    done = run("prune", tok, "--counts", tmp_path / "shards", "--vocab-size", 270, "--on", "-", "--out", tmp_path / "p")
+    assert (done.returncode, "standard input cannot be read here" in done.stderr) == (2, True)
 
 
 def test_an_error_of_the_system_names_the_file_and_no_number(tmp_path, tok):

@@ -209,7 +209,7 @@ def test_options_that_are_about_text_are_refused():
             train_bpe([[1]], integers=True, **options)
     with pytest.raises(PlanError, match="bytes and integers"):
         train_bpe([[1]], integers=True, bytes=True)
-    with pytest.raises(PlanError, match=r"the 3 different integers of the corpus and 1 special tokens alone need 4"):
+    with pytest.raises(PlanError, match=r"the 3 different integers of the corpus and 1 special token alone need 4"):
         train_bpe([[1, 2, 3]], integers=True, vocab_size=3)
     text, numbers = train_bpe(["a"], vocab_size=257), train_bpe([[1]], integers=True, vocab_size=2)
     with pytest.raises(PlanError, match="the tokenizer is a byte-level BPE, expected one that was trained on integers"):

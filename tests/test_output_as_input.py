@@ -72,6 +72,29 @@ def test_our_folders_found_while_walking_are_left_out_and_counted(corpus):
     assert "tok/tokenizer.json" in [file.path for file in open_source("tok").files]
 
 
+def test_saved_tokenizers_rows_and_reports_are_left_out_too(corpus):
+    tok = small_tokenizer()
+    pm.prepare("0", tok, out="shards")
+    pm.export("shards", out="rows", to="jsonl", window=16)
+    pm.export("shards", out="megatron", to="megatron")
+    pm.load_tokenizer("shards/tokenizer").save("saved")
+    (corpus / "saved/training.json").unlink(missing_ok=True)
+    pm.report(["saved"], out="page.html")
+    source = open_source(".")
+    assert len(source.files) == 20
+    assert source.left_out["own"] == 6  # the shards, both kinds of rows, the tokenizer, the report and its facts
+
+
+def test_folders_of_others_with_such_files_are_read(corpus):
+    for name, beside in (("tokenizer.json", "README.md"), ("export.json", "rows.jsonl"), ("export.json", "notes.txt")):
+        (corpus / "mine").mkdir(exist_ok=True)
+        (corpus / "mine" / name).write_text('{"text": "one"}')
+        (corpus / "mine" / beside).write_text('{"text": "two"}')
+    (corpus / "0/page.html").write_text("a page of others")
+    assert len(open_source(".").files) == 20 + 6
+    assert "own" not in open_source(".").left_out
+
+
 def test_a_link_to_the_output_and_an_output_above_a_source_make_no_difference(corpus, tmp_path):
     (tmp_path / "link").symlink_to(corpus)
     tok = small_tokenizer()

@@ -24,7 +24,7 @@ def test_other_data_from_memory_is_not_taken_for_what_a_complete_folder_holds(to
     for other in (["completely different", "and more", "third"], ["b doc"], ["a doc", "more"]):
         with pytest.raises(SourceError, match=r"not what it was when it was prepared.*force=True"):
             pm.prepare(other, tok, out=out)
-    with pytest.raises(SourceError, match="documents then: 1, now: 2"):
+    with pytest.raises(SourceError, match="1 of its documents then, 2 now"):
         pm.prepare(["a doc", "more"], tok, out=out)
     assert decoded(out, tok) == ["a doc"]
 

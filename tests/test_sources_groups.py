@@ -63,7 +63,7 @@ def test_integers_beside_a_missing_value_as_pandas_writes_them_stay_in_their_gro
 
 
 def test_a_column_that_is_not_there_is_an_error_also_of_a_lone_column(tmp_path):
-    with pytest.raises(SourceError, match="no column 'g' to group by: it is a lone column, pass a table"):
+    with pytest.raises(SourceError, match=r"'g' to group by: it is a lone column.* Group by another one\.$"):
         keys_of(pa.array(["one", "two"]))
     with pytest.raises(SourceError, match="no column 'g'; its columns are text"):
         keys_of(pa.table({"text": ["x"]}))

@@ -233,7 +233,7 @@ def test_the_same_counts_twice_are_refused(tmp_path):
 
 
 def test_a_vocabulary_too_small_for_the_bytes_is_refused():
-    with pytest.raises(PlanError, match="vocab_size=256: the 256 bytes and 1 special tokens alone need 257"):
+    with pytest.raises(PlanError, match="vocab_size=256: the 256 bytes and 1 special token alone need 257"):
         pm.train_bpe(iter(["text"]), vocab_size=256)
 
 

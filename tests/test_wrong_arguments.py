@@ -12,14 +12,15 @@ import piecemill as pm
 from command import piecemill
 from piecemill.actions import Histories, Items, k_core, leave_out, make_items, max_items, open_action_shards
 from piecemill.actions.interactions import read_interactions
-from piecemill.errors import PiecemillError, PlanError, ShardError, TokenizerError
-from piecemill.loading import Blocks, Local, batches, mix
+from piecemill.errors import LoadError, PiecemillError, PlanError, ShardError, TokenizerError
+from piecemill.loading import Blocks, Local, Windows, batches, mix
 from piecemill.plans import ANY
 from piecemill.sources import open_source
 from piecemill.tokenizers.verify import verify
 
 TEXT = "the cat sat on the mat, and the other cat sat on the other mat.\n" * 20
-WRONG = [None, 5, -1, 1.5, "nonsense", [], ["x"], [None], {"a": 1}, b"\xff", object(), np.array([1.5]), "", 10**30]
+WRONG = [None, 5, -1, 1.5, "nonsense", [], ["x"], [None], {"a": 1}, b"\xff", object(), np.array([1.5, 2.0]), "", 10**30]
+WRONG += ["a\0b", "\ud800", [5], ()]
 FEATURES = {f"i{n}": ["red" if n % 2 else "blue", n % 3] for n in range(6)}
 HISTORIES = [[f"i{(n + k) % 6}" for k in range(4)] for n in range(6)]
 
@@ -54,7 +55,7 @@ def refuses(function, /, *given, **named):
     return None
 
 
-def with_wrong(function, **right):
+def with_wrong(function, wrongs=WRONG, /, **right):
     """Call it with every wrong value in place of every argument, the others right."""
     names = [
         name
@@ -63,7 +64,7 @@ def with_wrong(function, **right):
     ]
     assert {*right} <= {*names}
     for name in names:
-        for wrong in WRONG:
+        for wrong in wrongs:
             refuses(function, **{**right, name: wrong})
 
 
@@ -165,6 +166,11 @@ def test_verbs_with_wrong_arguments(tok, shards, folder, tmp_path, monkeypatch):
     with_wrong(pm.check, path=shards.folder)
     with_wrong(pm.open_shards, folder=shards.folder)
     with_wrong(pm.describe, path=shards.folder)
+    some = [5, [5], np.array([1.5, 2.0]), "a\0b", "\ud800"]
+    with_wrong(pm.train_bpe, some, source=[TEXT], vocab_size=262)
+    with_wrong(pm.prepare, some, source=[TEXT], tokenizer=tok, out="prepared")
+    with_wrong(pm.prune, tokenizer=tok, counts=np.ones(280), vocab_size=279)
+    with_wrong(open_source, source=[TEXT])
     for wrong in WRONG:
         refuses(pm.compare, wrong, on=[TEXT])
         refuses(pm.export, wrong, out="exported")
@@ -205,6 +211,48 @@ def test_a_tokenizer_with_wrong_arguments(tok, tmp_path, monkeypatch):
         tok.decode_batch(ids, [1])
     with pytest.raises(TokenizerError, match=r"bos='x': expected the id"):
         tok.encode_batch(["a"], bos="x")
+
+
+def test_a_value_of_another_type_is_named_with_the_types_that_are_expected(tok, shards, tmp_path):
+    with pytest.raises(PlanError, match="include=5: found int, expected a list, each of it text"):
+        open_source(tmp_path, include=5)
+    with pytest.raises(PlanError, match=r"weight=\(5,\): found tuple, expected a list, each of it text"):
+        pm.prepare([TEXT], tok, out=tmp_path / "out", weight=[5])
+    with pytest.raises(PlanError, match="on_part: found int, expected a function"):
+        pm.export(shards.folder, out=tmp_path / "rows", window=8, on_part=5)
+    (tmp_path / "a.jsonl").write_text('{"text": "a text"}\n')
+    with pytest.raises(PlanError, match=r"field=5: found int, expected text"):
+        pm.compare([tok], on=tmp_path, field=5)
+    with pytest.raises(PlanError, match=r"out='a\\x00b': has a character that no path"):
+        pm.prepare([TEXT], tok, out="a\0b")
+    with pytest.raises(PlanError, match=r"seed=\d+: found more than 64 bits, expected a whole number"):
+        batches(shards, window=8, seed=1 << 70)
+    with pytest.raises(LoadError, match="window 'x': found str, expected its number"):
+        Windows(shards, window=8)["x"]
+    with pytest.raises(PlanError, match=r"rows: found list; expected rows, such as piecemill.open_shards\('shards/'"):
+        batches([shards])
+
+
+def test_an_error_of_a_callback_is_left_as_it_is(tok, tmp_path):
+    def told(event):
+        raise ValueError("from the callback")
+
+    with pytest.raises(ValueError, match="from the callback"):
+        pm.prepare([TEXT], tok, out=tmp_path / "out", on_progress=told)
+
+
+def test_tensors_and_datasets_with_wrong_arguments(shards, tok):
+    pytest.importorskip("torch")
+    pytest.importorskip("datasets")
+    from piecemill.loading import torch
+    from piecemill.loading.datasets import as_dataset
+
+    for wrong in ("cuba", "cuda:99", 5, None, [], object()):
+        assert "device=" in refuses(torch.batches, shards, window=8, device=wrong)
+    assert "windows=" in refuses(as_dataset, shards)
+    for name in ("eos", "bos", "dtype", "window", "device"):
+        for wrong in WRONG:
+            refuses(torch.text_batches, [TEXT], tok, **{"window": 8, name: wrong})
 
 
 def test_a_tokenizer_of_integers_with_wrong_arguments():

@@ -27,7 +27,6 @@ from piecemill.command import (
     SourceName,
     TokenizerName,
     as_flags,
-    paths,
     print_result,
     read_sources,
 )
@@ -136,7 +135,7 @@ def verify(
     from piecemill.tokenizers import verify as run
 
     loaded = load_tokenizer(tokenizer, engine=engine, pretokenizer=pretokenizer)
-    corpus = open_source(paths(on)) if on else ()
+    corpus = open_source(read_sources(on, None)) if on else ()
     verified = run(loaded, corpus, most=documents or None)
     print_result(verified.to_dict() if json else str(verified))
 

@@ -83,6 +83,8 @@ def print_result(result: dict[str, Any] | str) -> None:
 
 def paths(sources: tuple[str, ...]) -> list[PathLike[str]]:
     """Sources as paths, so that none is taken for a text; URLs as `Url`, as a Path would drop a slash."""
+    if STDIN in sources:
+        raise PlanError("-: standard input cannot be read here. Save it to a file, and name that.")
     return [Url(name) if is_url(name) else Path(name) for name in sources]
 
 

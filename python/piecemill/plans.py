@@ -2,15 +2,17 @@
 
 import difflib
 import shlex
+from collections import abc
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import wraps
-from inspect import signature
+from inspect import Parameter, Signature, signature
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from piecemill.errors import PlanError
 
@@ -37,9 +39,10 @@ def with_keywords(plan: P | None, kind: type[P], arguments: Mapping[str, Any], u
     plan = kind() if plan is None else plan
     if not isinstance(plan, kind):
         raise PlanError(f"plan: found {type(plan).__name__}, expected {kind.__name__}, or its fields as keywords.")
-    told = arguments.get("on_progress")
-    if told is not None and not callable(told):
-        raise PlanError(f"on_progress: found {type(told).__name__}, expected a function that takes an event.")
+    for name in ("on_progress", "on_part"):
+        told = arguments.get(name)
+        if told is not None and not callable(told):
+            raise PlanError(f"{name}: found {type(told).__name__}, expected a function that is called with each event.")
     given = {field.name: arguments[field.name] for field in fields(plan)}  # type: ignore[arg-type] # a dataclass
     return with_options(plan, {name: value for name, value in {**given, **unknown}.items() if value is not FROM_PLAN})
 
@@ -73,15 +76,82 @@ def check_names(given: Iterable[str], known: Sequence[str], what: str = "option"
 
 
 def did_you_mean(function: Callable[A, R]) -> Callable[A, R]:
-    """`function`, where an unknown keyword is a PlanError that names the nearest."""
-    names = [name for name in signature(function).parameters if name not in ("self", "cls")]
+    """`function`, where an unknown keyword is a PlanError that names the nearest; also a value of another type.
+
+    Types are compared only once Python raised an error: a call that works does not pay for it.
+    """
+    spelled = signature(function)
+    names = [name for name in spelled.parameters if name not in ("self", "cls")]
+    takes_more = any(each.kind is Parameter.VAR_KEYWORD for each in spelled.parameters.values())
 
     @wraps(function)
     def checked(*given: A.args, **named: A.kwargs) -> R:
-        check_names(named, names)
-        return function(*given, **named)
+        if not takes_more:  # else the function itself says what else it takes
+            check_names(named, names)
+        try:
+            return function(*given, **named)
+        except _RAW:
+            _check_arguments(spelled, given, named)
+            raise
 
     return checked
+
+
+_RAW = (TypeError, AttributeError, ValueError, OverflowError)
+"What Python and libraries raise for arguments of other types."
+
+
+def _check_arguments(spelled: Signature, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """PlanError for the first argument whose value its annotation does not allow."""
+    try:
+        values = spelled.bind(*given, **named).arguments
+    except TypeError:
+        return  # one is missing, or one too many: Python's own message says which
+    for name, value in values.items():
+        kind = spelled.parameters[name].annotation
+        if value is not FROM_PLAN and not _allows(kind, value):
+            raise _wrong_type(name, value, kind, secret="storage" in name)
+    _check_characters(values)
+
+
+def _allows(kind: Any, value: Any) -> bool:
+    """Whether an annotation allows a value; True where only a type checker could say it."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return any(_allows(one, value) for one in inner)
+    if origin in (abc.Sequence, abc.Iterable):
+        many = isinstance(value, Iterable) and not isinstance(value, str | bytes)
+        return many and all(_allows(inner[0], one) for one in value)
+    if origin is abc.Callable:
+        return callable(value)
+    if origin is Literal or kind in (bool, int, float):
+        return _fits(value, kind)
+    if kind in (Any, Parameter.empty):
+        return True
+    kind = type(None) if kind is None else origin if origin is PathLike else kind
+    if isinstance(kind, type) and get_origin(kind) is None and not getattr(kind, "_is_protocol", False):
+        return isinstance(value, kind)
+    return True
+
+
+def _check_characters(values: Mapping[str, Any]) -> None:
+    """PlanError for text that can be no path, no name and no pattern."""
+    for name, value in values.items():
+        if isinstance(value, str) and ("\0" in value or not is_unicode(value)):
+            raise PlanError(f"{option(name, value)}: has a character that no path or pattern can have.")
+
+
+def is_unicode(text: str) -> bool:
+    """Whether all of a text can be written as UTF-8; a lone surrogate cannot.
+
+    >>> is_unicode("é"), is_unicode(chr(0xD800))
+    (True, False)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def arguments_of(model: Callable[A, Any]) -> Callable[[Callable[..., R]], Callable[A, R]]:
@@ -115,8 +185,10 @@ def checked(plan: type[P]) -> type[P]:
         check_names(named, known)
         try:
             construct(self, *given, **named)
-        except (TypeError, AttributeError, ValueError, OverflowError):
-            _check_types(plan, {**dict(zip(known, given, strict=False)), **named})
+        except _RAW:
+            values = {**dict(zip(known, given, strict=False)), **named}
+            _check_types(plan, values)
+            _check_characters(values)
             raise
         _check_types(plan, {name: getattr(self, name) for name in known})
 
@@ -130,8 +202,13 @@ def _check_types(plan: type, values: dict[str, Any]) -> None:
         if each.name not in values or each.metadata.get(ANY):
             continue
         if not _fits(value := values[each.name], kinds[each.name]):
-            shown = option(each.name, value if each.repr and len(repr(value)) <= _SHOWN else ...)
-            raise PlanError(f"{shown}: found {type(value).__name__}, expected {_in_words(kinds[each.name])}.")
+            raise _wrong_type(each.name, value, kinds[each.name], secret=not each.repr)
+
+
+def _wrong_type(name: str, value: Any, kind: Any, *, secret: bool) -> PlanError:
+    shown = option(name, ... if secret or len(repr(value)) > _SHOWN else value)
+    found = "more than 64 bits" if isinstance(value, int) and abs(value) >= 1 << 64 else type(value).__name__
+    return PlanError(f"{shown}: found {found}, expected {_in_words(kind)}.")
 
 
 def _fits(value: Any, kind: Any) -> bool:
@@ -140,7 +217,10 @@ def _fits(value: Any, kind: Any) -> bool:
     if get_origin(kind) is Literal:
         return any(type(value) is type(one) and value == one for one in inner)
     if get_origin(kind) is tuple:
-        return isinstance(value, list | tuple) and all(_fits(one, inner[0]) for one in value)
+        of_text = inner[0] is str
+        return isinstance(value, list | tuple) and all(
+            isinstance(one, str) if of_text else _fits(one, inner[0]) for one in value
+        )
     if inner:
         return any(_fits(value, one) for one in inner)
     if kind is bool:
@@ -152,14 +232,18 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _in_words(kind: Any) -> str:
-    inner = get_args(kind)
-    if get_origin(kind) is tuple:
+    inner, origin = get_args(kind), get_origin(kind)
+    if origin in (tuple, abc.Sequence, abc.Iterable):
         return f"a list, each of it {_in_words(inner[0])}"
-    if inner:
-        words = [repr(one) if get_origin(kind) is Literal else _in_words(one) for one in inner]
+    if origin is abc.Callable:
+        return "a function"
+    if origin is PathLike:
+        return "a path"
+    if origin in (Literal, Union, UnionType):
+        words = list(dict.fromkeys(repr(one) if origin is Literal else _in_words(one) for one in inner))
         return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
     named = {int: "a whole number", float: "a number", str: "text", bool: "True or False", Path: "a path"}
-    return named.get(kind, "None" if kind is type(None) else kind.__name__)
+    return named.get(kind, "None" if kind in (None, type(None)) else getattr(kind, "__name__", str(kind)))
 
 
 def with_options(plan: P, options: dict[str, Any]) -> P:

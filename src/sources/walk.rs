@@ -41,6 +41,22 @@ const OWN: [[&str; 2]; 5] = [
     ["actionpiece.json", "actionpiece.json"],
 ];
 
+/// One of these makes a folder a saved tokenizer if it holds nothing else than these and `BESIDE_VOCABULARIES`.
+const VOCABULARIES: [&str; 4] = ["tokenizer.json", "tokenizer.model", "ranks.tiktoken", "integers.json"];
+/// What a saved tokenizer has beside its vocabulary; also any `*.model` and `*.jinja`.
+const BESIDE_VOCABULARIES: [&str; 10] = [
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "training.json",
+    "encoding.json",
+    "added_tokens.json",
+    "chat_template.json",
+    "mapping.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+];
+
 /// How many entries each rule left out.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct LeftOut {
@@ -276,11 +292,11 @@ fn walk_into(tree: &impl Tree, inside: &Path, rules: &Rules, ignores: &mut Vec<G
         Err(error) => return found.problems.push((tree.path(inside), format!("folder cannot be read: {error}"))),
     };
     // The folder that was given is read, whatever it is.
-    let has = |wanted: &str| names.iter().any(|(name, is_dir)| name == wanted && !is_dir);
-    if !inside.as_os_str().is_empty() && OWN.iter().any(|[one, other]| has(one) && has(other)) {
+    if !inside.as_os_str().is_empty() && is_own(tree, inside, &names) {
         found.left_out.own += 1;
         return;
     }
+    let reports = reports_in(&names);
     // Sorted by name within each folder and walked depth first: ordered by path components.
     names.sort_by(|a, b| a.0.as_encoded_bytes().cmp(b.0.as_encoded_bytes()));
     let depth = ignores.len();
@@ -312,6 +328,8 @@ fn walk_into(tree: &impl Tree, inside: &Path, rules: &Rules, ignores: &mut Vec<G
             found.left_out.excluded += 1;
             // Two globs for each pattern: see `whole`.
             found.excluded_by.extend(rules.exclude.matches(&inside).iter().map(|glob| glob / 2));
+        } else if !is_dir && reports.contains(&name) {
+            found.left_out.own += 1;
         } else if is_dir {
             walk_into(tree, &inside, rules, ignores, found);
         } else if rules.include.as_ref().is_some_and(|include| !include.is_match(&inside)) {
@@ -321,6 +339,45 @@ fn walk_into(tree: &impl Tree, inside: &Path, rules: &Rules, ignores: &mut Vec<G
         }
     }
     ignores.truncate(depth);
+}
+
+/// Whether a folder is one that this library wrote, by the names in it.
+fn is_own(tree: &impl Tree, inside: &Path, names: &[(OsString, bool)]) -> bool {
+    let has = |wanted: &str| names.iter().any(|(name, is_dir)| name == wanted && !is_dir);
+    let ends = |name: &OsString, ending: &str| name.as_encoded_bytes().ends_with(ending.as_bytes());
+    let beside = |name: &OsString| {
+        BESIDE_VOCABULARIES.iter().chain(&VOCABULARIES).any(|known| name == known)
+            || ends(name, ".model")
+            || ends(name, ".jinja")
+    };
+    let is_tokenizer = || {
+        VOCABULARIES.iter().any(|name| has(name))
+            && names
+                .iter()
+                .all(|(name, is_dir)| if *is_dir { name == "additional_chat_templates" } else { beside(name) })
+    };
+    // Rows of `export`: a folder of numbered files for each split, or a pair of files.
+    let numbered = |name: &OsString| {
+        let (stem, ending) = name.to_str().and_then(|name| name.split_once('.')).unwrap_or_default();
+        stem.len() == 5 && stem.bytes().all(|byte| byte.is_ascii_digit()) && matches!(ending, "parquet" | "jsonl")
+    };
+    let is_export = || {
+        has("export.json")
+            && names.len() > 1
+            && names.iter().all(|(name, is_dir)| match *is_dir {
+                true => tree.names(&inside.join(name)).is_ok_and(|rows| rows.iter().all(|(row, _)| numbered(row))),
+                false => name == "export.json" || ends(name, ".bin") || ends(name, ".idx"),
+            })
+    };
+    OWN.iter().any(|[one, other]| has(one) && has(other)) || is_tokenizer() || is_export()
+}
+
+/// The two files of each report among these names: `NAME.html` and `NAME.facts.json`.
+fn reports_in(names: &[(OsString, bool)]) -> BTreeSet<OsString> {
+    let files: BTreeSet<&OsString> = names.iter().filter(|(_, is_dir)| !is_dir).map(|(name, _)| name).collect();
+    let stems = files.iter().filter_map(|name| name.to_str()?.strip_suffix(".facts.json"));
+    let pairs = stems.map(|stem| [OsString::from(format!("{stem}.html")), format!("{stem}.facts.json").into()]);
+    pairs.filter(|[page, _]| files.contains(page)).flatten().collect()
 }
 
 /// The deepest `.gitignore` that has an opinion decides, as in git.

@@ -34,6 +34,7 @@ from piecemill.actions.items import (
 from piecemill.actions.tables import Origin, as_table, cut_list, find_column, pick, plain, read_table
 from piecemill.errors import PlanError, SourceError
 from piecemill.plans import did_you_mean, option
+from piecemill.sizes import plural
 
 Ints = NDArray[np.int64]
 Rules = str | Sequence[str] | None
@@ -384,19 +385,20 @@ def _unknown(rows: _Raw | _Coded, one: Mapping[str, Any], unknown: NDArray[np.bo
     row = int(np.argmax(unknown))
     item = rows.keys[row].as_py()
     rules = f"{option('unknown_value', 'drop')} leaves such items out"
+    such = plural(int(unknown.sum()), "such item")
     if one["kind"] == "hash":
         return (
             f"{rows.origin.at(row)}: the item {item!r} is equal to others in all features, and none of the "
-            f"{len(one['values']):,} values of {one['name']!r} is free to distinguish it ({int(unknown.sum()):,} such "
-            f"items). Train anew with more hash buckets, or let them share one."
+            f"{len(one['values']):,} values of {one['name']!r} is free to distinguish it ({such}). "
+            "Train anew with more hash buckets, or let them share one."
         )
     instead = option("unknown_value", f"{one['name']}={_names(one)[0]}")
     taken = (shown[int(at)] for at in np.flatnonzero(unknown))
     values = [value.as_py() if isinstance(value, pa.Scalar) else int(value) for value in taken]
     if one["kind"] == "bins" or values[0] is None:
         return (
-            f"{rows.origin.at(row)}: the item {item!r} has no {one['name']!r} ({int(unknown.sum()):,} items have "
-            f"none), and the items to be coded alike all had one. Fill it in; {rules}, "
+            f"{rows.origin.at(row)}: the item {item!r} has no {one['name']!r} ({such}), "
+            f"and the items to be coded alike all had one. Fill it in; {rules}, "
             f"{instead} takes a known value instead."
         )
     counted = Counter(map(str, values)).most_common()

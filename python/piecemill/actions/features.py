@@ -43,13 +43,14 @@ from piecemill.actions.items import (
 )
 from piecemill.actions.tables import Origin, as_table, find_column, read_table
 from piecemill.errors import PlanError, SourceError
-from piecemill.plans import FROM_PLAN, option, with_keywords
+from piecemill.plans import FROM_PLAN, did_you_mean, option, with_keywords
 from piecemill.sizes import plural
 
 Part = tuple[list[str], NDArray[np.int64], list[list[Any] | None], list[dict[str, Any]]]
 "Names of columns, codes, labels, and the coding that makes the same of other items."
 
 
+@did_you_mean
 def make_items(
     source: Any,
     *,
@@ -108,6 +109,11 @@ def make_items(
     if plan.semantic_ids is not None:
         parts.append(_semantic_ids(plan.semantic_ids, len(keys)))
     others = [] if parts else [name for name in table.column_names if name not in (key, *wanted)]
+    if double := set(binned) & set(plan.columns):
+        raise PlanError(
+            f"{option('columns')} and {option('bins')}: {min(double)!r} would be there twice. Name it only in "
+            f"{option('bins')}, which gives it a code already."
+        )
     if plan.columns or others:
         # By name a column is what it is called; all there are must be fit to be taken.
         rest = table.select([key, *others]) if not plan.columns else table
@@ -163,12 +169,14 @@ class MadeItems:
                 lines.append(
                     f"note: {made['shared_hashes']:,} items share their hash with an item that is equal to them"
                 )
-            lines += [f"note: {count:,} unknown values of {name}" for name, count in made["unknown_values"].items()]
+            lines += [
+                f"note: {plural(count, 'unknown value')} of {name}" for name, count in made["unknown_values"].items()
+            ]
             return "\n".join(lines)
         if made.get("repeated_rows"):
             lines.append(f"note: {made['repeated_rows']:,} rows say again what was said of an item")
         lines += [
-            f"note: {count:,} values of {name} are left out: their items have more than there are features"
+            f"note: {plural(count, 'value')} of {name} left out: their items have more than there are features"
             for name, count in made.get("values_left_out", {}).items()
             if count
         ]
@@ -330,8 +338,9 @@ def _binned(table: pa.Table, text: str, keys: Any, missing: str | None, origin: 
     if missing is None and not there.all():
         row = int(np.argmin(there))
         raise SourceError(
-            f"{origin.at(row)}: the item {keys[row].as_py()!r} has no {column!r} ({int((~there).sum()):,} items have "
-            f"none). Fill it in, or {option('missing', ...)} gives them a bin of their own."
+            f"{origin.at(row)}: the item {keys[row].as_py()!r} has no {column!r} "
+            f"({plural(int((~there).sum()), 'such item')}). Fill it in, or {option('missing', ...)} gives them a bin "
+            "of their own."
         )
     known = numbers[there]
     edges = np.unique(np.quantile(known, np.arange(1, count) / count, method="higher")) if len(known) else known

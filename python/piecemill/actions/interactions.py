@@ -33,6 +33,7 @@ from piecemill.actions.items import as_keys
 from piecemill.actions.tables import Layout, Origin, as_table, find_column, plain, read_bytes, read_table
 from piecemill.errors import PlanError, SourceError
 from piecemill.plans import did_you_mean, option
+from piecemill.sizes import plural
 
 __all__ = ["Histories", "LeaveOutSplit", "k_core", "leave_out", "max_items", "read_interactions", "show_report"]
 
@@ -289,7 +290,7 @@ def _no_time(values: Any, bad: list[int], column: str, origin: Origin, expected:
     )
     return SourceError(
         f"{origin.at(bad[0])}: {column!r} is {values[bad[0]].as_py()!r}, expected {expected} ({len(bad):,} of "
-        f"{len(values):,} rows have none). Correct them; {remedy}."
+        f"{plural(len(values), 'row')} without one). Correct them; {remedy}."
     )
 
 
@@ -315,8 +316,8 @@ def _drop_nulls(column: str, values: Any, keep: NDArray[np.bool_], origin: Origi
     lost = np.asarray(values.is_null())
     if on_bad_row == "stop":
         raise SourceError(
-            f"{origin.at(int(np.argmax(lost)))}: no {column!r} ({int(lost.sum()):,} rows have none). Every row needs "
-            f"one: fix the file; {option('on_bad_row', 'skip')} leaves these rows out."
+            f"{origin.at(int(np.argmax(lost)))}: no {column!r} ({plural(int(lost.sum()), 'such row')}). Every row "
+            f"needs one: fix the file; {option('on_bad_row', 'skip')} leaves these rows out."
         )
     keep &= ~lost
 

@@ -35,6 +35,7 @@ from piecemill.actions.tables import (
 from piecemill.errors import PlanError, SourceError
 from piecemill.files import file_for_user
 from piecemill.plans import did_you_mean, option
+from piecemill.sizes import plural
 
 KEY_NAMES = ("item", "item_id", "itemid", "key", "asin", "parent_asin", "product_id", "movieid", "id")
 "What the column of keys is called where nobody says."
@@ -383,8 +384,9 @@ def _coded(
     if missing is None:
         row = int(np.argmax(np.asarray(values.is_null())))
         raise SourceError(
-            f"{origin.at(row)}: the item {keys[row].as_py()!r} has no {column!r} ({values.null_count:,} items have "
-            f"none). Every item needs a value in every column: fill it in, or {option('missing', ...)} gives them one."
+            f"{origin.at(row)}: the item {keys[row].as_py()!r} has no {column!r} "
+            f"({plural(values.null_count, 'such item')}). Every item needs a value in every "
+            f"column: fill it in, or {option('missing', ...)} gives them one."
         )
     try:
         return encode(values.fill_null(pa.scalar(missing).cast(values.type)), where)

@@ -23,7 +23,7 @@ from piecemill.actions.training_plan import ActionsPlan
 from piecemill.actions.vocabulary import ActionVocabulary
 from piecemill.errors import PlanError, SourceError, TrainingError
 from piecemill.machine import memory_now
-from piecemill.plans import FROM_PLAN, by_place, option, with_keywords
+from piecemill.plans import FROM_PLAN, by_place, did_you_mean, option, with_keywords
 from piecemill.sizes import show_count, show_seconds
 from piecemill.training.remaining import Moment, Remaining
 from piecemill.training.stages import Stages
@@ -81,6 +81,7 @@ class ActionsProgress:
 OnProgress = Callable[[ActionsProgress], None]
 
 
+@did_you_mean
 def train_actions(
     sequences: Any,
     item_features: Any,

@@ -62,15 +62,16 @@ def open_executor(
         from piecemill.executors.part import PartExecutor
 
         return PartExecutor(part, open_executor(executor, threads=threads, ray_address=ray_address))
-    if ray_address is not None and executor != "ray":
+    name = executor if isinstance(executor, str) else None
+    if ray_address is not None and name != "ray":
         raise PlanError(f"{option('ray_address', ray_address)} needs {option('executor', 'ray')}.")
-    if executor == "ray":
+    if name == "ray":
         from piecemill.executors.ray import RayExecutor
 
         return RayExecutor(ray_address)
     from piecemill.executors.local import FuturesExecutor, LocalExecutor
 
-    if executor == "local":
+    if name == "local":
         return LocalExecutor(threads)
     if isinstance(executor, futures.Executor):
         return FuturesExecutor(executor)

@@ -18,12 +18,15 @@ from typing import Any
 from piecemill.cancelling import run_with_checkpoint
 from piecemill.errors import ExecutorError, PlanError
 from piecemill.executors import TICK_SECONDS, OnTick, R, T
+from piecemill.plans import option
 
 try:
     import ray
     from ray import exceptions
 except ImportError as error:
-    raise PlanError(f"executor='ray': ray cannot be imported ({error}). Install piecemill[ray].") from error
+    raise PlanError(
+        f"{option('executor', 'ray')}: ray cannot be imported ({error}). Install piecemill[ray]."
+    ) from error
 
 RETRIES = 16
 """How often a task is run again after its worker or node was lost. Bounded, as the task itself may be the cause."""

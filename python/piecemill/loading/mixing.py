@@ -77,7 +77,9 @@ def mix(parts: Sequence[tuple[Rows, float]]) -> Mixture:
     """
     expected = "expected pairs of rows and a share, such as [(code, 0.7), (text, 0.3)]."
     if not isinstance(parts, list | tuple) or not parts:
-        raise PlanError(f"mix: found {'no parts' if not parts else type(parts).__name__}; {expected}")
+        raise PlanError(
+            f"mix: found {'no parts' if isinstance(parts, list | tuple) else type(parts).__name__}; {expected}"
+        )
     for each in parts:
         if not isinstance(each, list | tuple) or len(each) != 2 or not isinstance(each[1], int | float):
             raise PlanError(f"mix: found {each!r:.80} among the parts; {expected}")
@@ -140,7 +142,7 @@ def _group_weights(rows: Rows, weights: Weights) -> Sequence[float] | None:
     if weights is None:
         return None
     stored = [float(group["weight"]) for group in getattr(rows, "plan", {}).get("groups", [])]
-    if weights == "stored":
+    if isinstance(weights, str) and weights == "stored":
         return stored if any(weight != 1 for weight in stored) else None
     if isinstance(weights, str) or not isinstance(weights, Sequence | np.ndarray):
         raise PlanError(f"weights={weights!r:.60}: expected 'stored', None, or a list of numbers, one for each group.")

@@ -18,6 +18,7 @@ from piecemill.loading.order import OrderPlan
 from piecemill.loading.text import windows_to
 from piecemill.plans import check_names, did_you_mean
 from piecemill.shards.windows import Rows, WindowSpec
+from piecemill.sizes import plural
 
 if TYPE_CHECKING:
     from piecemill.loading.stream import TextBatches
@@ -78,6 +79,7 @@ def batches(
     return windows_to(DeviceDestination(where, slots=threads + 1), rows, options)
 
 
+@did_you_mean
 def text_batches(
     source: object,
     tokenizer: "Tokenizer | str | PathLike[str]",
@@ -127,9 +129,14 @@ def text_batches(
 
 
 def _known(device: str | torch.device) -> torch.device:
-    where = torch.device(device)
-    if where.type not in ("cpu", "cuda"):
-        raise PlanError(f"device={str(device)!r}: expected cpu or cuda.")
+    try:
+        where = torch.device(device)
+    except (RuntimeError, TypeError, ValueError):
+        where = None
+    if where is None or where.type not in ("cpu", "cuda"):
+        raise PlanError(f"device={str(device)!r:.60}: expected cpu or cuda, or a torch.device of these.")
+    if where.type == "cuda" and (where.index or 0) >= torch.cuda.device_count():
+        raise PlanError(f"device={str(device)!r}: torch finds {plural(torch.cuda.device_count(), 'GPU')} here.")
     return where
 
 

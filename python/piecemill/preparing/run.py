@@ -20,7 +20,7 @@ from piecemill.errors import PlanError, ShardError, Stopped
 from piecemill.executors import Executor, open_executor
 from piecemill.files import Place, clear_scratch, locked, open_place
 from piecemill.machine import memory_now, memory_peak
-from piecemill.plans import FROM_PLAN, option, with_keywords
+from piecemill.plans import FROM_PLAN, did_you_mean, option, with_keywords
 from piecemill.preparing.dedup import drop_later_copies
 from piecemill.preparing.finish import Totals, finish
 from piecemill.preparing.folder import begin
@@ -49,6 +49,7 @@ _BLOCKS = 8
 _THREAD = 24 * MIB  # caches of the encoder, of fixed size, for each thread
 
 
+@did_you_mean
 def prepare(
     source: object,
     tokenizer: Tokenizer | str | PathLike[str],

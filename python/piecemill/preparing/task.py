@@ -31,6 +31,7 @@ from piecemill.sources import Documents, Tally, Task, read_task
 from piecemill.sources.ahead import ReadAhead
 from piecemill.sources.unchanged import check_task
 from piecemill.tokenizers.engines import text_buffers
+from piecemill.tokenizers.special import refuse_special
 
 
 def prepare_task(task: Task, job: Job) -> Numbers:
@@ -87,8 +88,9 @@ class _Piece:
         if self.entry is None or (self.entry.content, self.entry.last) != (self.content.hexdigest(), last):
             was = self.entry.tally["documents"] if self.entry else 0
             raise SourceError(
-                f"{self.first}: from here on, the source is not what it was when it was prepared (documents "
-                f"then: {was:,}, now: {self.documents:,}). Restore it, {another_out()}"
+                f"{self.first}: from here on, the source is not what it was when it was prepared ({was:,} of its "
+                f"documents then, {self.documents:,} now{', with another text' * (was == self.documents)}). "
+                f"Restore it, {another_out()}"
             )
 
 
@@ -129,6 +131,9 @@ class _NewPiece(_Piece):
         started, job, text = time.perf_counter(), self.job, (block.data, block.ends)
         data, ends = text if len(rows) == len(block) else gather_documents(*text, rows)
         special, threads = job.plan.special_in_text, core_share(job.cores)
+        if special == "stop":
+            known = self.tokenizer.special_tokens
+            refuse_special(data, ends, known, lambda number: block.name(int(rows[number])), "special_in_text")
         ids, id_ends = self.tokenizer.encode_flat(
             data, ends, bos=job.bos, eos=job.eos, dtype=self.dtype, special=special, threads=threads
         )

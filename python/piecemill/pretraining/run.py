@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, Never
 from piecemill._core import __version__
 from piecemill.errors import Diverged, PlanError, PretrainError, Stopped, TokenizerError
 from piecemill.files import as_path, replace_file
-from piecemill.plans import FROM_PLAN, option, with_keywords
+from piecemill.plans import FROM_PLAN, did_you_mean, option, with_keywords
 from piecemill.pretraining.curve import draw, require_matplotlib
 from piecemill.pretraining.entropy import unigram_entropy
 from piecemill.pretraining.folder import SAMPLE, RunFolder, checkpoints, read_metrics
@@ -35,6 +35,7 @@ _LAST = 50
 _COMPARED, _COMPARED_TOKENS = 200, 4096
 
 
+@did_you_mean
 def pretrain(
     shards: str | PathLike[str],
     *,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from piecemill.command import Flag, paths, print_result
+from piecemill.command import Flag, paths, print_result, read_sources
 from piecemill.reporting.plan import ComparePlan
 
 
@@ -28,7 +28,7 @@ def compare(
     """
     from piecemill.reporting.comparing import compare as run
 
-    found = run(tokenizers, on=paths(on), plan=plan)
+    found = run(tokenizers, on=read_sources(on, plan.separator), plan=plan)
     print_result(found.to_dict() if json else str(found))
 
 

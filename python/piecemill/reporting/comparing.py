@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import WordCounter, count_ids, gather_documents, invalid_documents
 from piecemill.errors import PlanError, SourceError
-from piecemill.plans import FROM_PLAN, with_keywords
+from piecemill.plans import FROM_PLAN, did_you_mean, with_keywords
 from piecemill.reporting.plan import ComparePlan
 from piecemill.shards.format import token_dtype
 from piecemill.sizes import parse_size, show_bytes, show_count
@@ -88,6 +88,7 @@ class Comparison:
         return "\n".join(lines)
 
 
+@did_you_mean
 def compare(
     tokenizers: Sequence[Tokenizer | str | PathLike[str]],
     *,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from piecemill.errors import PlanError, ShardError, Stopped
 from piecemill.files import LOCK, LocalPlace, as_path, locked, new_file, read_json, replace_file
 from piecemill.objects import is_object_url
-from piecemill.plans import FROM_PLAN, check_same, checked, option, with_keywords
+from piecemill.plans import FROM_PLAN, check_same, checked, did_you_mean, option, with_keywords
 from piecemill.shards import folder as prepared
 from piecemill.shards.reader import Shards, open_shards
 from piecemill.shards.windows import Ints, WindowSpec, view_of
@@ -129,6 +129,7 @@ class Exported:
         )
 
 
+@did_you_mean
 def export(
     folder: str | PathLike[str],
     *,

@@ -20,7 +20,7 @@ from piecemill._core import count_ids, map_file
 from piecemill.errors import ShardError
 from piecemill.files import LocalPlace, Place, hash_bytes, open_place, read_npy
 from piecemill.objects import is_object_url
-from piecemill.plans import did_you_mean
+from piecemill.plans import did_you_mean, option
 from piecemill.shards import folder as prepared
 from piecemill.shards.counts import Counts, read_counts
 from piecemill.shards.format import HEADER_BYTES, KINDS, Kind, dtype_of, header, token_dtype
@@ -82,7 +82,8 @@ def read_split(place: Place, split: str | None, unfinished: bool) -> tuple[str, 
         split = names[0]
     if split is None or split not in names:
         raise ShardError(
-            f"{place.url}: split={split!r}; this folder has {', '.join(names)}. Name one of them: split={names[0]!r}."
+            f"{place.url}: {option('split', split)}: this folder has {', '.join(names)}. Name one of them: "
+            f"{option('split', names[0])}."
         )
     complete = prepared.STATS in place.sizes()
     if not unfinished and not complete:
@@ -250,7 +251,8 @@ class Shards(FileRows):
 
     def array(self, number: int, kind: Kind) -> NDArray[Any]:
         """One array of one shard, mapped on first use; thread-safe."""
-        if not isinstance(number, Integral) or kind not in KINDS or not 0 <= number < len(self.entries):
+        known = isinstance(number, Integral) and isinstance(kind, str) and kind in KINDS
+        if not known or not 0 <= number < len(self.entries):
             raise ShardError(
                 f"shard {number!r:.60}, array {kind!r:.60}; {self.url}/{self.split} has {len(self.entries):,} shards, "
                 f"from 0, each with {', '.join(KINDS)}."

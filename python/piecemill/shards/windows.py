@@ -11,6 +11,7 @@ version is `piecemill.reference.windows`. Start with `Windows`.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from numbers import Integral
 from os import PathLike
 from typing import Any, Literal, Protocol, SupportsIndex, runtime_checkable
 
@@ -55,8 +56,10 @@ class Rows(Protocol):
 def check_rows(rows: object) -> None:
     """PlanError if `rows` is nothing that windows can be cut from."""
     if not hasattr(rows, "token_ends"):
-        what = f"{rows!r}: a path" if isinstance(rows, str | PathLike) else f"rows: found {type(rows).__name__}"
-        raise PlanError(f"{what}; expected rows, such as piecemill.open_shards({str(rows)!r:.60}, split='train').")
+        path = isinstance(rows, str | PathLike)
+        what = f"{rows!r}: a path" if path else f"rows: found {type(rows).__name__}"
+        shown = str(rows) if path else "shards/"
+        raise PlanError(f"{what}; expected rows, such as piecemill.open_shards({shown!r:.60}, split='train').")
 
 
 @runtime_checkable
@@ -154,6 +157,7 @@ class Windows:
     >>> # windows[7]["input_ids"], windows[7]["labels"]
     """
 
+    @did_you_mean
     def __init__(self, rows: Rows, *, group: int | None = None, **options: Any) -> None:
         """`group`: only documents of this group (see `--weight` of prepare); `options` are those of `WindowSpec`."""
         check_rows(rows)
@@ -207,6 +211,8 @@ class Windows:
 
     def __getitem__(self, number: int) -> dict[str, NDArray[Any]]:
         """One window: `input_ids` and `labels`, with boundaries also `position_ids` and `document_ids`."""
+        if not isinstance(number, Integral):
+            raise LoadError(f"window {number!r:.60}: found {type(number).__name__}, expected its number, from 0.")
         if not 0 <= number < len(self):
             raise IndexError(f"window {number} of {self.rows}, which has {len(self):,}")
         return self.__getitems__([number])[0]

@@ -69,7 +69,9 @@ def read_capsule(source: Any, name: str, packer: Packer) -> Iterator[Documents]:
             done += batch.nbytes
             packer.progress(done)
     except NoColumn as error:
-        raise SourceError(f"{name}: {error}. Name the column that holds the text with {option('field')}.") from None
+        of_text = repr(packer.reading.group) not in str(error)
+        way_out = f"Name the column that holds the text with {option('field')}" if of_text else "Group by another one"
+        raise SourceError(f"{name}: {error}. {way_out}.") from None
     except pa.ArrowException as error:
         raise SourceError(f"{name}[{column.row}]: cannot be read from this row on: {first_line(error)}.") from None
 

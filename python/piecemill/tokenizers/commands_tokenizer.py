@@ -231,10 +231,11 @@ def _is_file(name: str) -> bool:
 
 
 def _output(out: Path | None, force: bool) -> AbstractContextManager[BinaryIO]:
-    from piecemill.files import new_file
+    from piecemill.files import check_writable, new_file
 
     if out is None:
         return nullcontext(sys.stdout.buffer)
     if out.exists() and not force:
         raise PlanError(f"--out {out}: exists. Choose another name, or replace it with --force.")
+    check_writable(out)
     return new_file(out)

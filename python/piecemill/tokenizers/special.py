@@ -1,6 +1,6 @@
 """Special tokens: finding their text in documents, and which of them stand at the start and the end of one."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -14,9 +14,16 @@ if TYPE_CHECKING:
 
 
 def refuse_special(
-    data: NDArray[np.uint8], ends: NDArray[np.int64], special_tokens: Mapping[str, int], where: str = ""
+    data: NDArray[np.uint8],
+    ends: NDArray[np.int64],
+    special_tokens: Mapping[str, int],
+    name: Callable[[int], str] = "texts[{}]".format,
+    asked: str = "special",
 ) -> None:
-    """A TokenizerError that names the first text with the text of a special token in it, if one has."""
+    """A TokenizerError that names the first text with the text of a special token in it, if one has.
+
+    `name` gives the name of a text by its number; `asked` is the option that forbids it.
+    """
     whole = data.tobytes()
     first: tuple[int, int, str] | None = None
     # Hundreds of special tokens mostly begin alike ("<|"): if not even that occurs, one search was enough.
@@ -33,8 +40,9 @@ def refuse_special(
     if first is not None:
         document, byte, text = first
         raise TokenizerError(
-            f"{where or f'texts[{document}]'}: byte {byte:,} begins {text!r}, the text of a special token, and "
-            "special='stop' forbids it. Use special='plain' to encode it as text, or 'parse' to make it the token."
+            f"{name(document)}: byte {byte:,} begins {text!r}, the text of a special token, and "
+            f"{option(asked, 'stop')} forbids it. {option(asked, 'plain')} encodes it as text, "
+            f"{option(asked, 'parse')} makes it the token."
         )
 
 

@@ -39,7 +39,13 @@ def digits(documents: Iterable[Any]) -> list[bytes]:
             raise TokenizerError(
                 f"texts[{i}] is {type(one).__name__}; expected integers of 64 bits: a list, an array, or their digits."
             )
-        found.append(text_of(values) if values is not None else one.encode() if isinstance(one, str) else one)
+        found.append(
+            text_of(values)
+            if values is not None
+            else one.encode(errors="surrogatepass")
+            if isinstance(one, str)
+            else one
+        )
     return found
 
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from piecemill._core import Encoder
 from piecemill.errors import TokenizerError
 from piecemill.integers import values_of
-from piecemill.plans import check_names, did_you_mean
+from piecemill.plans import check_names, did_you_mean, option
 from piecemill.sizes import parse_size
 from piecemill.tokenizers.decoding import Decoding, row_of_ids
 from piecemill.tokenizers.engines import Encoded, Engine, Parse, alphabet_of, choose, load_engine
@@ -142,7 +142,7 @@ class Tokenizer:
         """
         if unknown:
             check_names(unknown, ["text", "special"])
-        if special == "plain" and type(text) is str:
+        if type(text) is type(special) is str and special == "plain":
             try:
                 return self._encode(text, "plain")
             except UnicodeEncodeError:
@@ -156,7 +156,7 @@ class Tokenizer:
             return ids.astype(np.uint32, copy=False)
         given = check_text(text, "text")
         if special == "stop":
-            refuse_special(*flatten([given]), self.special_tokens, "text")
+            refuse_special(*flatten([given]), self.special_tokens, lambda _: "text")
         return self._encode(given, parse)
 
     def encode_batch(
@@ -446,7 +446,7 @@ class Tokenizer:
                 raise TokenizerError(f"{name}={token!r}: expected the id of a token, as tok.id_of gives it.")
         try:
             wanted = np.dtype(np.uint32 if dtype is None else dtype)
-        except TypeError:
+        except (TypeError, ValueError):
             raise TokenizerError(f"dtype={dtype!r}: expected uint16 or uint32.") from None
         if wanted not in (np.dtype(np.uint16), np.dtype(np.uint32)):
             raise TokenizerError(f"dtype={wanted.name}: expected uint16 or uint32.")
@@ -460,14 +460,14 @@ class Tokenizer:
         return wanted.itemsize == 2
 
     def _parse(self, special: Special) -> Parse:
-        if special in ("plain", "stop"):
+        if isinstance(special, str) and special in ("plain", "stop"):
             return "plain"
         tokens = self._model.special_tokens
-        if special != "parse":
+        if not isinstance(special, str) or special != "parse":
             if isinstance(special, str) or not isinstance(special, Collection):
                 raise TokenizerError(
-                    f"special={special!r}: expected 'plain' (special tokens in a text are text), 'parse', 'stop' or a "
-                    "set of special tokens."
+                    f"{option('special', special)}: expected 'plain' (special tokens in a text are text), 'parse', "
+                    "'stop' or a set of special tokens."
                 )
             for text in special:
                 if not isinstance(text, str) or text not in tokens:
@@ -477,10 +477,10 @@ class Tokenizer:
         refused = self._model.parse_refused()
         if refused is not None:
             raise TokenizerError(
-                f"special={special!r}: not possible with a {self.kind}: {refused}. Expected 'plain' or 'stop'; ids of "
-                "special tokens can be put between the ids of texts."
+                f"{option('special', special)}: not possible with a {self.kind}: {refused}. Expected 'plain' or "
+                "'stop'; ids of special tokens can be put between the ids of texts."
             )
-        return "parse" if special == "parse" else sorted(special)
+        return "parse" if isinstance(special, str) else sorted(special)
 
     def _byte_bpe(self, what: str) -> ByteBPE:
         if not isinstance(self._model, ByteBPE):

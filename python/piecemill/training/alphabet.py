@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from piecemill import _core
 from piecemill.errors import PlanError
 from piecemill.plans import option
+from piecemill.sizes import plural
 from piecemill.tokenizers.models.byte_level import BYTE_ORDER
 from piecemill.training.plan import AUTO, alphabet_bytes
 
@@ -64,8 +65,8 @@ class Alphabet:
         base = len(self.bytes)
         if vocab_size < base + special:
             raise PlanError(
-                f"{option('vocab_size', vocab_size)}: the {base} bytes of the alphabet and {special} special tokens "
-                f"alone need {base + special}. Ask for more."
+                f"{option('vocab_size', vocab_size)}: the {base} bytes of the alphabet and "
+                f"{plural(special, 'special token')} alone need {base + special}. Ask for more."
             )
         return vocab_size + 256 - base
 

@@ -25,7 +25,7 @@ from piecemill.errors import PlanError, TokenizerError
 from piecemill.executors import Executor, open_executor
 from piecemill.files import new_file
 from piecemill.machine import memory_now
-from piecemill.plans import FROM_PLAN, arguments_of, option, with_keywords
+from piecemill.plans import FROM_PLAN, arguments_of, did_you_mean, option, with_keywords
 from piecemill.sources import Documents, Source, Tally
 from piecemill.sources.matching import parse_grouping, parse_weights
 from piecemill.tokenizers import Tokenizer
@@ -66,6 +66,7 @@ _WAITING_BYTES = 32 * 2**20
 _WORTH_THREADS = 16 * 2**20
 
 
+@did_you_mean
 def train_bpe(
     source: object = None,
     *,
@@ -130,6 +131,7 @@ def train_bpe(
     return _run(locals()).train(source)
 
 
+@did_you_mean
 @arguments_of(train_bpe)
 def count_words(**given: Any) -> Counted:
     """Count the words of `source` into `plan.save_counts` without learning merges; returns what was counted.

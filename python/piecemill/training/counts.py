@@ -153,6 +153,8 @@ def _opened(file: Path | BinaryIO, name: str) -> Iterator["pq.ParquetFile"]:
     try:
         with pq.ParquetFile(file, page_checksum_verification=True) as opened:
             yield opened
+    except FileNotFoundError:
+        raise SourceError(f"{name}: no such file; expected one of {option('save_counts')}.") from None
     except (OSError, pa.ArrowException) as error:
         raise SourceError(
             f"{name}: cannot be read as Parquet: {error}. Expected a whole file of {option('save_counts')}; "

@@ -13,6 +13,7 @@ from piecemill import _core
 from piecemill.errors import PlanError
 from piecemill.integers import LIMIT
 from piecemill.plans import option
+from piecemill.sizes import plural
 from piecemill.training.plan import TrainPlan
 
 
@@ -41,7 +42,7 @@ class IntegerCorpus:
         if plan.vocab_size < special + len(values):
             raise PlanError(
                 f"{option('vocab_size', plan.vocab_size)}: the {len(values):,} different integers of the corpus and "
-                f"{special} special tokens alone need {special + len(values):,}. Ask for more."
+                f"{plural(special, 'special token')} alone need {special + len(values):,}. Ask for more."
             )
         tokens = [b""] * special + [b"%d " % value for value in values.tolist()]
         limits = (plan.vocab_size, plan.min_frequency, plan.max_token_bytes, ())

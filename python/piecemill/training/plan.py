@@ -10,7 +10,7 @@ from piecemill._core import resolve_split
 from piecemill.errors import PlanError
 from piecemill.machine import cores
 from piecemill.plans import ANY, checked, option
-from piecemill.sizes import parse_size
+from piecemill.sizes import parse_size, plural
 from piecemill.sources.matching import parse_grouping, parse_weights
 from piecemill.sources.options import SourceOptions
 from piecemill.tokenizers.models.config import parse_roles
@@ -179,8 +179,9 @@ class TrainPlan(SourceOptions):
                 raise PlanError(f"{option(name, value)}: expected a whole number from {lowest} to {highest:,}.")
         if self.vocab_size < least and self.start is None:
             raise PlanError(
-                f"{option('vocab_size', self.vocab_size)}: the {base} bytes and {len(self.special_tokens)} special "
-                f"tokens alone need {least}. Ask for more, or for fewer special tokens."
+                f"{option('vocab_size', self.vocab_size)}: the {base} bytes and "
+                f"{plural(len(self.special_tokens), 'special token')} alone need {least}. Ask for more, or for fewer "
+                "special tokens."
             )
         for field in ("pretokenizer", "superword_pretokenizer"):
             if not isinstance(pretokenizer := getattr(self, field), str | None):

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from piecemill import _core
 from piecemill.errors import PlanError
 from piecemill.executors import Executor, open_executor
-from piecemill.plans import FROM_PLAN, checked, option, with_keywords
+from piecemill.plans import FROM_PLAN, checked, did_you_mean, option, with_keywords
 from piecemill.sources.options import SourceOptions
 from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.models.config import DEFAULT_CONFIG, TOKENIZER_CONFIG, with_roles
@@ -116,6 +116,7 @@ class WordPiecePlan(SourceOptions):
         )
 
 
+@did_you_mean
 def train_wordpiece(
     source: object = None,
     *,

@@ -141,7 +141,9 @@ def choose(model: Model, asked: str | None) -> Engine:
     if asked == "cuda" and asked in reasons:  # a machine without a GPU does the same, more slowly
         loaded = choose(model, None)
         loaded.why = f"cuda was requested, but {reasons[asked]}"
-        warnings.warn(f"engine='cuda': {reasons[asked]}. {loaded.name} encodes instead, with equal ids.", stacklevel=2)
+        warnings.warn(
+            f"{option('engine', asked)}: {reasons[asked]}. {loaded.name} encodes instead, with equal ids.", stacklevel=2
+        )
         return loaded
     known = [engine.name for engine in engines() if isinstance(model, engine.reads)]
     reason = reasons.get(asked, f"{asked} does not encode a {model.kind}")

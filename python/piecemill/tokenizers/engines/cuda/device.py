@@ -16,6 +16,7 @@ from cupy.cuda import runtime
 from numpy.typing import NDArray
 
 from piecemill.errors import TokenizerError
+from piecemill.plans import option
 from piecemill.tokenizers.engines.cuda import kernels
 from piecemill.tokenizers.engines.cuda.pipeline import Counts, Words
 from piecemill.tokenizers.engines.cuda.tables import NONE, Tables
@@ -145,7 +146,7 @@ class CudaDevice:
         if (missing := self._not_there()) > 0:
             raise TokenizerError(
                 f"{missing} tokens that only a whole word can be have no place in the word table of the GPU; "
-                "use engine='piecemill', or a larger table."
+                f"use {option('engine', 'piecemill')}, or a larger table."
             )
 
     # What the pipeline calls, in this order

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from piecemill import _core
 from piecemill._core import Encoder
 from piecemill.errors import TokenizerError
+from piecemill.plans import option
 
 SPLITS = ("gpt2", "digits-then-gpt2", "cl100k", "qwen2", "qwen3.5", "o200k", "tekken", "deepseek-v3")
 "In the order of `Split` in kernels/splits.h."
@@ -94,7 +95,7 @@ def tables_of(build: partial[Encoder], encoder: Encoder) -> Tables:
     blocks, index = np.unique(classes, axis=0, return_inverse=True)
     if len(blocks) > 256:
         raise TokenizerError(
-            f"{len(blocks)} different pages of code points; the GPU takes 256. Use engine='piecemill'."
+            f"{len(blocks)} different pages of code points; the GPU takes 256. Use {option('engine', 'piecemill')}."
         )
     lengths = (ends - starts)[words].astype(np.int64)
     at = np.repeat(starts[words].astype(np.int64) - np.cumsum(lengths) + lengths, lengths)
