@@ -284,7 +284,7 @@ def test_many_shards_are_read_through_few_maps(folder, monkeypatch):
 def test_opening_says_what_is_wrong_with_the_folder(folder, tmp_path):
     with pytest.raises(ShardError, match="this folder has train, val, test"):
         open_shards(folder)
-    with pytest.raises(ShardError, match="split='valid'; this folder has train, val, test"):
+    with pytest.raises(ShardError, match="split='valid': this folder has train, val, test"):
         open_shards(folder, "valid")
     with pytest.raises(ShardError, match=r"plan\.json is missing"):
         open_shards(tmp_path)

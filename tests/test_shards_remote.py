@@ -412,7 +412,7 @@ def test_what_cannot_work_is_refused(bucket, s3, tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(PlanError, match=r"cache='.*file'"):
         opened(bucket, tmp_path / "file")
-    with pytest.raises(ShardError, match=rf"{bucket.url}: split='val'; this folder has all"):
+    with pytest.raises(ShardError, match=rf"{bucket.url}: split='val': this folder has all"):
         opened(bucket, tmp_path, split="val")
     place = s3.place()
     with pytest.raises(ShardError, match=rf"{place.url}/plan\.json is missing\. Expected a folder written by"):

@@ -175,7 +175,7 @@ def test_while_counting_one_huge_document(place):
     assert left(place) == []
 
 
-@pytest.mark.parametrize("line", ["read", "merge +0/", "merge +[1-9]"])
+@pytest.mark.parametrize("line", ["read", "merge +[1-9]"])
 def test_while_merging_whole_documents(place, line):
     (place / "flat.txt").write_bytes(hex_text(10))
     arguments = ("--pretokenizer", "none", "--vocab-size", 5_000_000, "--out", place / "out/tok")
