@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from corpora import failing_after, small_tokenizer, texts, write_jsonl
-from piecemill import describe, open_shards, prepare
+from piecemill import describe, open_shards, prepare, report
 from piecemill.errors import LoadError, PiecemillError, PlanError, ShardError, SourceError
 from piecemill.loading import batches
 from piecemill.preparing.selection import Splits
@@ -214,6 +214,18 @@ def test_a_document_of_a_group_that_the_plan_does_not_have_is_said(whole, tmp_pa
     np.save(file, records)
     with pytest.raises(ShardError, match=r"plan\.json: 2 groups, and a document is of group 7"):
         describe(tmp_path / "out")
+
+
+@pytest.mark.parametrize("file", [2**31 - 1, -1])
+def test_a_document_of_a_file_that_there_is_not_is_said_by_the_report(whole, tmp_path, file):
+    shutil.copytree(whole / "whole", tmp_path / "out")
+    shards = open_shards(tmp_path / "out", "train")
+    path = shards.path(shards.entries[0], "documents")
+    records = np.load(path)
+    records["file"][2] = file
+    np.save(path, records)
+    with pytest.raises(ShardError, match=rf"documents\.npy: document 2 is of file {file}, and files\.jsonl has"):
+        report([tmp_path / "out"], out=tmp_path / "report.html")
 
 
 def test_ends_that_do_not_rise_are_noticed_by_everything_that_reads_them(whole, tmp_path):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill.errors import PlanError
+from piecemill.errors import PlanError, ShardError
 from piecemill.files import LocalPlace, read_json
 from piecemill.plans import option
 from piecemill.reporting.comparing import Comparison, DocumentGroups, Ints, compare, group_paths, largest_groups
@@ -94,11 +94,23 @@ class PreparedCorpus:
         sums = np.zeros((3, max(1, len(self.paths))), np.int64)
         for shards in self.splits.values():
             for number in range(len(shards.entries)):
-                records, size = shards.shard(number).documents, sums.shape[1]
                 lengths = np.diff(shards.checked_ends(number), prepend=0) - self.marks
-                for row, weights in enumerate((None, records["bytes"], lengths)):
-                    sums[row] += np.bincount(records["file"], weights, size).astype(np.int64)
+                for row, weights in enumerate((None, shards.shard(number).documents["bytes"], lengths)):
+                    found = np.bincount(self._file_numbers(shards, number), weights, sums.shape[1])
+                    sums[row] += found.astype(np.int64)
         return sums
+
+    def _file_numbers(self, shards: Shards, number: int) -> Ints:
+        """The source file of each document of a shard; ShardError if there is no such file."""
+        files, most = shards.shard(number).documents["file"], max(1, len(self.paths))
+        outside = np.flatnonzero((files < 0) | (files >= most))
+        if len(outside):
+            raise ShardError(
+                f"{shards.url}/{shards.split}/{shards.entries[number].files['documents'].name}: document {outside[0]} "
+                f"is of file {files[outside[0]]}, and {prepared.FILES} has {most:,}. "
+                f"Run `piecemill check {shards.url}`; then restore what was changed, or prepare again."
+            )
+        return files.astype(np.int64)
 
     def sample(self, most: int) -> "Iterator[tuple[NDArray[np.uint8], Ints, Ints]]":
         """Decoded documents of about `most` bytes (0: all), spread evenly: text, ends, and the file of each."""
@@ -118,7 +130,7 @@ class PreparedCorpus:
                 ]
                 if ids:
                     flat = np.concatenate(ids).astype(np.uint32)
-                    yield *self._decoded(flat, text_ends), shard.documents["file"][chosen].astype(np.int64)
+                    yield *self._decoded(flat, text_ends), self._file_numbers(shards, number)[chosen]
 
     def _decoded(self, ids: NDArray[np.uint32], ends: Ints) -> tuple[NDArray[np.uint8], Ints]:
         if self.tokenizer.exact:
