@@ -5,6 +5,7 @@ imported but numpy: a training loop pays for neither pyarrow nor a tokenizer.
 """
 
 import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -102,7 +103,7 @@ def read_split(place: Place, split: str | None, unfinished: bool) -> tuple[str, 
         raise ShardError(f"{place.url}/{name}: cannot be read: {error.strerror or error}.") from None
 
 
-class FileRows:
+class FileRows(ABC):
     """Documents in files, whose arrays are opened on first use; may be pickled to other processes."""
 
     def __init__(self, documents: Sequence[int], tokens: Sequence[int], most_open: int) -> None:
@@ -121,13 +122,13 @@ class FileRows:
         """Token ids in all documents, bos and eos included, padding not."""
         return int(self.token_ends[-1]) if len(self.token_ends) else 0
 
+    @abstractmethod
     def array(self, number: int, kind: Kind, /) -> NDArray[Any]:
         """One array of one file; thread-safe."""
-        raise NotImplementedError
 
+    @abstractmethod
     def checked_ends(self, number: int, /) -> NDArray[np.int64]:
         """Where the documents of a file end, which rise to the number of its tokens."""
-        raise NotImplementedError
 
     def _opened(self, number: int, kind: Kind, open: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         """What `open` gives; the least recently used arrays are dropped."""
