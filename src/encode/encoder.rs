@@ -14,7 +14,7 @@ use crate::pretoken::Split;
 use crate::pretoken::fast::Scanner;
 use crate::pretoken::split::Visitor;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Capacity of the largest buffer of ids that is kept between calls: 8 MiB.
 const KEPT_IDS: usize = 4 * scan::FULL;
@@ -69,7 +69,7 @@ pub struct Encoder {
     idle: Mutex<Vec<Worker>>,
     /// Buffers for chunks of ids, from one call to the next.
     spare: Mutex<Vec<Vec<u32>>>,
-    shared: OnceLock<Arc<Shared>>,
+    shared: Mutex<Option<Arc<Shared>>>,
 }
 
 impl Encoder {
@@ -105,7 +105,7 @@ impl Encoder {
             largest_id,
             idle: Mutex::default(),
             spare: Mutex::default(),
-            shared: OnceLock::new(),
+            shared: Mutex::default(),
         })
     }
 
@@ -185,9 +185,11 @@ impl Encoder {
         *self.spare.lock().unwrap_or_else(PoisonError::into_inner) = buffers;
     }
 
-    /// What the threads of a call share.
-    pub fn shared(&self) -> Arc<Shared> {
-        self.shared.get_or_init(|| Arc::new(Shared::new())).clone()
+    /// What the threads of a call share: the table of earlier calls, unless these had far fewer threads.
+    pub fn shared(&self, threads: usize) -> Arc<Shared> {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = shared.take().filter(|kept| kept.suits(threads));
+        shared.insert(kept.unwrap_or_else(|| Arc::new(Shared::new(threads)))).clone()
     }
 
     /// The ids of one text.

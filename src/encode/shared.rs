@@ -24,13 +24,20 @@ pub struct Shared {
     slots: Table<Slot>,
 }
 
+/// 2 MiB for each thread.
+const SLOTS: usize = 1 << 15;
 /// 8 MiB: some hundred thousand words, those of the last few hundred megabytes of most texts.
-const SLOTS: usize = 1 << 17;
+const LEAST_SLOTS: usize = 1 << 17;
 
 impl Shared {
-    /// An empty table.
-    pub fn new() -> Shared {
-        Shared::with_slots(SLOTS)
+    /// An empty table for so many threads.
+    pub fn new(threads: usize) -> Shared {
+        Shared::with_slots((SLOTS * threads).next_power_of_two().max(LEAST_SLOTS))
+    }
+
+    /// Whether this is as large as a new one for so many threads.
+    pub fn suits(&self, threads: usize) -> bool {
+        self.slots.len() >= SLOTS * threads
     }
 
     fn with_slots(slots: usize) -> Shared {
