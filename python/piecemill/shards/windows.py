@@ -11,7 +11,7 @@ version is `piecemill.reference.windows`. Start with `Windows`.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from numbers import Integral
+from operator import index
 from os import PathLike
 from typing import Any, Literal, Protocol, SupportsIndex, runtime_checkable
 
@@ -209,10 +209,13 @@ class Windows:
         """The files of a shard that gathering reads."""
         return ("tokens", "ends") if self.cut.boundaries or not self.cut.pack else ("tokens",)
 
-    def __getitem__(self, number: int) -> dict[str, NDArray[Any]]:
+    def __getitem__(self, number: SupportsIndex) -> dict[str, NDArray[Any]]:
         """One window: `input_ids` and `labels`, with boundaries also `position_ids` and `document_ids`."""
-        if not isinstance(number, Integral):
-            raise LoadError(f"window {number!r:.60}: found {type(number).__name__}, expected its number, from 0.")
+        try:
+            number = index(number)  # also of a tensor: `torch.utils.data.Subset` may ask with one
+        except TypeError:
+            found = type(number).__name__
+            raise LoadError(f"window {number!r:.60}: found {found}, expected its number, from 0.") from None
         if not 0 <= number < len(self):
             raise IndexError(f"window {number} of {self.rows}, which has {len(self):,}")
         return self.__getitems__([number])[0]
