@@ -202,7 +202,8 @@ def test_a_plan_of_other_types_is_named_by_whatever_reads_it(whole, tmp_path, ke
     assert not check_shards(tmp_path / "out").sound
 
 
-def test_a_document_of_a_group_that_the_plan_does_not_have_is_said(whole, tmp_path):
+@pytest.mark.parametrize("group", [2, 2**31 - 1, -1])
+def test_a_document_of_a_group_that_the_plan_does_not_have_is_said(whole, tmp_path, group):
     shutil.copytree(whole / "whole", tmp_path / "out")
     path = tmp_path / "out" / "plan.json"
     groups = [{"pattern": None, "weight": 1}, {"pattern": "a", "weight": 2}]
@@ -210,9 +211,9 @@ def test_a_document_of_a_group_that_the_plan_does_not_have_is_said(whole, tmp_pa
     shards = open_shards(tmp_path / "out", "train")
     file = shards.path(shards.entries[0], "documents")
     records = np.load(file)
-    records["group"] = 7
+    records["group"][2] = group
     np.save(file, records)
-    with pytest.raises(ShardError, match=r"plan\.json: 2 groups, and a document is of group 7"):
+    with pytest.raises(ShardError, match=rf"plan\.json: 2 groups, and a document is of group {group}"):
         describe(tmp_path / "out")
 
 
@@ -258,6 +259,14 @@ def test_stats_that_were_changed_are_no_summary(tmp_path, content):
     ):
         with pytest.raises(ShardError, match=r"stats\.json: "):
             read()
+
+
+@pytest.mark.parametrize("content", ["{}", '{"stages": 5}', '{"stages": {"read": "x"}, "seconds": 1}', "[]"])
+def test_a_timing_that_was_changed_is_named_by_the_report(whole, tmp_path, content):
+    shutil.copytree(whole / "whole", tmp_path / "out")
+    (tmp_path / "out" / "timing.json").write_text(content)
+    with pytest.raises(ShardError, match=r"timing\.json: .* Delete it: it is not needed"):
+        report([tmp_path / "out"], out=tmp_path / "report.html")
 
 
 SMALL = {"block_bytes": "1KiB", "piece_bytes": "2KiB", "threads": 1}
