@@ -420,7 +420,7 @@ def _segments(rows: Rows, ranges: TokenRanges, row: Ints) -> Ints:
         inner = ends[np.searchsorted(ends, start, "right") : np.searchsorted(ends, start + length, "left")]
         begins = np.unique(np.concatenate([np.array([start]), inner]))
         if begins[0] < start or begins[-1] >= start + length:
-            rows.checked_ends(file)  # not in order, of which it says more
+            rows.checked_ends(file)  # not in order: raises with the file and the way out
         before = int(rows.document_ends[file - 1]) if file else 0
         number = np.searchsorted(ends, begins, "right") + before
         found.append(np.stack([np.full(len(begins), at), filled[at] + begins - start, number], axis=1))
