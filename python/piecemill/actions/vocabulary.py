@@ -285,7 +285,9 @@ def _are_texts(values: Any) -> bool:
 
 
 def _are_values(values: Any) -> bool:
-    return isinstance(values, list) and all(isinstance(one, str | int | float | None) for one in values)
+    return (
+        isinstance(values, list) and bool(values) and all(isinstance(one, str | int | float | None) for one in values)
+    )
 
 
 def _parse(target: Path, content: bytes) -> dict[str, Any]:
