@@ -261,6 +261,25 @@ def test_stats_that_were_changed_are_no_summary(tmp_path, content):
             read()
 
 
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"path": 5, "bytes": 1}', '{"path": "a"}', "[" * 50_000, None])
+def test_a_list_of_source_files_that_was_changed_is_named_by_the_report(whole, tmp_path, content):
+    shutil.copytree(whole / "whole", tmp_path / "out")
+    files = tmp_path / "out" / "files.jsonl"
+    files.unlink() if content is None else files.write_text(content)
+    with pytest.raises(ShardError, match=r"files\.jsonl: not the list of source files that was written"):
+        report([tmp_path / "out"], out=tmp_path / "report.html")
+
+
+@pytest.mark.parametrize("changed", ["\\ud800", "/../../x", "", "0123456789ABCDEF"])
+def test_a_checksum_of_other_characters_is_a_damaged_manifest(whole, tmp_path, changed):
+    shutil.copytree(whole / "whole", tmp_path / "out")
+    manifest = tmp_path / "out" / "train" / "manifest.jsonl"
+    xxh3 = json.loads(manifest.read_text().splitlines()[0])["files"]["ends"]["xxh3"]
+    manifest.write_text(manifest.read_text().replace(xxh3, changed))
+    with pytest.raises(ShardError, match=r"manifest\.jsonl"):
+        _ = open_shards(tmp_path / "out", "train").identity
+
+
 @pytest.mark.parametrize("content", ["{}", '{"stages": 5}', '{"stages": {"read": "x"}, "seconds": 1}', "[]"])
 def test_a_timing_that_was_changed_is_named_by_the_report(whole, tmp_path, content):
     shutil.copytree(whole / "whole", tmp_path / "out")

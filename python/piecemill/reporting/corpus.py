@@ -57,8 +57,18 @@ class PreparedCorpus:
     @cached_property
     def files(self) -> list[dict[str, Any]]:
         """The source files: path, and bytes where they are known."""
-        with open(self.folder / prepared.FILES, "rb") as file:
-            return [json.loads(line) for line in file]
+        path = self.folder / prepared.FILES
+        try:
+            with open(path, "rb") as lines:
+                found = [json.loads(line) for line in lines]
+            if not found or not all(isinstance(file["path"], str) and "bytes" in file for file in found):
+                raise ValueError("not a path and bytes in each of its lines")
+        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+            raise ShardError(
+                f"{path}: not the list of source files that was written ({error}). "
+                f"Run `piecemill check {self.folder}`; then restore it from a copy, or prepare again."
+            ) from None
+        return found
 
     @cached_property
     def paths(self) -> list[str]:
