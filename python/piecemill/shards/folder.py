@@ -130,7 +130,7 @@ def checked_stats(content: bytes, where: str) -> Stats:
     stats = parse_json(content, where, _RESTORE)
     try:
         sound = render_stats(stats) == content
-    except ValueError:  # a number that is none
+    except ValueError:  # NaN or infinity
         sound = False
     if not sound:
         raise ShardError(f"{where}: was changed after it was written. {_RESTORE}")
