@@ -90,6 +90,18 @@ def test_delimiters_and_files_without_a_header(tmp_path, text, options):
     assert told(read_interactions(tmp_path / "log.csv", **options)) == HISTORIES
 
 
+def test_a_first_line_that_is_a_row_is_not_taken_for_names_without_a_word(tmp_path):
+    (tmp_path / "log.csv").write_text("".join(f"{u},{i},{t}\n" for u, i, _, t in ROWS))
+    with pytest.raises(SourceError, match=r"which column is the user\? .* If its first line .*header='user,item,...'"):
+        read_interactions(tmp_path / "log.csv")
+    (tmp_path / "items.csv").write_text("7,red\n8,blue\n")
+    with pytest.raises(SourceError, match=r"which column is the key\? .* put a line of names in front\.$"):
+        Items.load(tmp_path / "items.csv")
+    (tmp_path / "log.csv").write_text("7,7,3\n")
+    with pytest.raises(SourceError, match="name stands twice in '7', '7', '3'. If it is a row, put a line"):
+        read_interactions(tmp_path / "log.csv", user="7", item="7", time="3")
+
+
 def test_spaces_behind_the_commas_belong_to_no_name_and_no_key(tmp_path):
     (tmp_path / "log.csv").write_text("user, item, time\n" + "".join(f"{u}, {i}, {t}\n" for u, i, _, t in ROWS))
     assert told(read_interactions(tmp_path / "log.csv")) == HISTORIES

@@ -332,7 +332,11 @@ def find_column(columns: Sequence[str], usual: Sequence[str], asked: str | None,
     for candidate in usual:
         if candidate in found:
             return found[candidate]
-    raise SourceError(f"{name}: which column is the {kind}? Its columns are {known}. Say {option(kind, ...)}.")
+    row = ""
+    if any(map(_is_number, columns)):
+        way = "" if kind == "key" else f", or name the columns: {option('header', 'user,item,...')}"
+        row = f" If its first line is a row, put a line of names in front{way}."
+    raise SourceError(f"{name}: which column is the {kind}? Its columns are {known}. Say {option(kind, ...)}.{row}")
 
 
 def _element(values: Any, starts: NDArray[np.int64], lengths: NDArray[np.int64], element: int) -> Any:
@@ -358,7 +362,10 @@ def _read_csv(
         data, delimiter, quoted = data.replace(delimiter.encode(), _INSIDE.encode()), _INSIDE, False
     header = [cell.strip() for cell in cells]
     if len(set(header)) < len(header):
-        raise SourceError(f"{path}, line 1: a column name stands twice in {', '.join(map(repr, header))}.")
+        raise SourceError(
+            f"{path}, line 1: a column name stands twice in {', '.join(map(repr, header))}. If it is "
+            "a row, put a line of names in front."
+        )
     parse = pcsv.ParseOptions(delimiter=delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted)
     convert = pcsv.ConvertOptions(
         column_types={name: pa.large_string() for name in header}, null_values=[""], strings_can_be_null=True
