@@ -98,7 +98,7 @@ def test_a_first_line_that_is_a_row_is_not_taken_for_names_without_a_word(tmp_pa
     with pytest.raises(SourceError, match=r"which column is the key\? .* put a line of names in front\.$"):
         Items.load(tmp_path / "items.csv")
     (tmp_path / "log.csv").write_text("7,7,3\n")
-    with pytest.raises(SourceError, match="name stands twice in '7', '7', '3'. If it is a row, put a line"):
+    with pytest.raises(SourceError, match=r"name stands twice in '7', '7', '3'\. If it is a row"):
         read_interactions(tmp_path / "log.csv", user="7", item="7", time="3")
 
 

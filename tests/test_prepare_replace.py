@@ -1,5 +1,9 @@
 """A complete folder is compared with what it is asked to hold; `force` replaces it, and deletes only what is ours."""
 
+import json
+import os
+
+import pyarrow as pa
 import pytest
 
 import piecemill as pm
@@ -43,6 +47,23 @@ def test_other_data_of_several_pieces_is_noticed_wherever_it_differs(tok, tmp_pa
     (out / "stats.json").unlink()  # all pieces are done, and the run was stopped before its end
     with pytest.raises(SourceError, match="not what it was"):
         pm.prepare(["other", *many[1:]], tok, out=out, **small)
+
+
+def test_other_groups_of_the_same_texts_are_other_data(tok, tmp_path):
+    by_lang = {"split_by": "lang", "splits": "train=1,val=1"}
+    rows = [{"text": text, "lang": lang} for text, lang in zip(texts(8), "abcdefgh", strict=True)]
+    swapped = [{**row, "lang": lang} for row, lang in zip(rows, "hgfedcba", strict=True)]
+    pm.prepare(pa.Table.from_pylist(rows), tok, out=tmp_path / "table", **by_lang)
+    with pytest.raises(SourceError, match="8 of its documents then, 8 now, with other text or groups"):
+        pm.prepare(pa.Table.from_pylist(swapped), tok, out=tmp_path / "table", **by_lang)
+    file = tmp_path / "a.jsonl"
+    for number, some in enumerate((rows, rows, swapped)):
+        file.write_text("".join(json.dumps(row) + "\n" for row in some))
+        os.utime(file, (number, number))
+        if some is rows:
+            assert pm.prepare(file, tok, out=tmp_path / "file", **by_lang).complete_before == (number > 0)
+    with pytest.raises(SourceError, match="its content is another"):
+        pm.prepare(file, tok, out=tmp_path / "file", **by_lang)
 
 
 def test_force_replaces_other_data_options_and_tokenizers(tok, tmp_path):

@@ -29,7 +29,7 @@ from piecemill.shards.folder import saved_tokenizer
 from piecemill.shards.manifest import Entry, entry_name, parse_entry, piece_name
 from piecemill.sources import Documents, Tally, Task, read_task
 from piecemill.sources.ahead import ReadAhead
-from piecemill.sources.unchanged import check_task
+from piecemill.sources.unchanged import add_content, check_task
 from piecemill.tokenizers.engines import text_buffers
 from piecemill.tokenizers.special import refuse_special
 
@@ -77,7 +77,7 @@ class _Piece:
         selected = select(block, self.job)
         if not self.documents and len(block):
             self.first = block.name(0)
-        self.content.update(selected.hashes.view(np.uint8).reshape(-1))
+        add_content(self.content, selected.hashes, block)
         self.text_bytes += block.nbytes
         self.documents += len(block)
         self.numbers += Numbers(select=time.perf_counter() - started)
@@ -89,7 +89,7 @@ class _Piece:
             was = self.entry.tally["documents"] if self.entry else 0
             raise SourceError(
                 f"{self.first}: from here on, the source is not what it was when it was prepared ({was:,} of its "
-                f"documents then, {self.documents:,} now{', with another text' * (was == self.documents)}). "
+                f"documents then, {self.documents:,} now{', with other text or groups' * (was == self.documents)}). "
                 f"Restore it, {another_out()}"
             )
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from piecemill._core import Xxh3, hash_documents
 from piecemill.errors import SourceError
 from piecemill.plans import another_out
+from piecemill.sources.documents import Documents
 from piecemill.sources.patience import source_changed
 from piecemill.sources.remote import Storage, is_url, states
 from piecemill.sources.source import Source
@@ -143,8 +144,15 @@ def _within(files: NDArray[np.int64], task: Task) -> int | None:
     return int(files[at]) if at < len(files) and files[at] < task.first_file + len(task.paths) else None
 
 
+def add_content(hash: Xxh3, hashes: NDArray[np.uint64], block: Documents) -> None:
+    """Add what shards are made from: the hashes of the documents of a block, and of their groups if it has those."""
+    for words in (hashes, block.keys):
+        if words is not None:
+            hash.update(np.ascontiguousarray(words).view(np.uint8).reshape(-1))
+
+
 def piece_contents(source: Source, task: Task, piece_bytes: int, piece_documents: int) -> Iterator[tuple[str, bool]]:
-    """xxh3-64 of the hashes of all documents of each piece of a task, which ends with the block that fills it.
+    """`add_content` of all documents of each piece of a task, which ends with the block that fills it.
 
     With each, whether it is the last one.
     """
@@ -153,7 +161,7 @@ def piece_contents(source: Source, task: Task, piece_bytes: int, piece_documents
         if text_bytes >= piece_bytes or documents >= piece_documents:
             yield hash.hexdigest(), False
             hash, text_bytes, documents = Xxh3(), 0, 0
-        hash.update(hash_documents(block.data, block.ends).view(np.uint8).reshape(-1))
+        add_content(hash, hash_documents(block.data, block.ends), block)
         text_bytes += block.nbytes
         documents += len(block)
     yield hash.hexdigest(), True
