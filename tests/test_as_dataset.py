@@ -48,6 +48,21 @@ def test_a_format_is_one_of_the_windows_whatever_rows_were_chosen(windows, chose
     assert next(iter(loader))["input_ids"].shape == (2, 8)
 
 
+def test_windows_are_mapped_and_filtered(windows):
+    from piecemill.loading.datasets import as_dataset
+
+    dataset = as_dataset(windows)
+    firsts = [int(row["input_ids"][0]) for row in dataset]
+    mapped = dataset.map(lambda row: {"first": int(row["input_ids"][0])})
+    assert mapped[3]["first"] == firsts[3]
+    assert np.array_equal(mapped[3]["labels"], dataset[3]["labels"])
+    assert mapped.with_format("torch")[:5]["first"].tolist() == firsts[:5]
+    as_a_trainer_does = mapped.remove_columns(mapped.column_names)
+    assert as_a_trainer_does[3].keys() == dataset[3].keys()
+    kept = dataset.filter(lambda row: row["input_ids"][0] == firsts[0])
+    assert [int(row["input_ids"][0]) for row in kept] == [firsts[0]] * firsts.count(firsts[0])
+
+
 def test_a_format_or_a_column_that_windows_do_not_have_is_an_error(windows):
     from piecemill.loading.datasets import as_dataset
 

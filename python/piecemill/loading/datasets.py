@@ -23,8 +23,8 @@ def as_dataset(windows: Windows, labels: Literal["shifted", "unshifted"] = "unsh
     labels="shifted", the label of a place is the token after it; the column is `shifted_labels` then, which such a
     model does not take, so that nothing is shifted twice.
 
-    `dataset[7]`, `dataset[3:9]`, `shuffle`, `select`, `with_format("torch")` and torch's DataLoader work as with any
-    dataset. It holds the number of each window, 8 bytes, and that is all that `map` and `save_to_disk` see of it.
+    `dataset[7]`, `dataset[3:9]`, `shuffle`, `select`, `map`, `filter`, `with_format("torch")` and torch's DataLoader
+    work as with any dataset. It holds the number of each window, 8 bytes, and what `map` adds: save the shards instead.
     """
 
     chosen = windows.with_labels(labels)
@@ -32,7 +32,9 @@ def as_dataset(windows: Windows, labels: Literal["shifted", "unshifted"] = "unsh
     def rows(asked: Mapping[str, Any]) -> dict[str, Any]:
         numbers = np.asarray(asked["window"], np.int64)
         columns, _ = gather([chosen], np.zeros(len(numbers), np.int64), numbers)
-        return {"shifted_labels" if (name, labels) == ("labels", "shifted") else name: a for name, a in columns.items()}
+        if labels == "shifted":
+            columns["shifted_labels"] = columns.pop("labels")
+        return columns | {name: added for name, added in asked.items() if name != "window"}
 
     return _of(datasets.Dataset.from_dict({"window": np.arange(len(chosen))}).with_transform(rows), rows)
 
@@ -50,18 +52,27 @@ class WindowDataset(datasets.Dataset):  # type: ignore[misc] # datasets has no t
         **options: Any,
     ) -> None:
         """As `datasets` has it, of the windows: "torch", "numpy" and other formats of tensors; None for the default."""
-        if type != "custom":  # else a transform: ours, or one that takes its place
+        if type not in ("custom", "arrow"):  # a transform, ours or another; or the stored numbers, which `map` reads
             options = {"transform": _formatted(self.rows, type, columns, options)}
             type, columns, output_all_columns = "custom", None, False
         super().set_format(type, columns, output_all_columns, **options)
 
-    # All that choose rows go through these two, which make a plain Dataset.
+    # All that choose rows go through the first two, which make a plain Dataset.
 
     def _new_dataset_with_indices(self, *given: Any, **named: Any) -> "WindowDataset":
         return _of(super()._new_dataset_with_indices(*given, **named), self.rows)
 
     def _select_contiguous(self, *given: Any, **named: Any) -> "WindowDataset":
         return _of(super()._select_contiguous(*given, **named), self.rows)
+
+    def remove_columns(self, column_names: str | list[str], *given: Any) -> "WindowDataset":
+        """As `datasets` has it, but for the numbers of the windows: a Trainer removes what its model does not take."""
+        names = [column_names] if isinstance(column_names, str) else column_names
+        return super().remove_columns([name for name in names if name != "window"], *given)  # type: ignore[no-any-return]
+
+    def map(self, *given: Any, **named: Any) -> "WindowDataset":
+        """As `datasets` has it; the function gets windows, and columns that it adds come with them."""
+        return _of(super().map(*given, **named), self.rows)
 
 
 def _of(dataset: "datasets.Dataset", rows: Rows) -> WindowDataset:
