@@ -415,6 +415,16 @@ def test_a_folder_in_which_nothing_was_finished_does_not_block(corpus, tok, tmp_
         piecemill.prepare(corpus, tok, out=tmp_path / "out", field="txt")
 
 
+def test_a_run_that_found_no_document_does_not_block_its_folder(corpus, tok, tmp_path):
+    with pytest.raises(SourceError, match="empty corpus"):
+        piecemill.prepare(corpus, tok, out=tmp_path / "out", field="txt", on_bad_document="skip")
+    assert list((tmp_path / "out/entries").iterdir())
+    assert piecemill.prepare(corpus, tok, out=tmp_path / "out").documents == 60
+    with pytest.raises(SourceError, match="empty corpus"):
+        piecemill.prepare([], tok, out=tmp_path / "list")
+    assert piecemill.prepare(["a"], tok, out=tmp_path / "list").documents == 1
+
+
 def test_a_folder_in_a_store_is_not_begun_anew_as_another_run_may_be_alive_in_it(corpus, tok):
     out = "memory://bucket/not-finished"
     with pytest.raises(SourceError, match="txt"):

@@ -9,6 +9,7 @@ Start with `begin`.
 
 import json
 import os
+from contextlib import suppress
 from typing import Any, Literal
 
 from piecemill.cancelling import threads
@@ -34,7 +35,7 @@ def begin(
     """Begin or resume a run; an error if the folder has other files, or another plan, tokenizer or source.
 
     With `force`, output of another plan, tokenizer or source is deleted; data in memory always counts as another
-    source. A folder without a finished piece is begun again if this run holds the lock alone (`alone`)."""
+    source. A folder without a stored document is begun again if this run holds the lock alone (`alone`)."""
     local = place.local()
     names = set(place.sizes() if local is None else os.listdir(local))
     if PLAN not in names and (foreign := sorted(names - _OURS)):
@@ -42,10 +43,10 @@ def begin(
             f"{place.url}: holds {foreign[0]!r} and was not made by `piecemill prepare`. "
             "Choose an empty or a new folder."
         )
-    if alone and PLAN in names and names <= _OURS and prepared.nothing_finished(place):
-        for name in (FILES, CHANGED, *(f"{TOKENIZER}/{file}" for file in tokenizer_files(place)), PLAN):
-            place.delete(name)
-        names -= {PLAN, FILES, CHANGED}
+    with suppress(ShardError):  # a damaged entry, or files of someone else: then it is compared as any other folder
+        if alone and PLAN in names and prepared.nothing_stored(place):
+            delete_prepared(place)
+            names = set()
     new = PLAN not in names and place.create(PLAN, (json.dumps(plan, indent=2) + "\n").encode())
     if not new:
         try:

@@ -221,10 +221,11 @@ def delete_prepared(place: Place) -> None:
     place.delete(PLAN)
 
 
-def nothing_finished(place: Place) -> bool:
-    """Whether the folder was begun in the format of this version, and no piece of it was finished."""
+def nothing_stored(place: Place) -> bool:
+    """Whether the folder was begun in the format of this version, and no piece of it had a document to store."""
     plan = read_json(place, PLAN, f"Choose another {option('out')}.")
-    return plan.get("format") == VERSION and STATS not in place.sizes() and not place.sizes(manifest.ENTRIES)
+    begun = plan.get("format") == VERSION and STATS not in place.sizes()
+    return begun and not any(entry.shards for entry in manifest.newest_entries(place))
 
 
 def group_lines(groups: Sequence[Mapping[str, Any]]) -> list[str]:
