@@ -101,6 +101,12 @@ def test_unknown_values_are_an_error_that_names_them_or_follow_a_rule(vocabulary
     assert (code, json.loads(out)["items"], json.loads(out)["dropped"]) == (0, 1, 3)
 
 
+def test_a_catalogue_without_items_says_so(vocabulary, tmp_path):
+    (tmp_path / "empty.csv").write_text("item,cat,price\n")
+    with pytest.raises(SourceError, match=r"empty\.csv: no item in it\.$"):
+        code_like(tmp_path / "empty.csv", like=ActionTokenizer.load(vocabulary).items)
+
+
 def test_a_value_that_is_missing_is_the_missing_value_of_the_coding_or_unknown():
     old = Items.of({"a": ["red"], "b": [None], "c": ["blue"]}, missing="none")
     assert code_like({"d": [None], "e": ["red"]}, old).codes.tolist() == [[1], [2]]

@@ -90,6 +90,15 @@ def test_delimiters_and_files_without_a_header(tmp_path, text, options):
     assert told(read_interactions(tmp_path / "log.csv", **options)) == HISTORIES
 
 
+def test_the_flag_for_names_of_columns_takes_them_as_words_too(tmp_path):
+    (tmp_path / "log.csv").write_text("".join(f"{u},{i},{t}\n" for u, i, _, t in ROWS))
+    for number, names in enumerate((("user", "item", "time"), ("user,item,time",))):
+        done = piecemill(
+            "actions", "split", "log.csv", "--header", *names, "--out", str(number), "--leave-out", 1, cwd=tmp_path
+        )
+        assert (done.returncode, "2 train users" in done.stdout) == (0, True), done.stderr
+
+
 def test_a_first_line_that_is_a_row_is_not_taken_for_names_without_a_word(tmp_path):
     (tmp_path / "log.csv").write_text("".join(f"{u},{i},{t}\n" for u, i, _, t in ROWS))
     with pytest.raises(SourceError, match=r"which column is the user\? .* If its first line .*header='user,item,...'"):

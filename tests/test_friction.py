@@ -247,6 +247,25 @@ def test_a_mistyped_keyword_is_answered_with_the_nearest(rows, tok):
             verb(**{given: 1})
 
 
+def test_messages_about_nothing_and_about_one_thing(tok, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"body": "b"}\n')
+    out = ("--out", tmp_path / "out")
+    assert (
+        'no field "text" (option --field names' in run("prepare", tmp_path / "a.jsonl", "--tokenizer", tok, *out).stderr
+    )
+    out = ("--out", tmp_path / "tok")
+    for words, message in (
+        (("train", "--special-token", "<|x|>", tmp_path / "a.jsonl", *out), "name folders, files or globs before the"),
+        (("train", "--from-counts", "c", "c", *out), "--from-counts: c is c once more"),
+    ):
+        assert message in run(*words).stderr
+    (tmp_path / "link").symlink_to(tmp_path)
+    piecemill.train_bpe([TEXT], vocab_size=260).save(tmp_path / "mine")
+    done = run("train", tmp_path, "--field", "body", "--vocab-size", 257, *out)
+    assert "left out: 1 linked as a folder, 2 written by Piecemill\n" in done.stdout
+    assert run("compare", tok, "--on", "-", given=TEXT).stdout.startswith("1 document, ")
+
+
 def test_splits_may_be_a_dict(tok, tmp_path):
     texts = [f"text number {n}" for n in range(50)]
     piecemill.prepare(texts, tok, out=tmp_path / "x", splits={"train": 90, "val": 10})
@@ -500,6 +519,7 @@ def test_actions_can_be_shown_and_checked(tmp_path, capsys):
     write_action_shards(histories, tokenizer, out=tmp_path / "shards")
     assert shown("show", tmp_path / "voc", capsys=capsys)[0] == 0
     assert json.loads(shown("show", tmp_path / "voc", "--json", capsys=capsys)[1])["kind"] == "action_vocabulary"
+    assert shown("show", tmp_path / "voc/actionpiece.json", capsys=capsys)[1].startswith(f"{tmp_path}/voc/actionpiece")
     sound = f"{tmp_path / 'voc'} is sound: a vocabulary of actions\n"
     assert shown("check", tmp_path / "voc", capsys=capsys) == (0, sound)
     code, page = shown("show", tmp_path / "shards", capsys=capsys)

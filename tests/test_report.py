@@ -2,6 +2,7 @@
 
 import html
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -338,6 +339,14 @@ def test_the_command_writes_the_page_and_says_where(made, tmp_path):
     assert "ending .facts.json" in " ".join(piecemill("report", "--help").stdout.replace("│", "").split())
     assert (tmp_path / "r.html").read_bytes() == (tmp_path / "r.html").read_bytes()
     assert json.loads(piecemill("report", made / "tok", "--out", tmp_path / "t.html", "--json").stdout)["bytes"]
+
+
+def test_a_folder_is_no_name_of_a_page(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for out in (".", str(tmp_path)):
+        with pytest.raises(PlanError, match=r"is a folder; expected the page in it, such as .*report\.html"):
+            pm.report(made / "tok", out=out)
+    assert os.listdir(tmp_path) == []
 
 
 def test_what_cannot_be_typed_says_why(made, tmp_path, monkeypatch):

@@ -97,7 +97,7 @@ def prepare(
     from piecemill.tokenizers import load_tokenizer
 
     if not (sources or CONFIG_SOURCES):
-        raise PlanError("no source was given: name folders, files or globs.")
+        raise PlanError("no source was given: name folders, files or globs before the flags.")
     if where.executor == "ray":
         from piecemill.executors.ray import connect
 

@@ -320,7 +320,8 @@ def _apply(rows: _Raw | _Coded, like: Items, coding: Mapping[str, Any], unknown_
         codes[unknown, number] = value
         replaced[one["name"]] = int(unknown.sum())
     if not kept.any():
-        raise SourceError(f"{rows.origin.name}: every item has a value that the coding does not know; none is left.")
+        why = "every item has a value that the coding does not know; none is left" if len(kept) else "no item in it"
+        raise SourceError(f"{rows.origin.name}: {why}.")
     made |= {"dropped": int((~kept).sum()), "unknown_values": replaced}
     keys = rows.keys.filter(pa.array(kept)).to_pylist()
     return Items(keys, codes[kept], tuple(names), like.labels, made, coding)

@@ -34,7 +34,7 @@ class SplitPlan:
     delimiter: str | None = None
     "What stands between two cells of a text file, such as ';', '::' or tab; default: by name and first line."
 
-    header: str | None = None
+    header: tuple[str, ...] = ()
     "Names of the columns, user,item,rating,time, of a file whose first line is a row. u.data, ratings.dat: not needed."
 
     time_format: str | None = None
@@ -113,7 +113,7 @@ def split(
         repeats=plan.repeats,
         on_bad_row=plan.on_bad_row,
         delimiter=plan.delimiter,
-        header=plan.header,
+        header=",".join(plan.header) or None,
         time_format=plan.time_format,
     )
     if plan.items is not None:

@@ -213,8 +213,9 @@ class Resolved:
         return [
             f"{plan.mode}: {what}; split {plan.split}, "
             + ("no validation" if plan.val_split == "none" else f"validation on {plan.val_split}"),
-            f"{self.steps:,} steps of {self.step_tokens:,} tokens ({self.batch_size * plan.grad_accumulation} rows of "
-            f"{self.window:,}), {self.steps * self.step_tokens:,} tokens in all",
+            f"{plural(self.steps, 'step')} of {self.step_tokens:,} tokens "
+            f"({self.batch_size * plan.grad_accumulation} rows of {self.window:,}), "
+            f"{self.steps * self.step_tokens:,} tokens in all",
             f"learning rate {self.lr:g} after {plural(self.warmup, 'step')} of warm-up, then along a cosine to "
             f"{self.lr * plan.min_lr:g}",
         ]

@@ -24,7 +24,7 @@ from piecemill.errors import PlanError, SourceError
 from piecemill.plans import FROM_PLAN, did_you_mean, with_keywords
 from piecemill.reporting.plan import ComparePlan
 from piecemill.shards.format import token_dtype
-from piecemill.sizes import parse_size, show_bytes, show_count
+from piecemill.sizes import parse_size, plural, show_bytes, show_count
 from piecemill.sources import BLOCK_BYTES, Documents, Source
 from piecemill.tokenizers import Tokenizer, load_tokenizer
 
@@ -62,7 +62,7 @@ class Comparison:
         width = max(9, *map(len, names)) + 2
         part = "" if corpus["whole"] else ", a sample of the corpus"
         lines = [
-            f"{corpus['documents']:,} documents, {show_bytes(corpus['bytes'])}, "
+            f"{plural(corpus['documents'], 'document')}, {show_bytes(corpus['bytes'])}, "
             f"{show_count(corpus['words'])} words{part}",
             "",
             f"{'tokenizer':<{width}}{'vocabulary':>11}{'tokens':>10}{'bytes/token':>13}{'tokens/word':>13}"

@@ -46,11 +46,11 @@ class Description:
 
 
 def kind_of(path: str | PathLike[str]) -> Kind | None:
-    """What the folder at `path` holds, by the names of its files; None if it is no folder, or an unknown one."""
+    """What is at `path`, by the names of its files; None if it is an unknown folder, or a file but actionpiece.json."""
     try:
         names = set(os.listdir(path))
     except OSError:
-        return None
+        return "action_vocabulary" if os.path.basename(path) == "actionpiece.json" else None
     if "actionpiece.json" in names:
         return "action_vocabulary"
     if {"manifest.json", "items.npy"} <= names:  # of an earlier version: now they are prepared folders

@@ -18,7 +18,7 @@ from typing import Any
 
 from piecemill._core import __version__
 from piecemill.errors import PlanError, TokenizerError
-from piecemill.files import as_path, replace_file
+from piecemill.files import as_path, check_writable, replace_file
 from piecemill.objects import is_object_url
 from piecemill.plans import did_you_mean, option
 from piecemill.reporting.comparing import SHOWN_GROUPS, Comparison, Counting, compare, group_paths, names_of
@@ -36,7 +36,7 @@ from piecemill.reporting.vocabulary import (
     table,
     vocabulary_section,
 )
-from piecemill.sizes import parse_size, show_bytes
+from piecemill.sizes import parse_size, plural, show_bytes
 from piecemill.tokenizers import Tokenizer, load_tokenizer
 
 LIMIT = 2_000_000
@@ -92,6 +92,9 @@ def report(
     described = [describe(path) for path in given]
     corpora = [PreparedCorpus(Path(one.path), one.facts) for one in described if one.kind == "shards"]
     target = Path(as_path(out))
+    if target.is_dir():
+        raise PlanError(f"{target}: is a folder; expected the page in it, such as {target / 'report.html'}.")
+    check_writable(target, PlanError)
     for one in described:
         if Path(one.path).resolve() in target.resolve().parents:
             raise PlanError(
@@ -190,9 +193,9 @@ def _made_from(facts: Mapping[str, Any]) -> str | None:
     """What something was made from, if recorded."""
     plan = facts.get("plan") or {}
     if source := plan.get("source"):
-        return f"{source['files']:,} files, {show_bytes(source['bytes'] or 0)}"
+        return f"{plural(source['files'], 'file')}, {show_bytes(source['bytes'] or 0)}"
     if corpus := facts.get("training", {}).get("corpus"):
-        return f"{corpus['documents']:,} documents, {show_bytes(corpus['bytes'])}"
+        return f"{plural(corpus['documents'], 'document')}, {show_bytes(corpus['bytes'])}"
     if data := plan.get("data"):
         return f"shards {data.get('identity')}"
     return None

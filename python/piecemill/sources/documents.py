@@ -69,7 +69,12 @@ class Tally:
 
     def describe(self) -> str:
         """What was not read, in words: "3 hidden, 1 binary, 2 skipped"; empty if all was."""
-        parts = [f"{count:,} {rule.replace('_', ' ')}" for rule, count in sorted(self.left_out.items()) if count]
+        words = {"own": "written by Piecemill", "folder_links": "linked as a folder"}
+        parts = [
+            f"{count:,} {words.get(rule, rule.replace('_', ' '))}"
+            for rule, count in sorted(self.left_out.items())
+            if count
+        ]
         if self.skipped_count:
             first = f" (first: {self.skipped[0].name}: {self.skipped[0].reason})" if self.skipped else ""
             parts.append(f"{self.skipped_count:,} skipped{first}")

@@ -82,6 +82,7 @@ class Reading:
 
 def bad_document(name: str, reason: str) -> SourceError:
     """The error that stops a run at a bad document."""
+    reason = reason.replace("(option field ", f"(option {option('field')} ")  # Rust does not know how it is written
     return SourceError(
         f"{name}: {reason}. Correct or exclude it, or pass {option('on_bad_document', 'skip')} to go on without it."
     )

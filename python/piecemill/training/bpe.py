@@ -25,7 +25,7 @@ from piecemill.errors import PlanError, TokenizerError
 from piecemill.executors import Executor, open_executor
 from piecemill.files import new_file
 from piecemill.machine import memory_now
-from piecemill.plans import FROM_PLAN, arguments_of, did_you_mean, option, with_keywords
+from piecemill.plans import FROM_PLAN, arguments_of, by_place, did_you_mean, option, with_keywords
 from piecemill.sources import Documents, Source, Tally
 from piecemill.sources.matching import parse_grouping, parse_weights
 from piecemill.tokenizers import Tokenizer
@@ -452,7 +452,11 @@ class Run:
 
     def _open(self, source: object, stage: Stage) -> Source:
         if source is None:
-            raise PlanError("no source was given: pass a path, a glob, a table or an iterable of strings.")
+            ways = (
+                "pass a path, a glob, a table or an iterable of strings",
+                "name folders, files or globs before the flags",
+            )
+            raise PlanError(f"no source was given: {by_place(*ways)}.")
         # Finding the files of a large tree takes a while too.
         plan = self.plan
         allowed = self.alphabet.allowed if self.alphabet else self.start.tokenizer.alphabet if self.start else None

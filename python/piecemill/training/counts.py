@@ -57,7 +57,7 @@ def check_files(save: Path | None, load: Sequence[Path], *, force: bool) -> None
     seen: dict[Path, Path] = {}
     for path in map(Path, load):
         if (first := seen.setdefault(path.resolve(), path)) is not path:
-            raise PlanError(f"from_counts: {path} is {first} once more; its words would be counted twice.")
+            raise PlanError(f"{option('from_counts')}: {path} is {first} once more; its words would be counted twice.")
     if save is None:
         return
     name = option("save_counts", str(save))
