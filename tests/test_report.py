@@ -349,6 +349,18 @@ def test_a_folder_is_no_name_of_a_page(made, tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
+def test_a_report_replaces_a_report_and_no_other_file(made, tmp_path):
+    pm.report(made / "tok", out=tmp_path / "r.html")
+    pm.report(made / "shards", out=tmp_path / "r.html")
+    (tmp_path / "mine.toml").write_text("vocab_size = 300")
+    (tmp_path / "data.facts.json").write_text("{}")
+    for out, file in (("mine.toml", "mine.toml"), ("data.html", "data.facts.json")):
+        with pytest.raises(PlanError, match=rf"{file}: is there already, and is no report\. Delete it, or choose"):
+            pm.report(made / "tok", out=tmp_path / out)
+    assert (tmp_path / "mine.toml").read_text() == "vocab_size = 300"
+    assert (tmp_path / "data.facts.json").read_text() == "{}"
+
+
 def test_what_cannot_be_typed_says_why(made, tmp_path, monkeypatch):
     monkeypatch.setattr("piecemill.reporting.reports.LIMIT", 10_000)
     pm.report(made / "tok", out=tmp_path / "r.html")

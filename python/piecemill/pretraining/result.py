@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from piecemill.sizes import show_count, show_seconds
+from piecemill.sizes import plural, show_count, show_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ class PretrainSummary:
 
     def __str__(self) -> str:
         """The result in a line, and one more for each thing there is to say about it."""
-        reached = f"{self.steps:,} steps, {show_count(self.tokens)} tokens"
+        reached = f"{plural(self.steps, 'step')}, {show_count(self.tokens)} tokens"
         if self.complete_before:
             first = f"{self.out} is complete: {reached}; nothing was done"
         elif self.complete:

@@ -82,7 +82,7 @@ def report(
     `against`, are compared on documents of the prepared folder, or of the corpus `on`; `sample` limits the text. With
     `language`, groups by that field of `on`, or of the files that the folder was prepared from. `histories` say how a
     vocabulary of actions is used. `speed` adds the measured speed of encoding, which is not the same twice. The rules
-    are in `docs/report.md`.
+    are in `docs/report.md`. A report that is there is replaced, any other file is an error.
     """
     given = list(paths) if isinstance(paths, Sequence) and not isinstance(paths, str) else [paths]
     if not given:
@@ -95,6 +95,10 @@ def report(
     if target.is_dir():
         raise PlanError(f"{target}: is a folder; expected the page in it, such as {target / 'report.html'}.")
     check_writable(target, PlanError)
+    beside = target.with_suffix(".facts.json")
+    if target.exists() != beside.exists():  # a report is both
+        there = target if target.exists() else beside
+        raise PlanError(f"{there}: is there already, and is no report. Delete it, or choose another {option('out')}.")
     for one in described:
         if Path(one.path).resolve() in target.resolve().parents:
             raise PlanError(
@@ -123,7 +127,6 @@ def report(
             sections.append(actions_section(Path(path), facts))
     facts = {"piecemill": __version__, "sections": sections}
     content = page(facts, main, merges, LIMIT)
-    beside = target.with_suffix(".facts.json")
     try:
         replace_file(target, content)
         replace_file(
