@@ -90,6 +90,15 @@ def test_delimiters_and_files_without_a_header(tmp_path, text, options):
     assert told(read_interactions(tmp_path / "log.csv", **options)) == HISTORIES
 
 
+def test_split_replaces_no_file_unasked(tmp_path):
+    """Data often come as a train.parquet: to split it in its own folder must not overwrite it."""
+    rows = {"user": ["u"] * 4, "item": list("abcd"), "time": [1, 2, 3, 4]}
+    pq.write_table(pa.table(rows), tmp_path / "train.parquet")
+    done = piecemill("actions", "split", "train.parquet", "--out", ".", cwd=tmp_path)
+    assert (done.returncode, "train.parquet is there already: choose another --out" in done.stderr) == (2, True)
+    assert pq.read_table(tmp_path / "train.parquet").to_pydict() == rows
+
+
 def test_the_flag_for_names_of_columns_takes_them_as_words_too(tmp_path):
     (tmp_path / "log.csv").write_text("".join(f"{u},{i},{t}\n" for u, i, _, t in ROWS))
     for number, names in enumerate((("user", "item", "time"), ("user,item,time",))):

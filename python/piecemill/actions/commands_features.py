@@ -100,7 +100,9 @@ def split(
     from piecemill.actions.interactions import read_interactions
     from piecemill.actions.items import keys_alone
 
-    check_new(out / "report.json", force)
+    written = [out / name for name in ("report.json", "train.parquet", "val.parquet", "test.parquet")]
+    for file in written:
+        check_new(file, force)
     histories = read_interactions(
         interactions,
         user=plan.user,
@@ -122,8 +124,8 @@ def split(
         histories = k_core(histories, plan.k_core)
     parts = leave_out(histories, plan.leave_out, max_history=plan.max_history)
     out.mkdir(parents=True, exist_ok=True)
-    for old in ("train", "val", "test", "report"):
-        (out / f"{old}.{'json' if old == 'report' else 'parquet'}").unlink(missing_ok=True)
+    for file in written:
+        file.unlink(missing_ok=True)
     parts.train.save(out / "train.parquet")
     if parts.val is not None:
         parts.val.save(out / "val.parquet")
