@@ -39,13 +39,23 @@ def bytes_only(tmp_path):
     return tmp_path / "bytes"
 
 
+def test_what_is_not_compared_is_a_note(corpus, bytes_only):
+    (corpus / "none.bin").write_bytes(b"\0\1")
+    (corpus / "bad.txt").write_bytes(b"\xff")
+    found = pm.compare([bytes_only], on=corpus, exclude=["*.rst"], on_bad_document="skip")
+    assert found.corpus["documents"] == 4
+    assert found.corpus["notes"][0].startswith("exclude='*.rst' matched no file")
+    assert found.corpus["notes"][1].startswith("left out 1 binary, 1 skipped (first: ")
+    assert str(found).splitlines()[-1] == f"note: {found.corpus['notes'][1]}"
+
+
 def test_figures_are_those_of_encoding_every_document(corpus, bytes_only):
     tok = small_tokenizer()
     found = pm.compare([tok, bytes_only], on=corpus)
     sizes = {name: len(text.encode()) for name, text in DOCUMENTS.items()}
     tokens = {name: len(tok.encode(text)) for name, text in DOCUMENTS.items()}
     total, words = sum(sizes.values()), sum(len(text.split()) for text in DOCUMENTS.values())
-    corpus_facts = {"documents": 4, "bytes": total, "words": words, "source_bytes": total, "whole": True}
+    corpus_facts = {"documents": 4, "bytes": total, "words": words, "source_bytes": total, "whole": True, "notes": []}
     assert found.corpus == corpus_facts
     ours, plain = found.tokenizers
     assert ours["tokens"] == sum(tokens.values())

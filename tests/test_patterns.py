@@ -124,6 +124,10 @@ def test_include_and_exclude_that_match_nothing_are_notes(tok, tree):
     assert open_source("mix", exclude=["*.md", "books"]).notes == ()
 
 
+def test_patterns_for_data_in_memory_are_notes_as_they_match_nothing(tok, tree):
+    assert "exclude='*.html' matched no file" in pm.prepare(["a"], tok, out="out", exclude=["*.html"]).notes[0]
+
+
 def test_counting_alone_says_it_too(tree):
     counted = pm.count_words("mix", save_counts="counts.parquet", exclude=["*.html"])
     assert "note: exclude='*.html' matched no file" in str(counted)

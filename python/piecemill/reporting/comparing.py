@@ -46,7 +46,7 @@ class Comparison:
     """What `compare` found. `str()` is a table, `to_dict()` everything, ready for JSON."""
 
     corpus: Mapping[str, Any]
-    "Documents, bytes and words compared, and of how many source bytes they are a sample."
+    "Documents, bytes and words compared, of how many source bytes they are a sample, and notes on what is not in it."
     tokenizers: Sequence[Mapping[str, Any]]
     "For each: tokens, bytes_per_token, tokens_per_word, words_whole, renyi_efficiency, mb_per_second, gini by kind."
     groups: Mapping[str, Sequence[Mapping[str, Any]]]
@@ -85,6 +85,7 @@ class Comparison:
                 cells = [f"{group['bytes'] / tokens if tokens else 0:.3f}" for tokens in group["tokens"]]
                 row = "".join(f"{cell:>{size}}" for cell, size in zip(cells, columns, strict=True))
                 lines.append(f"{group['name']:<{first}}{show_bytes(group['bytes']):>10}{row}")
+        lines += [f"note: {note}" for note in corpus.get("notes", ())]
         return "\n".join(lines)
 
 
@@ -148,7 +149,9 @@ def compare(
         opened.refuse_empty(tally)
         total = opened.total_bytes
         whole = total is None or tally.source_bytes >= total
-        return counting.result(names_of(tokenizers, loaded), groupings, source_bytes=total, whole=whole)
+        notes = [*opened.notes, *([f"left out {described}"] if (described := tally.describe()) else [])]
+        names = names_of(tokenizers, loaded)
+        return counting.result(names, groupings, source_bytes=total, whole=whole, notes=notes)
 
 
 def names_of(given: Sequence[object], loaded: Sequence[Tokenizer]) -> list[str]:

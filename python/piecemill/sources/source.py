@@ -90,11 +90,11 @@ def open_source(
     )
     if isinstance(include, str) or isinstance(exclude, str):
         raise SourceError("include and exclude: found a string, expected a list of patterns such as ['*.py'].")
-    if sources is None:
-        return _in_memory(source, reading)
     wanted = Wanted(include=tuple(include), exclude=tuple(exclude), gitignore=gitignore, hidden=hidden)
     wanted = wanted if out is None else replace(wanted, out=fspath(out))
-    files, tally, notes = discover(sources, wanted, reading)
+    files, tally, notes = discover(sources or (), wanted, reading)
+    if sources is None:
+        return replace(_in_memory(source, reading), notes=notes)
     no_fields = ("text", "sequences", "npy")
     if group is not None and (plain := next((f.path for f in files if kind_of(f.path)[0] in no_fields), None)):
         raise SourceError(
