@@ -566,6 +566,7 @@ def test_an_unfinished_folder_says_what_is_finished(corpus, tok, tmp_path, capsy
     with locked(LocalPlace(tmp_path / "out")):
         text = shown("show", tmp_path / "out", capsys=capsys)[1]
         assert f"not complete: process {os.getpid()} is at work on it" in text.splitlines()[0]
+        assert f"Process {os.getpid()} is at work on it." in shown("check", tmp_path / "out", capsys=capsys)[1]
     (tmp_path / "out/.lock").write_text("999999999\n")  # of a process that was killed
     assert "run the same prepare to its end" in shown("show", tmp_path / "out", capsys=capsys)[1]
 

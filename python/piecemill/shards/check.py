@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import Xxh3, count_ids, hash_documents
 from piecemill.errors import PiecemillError, ShardError
-from piecemill.files import SCRATCH, LocalPlace, hash_file, parse_json
+from piecemill.files import SCRATCH, LocalPlace, hash_file, lock_owner, parse_json
 from piecemill.objects import ObjectPlace, is_object_url
 from piecemill.shards import counts, manifest
 from piecemill.shards import folder as prepared
@@ -202,7 +202,9 @@ def _check_stats(path: Path, found: Findings) -> dict[str, str] | None:
         checksums = stats["checksums"]
         rendered = prepared.render_stats(stats)
     except FileNotFoundError:
-        found.add(prepared.STATS, "is missing, so the folder is not complete. Run the same `piecemill prepare` again.")
+        alive = lock_owner(path)
+        todo = f"Process {alive} is at work on it" if alive else "Run the same `piecemill prepare` again"
+        found.add(prepared.STATS, f"is missing, so the folder is not complete. {todo}.")
         return None
     except (ShardError, KeyError, ValueError, OSError, RecursionError) as error:
         what = error.strerror if isinstance(error, OSError) and error.strerror else error
