@@ -70,6 +70,11 @@ def test_the_items_of_movielens_are_read_as_they_are(tmp_path, name, encoding):
         make_items(path, columns=["title"])
 
 
+def test_a_column_without_a_single_value_is_missing_in_all_rows(tmp_path):
+    items = pa.table({"item": ["a", "b"], "seen": pa.array([None, None], pa.int64()), "kind": ["x", "y"]})
+    assert make_items(items, missing="none").table().column("seen").to_pylist() == ["none", "none"]
+
+
 def test_a_dat_file_may_have_a_line_of_names(tmp_path):
     (tmp_path / "movies.dat").write_text("MovieID::Title::Year\n7::One::1999\n8::Two::2001\n")
     items = make_items(tmp_path / "movies.dat")

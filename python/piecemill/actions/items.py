@@ -397,7 +397,8 @@ def _coded(
             ) from None
     # Whole numbers, and a word where there is none: numbers as text then, in the order of numbers.
     distinct = np.unique(np.asarray(values.drop_null()))
-    numbers = np.searchsorted(distinct, np.asarray(values.fill_null(distinct[0].item()))).astype(np.int64)
+    any_value = next(iter(distinct.tolist()), 0)  # all may be missing, as the video_release_date of MovieLens
+    numbers = np.searchsorted(distinct, np.asarray(values.fill_null(any_value))).astype(np.int64)
     numbers[np.asarray(values.is_null())] = len(distinct)
     return numbers, [*map(str, distinct.tolist()), str(missing)]
 
