@@ -1,6 +1,7 @@
 """`check` finds whatever happened to a folder, and says where; `show` says what a folder is."""
 
 import json
+import os
 import shutil
 from itertools import combinations
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from piecemill.errors import ShardError
-from piecemill.files import LocalPlace
+from piecemill.files import LocalPlace, locked
 from piecemill.reporting.describing import describe
 from piecemill.reporting.shards import length_percentiles
 from piecemill.shards import token_dtype
@@ -240,6 +241,8 @@ def test_a_folder_that_is_not_complete_is_not_sound(copy):
     (copy / "stats.json").unlink()
     (problem,) = check_shards(copy).problems
     assert "Run the same `piecemill prepare` again" in problem.what
+    with locked(LocalPlace(copy)):
+        assert f"Process {os.getpid()} is at work on it." in check_shards(copy).problems[0].what
 
 
 def test_stats_have_one_form_and_vouch_for_themselves():

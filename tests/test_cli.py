@@ -557,3 +557,28 @@ def test_messages_name_the_flag_and_the_file(tmp_path):
     assert done.stderr.startswith("piecemill: /proc/nowhere/ids.txt: cannot be written")
     done = piecemill("train", "--from-counts", tmp_path / "none.parquet", "--out", tmp_path / "new")
     assert f"{tmp_path}/none.parquet: no such file" in done.stderr
+
+
+def test_messages_about_nothing_about_one_thing_and_about_standard_input(corpus, tmp_path):
+    assert train(corpus, tmp_path / "tok").returncode == 0
+    (tmp_path / "a.jsonl").write_text('{"body": "b"}\n')
+    for number, (words, message) in enumerate(
+        (
+            (
+                ("prepare", tmp_path / "a.jsonl", "--tokenizer", tmp_path / "tok"),
+                'no field "text" (option --field names',
+            ),
+            (
+                ("train", "--special-token", "<|x|>", tmp_path / "a.jsonl"),
+                "name folders, files or globs before the flags",
+            ),
+            (("train", "--from-counts", "c", "c"), "--from-counts: c is c once more"),
+            (("train", "-"), "<StandardInput>: empty corpus"),
+        )
+    ):
+        assert message in piecemill(*words, "--out", tmp_path / f"out-{number}").stderr
+    (corpus / "link").symlink_to(tmp_path)
+    (tmp_path / "tok").rename(corpus / "mine")
+    assert "left out: 1 linked as a folder, 1 written by Piecemill\n" in train(corpus, tmp_path / "more").stdout
+    compared = piecemill("compare", corpus / "mine", "--on", "-", given="a text").stdout
+    assert compared.startswith("1 document, ")

@@ -118,6 +118,10 @@ def test_actions_have_the_same_result_protocol(tmp_path):
     assert is_result(actions.leave_out(histories))
     assert is_result(TrainedActions(tok, tmp_path))
     assert is_result(describe_vocabulary(tok, histories))
+    tok.save(tmp_path / "voc")
+    for path in (tmp_path / "voc", tmp_path / "voc/actionpiece.json"):
+        assert pm.describe(path).kind == "action_vocabulary"
+        assert pm.check(path).sound
     for to in ("jsonl", "npy", "shards"):
         done = encode_histories(histories, tok, out=tmp_path / to, plan=EncodePlan(to=to))
         assert is_result(done)

@@ -66,6 +66,17 @@ def test_other_groups_of_the_same_texts_are_other_data(tok, tmp_path):
         pm.prepare(file, tok, out=tmp_path / "file", **by_lang)
 
 
+def test_a_run_that_found_no_document_does_not_block_its_folder(tok, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
+    with pytest.raises(SourceError, match="empty corpus"):
+        pm.prepare(tmp_path / "a.jsonl", tok, out=tmp_path / "out", field="txt", on_bad_document="skip")
+    assert list((tmp_path / "out/entries").iterdir())
+    assert pm.prepare(tmp_path / "a.jsonl", tok, out=tmp_path / "out").documents == 1
+    with pytest.raises(SourceError, match="empty corpus"):
+        pm.prepare([], tok, out=tmp_path / "list")
+    assert pm.prepare(["a"], tok, out=tmp_path / "list").documents == 1
+
+
 def test_force_replaces_other_data_options_and_tokenizers(tok, tmp_path):
     out = tmp_path / "out"
     pm.prepare(texts(50), tok, out=out, splits="train=9,val=1", dedup="exact")

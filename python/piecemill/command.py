@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from io import BufferedReader
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -101,7 +102,11 @@ def read_sources(sources: tuple[str, ...], separator: str | None) -> list[PathLi
             "note: standard input is read as one text, and it begins like JSON lines; save those in a .jsonl file, of "
             "which --field names the text.\n"
         )
-    return cut_documents(given, separator)
+    return StandardInput(cut_documents(given, separator))
+
+
+class StandardInput(chain[bytes]):
+    """The documents on standard input: messages name a source in memory by its class."""
 
 
 def cut_documents(stream: BinaryIO, separator: str | None) -> Iterator[bytes]:

@@ -46,7 +46,7 @@ class Verified:
             return f"{self.engine} {self.engine_version} is the home library: nothing to compare"
         return (
             f"{self.engine} {self.engine_version} gives the ids of {self.home} {self.home_version}: compared on "
-            f"{self.strings} nasty strings and {plural(self.documents, 'document')}, {self.bytes:,} bytes"
+            f"{self.strings} nasty strings and {plural(self.documents, 'document')}, {plural(self.bytes, 'byte')}"
         )
 
 
