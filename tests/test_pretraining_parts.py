@@ -181,6 +181,20 @@ def test_a_plan_that_cannot_work_says_why(options, says):
         PretrainPlan(**options)
 
 
+@pytest.mark.parametrize(
+    ("splits", "options", "chosen"),
+    [
+        (["all"], {}, ("all", "none")),
+        (["train", "val"], {}, ("train", "val")),
+        (["all"], {"split": "trian"}, ("trian", "val")),  # which the shards then refuse, with the names they have
+        (["train", "val"], {"val_split": "none"}, ("train", "none")),
+    ],
+)
+def test_the_only_split_is_taken_by_itself(splits, options, chosen):
+    plan = PretrainPlan(**options).with_splits(splits)
+    assert (plan.split, plan.val_split) == chosen
+
+
 def test_what_is_stored_holds_all_that_the_training_depends_on():
     stored = PretrainPlan(tokens=10_000).resolved().output()
     assert set(HOW).isdisjoint(stored)
