@@ -115,6 +115,8 @@ def test_files_that_are_not_what_they_should_be_are_named(folder, tmp_path):
     assert "none.txt: no such file" in failed("encode", folder / "tok", "none.txt", code=2)
     assert "none: no such file, and no ids" in failed("decode", folder / "tok", "none", code=2)
     assert "a folder; expected files" in failed("encode", folder / "tok", tmp_path, code=2)
+    said = failed("encode", folder / "tok", "a text", "--out", tmp_path, "--force", code=2)
+    assert f"--out {tmp_path}: is a folder; expected a file, such as {tmp_path}/ids.txt." in said
     (tmp_path / "latin.txt").write_bytes(b"a\nb\xe9\nc")
     said = failed("encode", folder / "tok", tmp_path / "latin.txt", "--separator", r"\n")
     assert "latin.txt, document 2: byte 1 is 0xe9" in said

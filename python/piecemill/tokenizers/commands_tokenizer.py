@@ -235,6 +235,8 @@ def _output(out: Path | None, force: bool) -> AbstractContextManager[BinaryIO]:
 
     if out is None:
         return nullcontext(sys.stdout.buffer)
+    if out.is_dir():
+        raise PlanError(f"--out {out}: is a folder; expected a file, such as {out / 'ids.txt'}.")
     if out.exists() and not force:
         raise PlanError(f"--out {out}: exists. Choose another name, or replace it with --force.")
     check_writable(out)
