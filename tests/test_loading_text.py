@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 
 import numpy as np
 import pytest
@@ -120,6 +121,19 @@ def test_a_state_goes_on_with_another_world_size(folder, tokenizer):
     two = text_batches(folder, tokenizer, batch_size=2, rank=1, world_size=2, **options)
     two.load_state_dict(one.state_dict())
     assert torch.equal(next(two)["input_ids"], next(one)["input_ids"][2:])
+
+
+def test_a_state_goes_on_however_the_same_folder_is_spelled(folder, tokenizer, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    options = {"window": 16, "batch_size": 2}
+    state = text_batches(folder.name, tokenizer, **options).state_dict()
+    for same in (folder, f"./{folder.name}/", f"{folder}/../{folder.name}"):
+        text_batches(same, tokenizer, **options).load_state_dict(state)
+    monkeypatch.chdir(folder)
+    text_batches(".", tokenizer, **options).load_state_dict(state)
+    shutil.copytree(folder, folder.parent / "another name")
+    with pytest.raises(LoadError, match="taken with source="):
+        text_batches(folder.parent / "another name", tokenizer, **options).load_state_dict(state)
 
 
 def test_states_of_something_else_are_refused(folder, tokenizer):

@@ -10,6 +10,7 @@ never leave it.
 The position is a few numbers: the epoch, a block, and a place in it. Start with `TextBatches`.
 """
 
+import os
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from piecemill.loading.feeding import Feeder
 from piecemill.loading.order import OrderPlan, Permutation
 from piecemill.shards.windows import IGNORED, Ints, WindowSpec
 from piecemill.sources import Documents, Source, open_source
+from piecemill.sources.remote import is_url
 from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve_eos
 
 FORMAT = 1
@@ -77,7 +79,20 @@ class TextStream:
         self.source: Source = open_source(source, **options)
         self._seed, self._order = seed, order
         self.name = self.source.tasks[0].paths[0] if self.source.tasks else "source"
-        tasks = [(task.paths, task.start, task.stop, task.nbytes) for task in self.source.tasks]
+        # Each path from the folder that was named: the same however that is spelled, and from wherever.
+        ends = [
+            path if is_url(path) else "/".join(os.path.abspath(path).split(os.sep)[-2 - inside.count("/") :])
+            for path, _, _, inside, _ in self.source.files
+        ]
+        tasks = [
+            (
+                ends[task.first_file : task.first_file + len(task.paths)] or task.paths,
+                task.start,
+                task.stop,
+                task.nbytes,
+            )
+            for task in self.source.tasks
+        ]
         reading = {name: getattr(self.source.reading, name) for name in _READING}
         self.identity = hash_bytes(repr((tasks, reading)).encode())
 
