@@ -359,14 +359,20 @@ fn is_own(tree: &impl Tree, inside: &Path, names: &[(OsString, bool)]) -> bool {
     // Rows of `export`: a folder of numbered files for each split, or a pair of files.
     let numbered = |name: &OsString| {
         let (stem, ending) = name.to_str().and_then(|name| name.split_once('.')).unwrap_or_default();
-        stem.len() == 5 && stem.bytes().all(|byte| byte.is_ascii_digit()) && matches!(ending, "parquet" | "jsonl")
+        stem.len() == 5
+            && stem.bytes().all(|byte| byte.is_ascii_digit())
+            && matches!(ending, "parquet" | "jsonl" | "jsonl.zst")
     };
+    // What a stopped export leaves.
+    let unfinished = |name: &OsString| name == ".lock" || ends(name, ".part");
     let is_export = || {
         has("export.json")
             && names.len() > 1
             && names.iter().all(|(name, is_dir)| match *is_dir {
-                true => tree.names(&inside.join(name)).is_ok_and(|rows| rows.iter().all(|(row, _)| numbered(row))),
-                false => name == "export.json" || ends(name, ".bin") || ends(name, ".idx"),
+                true => tree
+                    .names(&inside.join(name))
+                    .is_ok_and(|rows| rows.iter().all(|(row, _)| numbered(row) || unfinished(row))),
+                false => name == "export.json" || ends(name, ".bin") || ends(name, ".idx") || unfinished(name),
             })
     };
     OWN.iter().any(|[one, other]| has(one) && has(other)) || is_tokenizer() || is_export()
