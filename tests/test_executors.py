@@ -89,6 +89,34 @@ def test_the_first_error_cancels_the_others_and_is_raised_when_they_have_ended()
     assert sorted(begun) == [0, 1]
 
 
+def test_the_error_that_cancelled_the_others_is_raised_though_they_end_before_it():
+    runs, other_ended = threading.Event(), threading.Event()
+
+    class FirstEndsLast(ThreadPoolExecutor):
+        def submit(self, call, run, number, function, task):
+            def ends_last():
+                try:
+                    return call(run, number, function, task)
+                finally:
+                    assert number == 1 or other_ended.wait(600)
+
+            future = super().submit(ends_last)
+            if number == 1:
+                future.add_done_callback(lambda _: other_ended.set())
+            return future
+
+    def one_fails(number):
+        if number == 0:
+            assert runs.wait(600)
+            raise SourceError("line 7 is bad")
+        runs.set()
+        while True:
+            check()
+
+    with FirstEndsLast(2) as pool, pytest.raises(SourceError, match="line 7 is bad"):
+        list(FuturesExecutor(pool).map(one_fails, [0, 1]))
+
+
 def test_an_interrupted_driver_cancels_what_runs_and_waits_for_it():
     runs, ended = threading.Event(), []
 

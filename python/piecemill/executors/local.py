@@ -70,7 +70,7 @@ class FuturesExecutor:
                 else:
                     number = pending.pop(future)
                     state.progress.pop(number, None)
-                    yield tasks[number], future.result()
+                    yield tasks[number], _result(future, state)
                 if on_tick is not None:
                     on_tick(list(state.progress.copy().values()))
         except futures.BrokenExecutor as error:
@@ -90,6 +90,8 @@ class _MapState:
 
     def __init__(self) -> None:
         self.cancelled = threading.Event()
+        self.failed: BaseException | None = None
+        "The error of the first task that had one."
         self.progress: dict[int, Any] = {}
 
 
@@ -110,6 +112,14 @@ def _call(run: int, number: int, function: Callable[[T], R], task: T) -> R:
     try:
         checkpoint(None)  # a thread may start its next task before the driver has cancelled the run
         return run_with_checkpoint(checkpoint, function, task)
-    except BaseException:
+    except BaseException as error:
+        state.failed = state.failed or error
         state.cancelled.set()
         raise
+
+
+def _result(future: futures.Future[R], state: _MapState) -> R:
+    try:
+        return future.result()
+    except Stopped as stopped:  # a task that was cancelled can end before the one that failed
+        raise (state.failed or stopped) from None
