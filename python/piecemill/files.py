@@ -205,8 +205,10 @@ def check_writable(target: Path, error: type[PiecemillError] = PiecemillError) -
         if folder != target.absolute():
             raise error(f"{target}: {folder} is a file, expected a folder. Nothing was done. Choose another place.")
         folder = folder.parent  # the caller replaces or refuses a file at `target`
+    probe = folder / unique(".probe")
     try:
-        with open(_unnamed_file(folder), "wb") as file:
+        with open(_open_part(probe), "wb") as file:
+            probe.unlink(missing_ok=True)
             file.write(bytes(_PROBE))
     except OSError as problem:
         free = f", {show_bytes(shutil.disk_usage(folder).free)} free" if problem.errno in _FULL else ""
@@ -223,15 +225,16 @@ def can_write(place: Place) -> bool:
     return (folder := place.local()) is None or os.access(folder, os.W_OK)
 
 
-def _unnamed_file(folder: Path) -> int:
-    """A descriptor of a new file in `folder` that has no name, so that nothing of it stays, whatever happens."""
-    if hasattr(os, "O_TMPFILE"):
+def _open_part(part: Path) -> int:
+    """A descriptor of a new file, without a name where the system can give it one later: a killed process leaves none.
+
+    Elsewhere it has the name `part` at once.
+    """
+    flags = os.O_WRONLY | os.O_CLOEXEC
+    if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
         with suppress(OSError):  # as of a file system without such files: the way below says what is wrong
-            return os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-    path = folder / unique(".probe")
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    path.unlink()
-    return descriptor
+            return os.open(part.parent, flags | os.O_TMPFILE, 0o666)
+    return os.open(part, flags | os.O_CREAT | os.O_EXCL, 0o666)
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -246,10 +249,12 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{unique(path.name)}.part")
     try:
-        with open(part, "wb") as file:
+        with open(_open_part(part), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
+            if not part.exists():
+                os.link(f"/proc/self/fd/{file.fileno()}", part, src_dir_fd=file.fileno())  # which follows the link
         os.replace(part, path)
         sync_folder(path.parent)
     finally:
