@@ -5,13 +5,14 @@ import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
 from multiprocessing import get_context
+from queue import SimpleQueue
 from typing import NamedTuple
 
 import pytest
 
 from piecemill.cancelling import check
 from piecemill.errors import ExecutorError, PlanError, SourceError, Stopped
-from piecemill.executors import open_executor
+from piecemill.executors import local, open_executor
 from piecemill.executors.local import FuturesExecutor, LocalExecutor
 
 
@@ -136,6 +137,30 @@ def test_an_interrupted_driver_cancels_what_runs_and_waits_for_it():
     with pytest.raises(KeyboardInterrupt), closing(LocalExecutor(2).map(until_cancelled, [1, 2], interrupt)) as results:
         list(results)
     assert len(ended) >= 1
+
+
+def test_an_interrupt_at_the_instant_in_which_a_task_ends_ends_the_run(monkeypatch):
+    class Interrupted:
+        def __init__(self):
+            self.queue, self.was_interrupted = SimpleQueue(), False
+            self.put = self.queue.put
+
+        def get(self, timeout=None):
+            future = self.queue.get(timeout=timeout)
+            if not self.was_interrupted:
+                self.was_interrupted = True
+                raise KeyboardInterrupt
+            return future
+
+    def interrupted():
+        with pytest.raises(KeyboardInterrupt):
+            list(LocalExecutor(1).map(double, [1, 2]))
+
+    monkeypatch.setattr(local, "SimpleQueue", Interrupted)
+    thread = threading.Thread(target=interrupted, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 def test_an_error_in_the_loop_itself_cancels_what_runs():

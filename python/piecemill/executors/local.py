@@ -7,6 +7,7 @@ The driver's thread only submits tasks and waits, so it handles Ctrl-C at once.
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent import futures
+from contextlib import suppress
 from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -77,11 +78,13 @@ class FuturesExecutor:
             raise ExecutorError(f"a worker process was lost: {error} Run it again to go on.") from error
         finally:
             state.cancelled.set()
-            for future in list(pending):
-                if future.cancel():
-                    del pending[future]
-            while pending:  # running tasks: threads stop at their next `check`, other workers finish their task
-                pending.pop(done.get(), None)
+            for future in pending:
+                future.cancel()
+            # Running tasks: threads stop at their next `check`, other workers finish their task. An interrupt may have
+            # come between `done.get` and `pending.pop`, so `done` does not say whether any is left.
+            while not all(future.done() for future in pending):
+                with suppress(Empty):
+                    done.get(timeout=TICK_SECONDS)
             del _runs[run]
 
 
