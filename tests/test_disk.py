@@ -126,6 +126,34 @@ def test_a_new_file_is_there_when_it_is_complete_and_gone_after_an_error(tmp_pat
     assert (tmp_path / "file").read_bytes() == b"other"
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(
+    ("old", "new"), [("file", "file"), ("folder", "folder"), ("file", "folder"), ("folder", "file")]
+)
+def test_a_file_or_folder_is_replaced_by_a_complete_one_or_not_at_all(tmp_path, monkeypatch, at_once, old, new):
+    def make(path, kind):
+        path = path if kind == "file" else path / "inside"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"{kind} {path == target or path.parent == target}")
+        return path
+
+    if at_once and sys.platform != "linux":
+        pytest.skip("only Linux swaps two names in one step")
+    target = tmp_path / "target"
+    made = make(target, old)
+    with pytest.raises(ZeroDivisionError), files.replaced(target) as part:
+        raise ZeroDivisionError(make(part, new))
+    assert made.read_text() == f"{old} True"
+    if at_once:
+        monkeypatch.setattr(os, "rename", None)  # for an instant there would be nothing
+    else:
+        monkeypatch.setattr(files, "_exchange", lambda one, other: False)
+    with files.replaced(target) as part:
+        make(part, new)
+    assert (target if new == "file" else target / "inside").read_text() == f"{new} False"
+    assert list(tmp_path.iterdir()) == [target]
+
+
 def on_a_disk_of_its_own(folder, *lines):
     """The result of these shell commands, with a small file system mounted at `folder`; they see it, nobody else."""
     mounted = ["unshare", "-rm", "sh", "-ec", f"mount -t tmpfs none {folder}; mount -o remount,size=1m {folder}"]

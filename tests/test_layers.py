@@ -1,4 +1,4 @@
-"""Rooms: which may import which, and constants that Python and Rust both have."""
+"""Rooms: which may import which, where files are written, and constants that Python and Rust both have."""
 
 import ast
 import re
@@ -85,6 +85,39 @@ def test_a_room_imports_only_rooms_below_it(path):
     if path.name in ("__init__.py", "version.py") or "__init__" in found:
         found -= {"__init__"}  # the package itself: its version
     assert found <= ALLOWED[room], f"{name} imports {sorted(found - ALLOWED[room])}, which {room} may not"
+
+
+# Files that are written without `files.py` giving them their name, and how they get it.
+WRITERS = {
+    "pretraining/checkpoint.py": "in a `new_folder`",
+    "pretraining/folder.py": "appends lines, which are cut to the whole ones when the run goes on",
+    "shards/folder.py": "in a temporary folder",
+    "shards/manifest.py": "in the scratch folder, then `publish`",
+    "shards/remote.py": "a cache, which is compared with checksums",
+    "shards/sections.py": "in the scratch folder, then `publish`",
+    "shards/writer.py": "in the scratch folder, then `publish`",
+    "tokenizers/engines/tokenizers.py": "a temporary file",
+    "tokenizers/saving.py": "in a `new_folder`",
+}
+WRITES = {"write_text", "write_bytes", "rename", "mkstemp", "NamedTemporaryFile", "flock"}
+
+
+def writes(path):
+    """Whether a file calls something that writes, renames or locks files."""
+    for call in ast.walk(ast.parse(path.read_bytes())):
+        if not isinstance(call, ast.Call):
+            continue
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        modes = [one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        opens = name == "open" and any(re.fullmatch(r"[rwxabt+]*[wxa+][rwxabt+]*", mode) for mode in modes)
+        if opens or name in WRITES or ast.unparse(call.func) == "os.replace":
+            yield name
+
+
+def test_files_are_written_in_files_py_or_get_their_name_there():
+    found = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if list(writes(path))}
+    assert found == {"files.py", *WRITERS}
 
 
 # What Python and Rust both have, and must stay equal: in Rust, in Python (file, pattern, how often).

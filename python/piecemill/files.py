@@ -291,22 +291,44 @@ def new_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
             sync_file(path)  # folders too: fsync needs only a descriptor opened for reading
         sync_file(part)
         if replace:
-            _replace_folder(target, part)
+            _replace(target, part)
         else:
             os.rename(part, target)
         sync_folder(target.parent)
     finally:
-        # Twice, because Ctrl-C can interrupt the first attempt.
-        try:
-            shutil.rmtree(part, ignore_errors=True)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+        _delete(part)
 
 
-def _replace_folder(target: Path, new: Path) -> None:
-    """Rename `new` to `target`; the old folder is deleted here or by the caller."""
+@contextmanager
+def replaced(target: Path) -> Iterator[Path]:
+    """A name at which to write the file or folder that takes the place of `target` when it is complete.
+
+    What has the name `target` is replaced as by `new_folder`, be it a file or a folder.
+    """
+    part = target.with_name(f".{unique(target.name)}.part")
+    try:
+        yield part
+        _replace(target, part)
+        sync_folder(target.parent)
+    finally:
+        _delete(part)
+
+
+def _delete(path: Path) -> None:
+    """Delete a file or folder, if there is one."""
+    # Twice, because Ctrl-C can interrupt the first attempt.
+    try:
+        shutil.rmtree(path, ignore_errors=True)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):
+            path.unlink()
+
+
+def _replace(target: Path, new: Path) -> None:
+    """Rename `new` to `target`; what had that name is deleted here or by the caller."""
     if _exchange(new, target):
-        return  # the old folder now has the name `new`, which the caller deletes
+        return  # the old one now has the name `new`, which the caller deletes
     aside = new.with_suffix(".old.part")
     try:
         os.rename(target, aside)
@@ -315,7 +337,7 @@ def _replace_folder(target: Path, new: Path) -> None:
         # An interrupt can come between any two lines, so check the disk instead of a variable.
         if not target.exists():
             os.rename(aside, target)
-        shutil.rmtree(aside, ignore_errors=True)
+        _delete(aside)
 
 
 def _exchange(one: Path, other: Path) -> bool:
