@@ -224,6 +224,20 @@ def test_counts_that_are_damaged_are_named_wherever_the_damage_is(stdlib_texts, 
             pm.train_bpe(vocab_size=300, from_counts=[damaged])
 
 
+RECORDS = [b"", b"[", b"[]", b'{"version": 2}', b"\xff", lambda record: record.replace(b'"corpus"', b'"corqus"')]
+
+
+@pytest.mark.parametrize("record", [*RECORDS, lambda record: record.replace(b"not_read", b"not_reae") + b"}"])
+def test_a_counts_file_whose_record_was_changed_is_named(tmp_path, record):
+    pm.train_bpe(["some words and other words"], vocab_size=260, save_counts=tmp_path / "counts.parquet")
+    table = pq.read_table(tmp_path / "counts.parquet")
+    ((key, was),) = table.schema.metadata.items()
+    changed = {key: record(was) if callable(record) else record}
+    pq.write_table(table.replace_schema_metadata(changed), tmp_path / "changed.parquet")
+    with pytest.raises(SourceError, match=r"changed\.parquet: not a counts file"):
+        pm.train_bpe(from_counts=[tmp_path / "changed.parquet"], vocab_size=260)
+
+
 def test_the_same_counts_twice_are_refused(tmp_path):
     pm.count_words(iter(["some words"]), save_counts=tmp_path / "a.parquet")
     (tmp_path / "b.parquet").symlink_to(tmp_path / "a.parquet")
