@@ -384,26 +384,26 @@ def sync_folder(folder: Path) -> None:
         sync_file(folder)
 
 
-def read_json(place: Place, name: str, hint: str) -> dict[str, Any]:
-    """The JSON object in a file; ShardError, ending in `hint`, if there is none."""
+def read_json(place: Place, name: str, hint: str, kind: type[PiecemillError] = ShardError) -> dict[str, Any]:
+    """The JSON object in a file; an error of this kind, ending in `hint`, if there is none."""
     where = f"{place.url}/{name}"
     try:
         content = place.read(name)
     except FileNotFoundError:
-        raise ShardError(f"{where} is missing. {hint}") from None
+        raise kind(f"{where} is missing. {hint}") from None
     except OSError as error:
-        raise ShardError(f"{where}: cannot be read: {error.strerror or error}. {hint}") from None
-    return parse_json(content, where, hint)
+        raise kind(f"{where}: cannot be read: {error.strerror or error}. {hint}") from None
+    return parse_json(content, where, hint, kind)
 
 
-def parse_json(content: bytes, where: str, hint: str) -> dict[str, Any]:
-    """The JSON object that `content` is; ShardError, beginning with `where`, if it is none."""
+def parse_json(content: bytes, where: str, hint: str, kind: type[PiecemillError] = ShardError) -> dict[str, Any]:
+    """The JSON object that `content` is; an error of this kind, beginning with `where`, if it is none."""
     try:
         record = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise ShardError(f"{where}: not JSON ({error}). {hint}") from None
+        raise kind(f"{where}: not JSON ({error}). {hint}") from None
     if not isinstance(record, dict):
-        raise ShardError(f"{where}: expected a JSON object, found {type(record).__name__}. {hint}")
+        raise kind(f"{where}: expected a JSON object, found {type(record).__name__}. {hint}")
     return record
 
 

@@ -326,6 +326,8 @@ class _Split:
         count = entry.tokens if kind == "tokens" else entry.documents
         try:
             size = (self.folder / name).stat().st_size
+            with open(self.folder / name, "rb") as opened:
+                have = opened.read(HEADER_BYTES[kind])
         except OSError as error:
             self.found.add(name, f"is listed in the manifest and cannot be read: {error.strerror}.")
             return None
@@ -337,8 +339,6 @@ class _Split:
             )
             return None
         want = header(kind, dtype, count)
-        with open(self.folder / name, "rb") as opened:
-            have = opened.read(len(want))
         if have != want:
             self.found.add(name, f"byte {_first_difference(have, want)} of the header is not as written.")
         hash, largest = Xxh3(), (-1, -1)
