@@ -11,7 +11,7 @@ from collections import Counter
 import pyarrow.parquet as pq
 import pytest
 
-from piecemill.actions import ActionTokenizer, ActionVocabulary, Items, make_items
+from piecemill.actions import ActionTokenizer, ActionVocabulary, Items, make_items, read_interactions
 from piecemill.actions.training import train_actions
 from piecemill.errors import PiecemillError, SourceError, TokenizerError
 
@@ -207,6 +207,13 @@ def test_saved_items_of_which_any_bit_flipped_are_the_same_or_an_error(tmp_path)
         # Where the name of the record flipped, it is a table like any other.
         assert "source" in found.made or (found.made, found.coding) == (items.made, items.coding)
         assert found.codes.tolist() == items.codes.tolist(), bit
+
+
+def test_a_folder_in_place_of_a_table_is_named(tmp_path):
+    (tmp_path / "a.csv").mkdir()
+    for read in (read_interactions, make_items, Items.load):
+        with pytest.raises(SourceError, match=r"a\.csv: cannot be read: Is a directory"):
+            read(tmp_path / "a.csv")
 
 
 def test_items_of_an_earlier_version_have_no_seal_and_load(tmp_path):

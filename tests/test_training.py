@@ -214,6 +214,13 @@ def test_a_file_that_is_not_counts_is_refused(tmp_path):
         pm.train_bpe(vocab_size=300, from_counts=[tmp_path / "x.parquet"])
 
 
+def test_a_pipe_or_a_folder_is_no_counts_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(SourceError, match=f"{path}: no regular file"):
+            pm.train_bpe(from_counts=[path], vocab_size=300)
+
+
 def test_counts_that_are_damaged_are_named_wherever_the_damage_is(stdlib_texts, tmp_path):
     pm.count_words(iter(stdlib_texts[:20]), save_counts=tmp_path / "whole.parquet")
     whole = (tmp_path / "whole.parquet").read_bytes()

@@ -218,11 +218,13 @@ def read_table(
 
 def read_bytes(path: str | Path) -> bytes:
     """The unpacked bytes of a file."""
-    with open(path, "rb") as file:
-        try:
+    try:
+        with open(path, "rb") as file:
             return b"".join(ByteStream(file, PACKINGS.get(Path(path).suffix.lower())))
-        except BrokenStream as error:
-            raise SourceError(f"{path}: {error}.") from None
+    except BrokenStream as error:
+        raise SourceError(f"{path}: {error}.") from None
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror or error}.") from None
 
 
 def as_table(source: Any, name: str) -> pa.Table:

@@ -146,6 +146,8 @@ def _opened(file: Path | BinaryIO, name: str) -> Iterator["pq.ParquetFile"]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if isinstance(file, Path) and file.exists() and not file.is_file():
+        raise SourceError(f"{name}: no regular file; expected one of {option('save_counts')}.")
     try:
         with pq.ParquetFile(file, page_checksum_verification=True) as opened:
             yield opened
