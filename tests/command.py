@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 PIECEMILL = str(Path(sys.executable).with_name("piecemill"))
@@ -67,7 +68,7 @@ class Server:
 
 
 IMPORTED = (
-    "pandas",  # pyarrow imports it for the first array that it makes, where it is installed
+    *(["pandas"] if find_spec("pandas") else []),  # where it is, pyarrow imports it for the first array that it makes
     "piecemill.cli",
     "piecemill.actions.commands_actions",
     "piecemill.actions.commands_encode",

@@ -113,6 +113,17 @@ def test_what_would_take_all_memory_or_end_in_a_raw_error_is_refused(whole, tmp_
         ActionVocabulary.load(tmp_path / "tok")
 
 
+def test_a_feature_without_values_is_refused(whole, tmp_path):
+    shutil.copytree(whole[0], tmp_path / "tok")
+    beside = tmp_path / "tok" / BESIDE
+    data = json.loads(beside.read_bytes())
+    del data["seal"]  # as earlier versions wrote it
+    data["labels"][0] = []
+    beside.write_text(json.dumps(data))
+    with pytest.raises(TokenizerError, match=r"actionpiece\.piecemill\.json: .*labels are not lists of values"):
+        ActionTokenizer.load(tmp_path / "tok")
+
+
 def test_a_folder_in_place_of_the_record_is_named(whole, tmp_path):
     shutil.copytree(whole[0], tmp_path / "tok")
     (tmp_path / "tok" / BESIDE).unlink()

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from loadable import write_rows
-from piecemill.errors import PlanError
+from piecemill.errors import LoadError, PlanError
 from piecemill.loading import Windows
 from piecemill.loading import batches as plain
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install 'piecemill[torch]'")
 
-from torch.utils.data import DataLoader  # noqa: E402
+from torch.utils.data import DataLoader, Subset  # noqa: E402
 
 from piecemill.loading.device import DeviceDestination, Lane  # noqa: E402
 from piecemill.loading.text import windows_to  # noqa: E402
@@ -189,6 +189,14 @@ def test_windows_are_a_map_style_dataset(rows):
     loader = DataLoader(view, batch_size=4, shuffle=True, generator=torch.Generator().manual_seed(0))
     firsts = torch.cat([batch["input_ids"][:, 0] for batch in loader])
     assert sorted(firsts.tolist()) == list(range(0, 8 * len(view), 8))
+
+
+def test_windows_are_asked_for_with_tensors_too(rows):
+    view = Windows(rows, window=8)
+    some = Subset(view, torch.tensor([3, 1]))  # asks for single windows with tensors
+    assert [some[at]["input_ids"].tolist() for at in range(2)] == [view[at]["input_ids"].tolist() for at in (3, 1)]
+    with pytest.raises(LoadError, match=r"window tensor\(1\.5\d*\): found Tensor, expected its number"):
+        view[torch.tensor(1.5)]
 
 
 def test_every_option_of_the_numpy_loader_is_one_of_tensors(rows):

@@ -86,12 +86,13 @@ def test_saved_tokenizers_rows_and_reports_are_left_out_too(corpus):
 
 
 def test_folders_of_others_with_such_files_are_read(corpus):
-    for name, beside in (("tokenizer.json", "README.md"), ("export.json", "rows.jsonl"), ("export.json", "notes.txt")):
-        (corpus / "mine").mkdir(exist_ok=True)
-        (corpus / "mine" / name).write_text('{"text": "one"}')
-        (corpus / "mine" / beside).write_text('{"text": "two"}')
+    others = [("tokenizer.json", "README.md"), ("export.json", "rows.jsonl"), ("export.json", "notes.txt")]
+    for number, names in enumerate(others):  # a folder for each: one file more would make another kind of folder
+        (corpus / f"mine {number}").mkdir()
+        for name in names:
+            (corpus / f"mine {number}" / name).write_text('{"text": "one"}')
     (corpus / "0/page.html").write_text("a page of others")
-    assert len(open_source(".").files) == 20 + 6
+    assert len(open_source(".").files) == 20 + 2 * len(others) + 1
     assert "own" not in open_source(".").left_out
 
 

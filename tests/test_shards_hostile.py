@@ -208,7 +208,8 @@ def test_a_plan_of_other_types_is_named_by_whatever_reads_it(whole, tmp_path, ke
     assert not check_shards(tmp_path / "out").sound
 
 
-def test_a_document_of_a_group_that_the_plan_does_not_have_is_said(whole, tmp_path):
+@pytest.mark.parametrize("group", [2, 2**31 - 1, -1])
+def test_a_document_of_a_group_that_the_plan_does_not_have_is_said(whole, tmp_path, group):
     shutil.copytree(whole / "whole", tmp_path / "out")
     path = tmp_path / "out" / "plan.json"
     groups = [{"pattern": None, "weight": 1}, {"pattern": "a", "weight": 2}]
@@ -217,9 +218,9 @@ def test_a_document_of_a_group_that_the_plan_does_not_have_is_said(whole, tmp_pa
     shards = open_shards(tmp_path / "out", "train")
     file = shards.path(shards.entries[0], "documents")
     records = np.load(file)
-    records["group"] = 7
+    records["group"][2] = group
     np.save(file, records)
-    with pytest.raises(ShardError, match=r"plan\.json: 2 groups, and a document is of group 7"):
+    with pytest.raises(ShardError, match=rf"plan\.json: 2 groups, and a document is of group {group}"):
         describe(tmp_path / "out")
 
 
@@ -303,6 +304,33 @@ def test_stats_that_were_changed_are_no_summary(tmp_path, stats):
     ):
         with pytest.raises(ShardError, match=r"stats\.json: "):
             read()
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"path": 5, "bytes": 1}', '{"path": "a"}', "[" * 50_000, None])
+def test_a_list_of_source_files_that_was_changed_is_named_by_the_report(whole, tmp_path, content):
+    shutil.copytree(whole / "whole", tmp_path / "out")
+    files = tmp_path / "out" / "files.jsonl"
+    files.unlink() if content is None else files.write_text(content)
+    with pytest.raises(ShardError, match=r"files\.jsonl: not the list of source files that was written"):
+        report([tmp_path / "out"], out=tmp_path / "report.html")
+
+
+@pytest.mark.parametrize("changed", ["\\ud800", "/../../x", "", "0123456789ABCDEF"])
+def test_a_checksum_of_other_characters_is_a_damaged_manifest(whole, tmp_path, changed):
+    shutil.copytree(whole / "whole", tmp_path / "out")
+    manifest = tmp_path / "out" / "train" / "manifest.jsonl"
+    xxh3 = json.loads(manifest.read_text().splitlines()[0])["files"]["ends"]["xxh3"]
+    manifest.write_text(manifest.read_text().replace(xxh3, changed))
+    with pytest.raises(ShardError, match=r"manifest\.jsonl"):
+        _ = open_shards(tmp_path / "out", "train").identity
+
+
+@pytest.mark.parametrize("content", ["{}", '{"stages": 5}', '{"stages": {"read": "x"}, "seconds": 1}', "[]"])
+def test_a_timing_that_was_changed_is_named_by_the_report(whole, tmp_path, content):
+    shutil.copytree(whole / "whole", tmp_path / "out")
+    (tmp_path / "out" / "timing.json").write_text(content)
+    with pytest.raises(ShardError, match=r"timing\.json: .* Delete it: it is not needed"):
+        report([tmp_path / "out"], out=tmp_path / "report.html")
 
 
 SMALL = {"block_bytes": "1KiB", "piece_bytes": "2KiB", "threads": 1}

@@ -23,6 +23,7 @@ from piecemill.reporting.describing import describe
 from piecemill.shards import RECORD, ShardWriter
 from piecemill.shards.check import check_shards
 from piecemill.shards.export import ExportPlan, export
+from piecemill.shards.folder import render_stats
 from piecemill.shards.remote import _OWN, Cache
 from prepared import prepare_folder
 from stores import proxied
@@ -529,3 +530,14 @@ def test_show_of_a_bucket_without_a_prepared_folder_says_so():
     with pytest.raises(ShardError, match=r"memory://nothing/here has no plan\.json\. Name a folder written by"):
         describe("memory://nothing/here")
     assert [problem.file for problem in check_shards("memory://nothing/here").problems] == ["stats.json"]
+
+
+@pytest.mark.parametrize("splits", [None, 5, ["all"], {"../x": 1}])
+def test_a_plan_in_a_bucket_whose_splits_were_changed_is_reported(splits):
+    place = ObjectPlace("memory://changed")
+    plan = {"format": 2, "vocab_size": 300, "splits": splits, "bos": None, "eos": None}
+    place.write("plan.json", json.dumps(plan).encode())
+    place.write("stats.json", render_stats({"checksums": {"plan.json": "0" * 16}}))
+    with pytest.raises(ShardError, match=r"plan\.json: "):
+        describe(place.url)
+    assert {problem.file for problem in check_shards(place.url).problems} == {"plan.json"}

@@ -13,6 +13,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import fsspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
@@ -399,6 +400,7 @@ def test_a_missing_package_is_named(monkeypatch):
 
 def test_an_unknown_size_is_read_all_the_same(tmp_path, web, monkeypatch):
     write(tmp_path, {"a.jsonl": '{"text":"one"}\n{"text":"two"}'})
+    np.save(tmp_path / "large.npy", np.arange(200_000).reshape(100, 2000))  # comes in many pieces
     address, handler = web
     send = handler.send_header
     monkeypatch.setattr(
@@ -408,3 +410,6 @@ def test_an_unknown_size_is_read_all_the_same(tmp_path, web, monkeypatch):
     assert texts(source) == ["one", "two"]
     assert source.total_bytes == 0
     assert sum((block.tally for block in source.blocks()), Tally()).source_bytes == 0
+    rows = texts(open_source(f"{address}/large.npy", integers=True))
+    assert [len(row.split()) for row in rows] == [2000] * 100
+    assert rows[-1].split()[-1] == "199999"

@@ -158,6 +158,17 @@ def test_an_npy_with_a_damaged_header_is_named_and_never_read_beyond_its_end(tmp
         list(source.blocks())
 
 
+@pytest.mark.parametrize("left", [0, 3, 60, 1000])
+@pytest.mark.parametrize("policy", ["stop", "skip"])
+def test_an_npy_that_became_shorter_is_no_bad_document(tmp_path, left, policy):
+    path = tmp_path / "a.npy"
+    path.write_bytes(npy(np.arange(600).reshape(20, 30)))
+    source = open_source(path, integers=True, on_bad_document=policy)
+    os.truncate(path, left)
+    with pytest.raises(SourceError, match=rf"a\.npy: changed under the run: it ended after {left:,} bytes"):
+        list(source.blocks())
+
+
 FUZZ = r"""
 import gzip, io, json, os, random, resource, sys
 from dataclasses import replace

@@ -284,6 +284,17 @@ def test_two_tokens_of_one_id_are_not_exact(tmp_path):
     assert not tokenizer.exact
 
 
+@pytest.mark.parametrize(("content", "text"), [("é", "釘"), ("Ġt", " t")])
+def test_an_added_token_spelled_as_other_bytes_is_not_exact(tmp_path, content, text):
+    data = base("bytes")
+    vocab = data["model"]["vocab"]
+    data["added_tokens"].append(added(content, vocab.setdefault(content, len(vocab))))
+    data["model"]["merges"] = [["Ġ", "t"]] if content == "Ġt" else data["model"]["merges"]
+    tokenizer = load(data, tmp_path)
+    assert tokenizer.decode(tokenizer.encode(text)) != text
+    assert not tokenizer.exact
+
+
 @needs_trainers
 def test_a_regex_that_only_hf_compiles_is_left_to_hf_and_one_that_nobody_compiles_names_the_file(tmp_path):
     steps = [split(r"\y."), byte_level(use_regex=False)]  # a border of a text segment, which only Oniguruma knows

@@ -42,7 +42,7 @@ class PretrainError(PiecemillError):
 
 
 class Diverged(PretrainError):
-    """A pretraining run whose loss left the road; says at which step and how it was seen."""
+    """A pretraining run whose loss diverged; says at which step and how that was detected."""
 
 
 class ExecutorError(PiecemillError):

@@ -251,7 +251,7 @@ def _record(target: Path) -> dict[str, Any]:
         record = json.loads(beside.read_bytes())
         if record["format"] != FORMAT:
             raise ValueError(f"format {record['format']!r}; this version of Piecemill reads format {FORMAT}")
-        # Without this, a changed label would give an item another code without a word. Earlier versions wrote no seal.
+        # Without this, a changed label would silently give an item another code. Earlier versions wrote no seal.
         if record.get("seal", _seal(record)) != _seal(record):
             raise ValueError("it was changed after it was written")
         json.dumps(record, ensure_ascii=False).encode()  # half of a surrogate pair is no text
@@ -285,7 +285,9 @@ def _are_texts(values: Any) -> bool:
 
 
 def _are_values(values: Any) -> bool:
-    return isinstance(values, list) and all(isinstance(one, str | int | float | None) for one in values)
+    return (
+        isinstance(values, list) and bool(values) and all(isinstance(one, str | int | float | None) for one in values)
+    )
 
 
 def _parse(target: Path, content: bytes) -> dict[str, Any]:

@@ -46,7 +46,7 @@ _INTERPRETER = 256 * MIB
 _TASK, _TABLES = 48 * MIB, 96 * MIB
 # Blocks of a running task: two read ahead, with input buffers; one being encoded, with its ids; ids being written.
 _BLOCKS = 8
-_THREAD = 24 * MIB  # caches of the encoder, of fixed size, for each thread
+_THREAD = 32 * MIB  # of the encoder, for each thread: caches, ids of chunks, its part of the table of shared words
 
 
 @did_you_mean

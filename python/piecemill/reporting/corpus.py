@@ -57,8 +57,18 @@ class PreparedCorpus:
     @cached_property
     def files(self) -> list[dict[str, Any]]:
         """The source files: path, and bytes where they are known."""
-        with open(self.folder / prepared.FILES, "rb") as file:
-            return [json.loads(line) for line in file]
+        path = self.folder / prepared.FILES
+        try:
+            with open(path, "rb") as lines:
+                found = [json.loads(line) for line in lines]
+            if not found or not all(isinstance(file["path"], str) and "bytes" in file for file in found):
+                raise ValueError("not a path and bytes in each of its lines")
+        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+            raise ShardError(
+                f"{path}: not the list of source files that was written ({error}). "
+                f"Run `piecemill check {self.folder}`; then restore it from a copy, or prepare again."
+            ) from None
+        return found
 
     @cached_property
     def paths(self) -> list[str]:
@@ -269,19 +279,20 @@ def _window_row(window: int, lengths: Ints, corpus: PreparedCorpus) -> dict[str,
 def _timing(folder: Path, text_bytes: int) -> dict[str, Any] | None:
     if not (folder / prepared.TIMING).exists():
         return None
-    timing = read_json(LocalPlace(folder), prepared.TIMING, "Delete it: it is not needed.")
-    stages = timing["stages"]
-    total = sum(stages.values()) or 1
-    return {
-        "figures": {
-            "seconds": timing["seconds"],
-            "megabytes_of_text_per_second": text_bytes / 1e6 / max(timing["seconds"], 1e-9),
-            "peak_memory_bytes": timing["peak_memory_bytes"],
-        },
-        "stages": [
-            {"stage": name, "seconds": seconds, "time_share": seconds / total} for name, seconds in stages.items()
-        ],
+    way_out = "Delete it: it is not needed."
+    timing = read_json(LocalPlace(folder), prepared.TIMING, way_out)
+    try:
+        stages, seconds, peak = timing["stages"], float(timing["seconds"]), int(timing["peak_memory_bytes"])
+        total = sum(stages.values()) or 1
+        rows = [{"stage": name, "seconds": time, "time_share": time / total} for name, time in stages.items()]
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
+        raise ShardError(f"{folder / prepared.TIMING}: was changed after it was written. {way_out}") from None
+    figures = {
+        "seconds": seconds,
+        "megabytes_of_text_per_second": text_bytes / 1e6 / max(seconds, 1e-9),
+        "peak_memory_bytes": peak,
     }
+    return {"figures": figures, "stages": rows}
 
 
 def samples(corpus: PreparedCorpus, most: int, shown: int = 6, tokens: int = 250) -> list[dict[str, Any]]:

@@ -76,15 +76,15 @@ def _describe_groups(plan: dict[str, Any], splits: list[Shards]) -> list[dict[st
     for shards in splits if len(groups) > 1 else ():
         for number in range(len(shards.entries)):
             shard = shards.shard(number)
-            lengths = np.diff(shard.ends, prepend=0)
+            of, lengths = shard.documents["group"], np.diff(shard.ends, prepend=0)
+            outside = of[(of < 0) | (of >= len(groups))]
+            if len(outside):
+                raise ShardError(
+                    f"{shards.url}/{prepared.PLAN}: {len(groups)} groups, and a document is of group {outside[0]}. "
+                    f"Run `piecemill check {shards.url}`; then restore what was changed."
+                )
             for row, weights in enumerate((None, lengths)):
-                found = np.bincount(shard.documents["group"], weights, len(groups)).astype(np.int64)
-                if len(found) > len(groups):
-                    raise ShardError(
-                        f"{shards.url}/{prepared.PLAN}: {len(groups)} groups, and a document is of group "
-                        f"{len(found) - 1}. Run `piecemill check {shards.url}`; then restore what was changed."
-                    )
-                counts[row] += found
+                counts[row] += np.bincount(of, weights, len(groups)).astype(np.int64)
     if len(groups) == 1:
         counts[:, 0] = sum(map(len, splits)), sum(shards.tokens for shards in splits)
     columns = zip(groups, *counts.tolist(), strict=True)

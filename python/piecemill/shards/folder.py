@@ -171,7 +171,7 @@ def checked_stats(content: bytes, where: str) -> Stats:
     stats = parse_json(content, where, prepared_again())
     try:
         sound = render_stats(stats) == content and isinstance(stats.get("checksums"), dict)
-    except ValueError:  # a number that is none
+    except ValueError:  # NaN or infinity
         sound = False
     if not sound:
         raise ShardError(f"{where}: was changed after it was written. {prepared_again()}")

@@ -28,6 +28,7 @@ ENTRIES = "entries"
 
 _ENTRY = re.compile(r"(\d{6,})-(\d{4,})(\.unique)?\.json")
 _STEM = re.compile(r"\d{5,}|\d{6,}-\d{4,}(\.unique)?")  # a number in format 1
+_HASH = re.compile("[0-9a-f]{16}")
 _MOST = 1 << 60
 "Upper limit of counts and sizes, so that sums fit in 64 bits."
 _AT_ONCE = 256
@@ -268,8 +269,9 @@ def _shard_entry(record: Mapping[str, Any]) -> ShardEntry:
     sizes = (entry.documents, entry.tokens, entry.text_bytes, *(file.bytes for file in files.values()))
     if not all(type(size) is int and 0 <= size < _MOST for size in sizes):
         raise ValueError("a count is not a number from 0 to 2**60")
-    if not all(isinstance(file.name, str) and isinstance(file.xxh3, str) for file in files.values()):
-        raise ValueError("a name or checksum is no text")
+    # Names of files in a cache are made of these too.
+    if not all(isinstance(file.name, str) and _HASH.fullmatch(file.xxh3) for file in files.values()):
+        raise ValueError("a name is no text, or a checksum not 16 hexadecimal digits")
     stems = {file.name.removesuffix(f".{kind}.npy") for kind, file in files.items()}
     if len(stems) != 1 or not _STEM.fullmatch(stems.pop()):
         raise ValueError("its files have other names")

@@ -32,7 +32,7 @@ from piecemill.objects import ObjectPlace
 from piecemill.plans import prepared_again
 from piecemill.shards import folder as prepared
 from piecemill.shards.counts import NAME as COUNTS
-from piecemill.shards.format import HEADER_BYTES, Kind
+from piecemill.shards.format import HEADER_BYTES, Kind, is_split_name
 from piecemill.shards.manifest import ENTRIES, FileEntry, ShardEntry
 from piecemill.shards.reader import Shards, read_split
 from piecemill.sizes import parse_size
@@ -70,7 +70,9 @@ def fetch_small_files(place: ObjectPlace, folder: Path) -> set[str]:
     names = {*place.sizes(), *(f"{ENTRIES}/{name}" for name in place.sizes(ENTRIES))}
     names |= {f"{prepared.TOKENIZER}/{name}" for name in prepared.tokenizer_files(place)}
     if prepared.PLAN in names:
-        for split in read_json(place, prepared.PLAN, "Prepare the folder again.")["splits"]:
+        splits = read_json(place, prepared.PLAN, "Prepare the folder again.").get("splits")
+        # Who reads the plan reports what is wrong with it; a name such as "../x" must lead nowhere before that.
+        for split in filter(is_split_name, splits if isinstance(splits, dict) else ()):
             names |= {f"{split}/{name}" for name in place.sizes(split)}
     small = sorted(name for name in names if not name.endswith(".npy") or name.endswith(f"/{COUNTS}"))
     for name in small:

@@ -11,7 +11,7 @@ version is `piecemill.reference.windows`. Start with `Windows`.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from numbers import Integral
+from operator import index
 from os import PathLike
 from typing import Any, Literal, Protocol, SupportsIndex, runtime_checkable
 
@@ -209,10 +209,13 @@ class Windows:
         """The files of a shard that gathering reads."""
         return ("tokens", "ends") if self.cut.boundaries or not self.cut.pack else ("tokens",)
 
-    def __getitem__(self, number: int) -> dict[str, NDArray[Any]]:
+    def __getitem__(self, number: SupportsIndex) -> dict[str, NDArray[Any]]:
         """One window: `input_ids` and `labels`, with boundaries also `position_ids` and `document_ids`."""
-        if not isinstance(number, Integral):
-            raise LoadError(f"window {number!r:.60}: found {type(number).__name__}, expected its number, from 0.")
+        try:
+            number = index(number)  # also of a tensor: `torch.utils.data.Subset` may ask with one
+        except TypeError:
+            found = type(number).__name__
+            raise LoadError(f"window {number!r:.60}: found {found}, expected its number, from 0.") from None
         if not 0 <= number < len(self):
             raise IndexError(f"window {number} of {self.rows}, which has {len(self):,}")
         return self.__getitems__([number])[0]
@@ -417,7 +420,7 @@ def _segments(rows: Rows, ranges: TokenRanges, row: Ints) -> Ints:
         inner = ends[np.searchsorted(ends, start, "right") : np.searchsorted(ends, start + length, "left")]
         begins = np.unique(np.concatenate([np.array([start]), inner]))
         if begins[0] < start or begins[-1] >= start + length:
-            rows.checked_ends(file)  # not in order, of which it says more
+            rows.checked_ends(file)  # not in order: raises with the file and the way out
         before = int(rows.document_ends[file - 1]) if file else 0
         number = np.searchsorted(ends, begins, "right") + before
         found.append(np.stack([np.full(len(begins), at), filled[at] + begins - start, number], axis=1))

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from piecemill._core import write_integers
+from piecemill.errors import SourceError
 from piecemill.sources.documents import Documents, Place
 from piecemill.sources.packing import Packer
 from piecemill.sources.remote import open_bytes
@@ -33,9 +34,10 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
             few = max(1, packer.reading.block_bytes // max(width * dtype.itemsize, 1))
             while row < rows:
                 count = min(few, rows - row)
-                if count * width * dtype.itemsize > task.sizes[0]:
+                # No buffer for more than there is: a damaged header may say any shape. A size of 0 is unknown.
+                if 0 < task.sizes[0] < count * width * dtype.itemsize:
                     raise ValueError("the file ends before its last row")
-                _add(file.read(count * width * dtype.itemsize), dtype, width, row, count, task.first_file, packer)
+                _add(_up_to(file, count * width * dtype.itemsize), dtype, width, row, count, task.first_file, packer)
                 row += count
                 packer.progress(header + row * width * dtype.itemsize)
                 yield from packer.full()
@@ -51,7 +53,7 @@ def _header(file: BinaryIO) -> tuple["np.dtype[Any]", int, int]:
         version = np.lib.format.read_magic(file)
         read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
         shape, fortran, dtype = read_header[version](file)
-    except OSError:
+    except (OSError, SourceError):  # the second where the file is shorter than it was
         raise
     except Exception:  # noqa: BLE001 - numpy evaluates the header as Python: whatever that can raise
         raise ValueError("not an .npy file that numpy can read without pickle") from None
@@ -64,6 +66,15 @@ def _header(file: BinaryIO) -> tuple["np.dtype[Any]", int, int]:
     if min(rows, width) < 0:
         raise ValueError(f"says that it has the shape {shape}")
     return dtype, rows, width
+
+
+def _up_to(file: BinaryIO, size: int) -> bytes:
+    """The next `size` bytes, or all to the end: a stream of the web gives fewer at once, and Linux at most 2 GiB."""
+    parts = []
+    while size and (part := file.read(size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
 
 
 def _add(data: bytes, dtype: "np.dtype[Any]", width: int, row: int, count: int, file: int, packer: Packer) -> None:

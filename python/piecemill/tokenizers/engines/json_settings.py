@@ -34,7 +34,7 @@ _SIMPLE_STEPS = {
     "StripAccents": "strip_accents",
 }
 _KEEP_THE_START = ("nfc", "nfd", "nfkc", "nfkd", "lowercase")
-"Normalizers that never remove the first character: HF takes the second for no start of a text."
+"Normalizers that never remove the first character: without it, HF sees no start of the text in what is left."
 _FLAGS = ("special", "normalized", "single_word", "lstrip", "rstrip")
 _NEVER_IN_UTF8 = {0xC0, 0xC1, *range(0xF5, 0x100)}
 

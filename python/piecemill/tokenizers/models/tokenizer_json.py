@@ -123,6 +123,8 @@ class TokenizerJson:
         plain &= not any(self.data["model"].get(name) for name in ("continuing_subword_prefix", "end_of_word_suffix"))
         whole = all(character in self.vocab for character in CHARACTERS)
         whole &= len({*self.vocab.values(), *self.added_ids.values()}) == len({*self.vocab, *self.added_ids})
+        # An added token "é" decodes to those two bytes, also where byte 0xE9, which is spelled so, was encoded as it.
+        whole &= all(bytes_of(text) in (None, text.encode()) for text in self.added_ids if text in self.vocab)
         return self.byte_level and self.data.get("normalizer") is None and kept and plain and whole
 
     @property
