@@ -96,8 +96,9 @@ def read_record(folder: Path, name: str) -> dict[str, Any]:
     hint = f"It was changed: restore it, or name another {option('out')}."
     record = read_json(LocalPlace(folder), name, hint, PretrainError)
     for field in _FIELDS.get(name, ()):
-        if not isinstance(record.get(field), dict):
-            raise PretrainError(f"{folder / name}: {field} is {record.get(field)!r:.60}; expected an object. {hint}")
+        value = record.get(field, {} if field == "model" else None)  # which earlier versions did not record
+        if not isinstance(value, dict):
+            raise PretrainError(f"{folder / name}: {field} is {value!r:.60}; expected an object. {hint}")
     return record
 
 
