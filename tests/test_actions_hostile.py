@@ -1,16 +1,19 @@
-"""Vocabularies of actions that somebody changed: they load as they were, or end in an error that names the file."""
+"""Vocabularies and tables of actions that were changed: they load as they were, or an error names the file."""
 
 import copy
 import json
 import random
 import shutil
+import subprocess
+import sys
 from collections import Counter
 
+import pyarrow.parquet as pq
 import pytest
 
-from piecemill.actions import ActionTokenizer, ActionVocabulary
+from piecemill.actions import ActionTokenizer, ActionVocabulary, Items, make_items, read_interactions
 from piecemill.actions.training import train_actions
-from piecemill.errors import PiecemillError, TokenizerError
+from piecemill.errors import PiecemillError, SourceError, TokenizerError
 
 VALUES = [None, True, 0, 1, -1, 2**31, 2**63, 10**400, 1.5, float("nan"), "", "x", [], {}, [1], {"a": 1}, "\ud800"]
 VOCABULARY, BESIDE = "actionpiece.json", "actionpiece.piecemill.json"
@@ -127,3 +130,107 @@ def test_a_folder_in_place_of_the_record_is_named(whole, tmp_path):
     (tmp_path / "tok" / BESIDE).mkdir()
     with pytest.raises(TokenizerError, match=r"actionpiece\.piecemill\.json: does not describe a vocabulary"):
         ActionTokenizer.load(tmp_path / "tok")
+
+
+FUZZ = r"""
+import gzip, io, json, random, resource, sys
+from pathlib import Path
+import pyarrow as pa, pyarrow.csv, pyarrow.parquet as pq
+from piecemill.actions import Items, read_interactions
+from piecemill.errors import PiecemillError
+
+folder, seed, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+rng = random.Random(seed)
+rows = range(300)
+table = pa.table({"user": [f"u{n % 30}" for n in rows], "item": [f"i{n % 17}" for n in rows], "time": list(rows)})
+bases = {}
+for name, column in {"plain": table["item"], "view": table["item"].cast(pa.string_view()),
+                     "dictionary": table["item"].dictionary_encode()}.items():
+    for new in (pa.ipc.new_file, pa.ipc.new_stream):
+        out = pa.BufferOutputStream()
+        changed = table.set_column(1, "item", column)
+        with new(out, changed.schema) as writer:
+            writer.write_table(changed, max_chunksize=100)
+        bases[f"{name}{new.__name__}.arrow"] = out.getvalue().to_pybytes()
+out = io.BytesIO()
+pq.write_table(table, out, row_group_size=100)
+bases["a.parquet"] = out.getvalue()
+bases["a.jsonl"] = "".join(json.dumps(row) + "\n" for row in table.to_pylist()).encode()
+bases["a.json"] = json.dumps({f"u{n}": [f"i{n * m % 17}" for m in range(9)] for n in range(20)}).encode()
+out = io.BytesIO()
+pa.csv.write_csv(table, out)
+bases["a.csv"], bases["a.csv.gz"] = out.getvalue(), gzip.compress(out.getvalue())
+Items.of({f"i{n}": [f"a{n % 3}", n % 5] for n in range(17)}).save(folder / "items.parquet")
+bases["items.parquet"] = (folder / "items.parquet").read_bytes()
+
+def mutated(data):
+    data = bytearray(data)
+    for _ in range(rng.choice([1, 1, 2, 5])):
+        at = rng.randrange(len(data)) if rng.random() < 0.5 else rng.randrange(max(0, len(data) - 600), len(data))
+        how = rng.random()
+        if how < 0.4: data[at] = rng.randrange(256)
+        elif how < 0.6: data[at] ^= 1 << rng.randrange(8)
+        elif how < 0.7: data[at : at + 4] = rng.choice([b"\xff\xff\xff\x7f", b"\xff\xff\xff\xff", bytes(4)])
+        elif how < 0.8: data[at:at] = rng.choice([b"\0", b'"', b"[", b"9" * 40, b"NaN", b"\\ud800", b"\xed\xa0\x80"])
+        elif how < 0.9: del data[at : at + rng.choice([1, 4, 50])]
+        else: del data[at:]
+        data = data or bytearray(b"x")
+    return bytes(data)
+
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+for number in range(count):
+    name = rng.choice(sorted(bases))
+    path = folder / name
+    path.write_bytes(mutated(bases[name]))
+    (folder / "last").write_text(f"{seed} {number} {name}")
+    try:
+        if name == "items.parquet": Items.load(path)
+        else: read_interactions(path).lists()
+    except PiecemillError as error:
+        assert name in str(error), (number, name, str(error))
+print("done")
+"""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_mutated_tables_of_interactions_and_items_end_in_an_error_that_names_them(tmp_path, seed):
+    made = subprocess.run(
+        [sys.executable, "-c", FUZZ, str(tmp_path), str(seed), "400"], capture_output=True, text=True, timeout=300
+    )
+    assert (made.returncode, made.stdout) == (0, "done\n"), (tmp_path / "last").read_text() + made.stderr[-2000:]
+
+
+def test_saved_items_of_which_any_bit_flipped_are_the_same_or_an_error(tmp_path):
+    (tmp_path / "items.csv").write_text("item,kind,size\n" + "".join(f"i{n},k{n % 3},{n % 5}\n" for n in range(37)))
+    items = make_items(tmp_path / "items.csv", hash_buckets=8)
+    path = tmp_path / "items.parquet"
+    items.save(path)
+    content, rng = path.read_bytes(), random.Random(1)
+    for bit in rng.sample(range(8 * len(content)), 500):
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        try:
+            found = Items.load(path)
+        except SourceError:
+            continue
+        assert (found.keys, found.labels) == (items.keys, items.labels)
+        # Where the name of the record flipped, it is a table like any other.
+        assert "source" in found.made or (found.made, found.coding) == (items.made, items.coding)
+        assert found.codes.tolist() == items.codes.tolist(), bit
+
+
+def test_a_folder_in_place_of_a_table_is_named(tmp_path):
+    (tmp_path / "a.csv").mkdir()
+    for read in (read_interactions, make_items, Items.load):
+        with pytest.raises(SourceError, match=r"a\.csv: cannot be read: Is a directory"):
+            read(tmp_path / "a.csv")
+
+
+def test_items_of_an_earlier_version_have_no_seal_and_load(tmp_path):
+    items = Items.of({"a": ["red", 3], "b": ["blue", 0]})
+    items.save(tmp_path / "items.parquet")
+    table = pq.read_table(tmp_path / "items.parquet")
+    (key,), (record,) = table.schema.metadata.keys(), table.schema.metadata.values()
+    pq.write_table(table.replace_schema_metadata({key: record.partition(b"\n")[0]}), tmp_path / "old.parquet")
+    assert Items.load(tmp_path / "old.parquet").codes.tolist() == items.codes.tolist()

@@ -12,7 +12,8 @@ from piecemill._core import count_ids
 from piecemill.errors import ShardError
 from piecemill.files import LocalPlace
 from piecemill.shards import RECORD, ShardWriter
-from piecemill.shards.counts import NAME, piece_counts_name, read_counts, write_counts
+from piecemill.shards.counts import NAME, parse_counts, piece_counts_name, write_counts
+from piecemill.shards.folder import write_stats
 from piecemill.shards.sections import write_sections
 
 FORMAT_1 = Path(__file__).with_name("format1")
@@ -56,8 +57,6 @@ def test_a_split_without_documents_has_counts_of_zero(tmp_path):
 
 
 def test_check_compares_counts_with_a_recount(corpus, tmp_path):
-    from piecemill.shards.folder import write_stats
-
     out = tmp_path / "out"
     pm.prepare(corpus, small_tokenizer(), out=out)
     counts = np.load(out / "all" / NAME)
@@ -78,7 +77,20 @@ def test_folders_of_earlier_versions_say_that_they_have_no_counts(corpus, tmp_pa
     assert "train   no token counts" in str(pm.describe(FORMAT_1))
     pm.prepare(corpus, small_tokenizer(), out=tmp_path / "out")
     (tmp_path / "out" / "all" / NAME).unlink()
+    write_stats(LocalPlace(tmp_path / "out"), {})
     assert pm.describe(tmp_path / "out").facts["splits"]["all"]["token_counts"] is None
+
+
+def test_counts_that_were_changed_or_lost_are_not_used(corpus, tmp_path):
+    pm.prepare(corpus, small_tokenizer(), out=tmp_path / "out")
+    path = tmp_path / "out" / "all" / NAME
+    np.save(path, np.zeros_like(np.load(path)))
+    shards = pm.open_shards(tmp_path / "out")
+    with pytest.raises(ShardError, match=r"counts\.npy: was changed or cut"):
+        shards.token_counts()
+    path.unlink()
+    with pytest.raises(ShardError, match=r"counts\.npy is missing"):
+        shards.token_counts()
 
 
 def test_show_says_how_many_tokens_are_used(corpus, tmp_path):
@@ -132,18 +144,22 @@ def test_a_piece_whose_counts_were_changed_is_counted_again(tmp_path):
     with ShardWriter(place, "all", "000000-0000", dtype=np.dtype("<u2"), vocab=3) as writer:
         writer.append(np.array([0, 2, 2], "<u2"), np.array([3]), np.zeros(1, RECORD))
         writer.finish()
+
+    def read(vocab=3):
+        return parse_counts(place.read(f"all/{NAME}"), NAME, vocab)
+
     write_counts(place, "all", ["000000-0000", "000000-0000"], 3)
-    assert read_counts(place, "all", 3).tolist() == [2, 0, 4]
+    assert read().tolist() == [2, 0, 4]
     path = tmp_path / piece_counts_name("000000-0000", "all")
     path.write_bytes(path.read_bytes()[:-1] + b"\x09")
     write_counts(place, "all", ["000000-0000"], 3)
-    assert read_counts(place, "all", 3).tolist() == [1, 0, 2]
+    assert read().tolist() == [1, 0, 2]
     items = np.array([(0, 7)], [("id", "<u4"), ("count", "<u8")]).view(np.uint8)  # as an earlier version wrote them
     write_sections(place, piece_counts_name("000000-0000", "all"), items, np.array([len(items)], np.int64))
     write_counts(place, "all", ["000000-0000"], 3)
-    assert read_counts(place, "all", 3).tolist() == [1, 0, 2]
+    assert read().tolist() == [1, 0, 2]
     path.unlink()
     write_counts(place, "all", ["000000-0000"], 3)
-    assert read_counts(place, "all", 3).tolist() == [1, 0, 2]
+    assert read().tolist() == [1, 0, 2]
     with pytest.raises(ShardError, match=r"expected 4 of uint64"):
-        read_counts(place, "all", 4)
+        read(4)

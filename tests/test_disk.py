@@ -61,7 +61,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(given, tmp_pa
         raise OSError(number, os.strerror(number))
 
     pytest.importorskip("torch")
-    monkeypatch.setattr(files, "_unnamed_file", refuse)
+    monkeypatch.setattr(files, "_open_part", refuse)
     monkeypatch.setattr(files.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 0))
     says = says.replace("FOLDER", str(tmp_path)).replace("SIZE", "0 B")
     for words in commands(given, tmp_path / "new/out"):
@@ -86,6 +86,72 @@ def test_nothing_is_left_where_it_was_tried(tmp_path, monkeypatch, unnamed):
     files.check_writable(tmp_path / "file")  # which a caller may replace
     with pytest.raises(PiecemillError, match=r"file/x: .*file is a file, expected a folder"):
         files.check_writable(tmp_path / "file/x")
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from piecemill.files import new_file
+with new_file(Path(sys.argv[1])) as file:
+    file.write(bytes(1 << 20))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_process_that_is_killed_while_it_writes_a_file_leaves_nothing(tmp_path):
+    try:
+        os.close(os.open(tmp_path, os.O_TMPFILE | os.O_WRONLY))
+    except (AttributeError, OSError):
+        pytest.skip("this system has no files without a name")
+    (tmp_path / "old").write_text("old")
+    for name in ("new", "old"):
+        done = subprocess.run([sys.executable, "-c", KILLED, tmp_path / name])
+        assert done.returncode == -9
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    assert (tmp_path / "old").read_text() == "old"
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_a_new_file_is_there_when_it_is_complete_and_gone_after_an_error(tmp_path, monkeypatch, unnamed):
+    if not unnamed:
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    (tmp_path / "plain").write_text("")
+    for content in (b"one", b"other"):
+        files.replace_file(tmp_path / "file", content)
+        assert (tmp_path / "file").read_bytes() == content
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    with pytest.raises(TypeError), files.new_file(tmp_path / "file") as file:
+        file.write("text")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "plain"]
+    assert (tmp_path / "file").read_bytes() == b"other"
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(
+    ("old", "new"), [("file", "file"), ("folder", "folder"), ("file", "folder"), ("folder", "file")]
+)
+def test_a_file_or_folder_is_replaced_by_a_complete_one_or_not_at_all(tmp_path, monkeypatch, at_once, old, new):
+    def make(path, kind):
+        path = path if kind == "file" else path / "inside"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"{kind} {path == target or path.parent == target}")
+        return path
+
+    if at_once and sys.platform != "linux":
+        pytest.skip("only Linux swaps two names in one step")
+    target = tmp_path / "target"
+    made = make(target, old)
+    with pytest.raises(ZeroDivisionError), files.replaced(target) as part:
+        raise ZeroDivisionError(make(part, new))
+    assert made.read_text() == f"{old} True"
+    if at_once:
+        monkeypatch.setattr(os, "rename", None)  # for an instant there would be nothing
+    else:
+        monkeypatch.setattr(files, "_exchange", lambda one, other: False)
+    with files.replaced(target) as part:
+        make(part, new)
+    assert (target if new == "file" else target / "inside").read_text() == f"{new} False"
+    assert list(tmp_path.iterdir()) == [target]
 
 
 def on_a_disk_of_its_own(folder, *lines):

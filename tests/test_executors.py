@@ -5,13 +5,14 @@ import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
 from multiprocessing import get_context
+from queue import SimpleQueue
 from typing import NamedTuple
 
 import pytest
 
 from piecemill.cancelling import check
 from piecemill.errors import ExecutorError, PlanError, SourceError, Stopped
-from piecemill.executors import open_executor
+from piecemill.executors import local, open_executor
 from piecemill.executors.local import FuturesExecutor, LocalExecutor
 
 
@@ -89,6 +90,34 @@ def test_the_first_error_cancels_the_others_and_is_raised_when_they_have_ended()
     assert sorted(begun) == [0, 1]
 
 
+def test_the_error_that_cancelled_the_others_is_raised_though_they_end_before_it():
+    runs, other_ended = threading.Event(), threading.Event()
+
+    class FirstEndsLast(ThreadPoolExecutor):
+        def submit(self, call, run, number, function, task):
+            def ends_last():
+                try:
+                    return call(run, number, function, task)
+                finally:
+                    assert number == 1 or other_ended.wait(600)
+
+            future = super().submit(ends_last)
+            if number == 1:
+                future.add_done_callback(lambda _: other_ended.set())
+            return future
+
+    def one_fails(number):
+        if number == 0:
+            assert runs.wait(600)
+            raise SourceError("line 7 is bad")
+        runs.set()
+        while True:
+            check()
+
+    with FirstEndsLast(2) as pool, pytest.raises(SourceError, match="line 7 is bad"):
+        list(FuturesExecutor(pool).map(one_fails, [0, 1]))
+
+
 def test_an_interrupted_driver_cancels_what_runs_and_waits_for_it():
     runs, ended = threading.Event(), []
 
@@ -108,6 +137,30 @@ def test_an_interrupted_driver_cancels_what_runs_and_waits_for_it():
     with pytest.raises(KeyboardInterrupt), closing(LocalExecutor(2).map(until_cancelled, [1, 2], interrupt)) as results:
         list(results)
     assert len(ended) >= 1
+
+
+def test_an_interrupt_at_the_instant_in_which_a_task_ends_ends_the_run(monkeypatch):
+    class Interrupted:
+        def __init__(self):
+            self.queue, self.was_interrupted = SimpleQueue(), False
+            self.put = self.queue.put
+
+        def get(self, timeout=None):
+            future = self.queue.get(timeout=timeout)
+            if not self.was_interrupted:
+                self.was_interrupted = True
+                raise KeyboardInterrupt
+            return future
+
+    def interrupted():
+        with pytest.raises(KeyboardInterrupt):
+            list(LocalExecutor(1).map(double, [1, 2]))
+
+    monkeypatch.setattr(local, "SimpleQueue", Interrupted)
+    thread = threading.Thread(target=interrupted, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 def test_an_error_in_the_loop_itself_cancels_what_runs():

@@ -18,7 +18,7 @@ import torch
 
 from command import start
 from pages import block
-from piecemill import cli
+from piecemill import cli, describe
 from piecemill.errors import Diverged, PlanError, PretrainError
 from piecemill.pretraining import model, pretrain, trainer
 from piecemill.pretraining.plan import DEFAULTS, Defaults
@@ -364,3 +364,32 @@ def test_the_command_line_costs_no_torch_and_training_no_arrow():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+CHANGES = {
+    "plan.json": ["", "[]", '{"options": 1}', "\x80"],
+    "result.json": ["", "[1]"],
+    "metrics.jsonl": ["{\n", "[]\n", '{"kind": "train", "step": 1}\n', '{"step": 1}\n'],
+    "checkpoints/step-00000001/state.json": ["", "{}", '{"loader": {}, "guard": {}}', '{"loader": 1}'],
+    "checkpoints/step-00000001/config.json": ["", "[]", '{"model_type": "llama", "initializer_range": "x"}'],
+}
+
+
+@pytest.mark.parametrize(("name", "content"), [(name, content) for name in CHANGES for content in CHANGES[name]])
+def test_a_file_of_a_run_that_was_changed_is_named(begun, tmp_path, shards, name, content):
+    run = tmp_path / "run"
+    shutil.copytree(begun, run)
+    (run / name).write_bytes(content.encode("latin-1"))
+    reads = [lambda: describe(run)] if name in ("result.json", "metrics.jsonl") else []
+    goes_on = [] if name == "result.json" else [lambda: pretrain(shards, out=run, steps=4, **SMALL)]
+    for read in (*reads, *goes_on):
+        with pytest.raises(PretrainError, match=str(run / name) if "state" not in name else "step-00000001"):
+            read()
+
+
+@pytest.fixture(scope="module")
+def begun(shards, tmp_path_factory):
+    """A run that ended after the first of its four steps."""
+    folder = tmp_path_factory.mktemp("begun") / "run"
+    pretrain(shards, out=folder, steps=4, minutes=1e-9, **SMALL)
+    return folder

@@ -4,16 +4,19 @@ import json
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from corpora import failing_after, small_tokenizer, texts, write_jsonl
+from corpora import content, failing_after, small_tokenizer, texts, write_jsonl
 from piecemill import describe, open_shards, prepare, report
 from piecemill.errors import LoadError, PiecemillError, PlanError, ShardError, SourceError
+from piecemill.files import LocalPlace
 from piecemill.loading import batches
 from piecemill.preparing.selection import Splits
+from piecemill.shards import write_stats
 from piecemill.shards.check import check_shards
 from piecemill.shards.manifest import ENTRIES, Entry
 from piecemill.shards.windows import Windows
@@ -176,6 +179,9 @@ def test_counts_beyond_64_bits_are_no_traceback(whole, tmp_path):
         lines[0] = line or json.dumps({**json.loads(lines[0]), "documents": 10**30, "tokens": 2**63 - 1})
         path.write_text("\n".join(lines) + "\n")
         assert not check_shards(folder).sound
+        with pytest.raises(PiecemillError, match=r"manifest\.jsonl: was changed or cut"):
+            open_shards(folder, "train")
+        write_stats(LocalPlace(folder), {})
         with pytest.raises(PiecemillError, match=r"manifest\.jsonl, line 1"):
             open_shards(folder, "train")
 
@@ -208,6 +214,7 @@ def test_a_document_of_a_group_that_the_plan_does_not_have_is_said(whole, tmp_pa
     path = tmp_path / "out" / "plan.json"
     groups = [{"pattern": None, "weight": 1}, {"pattern": "a", "weight": 2}]
     path.write_text(json.dumps(json.loads(path.read_text()) | {"groups": groups}))
+    write_stats(LocalPlace(tmp_path / "out"), {})
     shards = open_shards(tmp_path / "out", "train")
     file = shards.path(shards.entries[0], "documents")
     records = np.load(file)
@@ -248,11 +255,49 @@ def test_ends_that_do_not_rise_are_noticed_by_everything_that_reads_them(whole, 
                 read()
 
 
-@pytest.mark.parametrize("content", ["[]", "{}", '{"groups": []}', "[" * 50_000, '{"xxh3": NaN}'])
-def test_stats_that_were_changed_are_no_summary(tmp_path, content):
+def cut(path: Path, size: int) -> None:
+    path.write_bytes(path.read_bytes()[:size])
+
+
+def cut_lines(path: Path) -> None:
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+
+
+DAMAGE = {
+    "a manifest without its last shard": ("train/manifest.jsonl", cut_lines),
+    "an empty manifest": ("train/manifest.jsonl", lambda path: cut(path, 0)),
+    "no manifest": ("train/manifest.jsonl", Path.unlink),
+    "another eos": ("plan.json", lambda path: path.write_text(path.read_text().replace('"eos": 0', '"eos": 5'))),
+    "empty statistics": ("stats.json", lambda path: cut(path, 0)),
+    "a shard that was cut": ("train/*.tokens.npy", lambda path: cut(path, 200)),
+    "a lost shard": ("train/*.ends.npy", Path.unlink),
+    "an older tokenizer": ("tokenizer/tokenizer.json", lambda path: cut(path, 100)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_complete_folder_that_was_damaged_is_never_read_as_a_smaller_one_and_can_be_made_again(tmp_path, damage):
+    write_jsonl(tmp_path / "a.jsonl", texts(40))
+    options = {"out": tmp_path / "out", "splits": "train=80,val=20", "dedup": "exact", **SMALL}
+    again = partial(prepare, tmp_path / "a.jsonl", small_tokenizer(), **options)
+    again()
+    whole = content(tmp_path / "out")
+    name, break_it = DAMAGE[damage]
+    break_it(next((tmp_path / "out").glob(name)))
+    assert not check_shards(tmp_path / "out").sound
+    reads = [lambda: list(open_shards(tmp_path / "out", "train"))] if "tokenizer" not in name else []
+    for read in (*reads, again):
+        with pytest.raises(PiecemillError, match=r"force=True|same eos"):
+            read()
+    again(force=True)
+    assert content(tmp_path / "out") == whole
+
+
+@pytest.mark.parametrize("stats", ["[]", "{}", '{"groups": []}', "[" * 50_000, '{"xxh3": NaN}'])
+def test_stats_that_were_changed_are_no_summary(tmp_path, stats):
     (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
     prepare(tmp_path / "a.jsonl", small_tokenizer(), out=tmp_path / "out")
-    (tmp_path / "out" / "stats.json").write_text(content)
+    (tmp_path / "out" / "stats.json").write_text(stats)
     for read in (
         lambda: prepare(tmp_path / "a.jsonl", small_tokenizer(), out=tmp_path / "out"),
         lambda: describe(tmp_path / "out"),

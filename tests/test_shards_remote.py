@@ -282,7 +282,7 @@ def test_a_damaged_object_is_refused_and_not_kept(s3, folder, tmp_path):
         (content[:-2], f"has {len(content) - 2:,} bytes; the manifest says {len(content):,}"),
     ):
         place.write(f"all/{file.name}", changed)
-        with pytest.raises(ShardError, match=f"{place.url}/all/{file.name} {words}.*restore it"):
+        with pytest.raises(ShardError, match=f"{place.url}/all/{file.name} {words}.*Restore it"):
             remote.array(2, "tokens")
         assert held(tmp_path) == 0
     place.delete(f"all/{file.name}")

@@ -1,6 +1,8 @@
 """Tokenizer files that are broken in any way: a TokenizerError that names the file, never a traceback or an abort."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -146,3 +148,23 @@ def test_a_text_that_a_tokenizer_cannot_encode_is_an_error_of_the_tokenizer(tmp_
     tokenizer = load_tokenizer(tmp_path / "tokenizer.json")
     with pytest.raises(TokenizerError, match=r"tokenizer\.json: HF tokenizers .* cannot encode"):
         tokenizer.encode("\U000e0001")
+
+
+@pytest.mark.parametrize("endless", ["/dev/zero", "pipe"])
+def test_a_device_or_a_pipe_is_no_tokenizer_file(tmp_path, endless):
+    small_tokenizer().save(tmp_path / "saved")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        folder = tmp_path / name
+        shutil.copytree(tmp_path / "saved", folder)
+        (folder / name).unlink()
+        (folder / name).symlink_to(tmp_path / endless)  # an absolute path stays as it is
+        with pytest.raises(TokenizerError, match=f"{name}: could not be read"):
+            load_tokenizer(folder)
+
+
+def test_links_in_a_circle_are_no_place_to_save_at(tmp_path):
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(TokenizerError, match=str(tmp_path / "a")):
+        small_tokenizer().save(tmp_path / "a")

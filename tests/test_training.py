@@ -214,6 +214,13 @@ def test_a_file_that_is_not_counts_is_refused(tmp_path):
         pm.train_bpe(vocab_size=300, from_counts=[tmp_path / "x.parquet"])
 
 
+def test_a_pipe_or_a_folder_is_no_counts_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(SourceError, match=f"{path}: no regular file"):
+            pm.train_bpe(from_counts=[path], vocab_size=300)
+
+
 def test_counts_that_are_damaged_are_named_wherever_the_damage_is(stdlib_texts, tmp_path):
     pm.count_words(iter(stdlib_texts[:20]), save_counts=tmp_path / "whole.parquet")
     whole = (tmp_path / "whole.parquet").read_bytes()
@@ -222,6 +229,20 @@ def test_counts_that_are_damaged_are_named_wherever_the_damage_is(stdlib_texts, 
         damaged.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         with pytest.raises(SourceError, match=r"damaged\.parquet: cannot be read as Parquet: .*copy it again"):
             pm.train_bpe(vocab_size=300, from_counts=[damaged])
+
+
+RECORDS = [b"", b"[", b"[]", b'{"version": 2}', b"\xff", lambda record: record.replace(b'"corpus"', b'"corqus"')]
+
+
+@pytest.mark.parametrize("record", [*RECORDS, lambda record: record.replace(b"not_read", b"not_reae") + b"}"])
+def test_a_counts_file_whose_record_was_changed_is_named(tmp_path, record):
+    pm.train_bpe(["some words and other words"], vocab_size=260, save_counts=tmp_path / "counts.parquet")
+    table = pq.read_table(tmp_path / "counts.parquet")
+    ((key, was),) = table.schema.metadata.items()
+    changed = {key: record(was) if callable(record) else record}
+    pq.write_table(table.replace_schema_metadata(changed), tmp_path / "changed.parquet")
+    with pytest.raises(SourceError, match=r"changed\.parquet: not a counts file"):
+        pm.train_bpe(from_counts=[tmp_path / "changed.parquet"], vocab_size=260)
 
 
 def test_the_same_counts_twice_are_refused(tmp_path):

@@ -205,8 +205,10 @@ def check_writable(target: Path, error: type[PiecemillError] = PiecemillError) -
         if folder != target.absolute():
             raise error(f"{target}: {folder} is a file, expected a folder. Nothing was done. Choose another place.")
         folder = folder.parent  # the caller replaces or refuses a file at `target`
+    probe = folder / unique(".probe")
     try:
-        with open(_unnamed_file(folder), "wb") as file:
+        with open(_open_part(probe), "wb") as file:
+            probe.unlink(missing_ok=True)
             file.write(bytes(_PROBE))
     except OSError as problem:
         free = f", {show_bytes(shutil.disk_usage(folder).free)} free" if problem.errno in _FULL else ""
@@ -223,15 +225,16 @@ def can_write(place: Place) -> bool:
     return (folder := place.local()) is None or os.access(folder, os.W_OK)
 
 
-def _unnamed_file(folder: Path) -> int:
-    """A descriptor of a new file in `folder` that has no name, so that nothing of it stays, whatever happens."""
-    if hasattr(os, "O_TMPFILE"):
+def _open_part(part: Path) -> int:
+    """A descriptor of a new file, without a name where the system can give it one later: a killed process leaves none.
+
+    Elsewhere it has the name `part` at once.
+    """
+    flags = os.O_WRONLY | os.O_CLOEXEC
+    if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
         with suppress(OSError):  # as of a file system without such files: the way below says what is wrong
-            return os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-    path = folder / unique(".probe")
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    path.unlink()
-    return descriptor
+            return os.open(part.parent, flags | os.O_TMPFILE, 0o666)
+    return os.open(part, flags | os.O_CREAT | os.O_EXCL, 0o666)
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -246,10 +249,12 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{unique(path.name)}.part")
     try:
-        with open(part, "wb") as file:
+        with open(_open_part(part), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
+            if not part.exists():
+                os.link(f"/proc/self/fd/{file.fileno()}", part, src_dir_fd=file.fileno())  # which follows the link
         os.replace(part, path)
         sync_folder(path.parent)
     finally:
@@ -286,22 +291,44 @@ def new_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
             sync_file(path)  # folders too: fsync needs only a descriptor opened for reading
         sync_file(part)
         if replace:
-            _replace_folder(target, part)
+            _replace(target, part)
         else:
             os.rename(part, target)
         sync_folder(target.parent)
     finally:
-        # Twice, because Ctrl-C can interrupt the first attempt.
-        try:
-            shutil.rmtree(part, ignore_errors=True)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+        _delete(part)
 
 
-def _replace_folder(target: Path, new: Path) -> None:
-    """Rename `new` to `target`; the old folder is deleted here or by the caller."""
+@contextmanager
+def replaced(target: Path) -> Iterator[Path]:
+    """A name at which to write the file or folder that takes the place of `target` when it is complete.
+
+    What has the name `target` is replaced as by `new_folder`, be it a file or a folder.
+    """
+    part = target.with_name(f".{unique(target.name)}.part")
+    try:
+        yield part
+        _replace(target, part)
+        sync_folder(target.parent)
+    finally:
+        _delete(part)
+
+
+def _delete(path: Path) -> None:
+    """Delete a file or folder, if there is one."""
+    # Twice, because Ctrl-C can interrupt the first attempt.
+    try:
+        shutil.rmtree(path, ignore_errors=True)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):
+            path.unlink()
+
+
+def _replace(target: Path, new: Path) -> None:
+    """Rename `new` to `target`; what had that name is deleted here or by the caller."""
     if _exchange(new, target):
-        return  # the old folder now has the name `new`, which the caller deletes
+        return  # the old one now has the name `new`, which the caller deletes
     aside = new.with_suffix(".old.part")
     try:
         os.rename(target, aside)
@@ -310,7 +337,7 @@ def _replace_folder(target: Path, new: Path) -> None:
         # An interrupt can come between any two lines, so check the disk instead of a variable.
         if not target.exists():
             os.rename(aside, target)
-        shutil.rmtree(aside, ignore_errors=True)
+        _delete(aside)
 
 
 def _exchange(one: Path, other: Path) -> bool:
@@ -357,26 +384,26 @@ def sync_folder(folder: Path) -> None:
         sync_file(folder)
 
 
-def read_json(place: Place, name: str, hint: str) -> dict[str, Any]:
-    """The JSON object in a file; ShardError, ending in `hint`, if there is none."""
+def read_json(place: Place, name: str, hint: str, kind: type[PiecemillError] = ShardError) -> dict[str, Any]:
+    """The JSON object in a file; an error of this kind, ending in `hint`, if there is none."""
     where = f"{place.url}/{name}"
     try:
         content = place.read(name)
     except FileNotFoundError:
-        raise ShardError(f"{where} is missing. {hint}") from None
+        raise kind(f"{where} is missing. {hint}") from None
     except OSError as error:
-        raise ShardError(f"{where}: cannot be read: {error.strerror or error}. {hint}") from None
-    return parse_json(content, where, hint)
+        raise kind(f"{where}: cannot be read: {error.strerror or error}. {hint}") from None
+    return parse_json(content, where, hint, kind)
 
 
-def parse_json(content: bytes, where: str, hint: str) -> dict[str, Any]:
-    """The JSON object that `content` is; ShardError, beginning with `where`, if it is none."""
+def parse_json(content: bytes, where: str, hint: str, kind: type[PiecemillError] = ShardError) -> dict[str, Any]:
+    """The JSON object that `content` is; an error of this kind, beginning with `where`, if it is none."""
     try:
         record = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise ShardError(f"{where}: not JSON ({error}). {hint}") from None
+        raise kind(f"{where}: not JSON ({error}). {hint}") from None
     if not isinstance(record, dict):
-        raise ShardError(f"{where}: expected a JSON object, found {type(record).__name__}. {hint}")
+        raise kind(f"{where}: expected a JSON object, found {type(record).__name__}. {hint}")
     return record
 
 

@@ -291,6 +291,11 @@ def another_out() -> str:
     return f"choose another {option('out')}, or pass {option('force', True)} to replace what is there."
 
 
+def prepared_again() -> str:
+    """The two ways on from a prepared folder that was damaged."""
+    return f"Restore it from a copy, or prepare the folder again with {option('force', True)}."
+
+
 def check_same(where: object, name: str, old: Any, new: Any, *, force: bool = False) -> None:
     """PlanError if a field of the plan that something was begun with is another now; says what differs in it.
 

@@ -14,12 +14,13 @@ from typing import Any, Literal
 import numpy as np
 
 from piecemill.actions.shards import ActionShards
-from piecemill.actions.tokenizer import IGNORED, Ids, Ints
+from piecemill.actions.tokenizer import Ids, Ints
 from piecemill.errors import LoadError, PlanError
 from piecemill.loading.batching import Batches, BatchPlan, Chunk, Columns, Maker, Numpy, Room
 from piecemill.loading.mixing import Draws
 from piecemill.loading.order import OrderPlan
 from piecemill.plans import did_you_mean
+from piecemill.shards.windows import IGNORED
 
 
 @did_you_mean

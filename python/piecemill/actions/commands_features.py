@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from piecemill.actions.features_plan import FeaturesPlan
 from piecemill.command import Flag, Json, print_result
 from piecemill.errors import PlanError
-from piecemill.files import check_writable
+from piecemill.files import check_writable, file_for_user
 from piecemill.plans import checked, option
 
 
@@ -131,7 +131,8 @@ def split(
         parts.val.save(out / "val.parquet")
     parts.test.save(out / "test.parquet")
     told = {"source": str(interactions), "plan": asdict(plan), "counts": parts.to_dict()}
-    (out / "report.json").write_text(json_format.dumps(told, indent=1) + "\n", encoding="utf-8")
+    with file_for_user(out / "report.json") as report:
+        report.write((json_format.dumps(told, indent=1) + "\n").encode())
     made = "train.parquet, val.parquet, test.parquet" if parts.val is not None else "train.parquet, test.parquet"
     print_result({"out": str(out), **told} if json else f"{parts}\n{made} in {out}")
 

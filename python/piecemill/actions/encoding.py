@@ -2,9 +2,7 @@
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,7 +16,7 @@ from piecemill.actions.histories import Histories
 from piecemill.actions.shards import write_action_shards
 from piecemill.actions.tokenizer import ActionTokenizer, Ids, Ints
 from piecemill.errors import PlanError, TokenizerError
-from piecemill.files import check_writable, new_file, new_folder, unique
+from piecemill.files import check_writable, new_file, new_folder, replaced
 from piecemill.plans import option
 from piecemill.shards.format import token_dtype
 
@@ -121,23 +119,6 @@ def _is_ours(target: Path) -> bool:
             return file.read(9) in (b"", b'{"user": ')
     there = {path.name for path in target.iterdir()}
     return there <= {"ids.npy", "ends.npy"} or there in (_SHARDS, _OLD_SHARDS)
-
-
-@contextmanager
-def replaced(target: Path) -> Iterator[Path]:
-    """A name to write at that takes the place of `target` once all is written."""
-    aside = target.with_name(unique(target.name))
-    try:
-        yield aside
-        old = target.with_name(unique(target.name))
-        target.rename(old)
-        aside.rename(target)
-        shutil.rmtree(old) if old.is_dir() else old.unlink()
-    finally:
-        if aside.is_dir():
-            shutil.rmtree(aside)
-        else:
-            aside.unlink(missing_ok=True)
 
 
 def _encoded(

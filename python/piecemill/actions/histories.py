@@ -196,7 +196,7 @@ class Histories:
         """Writes a Parquet file with a row per user, which `read_interactions` and any other tool can read."""
         table = self.table().replace_schema_metadata({META: json.dumps({"report": self.report}).encode()})
         with file_for_user(path) as file:
-            pq.write_table(table, file)
+            pq.write_table(table, file, write_page_checksum=True)
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,7 +33,7 @@ from piecemill.actions.tables import (
     read_table,
 )
 from piecemill.errors import PlanError, SourceError
-from piecemill.files import file_for_user
+from piecemill.files import file_for_user, hash_bytes
 from piecemill.plans import did_you_mean, option
 from piecemill.sizes import plural
 
@@ -164,10 +164,10 @@ class Items:
     @did_you_mean
     def save(self, path: str | Path) -> None:
         """Writes a Parquet file that any tool can read; `load` gives back the same codes."""
-        meta = {"labels": self.labels, "made": dict(self.made), "coding": self.coding}
-        table = self.table().replace_schema_metadata({_META: json.dumps(meta).encode()})
+        meta = json.dumps({"labels": self.labels, "made": dict(self.made), "coding": self.coding}).encode()
+        table = self.table().replace_schema_metadata({_META: meta + f"\n{hash_bytes(meta)}".encode()})
         with file_for_user(path) as file:
-            pq.write_table(table, file)
+            pq.write_table(table, file, write_page_checksum=True)
 
     @classmethod
     @did_you_mean
@@ -343,7 +343,7 @@ def as_keys(keys: Any, name: str, column: str | None) -> Any:
     else:
         try:
             array = plain(pa.array(keys))
-        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError) as error:
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError, UnicodeError) as error:
             raise SourceError(f"{where}: keys are not all text or all whole numbers ({error}).") from None
     if array.null_count:
         row = int(np.argmax(np.asarray(array.is_null())))
@@ -432,7 +432,7 @@ def from_mapping(source: Mapping[Any, Any], columns: Sequence[str] | None, name:
     for column, cells in zip(taken, values, strict=True):
         try:
             arrays.append(plain(pa.array(cells)))
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeError) as error:
             kinds = ", ".join(sorted({type(cell).__name__ for cell in cells}))
             raise SourceError(
                 f"{name}, column {column!r}: values of several kinds ({kinds}); expected all text or all whole "
@@ -442,7 +442,14 @@ def from_mapping(source: Mapping[Any, Any], columns: Sequence[str] | None, name:
 
 
 def _restored(table: pa.Table, name: str) -> Items:
-    meta = json.loads((table.schema.metadata or {})[_META])
+    # Parquet has no checksum of its metadata. Earlier versions did not add one.
+    content, line_end, seal = (table.schema.metadata or {})[_META].rpartition(b"\n")
+    if line_end and hash_bytes(content).encode() != seal:
+        raise SourceError(f"{name}: was changed after it was saved. Restore it from a copy, or make the items again.")
+    try:
+        meta = json.loads(content or seal)
+    except ValueError as error:
+        raise SourceError(f"{name}: its record of codes cannot be read ({error}). Make the items again.") from None
     codes: list[NDArray[np.int64]] = []
     for column, labels in zip(table.column_names[1:], meta["labels"], strict=True):
         values = plain(table.column(column))

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from piecemill.errors import PlanError, SourceError
 from piecemill.files import as_path
 from piecemill.plans import option
+from piecemill.sources.columns import first_line
 from piecemill.sources.streams import PACKINGS, BrokenStream, ByteStream
 
 ENDINGS = {
@@ -193,9 +194,9 @@ def read_table(
     kind = Origin.of(path, format, "").kind
     try:
         if kind == "parquet":
-            parts = pq.ParquetDataset(path)
-            return parts.read(None if choose is None else choose(parts.schema.names))
-    except (pa.ArrowException, OSError) as error:
+            parts = pq.ParquetDataset(path, page_checksum_verification=True)
+            return _validated(parts.read(None if choose is None else choose(parts.schema.names)), path)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise SourceError(f"{path}: cannot be read as Parquet: {error}.") from error
     data = read_bytes(path)
     match kind:
@@ -217,11 +218,13 @@ def read_table(
 
 def read_bytes(path: str | Path) -> bytes:
     """The unpacked bytes of a file."""
-    with open(path, "rb") as file:
-        try:
+    try:
+        with open(path, "rb") as file:
             return b"".join(ByteStream(file, PACKINGS.get(Path(path).suffix.lower())))
-        except BrokenStream as error:
-            raise SourceError(f"{path}: {error}.") from None
+    except BrokenStream as error:
+        raise SourceError(f"{path}: {error}.") from None
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror or error}.") from None
 
 
 def as_table(source: Any, name: str) -> pa.Table:
@@ -457,8 +460,9 @@ def _read_jsonl(data: bytes, path: str | Path) -> pa.Table:
         raise SourceError(f"{path}: the file is empty, expected one JSON object per line.")
     try:
         # A block holds at least the longest line; 1 MiB is the reader's own default.
-        return pjson.read_json(io.BytesIO(data), pjson.ReadOptions(block_size=min(max(len(data), 1), 1 << 26)))
-    except pa.ArrowInvalid as error:
+        options = pjson.ReadOptions(block_size=min(max(len(data), 1), 1 << 26))
+        return _validated(pjson.read_json(io.BytesIO(data), options), path)
+    except pa.ArrowException as error:
         raise SourceError(f"{path}{_jsonl_problem(data, str(error))}") from None
 
 
@@ -494,9 +498,24 @@ def _read_json(data: bytes, path: str | Path) -> Any:
 
 
 def _read_arrow(data: bytes, path: str | Path) -> pa.Table:
-    for opened in (pa.ipc.open_file, pa.ipc.open_stream):
-        try:
-            return opened(pa.BufferReader(data)).read_all()
-        except pa.ArrowInvalid as error:
-            problem = error
-    raise SourceError(f"{path}: neither an Arrow file nor a stream: {problem}.")
+    try:
+        opened = pa.ipc.open_file(pa.BufferReader(data))
+    except (pa.ArrowException, OSError):  # OSError: a damaged footer
+        opened = None
+    try:
+        return _validated((opened or pa.ipc.open_stream(pa.BufferReader(data))).read_all(), path)
+    except (pa.ArrowException, OSError) as error:
+        kind = "cannot be read as an Arrow file" if opened else "neither an Arrow file nor a stream"
+        raise SourceError(f"{path}: {kind}: {first_line(error)}.") from None
+
+
+def _validated(table: pa.Table, path: str | Path) -> pa.Table:
+    """A table whose buffers hold what its types say, checked before any use: Arrow believes the offsets in a file."""
+    try:
+        table.validate(full=True)
+        table.column_names  # noqa: B018 - decodes them
+    except UnicodeDecodeError:
+        raise SourceError(f"{path}: the name of a column is not UTF-8.") from None
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"{path}: cannot be read: {first_line(error)}.") from None
+    return table

@@ -27,15 +27,13 @@ from piecemill.errors import PlanError, SourceError, TokenizerError
 from piecemill.files import hash_file
 from piecemill.machine import cores
 from piecemill.plans import did_you_mean
+from piecemill.shards.windows import IGNORED
 
 Ids = NDArray[np.uint32]
 Ints = NDArray[np.int64]
 Rng = np.random.Generator | np.random.RandomState | int
 Permutation = Literal["seeded", "numpy-legacy"]
 Ranked = TypeVar("Ranked", bound=Hashable)
-
-IGNORED = -100
-"What stands behind the end of a label: places that a loss leaves out."
 
 
 class ActionTokenizer:

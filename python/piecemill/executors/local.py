@@ -7,6 +7,7 @@ The driver's thread only submits tasks and waits, so it handles Ctrl-C at once.
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent import futures
+from contextlib import suppress
 from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -70,18 +71,20 @@ class FuturesExecutor:
                 else:
                     number = pending.pop(future)
                     state.progress.pop(number, None)
-                    yield tasks[number], future.result()
+                    yield tasks[number], _result(future, state)
                 if on_tick is not None:
                     on_tick(list(state.progress.copy().values()))
         except futures.BrokenExecutor as error:
             raise ExecutorError(f"a worker process was lost: {error} Run it again to go on.") from error
         finally:
             state.cancelled.set()
-            for future in list(pending):
-                if future.cancel():
-                    del pending[future]
-            while pending:  # running tasks: threads stop at their next `check`, other workers finish their task
-                pending.pop(done.get(), None)
+            for future in pending:
+                future.cancel()
+            # Running tasks: threads stop at their next `check`, other workers finish their task. An interrupt may have
+            # come between `done.get` and `pending.pop`, so `done` does not say whether any is left.
+            while not all(future.done() for future in pending):
+                with suppress(Empty):
+                    done.get(timeout=TICK_SECONDS)
             del _runs[run]
 
 
@@ -90,6 +93,8 @@ class _MapState:
 
     def __init__(self) -> None:
         self.cancelled = threading.Event()
+        self.failed: BaseException | None = None
+        "The error of the first task that had one."
         self.progress: dict[int, Any] = {}
 
 
@@ -110,6 +115,14 @@ def _call(run: int, number: int, function: Callable[[T], R], task: T) -> R:
     try:
         checkpoint(None)  # a thread may start its next task before the driver has cancelled the run
         return run_with_checkpoint(checkpoint, function, task)
-    except BaseException:
+    except BaseException as error:
+        state.failed = state.failed or error
         state.cancelled.set()
         raise
+
+
+def _result(future: futures.Future[R], state: _MapState) -> R:
+    try:
+        return future.result()
+    except Stopped as stopped:  # a task that was cancelled can end before the one that failed
+        raise (state.failed or stopped) from None

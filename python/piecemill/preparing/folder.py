@@ -90,6 +90,8 @@ def _check_begun(place: Place, plan: dict[str, Any], source: Source, names: set[
     if FILES in names:
         check_files(source, place.read(FILES), place.url)
     check_same(place.url, "source", old.get("source"), plan["source"], force=True)
+    if STATS in names:
+        prepared.check_complete(place)
     if CHANGED in names and source.files:
         was, piece = prepared.begun_times(place, len(source.files)), plan["options"]["piece_bytes"]
         now = check_content(source, was, whole_entries(place, []), piece, PIECE_DOCUMENTS)

@@ -19,7 +19,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from piecemill.errors import PretrainError
 from piecemill.files import new_folder
-from piecemill.pretraining.folder import CHECKPOINTS, checkpoints
+from piecemill.pretraining.folder import CHECKPOINTS, checkpoints, read_record
 from piecemill.pretraining.optimizer import load_optimizer, optimizer_tensors
 from piecemill.tokenizers import Tokenizer, load_tokenizer
 from piecemill.tokenizers.saving import VOCABULARIES
@@ -109,7 +109,9 @@ class Opened:
 
     def state(self) -> dict[str, Any]:
         """state.json."""
-        state: dict[str, Any] = json.loads((self.folder / STATE).read_bytes())
+        state = read_record(self.folder, STATE)
+        if type(state.get("step")) is not int:
+            raise PretrainError(f"{self.folder / STATE}: step is {state.get('step')!r:.60}; expected a number.")
         return state
 
 
@@ -123,10 +125,13 @@ def open_checkpoint(folder: Path) -> Opened:
                 f"{folder}: there is no {name}. Name a run of `piecemill pretrain`, one of its checkpoints, or a "
                 f"folder with {CONFIG} and {MODEL}."
             )
-    kind = json.loads((folder / CONFIG).read_bytes()).get("model_type")
+    kind = read_record(folder, CONFIG).get("model_type")
     if kind != "llama":
         raise PretrainError(f"{folder / CONFIG}: a {kind!r}; only 'llama' can be trained here. Name such a checkpoint.")
-    return Opened(folder, LlamaConfig.from_pretrained(folder, attn_implementation="sdpa"))
+    try:
+        return Opened(folder, LlamaConfig.from_pretrained(folder, attn_implementation="sdpa"))
+    except Exception as error:  # noqa: BLE001 - whatever transformers raises of a value that it does not expect
+        raise PretrainError(f"{folder / CONFIG}: cannot be read ({' '.join(str(error).split()):.200}).") from None
 
 
 def _tensors(path: Path) -> dict[str, torch.Tensor]:

@@ -3,7 +3,6 @@
 python -m piecemill.pretraining.curve RUN      draws curve.png and curve.svg again, from metrics.jsonl alone
 """
 
-import json
 import sys
 from pathlib import Path
 from statistics import fmean
@@ -11,7 +10,7 @@ from typing import Any
 
 from piecemill.errors import PlanError
 from piecemill.plans import option
-from piecemill.pretraining.folder import PLAN, read_metrics
+from piecemill.pretraining.folder import PLAN, read_metrics, read_record
 
 PNG, SVG = "curve.png", "curve.svg"
 _SMOOTH = 50
@@ -33,7 +32,7 @@ def draw(run: Path) -> tuple[Path, Path]:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    plan = json.loads((run / PLAN).read_bytes())
+    plan = read_record(run, PLAN)
     records = list(read_metrics(run))
     train = [record for record in records if record["kind"] == "train" and isinstance(record["loss"], float)]
     validation = [record for record in records if record["kind"] == "val" and isinstance(record["loss"], float)]

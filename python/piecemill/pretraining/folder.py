@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.errors import PretrainError
-from piecemill.files import LOCK, FolderLock, replace_file
+from piecemill.files import LOCK, FolderLock, LocalPlace, parse_json, read_json, replace_file
 from piecemill.plans import check_same, option
 
 PLAN, METRICS, RESULT, SAMPLE, CHECKPOINTS = "plan.json", "metrics.jsonl", "result.json", "sample.txt", "checkpoints"
@@ -40,7 +40,7 @@ class RunFolder:
         if not path.exists():
             replace_file(path, (json.dumps({"format": FORMAT, **plan}, indent=2) + "\n").encode())
             return False
-        stored = json.loads(path.read_bytes())
+        stored = self.plan()
         for name, value in plan["options"].items():
             check_same(self.path, name, stored["options"].get(name), value)
         for name, value in plan["data"].items():
@@ -56,8 +56,7 @@ class RunFolder:
 
     def plan(self) -> dict[str, Any]:
         """plan.json."""
-        plan: dict[str, Any] = json.loads((self.path / PLAN).read_bytes())
-        return plan
+        return read_record(self.path, PLAN)
 
     def rewind(self, step: int) -> None:
         """Truncate the records to `step`, from which the training resumes, and open the file for appending."""
@@ -88,14 +87,37 @@ def checkpoints(run: Path) -> list[Path]:
     return sorted((run / CHECKPOINTS).glob("step-*"))
 
 
+_FIELDS = {PLAN: ("options", "data", "model"), "state.json": ("loader", "guard")}
+"Objects that a file of a run holds."
+
+
+def read_record(folder: Path, name: str) -> dict[str, Any]:
+    """The JSON object in a file of a run or of its checkpoint; PretrainError if it is not as it was written."""
+    hint = f"It was changed: restore it, or name another {option('out')}."
+    record = read_json(LocalPlace(folder), name, hint, PretrainError)
+    for field in _FIELDS.get(name, ()):
+        value = record.get(field, {} if field == "model" else None)  # which earlier versions did not record
+        if not isinstance(value, dict):
+            raise PretrainError(f"{folder / name}: {field} is {value!r:.60}; expected an object. {hint}")
+    return record
+
+
 def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
     """The records of a run, in order; a line truncated by a crash is ignored."""
+    path = run / METRICS
     try:
-        content = (run / METRICS).read_bytes()
+        content = path.read_bytes()
     except FileNotFoundError:
         return
-    for line in content.split(b"\n")[:-1]:
-        yield json.loads(line)
+    except OSError as error:
+        raise PretrainError(f"{path}: cannot be read: {error.strerror or error}.") from None
+    for number, line in enumerate(content.split(b"\n")[:-1], 1):
+        where, hint = f"{path}, line {number:,}", "It was changed: restore it, or delete the line."
+        record = parse_json(line, where, hint, PretrainError)
+        wanted = {"train": "loss", "val": "loss", "pace": "seconds"}.get(str(record.get("kind")))
+        if type(record.get("step")) is not int or "kind" not in record or (wanted and wanted not in record):
+            raise PretrainError(f"{where}: {line[:60]!r}; expected a kind, a step and its values. {hint}")
+        yield record
 
 
 def _plain(value: Any) -> Any:

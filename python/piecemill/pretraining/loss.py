@@ -10,8 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-IGNORED = -100
-"Labels that are no target: padding, overlap."
+from piecemill.shards.windows import IGNORED
 
 CHUNK_BYTES = {"cuda": 1 << 30, "cpu": 1 << 23}
 "Of fp32 logits at a time. On a CPU, 32 MB at a time spent a third of the time on getting pages from the system."

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 import torch
 from transformers import LlamaForCausalLM
 
-from piecemill.pretraining.loss import IGNORED, chunked_loss
+from piecemill.pretraining.loss import chunked_loss
 from piecemill.pretraining.model import attention_kernel, compile_layers, hidden
+from piecemill.shards.windows import IGNORED
 
 Batch = Mapping[str, torch.Tensor]
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from transformers import LlamaForCausalLM
 
-from piecemill.errors import Stopped
+from piecemill.errors import PretrainError, Stopped
 from piecemill.loading import Batches
 from piecemill.loading.torch import batches
 from piecemill.pretraining import checkpoint
@@ -88,8 +88,13 @@ class Trainer:
         opened.load_model(self.model)
         opened.load_optimizer(self.model, self.optimizer)
         state = opened.state()
-        self.done, self._loader_state = state["step"], state["loader"]
-        self.guard.load_state_dict(state["guard"])
+        try:
+            self.done, self._loader_state = state["step"], state["loader"]
+            self.guard.load_state_dict(state["guard"])
+        except (LookupError, TypeError, ValueError) as error:
+            raise PretrainError(
+                f"{found[-1]}: its state was changed ({error}). Delete that checkpoint to go on from the one before it."
+            ) from None
         self.folder.rewind(self.done)
         self.resumed = True
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from piecemill.errors import PlanError, ShardError
 from piecemill.files import LocalPlace, read_json
-from piecemill.plans import option
+from piecemill.plans import option, prepared_again
 from piecemill.reporting.comparing import Comparison, DocumentGroups, Ints, compare, group_paths, largest_groups
 from piecemill.reporting.vocabulary import Counts, section, table
 from piecemill.shards import Shards, open_shards
@@ -118,7 +118,7 @@ class PreparedCorpus:
             raise ShardError(
                 f"{shards.url}/{shards.split}/{shards.entries[number].files['documents'].name}: document {outside[0]} "
                 f"is of file {files[outside[0]]}, and {prepared.FILES} has {most:,}. "
-                f"Run `piecemill check {shards.url}`; then restore what was changed, or prepare again."
+                f"Run `piecemill check {shards.url}`. {prepared_again()}"
             )
         return files.astype(np.int64)
 

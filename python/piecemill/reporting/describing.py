@@ -121,15 +121,15 @@ def describe(path: str | PathLike[str], *, engine: str | None = None, pretokeniz
 
 def describe_run(path: Path) -> dict[str, Any]:
     """The facts of a pretraining run."""
-    from piecemill.pretraining.folder import PLAN, RESULT, checkpoints, read_metrics
+    from piecemill.pretraining.folder import PLAN, RESULT, checkpoints, read_metrics, read_record
 
-    result = json.loads((path / RESULT).read_bytes()) if (path / RESULT).exists() else None
+    result = read_record(path, RESULT) if (path / RESULT).exists() else None
     return {
         "steps": max((int(record["step"]) for record in read_metrics(path) if "step" in record), default=0),
         "complete": bool(result and result.get("complete")),
         "guard": (result or {}).get("guard"),
         "checkpoints": [folder.name for folder in checkpoints(path)],
-        "plan": json.loads((path / PLAN).read_bytes()),
+        "plan": read_record(path, PLAN),
         "result": result,
     }
 

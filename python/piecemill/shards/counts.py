@@ -17,6 +17,7 @@ from piecemill._core import count_ids
 from piecemill.cancelling import threads
 from piecemill.errors import ShardError
 from piecemill.files import Place, read_npy
+from piecemill.plans import prepared_again
 from piecemill.shards.format import HEADER_BYTES, file_name, npy_bytes, token_dtype
 from piecemill.shards.sections import changed, read_sections, write_sections
 
@@ -71,18 +72,13 @@ def write_counts(place: Place, split: str, stems: Sequence[str], vocab_size: int
     place.write(f"{split}/{NAME}", npy_bytes(counts))
 
 
-def read_counts(place: Place, split: str, vocab_size: int) -> Counts | None:
-    """The counts of a split; None if its folder has none. ShardError if they are not those of the vocabulary."""
-    name = f"{split}/{NAME}"
+def parse_counts(content: bytes, where: str, vocab_size: int) -> Counts:
+    """The counts in the content of a `counts.npy`; ShardError if they are not those of the vocabulary."""
     try:
-        counts: Counts = read_npy(place.read(name))
-    except FileNotFoundError:
-        return None
+        counts: Counts = read_npy(content)
     except (OSError, ValueError) as error:
-        raise ShardError(f"{place.url}/{name}: cannot be read ({error}). Run `piecemill check {place.url}`.") from None
+        raise ShardError(f"{where}: cannot be read ({error}). {prepared_again()}") from None
     if counts.dtype != np.uint64 or counts.shape != (vocab_size,):
-        raise ShardError(
-            f"{place.url}/{name}: {counts.shape} of {counts.dtype}; expected {vocab_size:,} of uint64. "
-            f"Run `piecemill check {place.url}`; then restore the file, or prepare the folder again."
-        )
+        found = f"{counts.shape} of {counts.dtype}"
+        raise ShardError(f"{where}: {found}; expected {vocab_size:,} of uint64. {prepared_again()}")
     return counts

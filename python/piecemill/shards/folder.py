@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from piecemill.errors import ShardError
 from piecemill.files import LOCK, SCRATCH, Place, hash_bytes, open_place, parse_json, read_json, read_npy
-from piecemill.plans import option
+from piecemill.plans import option, prepared_again
 from piecemill.shards import counts, manifest
 from piecemill.shards.format import MOST_IDS, READABLE, VERSION, is_split_name, npy_bytes
 from piecemill.sizes import plural, show_count
@@ -44,8 +44,6 @@ _ANY = re.compile(r"[^/]+")
 _TEMPLATES = "additional_chat_templates"
 
 _EXPECTED = "Expected a folder written by `piecemill prepare`: name that one, or prepare it."
-
-_RESTORE = "The file was changed: prepare the folder again, or restore it from a copy."
 
 
 def read_plan(folder: Path | Place, hint: str = _EXPECTED) -> dict[str, Any]:
@@ -115,25 +113,68 @@ def write_stats(place: Place, stats: Mapping[str, Any]) -> None:
     place.write(STATS, render_stats({**stats, "checksums": checksums}))
 
 
-def read_stats(folder: Path) -> dict[str, Any] | None:
+def read_stats(folder: Path | Place) -> Stats | None:
     """stats.json; None if the folder is not complete."""
-    if not (folder / STATS).exists():
+    place = open_place(folder)
+    content = _read(place, STATS)
+    return None if content is None else checked_stats(content, f"{place.url}/{STATS}")
+
+
+def sealed(place: Place, name: str, stats: Stats) -> bytes | None:
+    """A file of a complete folder whose stats.json holds `stats`; None if it has none of this name.
+
+    ShardError if the file is not the one that was there when the folder became complete.
+    """
+    if (want := stats["checksums"].get(name)) is None:
         return None
+    content = _read(place, name)
+    if content is None:
+        raise ShardError(f"{place.url}/{name} is missing, but {STATS} lists it. {prepared_again()}")
+    if hash_bytes(content) != want:
+        raise ShardError(f"{place.url}/{name}: was changed or cut after it was written. {prepared_again()}")
+    return content
+
+
+def check_complete(place: Place) -> None:
+    """ShardError if a complete folder has lost a shard or part of one, or if any other file of it was changed.
+
+    Reads what is beside the shards, and lists the shards. Their content is compared by `piecemill check`.
+    """
+    stats = read_stats(place) or {"checksums": {}}
+    for name in stats["checksums"]:
+        content = sealed(place, name, stats)
+        split, _, file = name.rpartition("/")
+        if content is None or file != manifest.NAME:
+            continue
+        sizes = place.sizes(split)
+        for shard in manifest.parse_manifest(content, f"{place.url}/{name}"):
+            for one in shard.files.values():
+                if (found := sizes.get(one.name)) != one.bytes:
+                    size = "is missing" if found is None else f"has {found:,} bytes"
+                    raise ShardError(
+                        f"{place.url}/{split}/{one.name} {size}; the manifest says {one.bytes:,} bytes. "
+                        f"{prepared_again()}"
+                    )
+
+
+def _read(place: Place, name: str) -> bytes | None:
     try:
-        return checked_stats((folder / STATS).read_bytes(), str(folder / STATS))
+        return place.read(name)
+    except FileNotFoundError:
+        return None
     except OSError as error:
-        raise ShardError(f"{folder / STATS}: cannot be read: {error.strerror or error}. {_RESTORE}") from None
+        raise ShardError(f"{place.url}/{name}: cannot be read: {error.strerror or error}. {prepared_again()}") from None
 
 
 def checked_stats(content: bytes, where: str) -> Stats:
     """The `content` of a stats.json; ShardError, beginning with `where`, unless it is as it was written."""
-    stats = parse_json(content, where, _RESTORE)
+    stats = parse_json(content, where, prepared_again())
     try:
-        sound = render_stats(stats) == content
+        sound = render_stats(stats) == content and isinstance(stats.get("checksums"), dict)
     except ValueError:  # NaN or infinity
         sound = False
     if not sound:
-        raise ShardError(f"{where}: was changed after it was written. {_RESTORE}")
+        raise ShardError(f"{where}: was changed after it was written. {prepared_again()}")
     return stats
 
 

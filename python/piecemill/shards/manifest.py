@@ -19,6 +19,7 @@ from typing import Any
 from piecemill.cancelling import threads
 from piecemill.errors import ShardError
 from piecemill.files import Place, can_write, clear_scratch, hash_bytes, unique
+from piecemill.plans import prepared_again
 from piecemill.shards.counts import write_counts
 from piecemill.shards.format import KINDS, Kind
 
@@ -237,7 +238,7 @@ def parse_line(line: bytes, number: int, where: str) -> ShardEntry:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ShardError(
             f"{where}, line {number + 1}: {line[:80]!r} does not describe shard {number} ({error}). "
-            "The file was changed or cut after it was written: prepare the folder again, or restore it from a copy."
+            f"The file was changed or cut after it was written. {prepared_again()}"
         ) from None
     return entry
 
@@ -249,9 +250,7 @@ def read_manifest(folder: Path) -> list[ShardEntry]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise ShardError(
-            f"{folder / NAME}: cannot be read: {error.strerror or error}. Restore it, or prepare the folder again."
-        ) from None
+        raise ShardError(f"{folder / NAME}: cannot be read: {error.strerror or error}. {prepared_again()}") from None
 
 
 def parse_manifest(content: bytes, where: str) -> list[ShardEntry]:

@@ -1,6 +1,6 @@
 """Reading the shards of one split: documents by number, memory-mapped on first use.
 
-Opening reads plan.json and the manifest and nothing else, so it costs the same for any number of tokens. Nothing is
+Opening reads plan.json, stats.json and the manifest, so it costs the same for any number of tokens. Nothing is
 imported but numpy: a training loop pays for neither pyarrow nor a tokenizer.
 """
 
@@ -21,9 +21,10 @@ from piecemill._core import count_ids, map_file
 from piecemill.errors import ShardError
 from piecemill.files import LocalPlace, Place, hash_bytes, open_place, read_npy
 from piecemill.objects import is_object_url
-from piecemill.plans import did_you_mean, option
+from piecemill.plans import did_you_mean, option, prepared_again
 from piecemill.shards import folder as prepared
-from piecemill.shards.counts import Counts, read_counts
+from piecemill.shards.counts import NAME as COUNTS
+from piecemill.shards.counts import Counts, parse_counts
 from piecemill.shards.format import HEADER_BYTES, KINDS, Kind, dtype_of, header, token_dtype
 from piecemill.shards.manifest import NAME, ShardEntry, newest_entries, parse_manifest
 
@@ -86,15 +87,17 @@ def read_split(place: Place, split: str | None, unfinished: bool) -> tuple[str, 
             f"{place.url}: {option('split', split)}: this folder has {', '.join(names)}. Name one of them: "
             f"{option('split', names[0])}."
         )
-    complete = prepared.STATS in place.sizes()
-    if not unfinished and not complete:
+    stats, name = prepared.read_stats(place), f"{split}/{NAME}"
+    if stats is not None:
+        prepared.sealed(place, prepared.PLAN, stats)
+        return split, plan, parse_manifest(prepared.sealed(place, name, stats) or b"", f"{place.url}/{name}")
+    if not unfinished:
         raise ShardError(
             f"{place.url} is not complete: there is no {prepared.STATS}. Run the same `piecemill prepare` again, which "
             "goes on where it stopped, or pass unfinished=True for the shards that are done."
         )
-    if plan["format"] > 1 and not complete:
+    if plan["format"] > 1:
         return split, plan, [entry.shards[split] for entry in newest_entries(place) if split in entry.shards]
-    name = f"{split}/{NAME}"
     try:
         return split, plan, parse_manifest(place.read(name), f"{place.url}/{name}")
     except FileNotFoundError:
@@ -168,11 +171,12 @@ class Shards(FileRows):
             raise ShardError(f"Shards: found {type(entries).__name__}; open_shards(path, split) opens a folder.")
         super().__init__([entry.documents for entry in entries], [entry.tokens for entry in entries], _OPEN_MAPS)
         self.folder, self.split, self.plan, self.entries = folder, split, plan, entries
+        self.place: Place = LocalPlace(folder)
 
     @property
     def url(self) -> str:
         """Where the folder is, for messages."""
-        return str(self.folder)
+        return self.place.url
 
     @property
     def text_bytes(self) -> int:
@@ -218,13 +222,13 @@ class Shards(FileRows):
 
     def tokenizer(self) -> "Tokenizer":
         """The tokenizer that made the ids, from the folder itself."""
-        from piecemill.tokenizers import load_tokenizer
-
-        return load_tokenizer(self.folder / prepared.TOKENIZER)
+        return prepared.read_tokenizer(self.place)
 
     def token_counts(self) -> Counts | None:
         """How often each id occurs in the split; None if its folder has no counts (it is not complete, or older)."""
-        return read_counts(LocalPlace(self.folder), self.split, self.vocab_size)
+        name, stats = f"{self.split}/{COUNTS}", prepared.read_stats(self.place)
+        content = None if stats is None else prepared.sealed(self.place, name, stats)
+        return None if content is None else parse_counts(content, f"{self.url}/{name}", self.vocab_size)
 
     def document(self, index: int) -> NDArray[Any]:
         """The ids of one document: a read-only view of the file."""
@@ -271,7 +275,7 @@ class Shards(FileRows):
         if last != entry.tokens or (len(ends) and (int(ends[0]) < 0 or bool((ends[1:] < ends[:-1]).any()))):
             raise ShardError(
                 f"{self.url}/{self.split}/{entry.files['ends'].name}: its ends do not rise to {entry.tokens:,}, the "
-                f"tokens of the shard. Run `piecemill check {self.url}`; then restore the file, or prepare again."
+                f"tokens of the shard. Run `piecemill check {self.url}`. {prepared_again()}"
             )
         return ends
 
@@ -286,7 +290,7 @@ class Shards(FileRows):
     def _map(self, entry: ShardEntry, kind: Kind) -> NDArray[Any]:
         file = entry.files[kind]
         where = f"{self.url}/{self.split}/{file.name}"
-        way_out = f"Run `piecemill check {self.url}`; then restore the file, or prepare the folder again."
+        way_out = f"Run `piecemill check {self.url}`. {prepared_again()}"
         try:
             mapped = self._mapped(entry, kind)
         except FileNotFoundError:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,16 +29,13 @@ from piecemill.cancelling import threads
 from piecemill.errors import PlanError, ShardError
 from piecemill.files import hash_bytes, hash_file, read_json, sync_file
 from piecemill.objects import ObjectPlace
+from piecemill.plans import prepared_again
 from piecemill.shards import folder as prepared
 from piecemill.shards.counts import NAME as COUNTS
-from piecemill.shards.counts import Counts, read_counts
 from piecemill.shards.format import HEADER_BYTES, Kind, is_split_name
 from piecemill.shards.manifest import ENTRIES, FileEntry, ShardEntry
 from piecemill.shards.reader import Shards, read_split
 from piecemill.sizes import parse_size
-
-if TYPE_CHECKING:
-    from piecemill.tokenizers import Tokenizer
 
 # Only files with such names are counted and evicted: the folder may have others.
 _OWN = re.compile(r"[0-9a-f]{16}\..+\.[0-9a-f]{16}\..+\.npy(\.part)?")
@@ -89,6 +86,8 @@ def fetch_small_files(place: ObjectPlace, folder: Path) -> set[str]:
 class RemoteShards(Shards):
     """The shards of one split in an object store, behind a cache. Can be pickled to processes of the same machine."""
 
+    place: ObjectPlace
+
     def __init__(
         self, place: ObjectPlace, cache: "Cache", split: str, plan: dict[str, Any], entries: list[ShardEntry]
     ) -> None:
@@ -98,22 +97,9 @@ class RemoteShards(Shards):
         self._asked: set[CachedObject] = set()
 
     @property
-    def url(self) -> str:
-        """Where the folder is, for messages."""
-        return self.place.url
-
-    @property
     def ahead_bytes(self) -> int:
         """Limit of bytes in use plus bytes prefetched by a loader, so that shards in use are not evicted."""
         return self.cache.limit * 3 // 4
-
-    def tokenizer(self) -> "Tokenizer":
-        """The tokenizer that made the ids, from the folder itself."""
-        return prepared.read_tokenizer(self.place)
-
-    def token_counts(self) -> Counts | None:
-        """How often each id occurs in the split; None if its folder has no counts."""
-        return read_counts(self.place, self.split, self.vocab_size)
 
     def array(self, number: int, kind: Kind) -> NDArray[Any]:
         """One array of one shard, downloaded and mapped on first use; thread-safe."""
@@ -251,7 +237,7 @@ class Cache:
 
     def _verify(self, one: CachedObject, part: Path) -> None:
         size, where = part.stat().st_size, f"{one.place.url}/{one.split}/{one.file.name}"
-        way_out = "The object was changed or damaged: restore it from a copy, or prepare the folder again."
+        way_out = f"The object was changed or damaged. {prepared_again()}"
         if size != one.file.bytes:
             raise ShardError(f"{where} has {size:,} bytes; the manifest says {one.file.bytes:,}. {way_out}")
         if (found := hash_file(part, one.skip)) != one.file.xxh3:

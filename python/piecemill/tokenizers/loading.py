@@ -21,7 +21,7 @@ from piecemill.tokenizers.malformed import BROKEN, check_ids, malformed
 from piecemill.tokenizers.models import Model
 from piecemill.tokenizers.models.byte_bpe import NotPlain, byte_bpe
 from piecemill.tokenizers.models.byte_level import CHARACTERS
-from piecemill.tokenizers.models.config import files_beside, read_json
+from piecemill.tokenizers.models.config import files_beside, read_json, read_whole
 from piecemill.tokenizers.models.integers import FILE as INTEGERS
 from piecemill.tokenizers.models.integers import read_integers_json
 from piecemill.tokenizers.models.ranks import PUBLISHED, Ranks, published_file
@@ -213,7 +213,7 @@ def _ranks(file: Path, pretokenizer: str | None, special_tokens: Mapping[str, in
 
 def _content(file: Path) -> bytes:
     try:
-        content = file.read_bytes()
+        content = read_whole(file)
         return gzip.decompress(content) if file.suffix == ".gz" else content
     except (OSError, EOFError, zlib.error) as error:
         raise TokenizerError(f"{file}: could not be read ({error}).") from error

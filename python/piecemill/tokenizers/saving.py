@@ -25,7 +25,10 @@ FILES = (*VOCABULARIES, "tokenizer_config.json", "special_tokens_map.json", "tra
 def save(tokenizer: "Tokenizer", path: str | os.PathLike[str], *, force: bool) -> None:
     """Write `tokenizer` as a folder at `path`; see `Tokenizer.save`."""
     # Through links, so that a link to a folder stays a link.
-    target = Path(as_path(path)).resolve()
+    try:
+        target = Path(as_path(path)).resolve()
+    except RuntimeError as error:  # links in a circle
+        raise TokenizerError(f"{path}: {error}. Choose another place.") from None
     replace = check_target(target, force)
     contents = files_of(tokenizer)
     try:

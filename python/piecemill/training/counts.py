@@ -131,11 +131,7 @@ def load_counts(paths: Sequence[Path], counter: WordCounter, *, pretokenizer: st
     corpus, tally = NOTHING, Tally()
     for path in paths:
         about = add_counts(path, str(path), counter, pretokenizer=pretokenizer)
-        stored = about["corpus"]
-        corpus += Corpus(stored["documents"], stored["bytes"], tuple(stored["fingerprint"]))
-        if missing := about.get("not_read"):  # older files do not record it
-            skipped = tuple(Skipped(name, reason) for name, reason in missing["skipped_documents"])
-            tally += Tally(left_out=missing["left_out"], skipped_count=missing["skipped"], skipped=skipped)
+        corpus, tally = corpus + _corpus(about), tally + _tally(about)
     return corpus, tally
 
 
@@ -150,6 +146,8 @@ def _opened(file: Path | BinaryIO, name: str) -> Iterator["pq.ParquetFile"]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if isinstance(file, Path) and file.exists() and not file.is_file():
+        raise SourceError(f"{name}: no regular file; expected one of {option('save_counts')}.")
     try:
         with pq.ParquetFile(file, page_checksum_verification=True) as opened:
             yield opened
@@ -194,9 +192,27 @@ def add_counts(
 
 def _about(name: str, metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
     """The metadata of a counts file; an error if it is not one."""
-    about: dict[str, Any] = json.loads((metadata or {}).get(_KEY, b"{}"))
-    if about.get("version") not in (1, 2):
+    try:
+        about: dict[str, Any] = new_names(json.loads((metadata or {}).get(_KEY, b"{}")))
+        if about["version"] not in (1, 2) or not isinstance(about["pretokenizer"], str):
+            raise ValueError
+        _tally(about)
+        _corpus(about)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise SourceError(
             f"{name}: not a counts file: no piecemill counts in its metadata. Make one with {option('save_counts')}."
-        )
-    return new_names(about)
+        ) from None
+    return about
+
+
+def _corpus(about: Mapping[str, Any]) -> Corpus:
+    stored = about["corpus"]
+    first, second = map(int, stored["fingerprint"])
+    return Corpus(int(stored["documents"]), int(stored["bytes"]), (first, second))
+
+
+def _tally(about: Mapping[str, Any]) -> Tally:
+    if not (missing := about.get("not_read")):  # older files do not record it
+        return Tally()
+    skipped = tuple(Skipped(name, reason) for name, reason in missing["skipped_documents"])
+    return Tally(left_out=dict(missing["left_out"]), skipped_count=int(missing["skipped"]), skipped=skipped)

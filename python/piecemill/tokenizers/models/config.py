@@ -1,5 +1,6 @@
 """The configuration files beside a vocabulary: which tokens start and end a text."""
 
+import errno
 import json
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -56,10 +57,17 @@ def is_carried(name: str) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in (*BESIDE, *_CARRIED))
 
 
+def read_whole(file: Path) -> bytes:
+    """The content of a file; an OSError if it is a device or a pipe, which may have no end."""
+    if file.exists() and not file.is_file():
+        raise OSError(errno.EINVAL, "expected a regular file", str(file))
+    return file.read_bytes()
+
+
 def read_json(file: Path, content: bytes | None = None) -> dict[str, Any]:
     """A JSON object from `file`, or from its `content`, where that was read before."""
     try:
-        data = json.loads(file.read_bytes() if content is None else content)
+        data = json.loads(read_whole(file) if content is None else content)
     except FileNotFoundError:
         raise TokenizerError(
             f"{file}: no such file; expected a folder saved with Tokenizer.save, or a tokenizer.json."
