@@ -4,14 +4,21 @@ import os
 import signal
 import sys
 import sysconfig
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import command
 
 # Shells start background jobs with SIGINT ignored, and children inherit that; tests interrupt children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes depends on the machine and on what else it does.
+settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any speed")
 
 # Tests start hundreds of processes. Without bytecode each compiles all that it imports: half a second for the command.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -132,6 +139,29 @@ def _memory_is_given_back():
     yield
     if arrow := sys.modules.get("pyarrow"):
         arrow.default_memory_pool().release_unused()
+
+
+@pytest.fixture(autouse=True)
+def _memory_stores_are_emptied():
+    """What a test writes to `memory://`, of obstore or of fsspec, no other test finds."""
+    yield
+    if objects := sys.modules.get("piecemill.objects"):
+        objects._memory.clear()
+    if fsspec := sys.modules.get("fsspec.implementations.memory"):
+        fsspec.MemoryFileSystem.store.clear()
+        fsspec.MemoryFileSystem.pseudo_dirs[:] = [""]
+
+
+@pytest.fixture
+def feeders() -> Callable[[], list[str]]:
+    """The names of the feeder threads that run and that this test has started."""
+    others = set(threading.enumerate())
+
+    def names() -> list[str]:
+        mine = [thread.name for thread in threading.enumerate() if thread not in others]
+        return [name for name in mine if name.startswith("piecemill-feeder")]
+
+    return names
 
 
 @pytest.fixture(autouse=True)
