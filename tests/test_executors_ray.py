@@ -112,8 +112,15 @@ def ignore_interrupts(number):
     return number
 
 
-def test_an_interrupted_driver_cancels_what_runs(tmp_path):
+def test_an_interrupted_driver_cancels_what_runs(tmp_path, monkeypatch):
     list(open_executor("ray").map(ignore_interrupts, range(20)))  # as in a cluster that a script started with `&`
+    cancel = ray.cancel
+
+    def slow(reference):  # as of a driver that gets no core: what it cancels has ended before it cancels the next
+        cancel(reference)
+        ray.wait([reference], timeout=600)
+
+    monkeypatch.setattr("piecemill.executors.ray.ray.cancel", slow)
 
     def interrupt(_):
         if list(tmp_path.glob("runs-*")):

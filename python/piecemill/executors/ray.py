@@ -73,7 +73,7 @@ class RayExecutor:
                 if on_tick is not None:
                     on_tick(reports.latest(pending.values(), finished=bool(ready)))
         finally:
-            for reference in pending:
+            for reference in reversed(pending):  # queued tasks first: none begins on the CPU of a cancelled one
                 ray.cancel(reference)
             if pending:
                 ray.wait(list(pending), num_returns=len(pending), timeout=STOP_SECONDS)
