@@ -94,8 +94,8 @@ WITH_TORCH = (
     "piecemill.pretraining.trainer",
     "transformers.models.llama.modeling_llama",
 )
-OF_RAY = {"PYTHONPATH", "RAY_USAGE_STATS_ENABLED"}
-"What the fixture `started_cluster` sets for the rest of the session, for the nodes."
+OF_RAY = {"PYTHONPATH", "RAY_USAGE_STATS_ENABLED", "PYTHONBREAKPOINT"}
+"What is set while the fixture `ray_cluster` is in use: by it, for nodes, and by Ray."
 
 SERVERS: list[Server] = []
 "Ended by `conftest.py`."

@@ -5,7 +5,8 @@ import signal
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,27 @@ def pytest_collection_modifyitems(items):
 
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@contextmanager
+def environment_restored() -> Iterator[None]:
+    """Removes the variables that were set meanwhile; Ray and torch set some of their own."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in {name for name, _ in before.items() ^ os.environ.items()} - {"PYTEST_CURRENT_TEST"}:
+            if name in before:
+                os.environ[name] = before[name]
+            else:
+                del os.environ[name]
+
+
+@pytest.fixture(autouse=True)
+def _environment_is_restored():
+    """`command.piecemill` starts an interpreter for each call in another environment than that of its server."""
+    with environment_restored():
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -96,13 +118,18 @@ def started_cluster():
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    here = str(Path(__file__).parent)  # workers import the functions of the tests
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", here, prepend=os.pathsep)
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    with environment_restored():
+        prepare_for_nodes()
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-        yield cluster
-        cluster.shutdown()
+    yield cluster
+    cluster.shutdown()
+
+
+def prepare_for_nodes() -> None:
+    """Sets what nodes inherit that this process starts. Their workers import the functions of the tests."""
+    folders = [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +137,11 @@ def ray_cluster(started_cluster):
     """The Ray cluster, to which this process is connected; tests may add nodes. Disconnected for tests that fork."""
     import ray
 
-    ray.init(started_cluster.address, log_to_driver=False, logging_level="error")
-    yield started_cluster
-    ray.shutdown()
+    with environment_restored():
+        prepare_for_nodes()
+        ray.init(started_cluster.address, log_to_driver=False, logging_level="error")
+        yield started_cluster
+        ray.shutdown()
 
 
 @pytest.fixture(scope="session")
