@@ -13,23 +13,22 @@ from pathlib import Path
 
 PIECEMILL = str(Path(sys.executable).with_name("piecemill"))
 
-TALKATIVE = (
-    sys.executable,
-    "-c",
-    "from piecemill import progress; from piecemill.__main__ import main; progress._LINE_SECONDS = 0.0; main()",
-)
-"The command with a line for each event of progress: tests wait for what a line says."
 INTERRUPTED = """
-import os, signal, sys
+import os, re, sys, time
 from piecemill import progress
 from piecemill.__main__ import main
 
-begins, write = sys.argv.pop(1), sys.stderr.write
+line, left, number = sys.argv.pop(1), int(sys.argv.pop(1)), int(sys.argv.pop(1))
+write = sys.stderr.write
 
 def interrupt(text):
+    global left
     write(text)
-    if text.startswith(begins):
-        os.kill(os.getpid(), signal.SIGINT)
+    if re.match(line, text):
+        left -= 1
+        if left == 0:
+            write(f"{time.process_time():.2f} s on a core before the signal\\n")
+            os.kill(os.getpid(), number)
 
 sys.stderr.write, progress._LINE_SECONDS = interrupt, 0.0
 main()
@@ -96,8 +95,8 @@ WITH_TORCH = (
     "piecemill.pretraining.trainer",
     "transformers.models.llama.modeling_llama",
 )
-OF_RAY = {"PYTHONPATH", "RAY_USAGE_STATS_ENABLED"}
-"What the fixture `started_cluster` sets for the rest of the session, for the nodes."
+OF_RAY = {"PYTHONPATH", "RAY_USAGE_STATS_ENABLED", "PYTHONBREAKPOINT"}
+"What is set while the fixture `ray_cluster` is in use: by it, for nodes, and by Ray."
 
 SERVERS: list[Server] = []
 "Ended by `conftest.py`."
@@ -128,9 +127,12 @@ def installed(*arguments, cwd=None, given=None):
     return subprocess.run(command, cwd=cwd, env=environment(), input=given, capture_output=True, text=True, timeout=600)
 
 
-def interrupted(begins, *arguments, cwd=None):
-    """Exit code and stderr of the command, which interrupts itself when it has written a line that begins like this."""
-    running = start(sys.executable, "-c", INTERRUPTED, begins, *arguments, cwd=cwd)
+def interrupted(line, *arguments, times=1, number=signal.SIGINT, cwd=None, **changes):
+    """Exit code and stderr of the command, which sends itself a signal when it has written a line of progress.
+
+    `line` is a regex for how the line begins; of `times` such lines, the last counts. Each event has a line.
+    """
+    running = start(sys.executable, "-c", INTERRUPTED, line, times, int(number), *arguments, cwd=cwd, **changes)
     _, stderr = running.communicate(timeout=600)
     return running.returncode, stderr
 

@@ -4,14 +4,22 @@ import os
 import signal
 import sys
 import sysconfig
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import command
 
 # Shells start background jobs with SIGINT ignored, and children inherit that; tests interrupt children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes depends on the machine and on what else it does.
+settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any speed")
 
 # Tests start hundreds of processes. Without bytecode each compiles all that it imports: half a second for the command.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -38,6 +46,27 @@ def pytest_collection_modifyitems(items):
 
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@contextmanager
+def environment_restored() -> Iterator[None]:
+    """Removes the variables that were set meanwhile; Ray and torch set some of their own."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in {name for name, _ in before.items() ^ os.environ.items()} - {"PYTEST_CURRENT_TEST"}:
+            if name in before:
+                os.environ[name] = before[name]
+            else:
+                del os.environ[name]
+
+
+@pytest.fixture(autouse=True)
+def _environment_is_restored():
+    """`command.piecemill` starts an interpreter for each call in another environment than that of its server."""
+    with environment_restored():
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -89,13 +118,18 @@ def started_cluster():
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    here = str(Path(__file__).parent)  # workers import the functions of the tests
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", here, prepend=os.pathsep)
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    with environment_restored():
+        prepare_for_nodes()
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-        yield cluster
-        cluster.shutdown()
+    yield cluster
+    cluster.shutdown()
+
+
+def prepare_for_nodes() -> None:
+    """Sets what nodes inherit that this process starts. Their workers import the functions of the tests."""
+    folders = [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +137,11 @@ def ray_cluster(started_cluster):
     """The Ray cluster, to which this process is connected; tests may add nodes. Disconnected for tests that fork."""
     import ray
 
-    ray.init(started_cluster.address, log_to_driver=False, logging_level="error")
-    yield started_cluster
-    ray.shutdown()
+    with environment_restored():
+        prepare_for_nodes()
+        ray.init(started_cluster.address, log_to_driver=False, logging_level="error")
+        yield started_cluster
+        ray.shutdown()
 
 
 @pytest.fixture(scope="session")
@@ -132,6 +168,29 @@ def _memory_is_given_back():
     yield
     if arrow := sys.modules.get("pyarrow"):
         arrow.default_memory_pool().release_unused()
+
+
+@pytest.fixture(autouse=True)
+def _memory_stores_are_emptied():
+    """What a test writes to `memory://`, of obstore or of fsspec, no other test finds."""
+    yield
+    if objects := sys.modules.get("piecemill.objects"):
+        objects._memory.clear()
+    if fsspec := sys.modules.get("fsspec.implementations.memory"):
+        fsspec.MemoryFileSystem.store.clear()
+        fsspec.MemoryFileSystem.pseudo_dirs[:] = [""]
+
+
+@pytest.fixture
+def feeders() -> Callable[[], list[str]]:
+    """The names of the feeder threads that run and that this test has started."""
+    others = set(threading.enumerate())
+
+    def names() -> list[str]:
+        mine = [thread.name for thread in threading.enumerate() if thread not in others]
+        return [name for name in mine if name.startswith("piecemill-feeder")]
+
+    return names
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ import json
 import os
 import random
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +89,15 @@ def entries(folder: Path) -> list[dict]:
     """What the entries of a folder say, in corpus order."""
     paths = sorted((folder / "entries").glob("*.json"))
     return [json.loads(path.read_text()) for path in paths]
+
+
+def open_files(folder: Path) -> list[str]:
+    """The names, below `folder`, of the files of which this process holds a descriptor; Linux only."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # of another thread, which has closed it since
+            found.append(os.readlink(f"/proc/self/fd/{number}"))
+    return [os.path.relpath(name, folder) for name in found if name.startswith(f"{folder}{os.sep}")]
 
 
 @contextmanager

@@ -196,7 +196,7 @@ def test_the_command_learns_and_saves(files):
 
 def test_the_command_refuses_in_one_line(files):
     (files / "items.json").write_text(json.dumps({"shirt": ["cotton", "blue"]}))
-    done = run(files, "--out", "act", "--vocab-size", "9")
+    done = run(files, "--out", "act", "--vocab-size", "9", "--quiet")  # without lines of progress
     assert done.returncode == 1
     assert done.stderr.startswith("piecemill: sequence of 'u', position 1: the item 'socks' has no features")
     assert done.stderr.count("\n") == 1

@@ -68,9 +68,12 @@ def _keep(number):
 
 def wait_for(number, folder):
     (folder / f"runs-{number}").touch()
-    while not (folder / "go").exists():
-        check({"task": number})
-        time.sleep(0.01)
+    try:
+        while not (folder / "go").exists():
+            check({"task": number})
+            time.sleep(0.01)
+    finally:
+        (folder / f"ended-{number}").touch()
     return number
 
 
@@ -112,8 +115,16 @@ def ignore_interrupts(number):
     return number
 
 
-def test_an_interrupted_driver_cancels_what_runs(tmp_path):
+def test_an_interrupted_driver_cancels_what_runs(tmp_path, monkeypatch):
     list(open_executor("ray").map(ignore_interrupts, range(20)))  # as in a cluster that a script started with `&`
+    cancel = ray.cancel
+
+    def slow(reference):  # as of a driver that gets no core: what it cancels has ended before it cancels the next
+        cancel(reference)
+        while not ray.wait([reference], timeout=1)[0]:
+            cancel(reference)
+
+    monkeypatch.setattr("piecemill.executors.ray.ray.cancel", slow)
 
     def interrupt(_):
         if list(tmp_path.glob("runs-*")):
@@ -127,6 +138,32 @@ def test_an_interrupted_driver_cancels_what_runs(tmp_path):
     # The two CPUs are free again, and no other task was begun.
     assert sorted(open_executor("ray").map(doubled, range(2))) == [(0, 0), (1, 2)]
     assert len(list(tmp_path.glob("runs-*"))) <= 2
+
+
+def test_a_cancel_that_is_lost_is_repeated(tmp_path, monkeypatch):
+    # As in a worker that still ignores SIGINT.
+    cancel, lost = ray.cancel, []
+    monkeypatch.setattr("piecemill.executors.ray.STOP_SECONDS", 600.0)
+
+    def lossy(reference):
+        if reference in lost:
+            cancel(reference)
+        else:
+            lost.append(reference)
+
+    monkeypatch.setattr("piecemill.executors.ray.ray.cancel", lossy)
+
+    def interrupt(_):
+        if len(list(tmp_path.glob("runs-*"))) == 2:
+            raise KeyboardInterrupt
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        closing(open_executor("ray").map(partial(wait_for, folder=tmp_path), range(2), interrupt)) as results,
+    ):
+        list(results)
+    assert len(lost) == 2
+    assert sorted(path.name for path in tmp_path.glob("ended-*")) == ["ended-0", "ended-1"]
 
 
 def test_the_progress_of_running_tasks_comes_to_the_driver(tmp_path, monkeypatch):

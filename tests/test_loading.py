@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import threading
 import weakref
 from collections import Counter
 from pathlib import Path
@@ -52,10 +51,6 @@ def drawn(rows, **more):
     """The windows of each batch."""
     with asked(rows, **more) as fed:
         return [numbers(batch) for batch in fed]
-
-
-def feeders():
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("piecemill-feeder")]
 
 
 def test_a_batch_has_inputs_and_the_tokens_after_them(rows):
@@ -258,7 +253,7 @@ def test_stats_count_what_was_given_out(rows):
     assert fed.stats.waited > 0
 
 
-def test_nothing_is_left_when_a_loop_ends_breaks_or_raises(rows):
+def test_nothing_is_left_when_a_loop_ends_breaks_or_raises(rows, feeders):
     def take_one(**more):
         for _ in asked(rows, epochs=None, threads=2, **more):
             assert len(feeders()) >= 1
@@ -307,7 +302,7 @@ def test_ctrl_c_while_waiting_ends_the_process_and_its_threads(tmp_path):
 
 
 @pytest.mark.parametrize("threads", [0, 1, 3])
-def test_an_error_in_a_feeder_reaches_the_loop_with_its_cause(rows, monkeypatch, threads):
+def test_an_error_in_a_feeder_reaches_the_loop_with_its_cause(rows, monkeypatch, threads, feeders):
     real = Windows.ranges
 
     def pieces(self, numbers):

@@ -1,7 +1,6 @@
 """On a GPU: the same batches, without a single wait in the steady state. Skipped where there is none."""
 
 import gc
-import threading
 
 import numpy as np
 import pytest
@@ -88,11 +87,11 @@ def test_tensors_kept_and_freed_under_load_are_never_overwritten(rows):
     assert [int(value) for value in sums] == expected
 
 
-def test_breaking_off_leaves_no_thread_and_no_pinned_buffer(rows):
+def test_breaking_off_leaves_no_thread_and_no_pinned_buffer(rows, feeders):
     for _ in batches(rows, window=WINDOW, device="cuda", threads=2):
         break
     gc.collect()
-    assert not [t for t in threading.enumerate() if t.name.startswith("piecemill-feeder")]
+    assert feeders() == []
     pinned = [o for o in gc.get_objects() if type(o) is torch.Tensor and o.device.type == "cpu" and o.is_pinned()]
     assert pinned == []
 

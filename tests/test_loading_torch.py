@@ -2,7 +2,6 @@
 
 import inspect
 import pickle
-import threading
 
 import numpy as np
 import pytest
@@ -113,14 +112,14 @@ def test_a_failure_on_the_way_to_a_device_can_be_gone_on_from(rows, monkeypatch,
     fed.close()
 
 
-def test_closing_lets_go_of_the_slots_and_the_threads(rows):
+def test_closing_lets_go_of_the_slots_and_the_threads(rows, feeders):
     fed = through_slots(rows, threads=2, **OPTIONS)
     next(fed)
     place = fed._place
     fed.close()
     assert place._free.empty()
     assert place._made == 0
-    assert not [t for t in threading.enumerate() if t.name.startswith("piecemill-feeder")]
+    assert feeders() == []
 
 
 # torch's DataLoader

@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing, suppress
 from multiprocessing import get_context
+from types import SimpleNamespace
 
 import pytest
 
@@ -244,7 +245,8 @@ def test_threads_end_when_their_caller_is_interrupted(s3, pausing):
             raise KeyboardInterrupt
 
 
-def test_patience_has_an_end_and_the_error_says_what_to_do(s3):
+def test_patience_has_an_end_and_the_error_says_what_to_do(s3, monkeypatch):
+    monkeypatch.setattr(objects, "time", SimpleNamespace(monotonic=lambda: 0.0))
     with proxied(s3) as (port, faults):
         place = ObjectPlace(f"s3://{s3.bucket()}/run", s3.options(port), patience=0)
         faults.add("PUT", "plan.json", 503, "cut", 403)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -127,12 +128,10 @@ def test_a_source_file_that_changes_under_the_run_stops_it(tok, corpus, tmp_path
 
 @pytest.mark.parametrize("error", [RuntimeError("worker died"), MemoryError()])
 def test_a_worker_that_dies_ends_the_run_and_the_next_run_goes_on(tok, corpus, tmp_path, monkeypatch, error):
-    real, count = Tokenizer.encode_flat, 0
+    real, calls = Tokenizer.encode_flat, count()  # `next` is atomic; three workers call
 
     def encode(self, data, ends, **more):
-        nonlocal count
-        count += 1
-        if count == 12:
+        if next(calls) == 11:
             raise error
         return real(self, data, ends, **more)
 

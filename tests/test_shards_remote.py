@@ -7,9 +7,11 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -348,9 +350,16 @@ def test_what_a_killed_download_left_is_deleted_and_does_not_count(bucket, tmp_p
     assert held(tmp_path) <= 3_000
 
 
-def test_a_download_waits_for_another_that_fills_the_cache(bucket, tmp_path):
+def test_a_download_waits_for_another_that_fills_the_cache(bucket, tmp_path, monkeypatch):
     remote = opened(bucket, tmp_path)
-    begun, go_on = threading.Event(), threading.Event()
+    begun, waits, go_on = threading.Event(), threading.Event(), threading.Event()
+
+    def pause(seconds):
+        waits.set()
+        time.sleep(seconds)
+
+    clock = SimpleNamespace(sleep=pause, time_ns=time.time_ns)
+    monkeypatch.setattr("piecemill.shards.remote.time", clock)
 
     class Slow(ObjectPlace):
         def fetch(self, name, path):
@@ -365,6 +374,7 @@ def test_a_download_waits_for_another_that_fills_the_cache(bucket, tmp_path):
         first = pool.submit(cache.map, replace(one, place=Slow(bucket.url, bucket.options)))
         assert begun.wait(600)
         second = pool.submit(cache.map, other)
+        assert waits.wait(600)
         assert not second.done()
         go_on.set()
         assert (len(first.result(600)), len(second.result(600))) == (one.file.bytes, other.file.bytes)

@@ -1,7 +1,8 @@
 """Ctrl-C ends a run at any moment, soon and in one line, and leaves nothing half-written behind.
 
 The promise is a second. Tests count the time on a core after the signal, which other processes do not change; it is
-shown with `pytest -s`. Moments are lines of progress, or marks on disk at which the run interrupts itself.
+shown with `pytest -s`. A run sends itself the signal, at a line of progress or at a mark on disk, so the moment depends
+on no clock.
 """
 
 import json
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from command import TALKATIVE, environment, start
+from command import environment, interrupted
 from piecemill.machine import cores
 
 SLACK = 2.0 * cores()
@@ -30,18 +31,6 @@ def place(tmp_path):
     return tmp_path
 
 
-def train(place, *arguments):
-    return start(*TALKATIVE, "train", *arguments, cwd=place / "cwd", TMPDIR=str(place / "tmp"))
-
-
-def wait_for(running, line):
-    """Waits for a line of progress that begins with this regex."""
-    for each in running.stderr:
-        if re.match(line, each):
-            return
-    raise AssertionError(f"no line of {line}")
-
-
 def spent(process):
     """Seconds on a core of a process that runs."""
     fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -53,18 +42,21 @@ def spent_by_ended():
     return used.ru_utime + used.ru_stime
 
 
-def stop(running, number=signal.SIGINT):
-    """Sends the signal and gives the exit code; the run must end soon and say so in one line, with no traceback."""
-    before = spent(running) + spent_by_ended()
-    running.send_signal(number)
-    _, stderr = running.communicate(timeout=300)
-    seconds = spent_by_ended() - before
-    print(f"{seconds:.2f} s on a core after signal {number}, exit code {running.returncode}")
+def train(place, line, *arguments, **more):
+    """The exit code of a run that is stopped at a line of progress, as `interrupted` says, and its stderr."""
+    return interrupted(line, "train", *arguments, cwd=place / "cwd", TMPDIR=str(place / "tmp"), **more)
+
+
+def stopped(place, line, *arguments, **more):
+    """The exit code; the run must end soon after the signal and say so in one line, with no traceback."""
+    before = spent_by_ended()
+    code, stderr = train(place, line, *arguments, **more)
+    seconds = spent_by_ended() - before - float(re.search(r"^(\S+) s on a core before", stderr, re.M)[1])
+    print(f"{seconds:.2f} s on a core after the signal, exit code {code}")
     assert seconds < SLACK
     assert "Traceback" not in stderr
-    if running.returncode:
-        assert stderr.splitlines()[-1] == "piecemill: stopped; nothing is left half-written"
-    return running.returncode
+    assert stderr.splitlines()[-1] == "piecemill: stopped; nothing is left half-written"
+    return code
 
 
 def left(place):
@@ -160,18 +152,15 @@ def test_while_counting_many_files(place):
     (place / "corpus/0.txt").write_bytes(text(4))
     for number in range(1, 60):
         os.link(place / "corpus/0.txt", place / f"corpus/{number}.txt")
-    running = train(place, place / "corpus", "--pretokenizer", SLOW_REGEX, "--out", place / "out/tok")
-    wait_for(running, "count +[1-9]")
-    assert stop(running) == 130
+    arguments = (place / "corpus", "--pretokenizer", SLOW_REGEX, "--out", place / "out/tok")
+    assert stopped(place, "count +[1-9]", *arguments) == 130
     assert left(place) == []
 
 
 def test_while_counting_one_huge_document(place):
     (place / "huge.txt").write_bytes(text(60))
-    running = train(place, place / "huge.txt", "--pretokenizer", SLOW_REGEX, "--out", place / "out/tok")
-    for _ in range(10):  # nothing is done of it before all is
-        wait_for(running, "count +0 documents")
-    assert stop(running) == 130
+    arguments = (place / "huge.txt", "--pretokenizer", SLOW_REGEX, "--out", place / "out/tok")
+    assert stopped(place, "count +0 documents", *arguments, times=3) == 130  # nothing is done of it before all is
     assert left(place) == []
 
 
@@ -179,29 +168,24 @@ def test_while_counting_one_huge_document(place):
 def test_while_merging_whole_documents(place, line):
     (place / "flat.txt").write_bytes(hex_text(10))
     arguments = ("--pretokenizer", "none", "--vocab-size", 5_000_000, "--out", place / "out/tok")
-    running = train(place, place / "flat.txt", *arguments)
-    wait_for(running, line)
-    assert stop(running) == 130
+    assert stopped(place, line, place / "flat.txt", *arguments) == 130
     assert left(place) == []
 
 
 def test_counts_that_went_over_disk_leave_nothing(place):
     (place / "flat.txt").write_bytes(b"\n".join(hex_text(1) for _ in range(60)))
     arguments = ("--pretokenizer", ".{9}", "--memory", "64MiB", "--separator", "\n", "--out", place / "out/tok")
-    running = train(place, place / "flat.txt", *arguments)
-    wait_for(running, r"count .* [2-5]\d\.\d MB read")  # four times as much as there is memory for
-    assert left(place) == []
-    running.kill()  # nothing can be tidied up, and nothing needs to be
-    running.communicate()
+    # Four times as much as there is memory for. Nothing can be tidied up then, and nothing needs to be.
+    line = r"count .* [2-9]\d\.\d MB read"
+    code, stderr = train(place, line, place / "flat.txt", *arguments, number=signal.SIGKILL)
+    assert code == -signal.SIGKILL, stderr
     assert left(place) == []
 
 
 def test_sigterm_stops_as_ctrl_c_does_but_is_told_apart(place):
     (place / "flat.txt").write_bytes(hex_text(10))
     arguments = ("--pretokenizer", "none", "--vocab-size", 5_000_000, "--out", place / "out/tok")
-    running = train(place, place / "flat.txt", *arguments)
-    wait_for(running, "merge")
-    assert stop(running, signal.SIGTERM) == 128 + signal.SIGTERM
+    assert stopped(place, "merge", place / "flat.txt", *arguments, number=signal.SIGTERM) == 128 + signal.SIGTERM
     assert left(place) == []
 
 

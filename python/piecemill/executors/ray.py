@@ -34,8 +34,9 @@ RETRIES = 16
 REPORT_SECONDS, QUIET_SECONDS = 2.0, 8.0
 """How often a running task reports its progress, and how long no task must have finished before it does so."""
 
-STOP_SECONDS = 10.0
-"""How long a cancelled run waits for its tasks to end. A task inside a long native call ends only after that call."""
+STOP_SECONDS, CANCEL_AGAIN_SECONDS = 10.0, 2.0
+"""How long a cancelled run waits for its tasks to end, and how long until it cancels them again. A task inside a long
+native call ends only after that call."""
 
 
 class RayExecutor:
@@ -73,10 +74,7 @@ class RayExecutor:
                 if on_tick is not None:
                     on_tick(reports.latest(pending.values(), finished=bool(ready)))
         finally:
-            for reference in pending:
-                ray.cancel(reference)
-            if pending:
-                ray.wait(list(pending), num_returns=len(pending), timeout=STOP_SECONDS)
+            _cancel(list(pending))
             reports.close()
 
 
@@ -94,6 +92,22 @@ def connect(address: str | None) -> None:
             f"Ray at {address or 'the default address'}: cannot connect: {error} "
             "Start a cluster with `ray start --head`, or give no address for one on this machine."
         ) from error
+
+
+def _cancel(references: list[Any]) -> None:
+    """Cancel tasks and wait until they have ended, at most `STOP_SECONDS`.
+
+    Queued tasks first, else they begin on the CPUs of cancelled ones. Again and again, as Ray interrupts a worker once,
+    and one that has just begun may still ignore it.
+    """
+    end, left = time.monotonic() + STOP_SECONDS, references[::-1]
+    while left:
+        for reference in left:
+            ray.cancel(reference)
+        seconds = max(0.0, min(CANCEL_AGAIN_SECONDS, end - time.monotonic()))
+        _, left = ray.wait(left, num_returns=len(left), timeout=seconds)
+        if time.monotonic() >= end:
+            return
 
 
 def _result(reference: Any, task: object) -> Any:
@@ -119,9 +133,9 @@ _functions: dict[str, Callable[[Any], Any]] = {}
 def _run(run: str, shared: list[Any], task: Any, number: int) -> Any:
     if run not in _functions:
         _functions.clear()  # functions of earlier runs
-        function, folder = ray.get(shared[0])
         # Ray cancels by SIGINT, which is ignored where a script started the cluster in the background.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        function, folder = ray.get(shared[0])
         with suppress(OSError):  # relative paths start at the driver's folder; a node without it needs absolute paths
             os.chdir(folder)
         _functions[run] = function
