@@ -18,7 +18,7 @@ from piecemill.shards.folder import listed, render_stats
 from piecemill.shards.manifest import newest_entries
 from piecemill.shards.reader import open_shards
 from piecemill.tokenizers import Tokenizer
-from prepared import SplitWriter, block, complete, prepare_folder
+from prepared import SplitWriter, block, prepare_folder, reseal
 from vocabularies import NASTY, tokenizer
 
 TEXTS = [text for text in NASTY if text]
@@ -110,11 +110,6 @@ def test_a_changed_token_is_found_with_its_document(copy):
     assert any(text.startswith("was changed: xxh3") for text in what)
     assert any(text.startswith(f"document {document} (tokens {start} to {ends[document]})") for text in what)
     assert len(what) == 2
-
-
-def reseal(folder):
-    stats = json.loads((folder / "stats.json").read_text())
-    complete(folder, {key: value for key, value in stats.items() if key not in ("checksums", "xxh3")})
 
 
 def rewrite(folder, split, change):

@@ -20,6 +20,7 @@ from piecemill.loading import Windows, batches
 from piecemill.reference.windows import IGNORED
 from piecemill.reference.windows import windows as reference
 from piecemill.shards.windows import WindowSpec
+from prepared import reseal
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 99_999), max_size=9), min_size=1, max_size=9)
 
@@ -139,6 +140,7 @@ def test_opening_ten_thousand_shards_maps_nothing_and_holds_no_descriptor(tmp_pa
             (rows.folder / "all" / f"{n:06}-0000.{kind}.npy").hardlink_to(
                 rows.folder / "all" / f"000000-0000.{kind}.npy"
             )
+    reseal(rows.folder)
     rows = pm.open_shards(rows.folder)
     assert (len(rows), rows.tokens, len(rows._open)) == (10_000, 30_000, 0)
     found = Windows(rows, window=3).__getitems__(range(1999))

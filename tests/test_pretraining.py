@@ -214,7 +214,7 @@ def test_a_limit_of_time_ends_a_call_and_not_the_run(shards, tmp_path, unbroken)
     plan = {"steps": 60, "eval_every": 20, "checkpoint_every": 15, **SMALL}
     first = pretrain(shards, out=tmp_path / "run", minutes=1e-9, **plan)
     assert (first.steps, first.complete, first.sample) == (1, False, None)
-    assert "1 steps" in str(first)
+    assert "1 step, " in str(first)
     assert "run the same command again to go on" in str(first)
     second = pretrain(shards, out=tmp_path / "run", minutes=1e-9, **plan)
     assert (second.steps, second.resumed) == (2, True)
