@@ -60,8 +60,10 @@ def measure(
 
 
 def _measure_here(command: list[str], threads: int, log: str, time_limit: float, memory_limit: int, tree: bool) -> Run:
-    # Ended from outside, it must take the tool with it: that one is in a separate session and would go on.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    seen, ended = {"peak": 0, "stopped for": "", "signal": 0}, threading.Event()
+    # Ended from outside, it must take the tool with it: that one is in a separate session and would go on. The handler
+    # raises nothing, as it may run after the tool has begun and before its number is known here.
+    signal.signal(signal.SIGTERM, lambda number, _: seen.update(signal=number))
     # Workers that outlive the process that started them become ours (PR_SET_CHILD_SUBREAPER), so all are counted.
     if tree and ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0):
         raise SystemExit(f"prctl: {os.strerror(ctypes.get_errno())}; processes left behind could not be counted")
@@ -79,7 +81,6 @@ def _measure_here(command: list[str], threads: int, log: str, time_limit: float,
             process = subprocess.Popen(command, **streams, env=environment, start_new_session=True)
         except FileNotFoundError:
             raise SystemExit(f"{command[0]}: not there; `make build` installs it") from None
-        seen, ended = {"peak": 0, "stopped for": ""}, threading.Event()
         limits = (start + time_limit, memory_limit, tree)
         watch = threading.Thread(target=_watch, args=(process.pid, ended, seen, *limits), daemon=True)
         watch.start()
@@ -101,6 +102,8 @@ def _measure_here(command: list[str], threads: int, log: str, time_limit: float,
     if tree:
         _end_orphans(process.pid)
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if seen["signal"]:
+        raise SystemExit(128 + seen["signal"])
     peak = max(usage.ru_maxrss * 1024, seen["peak"] if tree else 0)
     return Run(round(seconds, 4), round(usage.ru_utime + usage.ru_stime, 4), peak, outcome, message.strip())
 
@@ -134,12 +137,15 @@ def resident_bytes(pid: int) -> int:
 
 
 def _watch(pid: int, ended: threading.Event, seen: dict, deadline: float, memory_limit: int, tree: bool) -> None:
-    """Ends a process group that goes over its limits; it looks four times a second, for a `tree` 20 times."""
+    """Ends a process group that goes over its limits, or because this process got a signal.
+
+    It looks four times a second, for a `tree` 20 times.
+    """
     while not ended.wait(0.05 if tree else 0.25):
         # Below this process and not below `pid`: orphans of the tool are ours then.
         resident = sum(map(resident_bytes, descendants(os.getpid()) if tree else [pid]))
         seen["peak"] = max(seen["peak"], resident)
-        if time.perf_counter() > deadline or resident > memory_limit:
+        if seen["signal"] or time.perf_counter() > deadline or resident > memory_limit:
             seen["stopped for"] = "over memory" if resident > memory_limit else "over time"
             with contextlib.suppress(ProcessLookupError):  # it ended between the look and the kill
                 os.killpg(pid, signal.SIGKILL)

@@ -232,7 +232,10 @@ def test_the_memory_of_all_processes_is_added_up_in_a_tree_alone(tmp_path):
     peaks = []
     for tree in (False, True):
         looks = iter([False, True])  # the process has not ended when it is looked at, and then it has
-        ended, seen = SimpleNamespace(wait=lambda _, looks=looks: next(looks)), {"peak": 0, "stopped for": ""}
+        ended, seen = (
+            SimpleNamespace(wait=lambda _, looks=looks: next(looks)),
+            {"peak": 0, "stopped for": "", "signal": 0},
+        )
         measure._watch(held[0].pid, ended, seen, float("inf"), 10**15, tree)
         peaks.append(seen["peak"])
     for process in held:
