@@ -226,9 +226,10 @@ def can_write(place: Place) -> bool:
 
 
 def _open_part(part: Path) -> int:
-    """A descriptor of a new file, without a name where the system can give it one later: a killed process leaves none.
+    """Open a new file for writing; returns its descriptor.
 
-    Elsewhere it has the name `part` at once.
+    Where the system can, the file has no name (O_TMPFILE) until `new_file` links it as `part`, so a killed process
+    leaves nothing behind. Elsewhere it is created as `part`.
     """
     flags = os.O_WRONLY | os.O_CLOEXEC
     if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
@@ -385,7 +386,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_json(place: Place, name: str, hint: str, kind: type[PiecemillError] = ShardError) -> dict[str, Any]:
-    """The JSON object in a file; an error of this kind, ending in `hint`, if there is none."""
+    """The JSON object in a file; if there is none, an error of class `kind` whose message ends in `hint`."""
     where = f"{place.url}/{name}"
     try:
         content = place.read(name)
@@ -397,7 +398,7 @@ def read_json(place: Place, name: str, hint: str, kind: type[PiecemillError] = S
 
 
 def parse_json(content: bytes, where: str, hint: str, kind: type[PiecemillError] = ShardError) -> dict[str, Any]:
-    """The JSON object that `content` is; an error of this kind, beginning with `where`, if it is none."""
+    """Parse `content` as a JSON object; if it is none, an error of class `kind` whose message begins with `where`."""
     try:
         record = json.loads(content)
     except (ValueError, RecursionError) as error:

@@ -97,8 +97,8 @@ def connect(address: str | None) -> None:
 def _cancel(references: list[Any]) -> None:
     """Cancel tasks and wait until they have ended, at most `STOP_SECONDS`.
 
-    Queued tasks first, else they begin on the CPUs of cancelled ones. Again and again, as Ray interrupts a worker once,
-    and one that has just begun may still ignore it.
+    Queued tasks are cancelled first: else they begin on the CPUs that cancelled tasks free. Each cancel is repeated, as
+    Ray interrupts a worker once only, and a worker that is just starting may ignore the signal.
     """
     end, left = time.monotonic() + STOP_SECONDS, references[::-1]
     while left:

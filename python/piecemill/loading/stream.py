@@ -79,7 +79,7 @@ class TextStream:
         self.source: Source = open_source(source, **options)
         self._seed, self._order = seed, order
         self.name = self.source.tasks[0].paths[0] if self.source.tasks else "source"
-        # Each path from the folder that was named: the same however that is spelled, and from wherever.
+        # Paths relative to the parent of the folder that was named: the same for a relative and an absolute name.
         ends = [
             path if is_url(path) else "/".join(os.path.abspath(path).split(os.sep)[-2 - inside.count("/") :])
             for path, _, _, inside, _ in self.source.files

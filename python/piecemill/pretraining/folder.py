@@ -88,7 +88,7 @@ def checkpoints(run: Path) -> list[Path]:
 
 
 _FIELDS = {PLAN: ("options", "data", "model"), "state.json": ("loader", "guard")}
-"Objects that a file of a run holds."
+"Fields of each file that must be JSON objects."
 
 
 def read_record(folder: Path, name: str) -> dict[str, Any]:
