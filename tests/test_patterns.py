@@ -133,6 +133,13 @@ def test_counting_alone_says_it_too(tree):
     assert "note: exclude='*.html' matched no file" in str(counted)
 
 
+def test_batches_from_text_warn_of_it(tok, tree):
+    torch = pytest.importorskip("piecemill.loading.torch")
+    with pytest.warns(UserWarning, match=r"exclude='\*\.html' matched no file of a folder") as seen:
+        torch.text_batches("mix", tok, window=4, exclude=["*.html"])
+    assert [one.filename for one in seen] == [__file__], "at the line of the user"
+
+
 @pytest.mark.parametrize("glob", ["", "**"])
 def test_a_pattern_that_matches_no_file_of_a_url_is_told_too(tmp_path, glob):
     for name in ("a.md", "b.txt", "docs/c.md"):

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 import shlex
 import shutil
 import signal
@@ -18,7 +19,7 @@ import torch
 
 from command import start
 from pages import block
-from piecemill import cli, describe
+from piecemill import check, cli, describe
 from piecemill.errors import Diverged, PlanError, PretrainError
 from piecemill.pretraining import model, pretrain, trainer
 from piecemill.pretraining.plan import DEFAULTS, Defaults
@@ -385,6 +386,24 @@ def test_a_file_of_a_run_that_was_changed_is_named(begun, tmp_path, shards, name
     for read in (*reads, *goes_on):
         with pytest.raises(PretrainError, match=str(run / name) if "state" not in name else "step-00000001"):
             read()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors"])
+def test_a_flipped_bit_among_the_tensors_of_a_checkpoint_is_found(begun, tmp_path, shards, name):
+    run = tmp_path / "run"
+    shutil.copytree(begun, run)
+    path = run / "checkpoints/step-00000001" / name
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 1
+    path.write_bytes(content)
+    says = f"{path}: was changed after it was written. Delete that checkpoint"
+    with pytest.raises(PretrainError, match=re.escape(says)):
+        pretrain(shards, out=run, steps=4, **SMALL)
+    assert [one.what for one in check(run).problems] == [f"{says} to go on from the one before it."]
+    state = path.with_name("state.json")
+    state.write_text(json.dumps({**json.loads(state.read_text()), "checksums": {}}))  # of an earlier version
+    assert pretrain(shards, out=run, steps=4, **SMALL).resumed
+    assert check(run).sound
 
 
 @pytest.fixture(scope="module")

@@ -296,6 +296,12 @@ def prepared_again() -> str:
     return f"Restore it from a copy, or prepare the folder again with {option('force', True)}."
 
 
+def unreadable(error: OSError) -> str:
+    """That a file of a prepared folder cannot be read, why, and what to do."""
+    way_out = "Get the right to read it." if isinstance(error, PermissionError) else prepared_again()
+    return f"cannot be read: {error.strerror or error}. {way_out}"
+
+
 def check_same(where: object, name: str, old: Any, new: Any, *, force: bool = False) -> None:
     """PlanError if a field of the plan that something was begun with is another now; says what differs in it.
 

@@ -11,6 +11,7 @@ The position is a few numbers: the epoch, a block, and a place in it. Start with
 """
 
 import os
+import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -141,6 +142,8 @@ class TextBatches(Prefetched[Any]):
             tokenizer = load_tokenizer(tokenizer, engine="cuda" if device.type == "cuda" else None)
         self.tokenizer, self.plan, self.cut, self.device = tokenizer, plan, cut, device
         self.stream = TextStream(source, plan.seed, plan.order, **reading)
+        for note in self.stream.source.notes:
+            warnings.warn(note, stacklevel=4)  # at the call of `text_batches`
         self._dtype = getattr(torch, dtype)
         self._bos, self._eos = resolve_bos(tokenizer, edges[0]), resolve_eos(tokenizer, edges[1])
         self._pad = self._eos or 0 if cut.pad_id is None else cut.pad_id

@@ -109,7 +109,8 @@ def text_batches(
     never leave it; else on the processor, with the same batches.
 
     source: a path, URL, glob, list of them, table or iterable of strings, as for `prepare`; `reading` are options of
-        `open_source`: field, separator, include, exclude, block_bytes and others.
+        `open_source`: field, separator, include, exclude, block_bytes and others. A pattern that matches no file is a
+        warning.
     tokenizer: where one is; or a `Tokenizer`, which encodes with its own engine (`load_tokenizer(..., engine="cuda")`).
     seed, order: "shuffled" reads the tasks of the source in an order that depends on (seed, epoch), and shuffles the
         documents of each block (`block_bytes`, 8 MiB) among themselves. "sequential" takes them as they are.

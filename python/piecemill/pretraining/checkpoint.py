@@ -1,8 +1,8 @@
 """Checkpoints: one folder each, written atomically; the newest two are kept.
 
 `model.safetensors` and `config.json` are what `transformers` opens; `optimizer.safetensors` holds AdamW's moments by
-the names of the parameters, and `state.json` the step, the loader's state and the guard's. Files are synced before the
-folder is renamed, and older folders are deleted only after that.
+the names of the parameters; `state.json` has the step, the states of loader and guard, and the checksums of both files
+of tensors. Files are synced before the folder is renamed, and older folders are deleted only after that.
 """
 
 import errno
@@ -18,13 +18,13 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from piecemill.errors import PretrainError
-from piecemill.files import new_folder
-from piecemill.pretraining.folder import CHECKPOINTS, checkpoints, read_record
+from piecemill.files import hash_file, new_folder
+from piecemill.pretraining.folder import CHECKPOINTS, OLDER, STATE, check_tensors, checkpoints, read_record
 from piecemill.pretraining.optimizer import load_optimizer, optimizer_tensors
 from piecemill.tokenizers import Tokenizer, load_tokenizer
 from piecemill.tokenizers.saving import VOCABULARIES
 
-MODEL, OPTIMIZER, STATE, CONFIG = "model.safetensors", "optimizer.safetensors", "state.json", "config.json"
+MODEL, OPTIMIZER, CONFIG = "model.safetensors", "optimizer.safetensors", "config.json"
 KEEP = 2
 _TIED = "lm_head.weight"
 
@@ -54,7 +54,8 @@ def save(
             save_file(optimizer_tensors(model, optimizer), part / OPTIMIZER)
         except SafetensorError as error:  # also for a full disk
             raise OSError(errno.EIO, f"the checkpoint could not be written: {error}", str(target)) from error
-        (part / STATE).write_text(json.dumps({"step": step, **state}) + "\n", encoding="utf-8")
+        checksums = {name: hash_file(part / name) for name in (MODEL, OPTIMIZER)}
+        (part / STATE).write_text(json.dumps({"step": step, **state, "checksums": checksums}) + "\n", encoding="utf-8")
         model.config.architectures = [type(model).__name__]
         model.config.save_pretrained(part)
         shutil.rmtree(target, ignore_errors=True)
@@ -80,7 +81,7 @@ class Opened:
 
     def load_model(self, model: LlamaForCausalLM) -> None:
         """Put the weights into `model`, which has this config."""
-        found = _tensors(self.folder / MODEL)
+        found = self._tensors(MODEL)
         missing, unknown = model.load_state_dict(found, strict=False)
         if unknown or set(missing) - ({_TIED} if self.config.tie_word_embeddings else set()):
             raise PretrainError(
@@ -90,7 +91,15 @@ class Opened:
 
     def load_optimizer(self, model: LlamaForCausalLM, optimizer: torch.optim.AdamW) -> None:
         """Put AdamW's moments back."""
-        load_optimizer(model, optimizer, _tensors(self.folder / OPTIMIZER), self.state()["step"])
+        load_optimizer(model, optimizer, self._tensors(OPTIMIZER), self.state()["step"])
+
+    def _tensors(self, name: str) -> dict[str, torch.Tensor]:
+        check_tensors(self.folder, name)
+        try:
+            tensors: dict[str, torch.Tensor] = load_file(self.folder / name)
+        except (OSError, SafetensorError) as error:
+            raise PretrainError(f"{self.folder / name}: cannot be read ({error}). {OLDER}") from error
+        return tensors
 
     def tokenizer_identity(self) -> str | None:
         """`Tokenizer.identity` of the shards it was trained on, or of the tokenizer beside it; None if not known."""
@@ -132,13 +141,3 @@ def open_checkpoint(folder: Path) -> Opened:
         return Opened(folder, LlamaConfig.from_pretrained(folder, attn_implementation="sdpa"))
     except Exception as error:  # noqa: BLE001 - whatever transformers raises of a value that it does not expect
         raise PretrainError(f"{folder / CONFIG}: cannot be read ({' '.join(str(error).split()):.200}).") from None
-
-
-def _tensors(path: Path) -> dict[str, torch.Tensor]:
-    try:
-        tensors: dict[str, torch.Tensor] = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise PretrainError(
-            f"{path}: cannot be read ({error}). Delete that checkpoint to go on from the one before it."
-        ) from error
-    return tensors

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.errors import PretrainError
-from piecemill.files import LOCK, FolderLock, LocalPlace, parse_json, read_json, replace_file
+from piecemill.files import LOCK, FolderLock, LocalPlace, hash_file, parse_json, read_json, replace_file
 from piecemill.plans import check_same, option
 
 PLAN, METRICS, RESULT, SAMPLE, CHECKPOINTS = "plan.json", "metrics.jsonl", "result.json", "sample.txt", "checkpoints"
+STATE = "state.json"
+"Of a checkpoint."
 FORMAT = 1
 
 
@@ -87,8 +89,25 @@ def checkpoints(run: Path) -> list[Path]:
     return sorted((run / CHECKPOINTS).glob("step-*"))
 
 
-_FIELDS = {PLAN: ("options", "data", "model"), "state.json": ("loader", "guard")}
+def check_tensors(checkpoint: Path, name: str) -> None:
+    """PretrainError if a file of a checkpoint has another checksum than its state.json says."""
+    path = checkpoint / name
+    if not (checkpoint / STATE).is_file():
+        return  # a model that `pretrain` did not write
+    want = read_record(checkpoint, STATE).get("checksums", {}).get(name)
+    try:
+        changed = want is not None and hash_file(path) != want
+    except OSError as error:
+        raise PretrainError(f"{path}: cannot be read: {error.strerror or error}. {OLDER}") from None
+    if changed:
+        raise PretrainError(f"{path}: was changed after it was written. {OLDER}")
+
+
+OLDER = "Delete that checkpoint to go on from the one before it."
+_FIELDS = {PLAN: ("options", "data", "model"), STATE: ("loader", "guard", "checksums")}
 "Fields of each file that must be JSON objects."
+_NEW_FIELDS = ("model", "checksums")
+"Of these, those that earlier versions did not record."
 
 
 def read_record(folder: Path, name: str) -> dict[str, Any]:
@@ -96,7 +115,7 @@ def read_record(folder: Path, name: str) -> dict[str, Any]:
     hint = f"It was changed: restore it, or name another {option('out')}."
     record = read_json(LocalPlace(folder), name, hint, PretrainError)
     for field in _FIELDS.get(name, ()):
-        value = record.get(field, {} if field == "model" else None)  # which earlier versions did not record
+        value = record.get(field, {} if field in _NEW_FIELDS else None)
         if not isinstance(value, dict):
             raise PretrainError(f"{folder / name}: {field} is {value!r:.60}; expected an object. {hint}")
     return record

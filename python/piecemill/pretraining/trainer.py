@@ -21,7 +21,7 @@ from piecemill.errors import PretrainError, Stopped
 from piecemill.loading import Batches
 from piecemill.loading.torch import batches
 from piecemill.pretraining import checkpoint
-from piecemill.pretraining.folder import RESULT, RunFolder, checkpoints, read_metrics
+from piecemill.pretraining.folder import OLDER, RESULT, RunFolder, checkpoints, read_metrics
 from piecemill.pretraining.guard import Guard
 from piecemill.pretraining.model import flops_per_token, peak_flops
 from piecemill.pretraining.optimizer import build_optimizer, learning_rate
@@ -92,9 +92,7 @@ class Trainer:
             self.done, self._loader_state = state["step"], state["loader"]
             self.guard.load_state_dict(state["guard"])
         except (LookupError, TypeError, ValueError) as error:
-            raise PretrainError(
-                f"{found[-1]}: its state was changed ({error}). Delete that checkpoint to go on from the one before it."
-            ) from None
+            raise PretrainError(f"{found[-1]}: its state was changed ({error}). {OLDER}") from None
         self.folder.rewind(self.done)
         self.resumed = True
 

@@ -5,7 +5,7 @@ import os
 from os import PathLike
 from pathlib import Path
 
-from piecemill.errors import PiecemillError, PlanError
+from piecemill.errors import PiecemillError, PlanError, PretrainError
 from piecemill.files import as_path
 from piecemill.objects import is_object_url
 from piecemill.plans import did_you_mean, option
@@ -47,7 +47,7 @@ def check(path: str | PathLike[str], *, sample: int = SAMPLE) -> Findings:
 
 
 def _check_checkpoints(path: Path, found: Findings) -> None:
-    from piecemill.pretraining.folder import checkpoints
+    from piecemill.pretraining.folder import OLDER, check_tensors, checkpoints
 
     for folder in checkpoints(path):
         name = folder.relative_to(path).as_posix()
@@ -59,6 +59,10 @@ def _check_checkpoints(path: Path, found: Findings) -> None:
                     header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
                     ends = [each["data_offsets"][1] for key, each in header.items() if key != "__metadata__"]
                     if opened.tell() + max(ends, default=0) != os.path.getsize(folder / file):
-                        found.add(f"{name}/{file}", "cut short. Delete the checkpoint to go on from an older one.")
+                        found.add(f"{name}/{file}", f"cut short. {OLDER}")
+                        continue
+                check_tensors(folder, file)
+        except PretrainError as error:
+            found.add("", str(error))
         except (OSError, ValueError) as error:
-            found.add(name, f"cannot be read ({error}). Delete it to go on from the one before it.")
+            found.add(name, f"cannot be read ({error}). {OLDER}")

@@ -66,7 +66,7 @@ class PreparedCorpus:
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
             raise ShardError(
                 f"{path}: not the list of source files that was written ({error}). "
-                f"Run `piecemill check {self.folder}`; then restore it from a copy, or prepare again."
+                f"Run `piecemill check {self.folder}`. {prepared_again()}"
             ) from None
         return found
 

@@ -94,7 +94,7 @@ def report(
     target = Path(as_path(out))
     if target.is_dir():
         raise PlanError(f"{target}: is a folder; expected the page in it, such as {target / 'report.html'}.")
-    check_writable(target, PlanError)
+    check_writable(target)
     beside = target.with_suffix(".facts.json")
     if target.exists() != beside.exists():  # a report is both
         there = target if target.exists() else beside

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from piecemill.errors import ShardError, TokenizerError
 from piecemill.files import LocalPlace, Place, lock_owner
 from piecemill.objects import ObjectPlace
+from piecemill.plans import prepared_again
 from piecemill.shards import folder as prepared
 from piecemill.shards.folder import group_lines
 from piecemill.shards.manifest import newest_entries
@@ -81,7 +82,7 @@ def _describe_groups(plan: dict[str, Any], splits: list[Shards]) -> list[dict[st
             if len(outside):
                 raise ShardError(
                     f"{shards.url}/{prepared.PLAN}: {len(groups)} groups, and a document is of group {outside[0]}. "
-                    f"Run `piecemill check {shards.url}`; then restore what was changed."
+                    f"Run `piecemill check {shards.url}`. {prepared_again()}"
                 )
             for row, weights in enumerate((None, lengths)):
                 counts[row] += np.bincount(of, weights, len(groups)).astype(np.int64)

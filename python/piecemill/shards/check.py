@@ -151,7 +151,11 @@ def _check(path: Path, present: set[str], found: Findings, sample: int, place: O
         return found
     manifests: dict[str, list[ShardEntry]] = {}
     for split in plan["splits"]:
-        manifests[split] = _Split(path, split, plan, sources, found, place).check(expected, sample)
+        shards = _Split(path, split, plan, sources, found, place).check(expected, sample)
+        if shards is None:  # nobody should delete what an unreadable manifest may list
+            expected.update(name for name in present if name.startswith(f"{split}/"))
+        else:
+            manifests[split] = shards
     if plan["format"] > 1:
         _check_entries(path, sorted(present), manifests, expected, found)
     for name in sorted(present - expected):
@@ -185,6 +189,9 @@ def _check_entries(
             found.add(name, str(error).removeprefix(f"{path}/{name}: "))
             damaged = True
     there = {entry.stem for entry in newest.values()}
+    for entry in newest.values():
+        for split, shard in entry.shards.items():
+            expected.update(f"{split}/{file.name}" for file in shard.files.values())
     listed = {shard.files["tokens"].name.partition(".tokens.")[0] for shards in manifests.values() for shard in shards}
     for stem in sorted(listed - there if not damaged else ()):
         found.add(f"{manifest.ENTRIES}/{stem}.json", "is missing, but a manifest lists its shards.")
@@ -251,13 +258,19 @@ class _Split:
         self.dtype = token_dtype(plan["vocab_size"])
         self.counted = np.zeros(plan["vocab_size"], np.uint64)
 
-    def check(self, expected: set[str], sample: int) -> list[ShardEntry]:
-        """Check the split; gives the shards that its manifest lists, whose names are added to `expected`."""
+    def check(self, expected: set[str], sample: int) -> list[ShardEntry] | None:
+        """Check the split; gives the shards that its manifest lists, whose names are added to `expected`.
+
+        None if there is a manifest and it cannot be read.
+        """
+        name = f"{self.split}/{manifest.NAME}"
         try:
             entries = manifest.read_manifest(self.folder / self.split)
-        except (ShardError, OSError) as error:
-            self.found.add(f"{self.split}/{manifest.NAME}", str(error))
-            return []
+        except ShardError as error:
+            self.found.add(name, str(error).removeprefix(f"{self.folder}/{name}").lstrip(",: "))
+            return None
+        if not entries and name in expected and not (self.folder / name).exists():
+            return None  # reported: stats.json lists it
         total = sum(entry.documents for entry in entries)
         chosen = np.unique(np.linspace(0, total - 1, min(sample, total)).astype(np.int64)) if total else np.zeros(0)
         first = 0

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from piecemill.errors import ShardError
 from piecemill.files import LOCK, SCRATCH, Place, hash_bytes, open_place, parse_json, read_json, read_npy
-from piecemill.plans import option, prepared_again
+from piecemill.plans import option, prepared_again, unreadable
 from piecemill.shards import counts, manifest
 from piecemill.shards.format import MOST_IDS, READABLE, VERSION, is_split_name, npy_bytes
 from piecemill.sizes import plural, show_count
@@ -70,24 +70,24 @@ def checked_plan(plan: dict[str, Any], where: str) -> dict[str, Any]:
         if key not in plan or not isinstance(plan[key], kind) or isinstance(plan[key], bool):
             raise ShardError(
                 f"{where}: {key} is {plan.get(key, 'missing')!r:.60}; expected {getattr(kind, '__name__', kind)}. "
-                "The file was changed: restore it, or prepare the folder again."
+                f"The file was changed. {prepared_again()}"
             )
     for group in plan.get("groups") or ():
         if not _is_group(group):
             raise ShardError(
                 f"{where}: {group!r:.60} is no group of files; expected a pattern (text or null) and a weight of 0 or "
-                "more. The file was changed: restore it, or prepare the folder again."
+                f"more. The file was changed. {prepared_again()}"
             )
     for name, share in plan["splits"].items():
         if not is_split_name(name) or not isinstance(share, int | float) or not share > 0:
             raise ShardError(
                 f"{where}: {name!r} cannot be the name of a split, expected letters, digits, '-' and '_', or its share "
-                f"({share!r}) is no number above 0. The file was changed: restore it, or prepare the folder again."
+                f"({share!r}) is no number above 0. The file was changed. {prepared_again()}"
             )
     if not 0 < plan["vocab_size"] <= MOST_IDS:
         raise ShardError(
             f"{where}: vocab_size is {plan['vocab_size']}; expected 1 to {MOST_IDS:,}. "
-            "The file was changed: restore it, or prepare the folder again."
+            f"The file was changed. {prepared_again()}"
         )
     return plan
 
@@ -163,7 +163,7 @@ def _read(place: Place, name: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ShardError(f"{place.url}/{name}: cannot be read: {error.strerror or error}. {prepared_again()}") from None
+        raise ShardError(f"{place.url}/{name}: {unreadable(error)}") from None
 
 
 def checked_stats(content: bytes, where: str) -> Stats:
@@ -287,10 +287,14 @@ def source_files(folder: Path) -> int:
 
 
 def listed(folder: Path) -> set[str]:
-    """Every file under `folder`, by relative name."""
+    """Every file under `folder`, by relative name; ShardError if one of its folders cannot be listed."""
+
+    def refuse(error: OSError) -> None:
+        raise ShardError(f"{error.filename}: {unreadable(error)}") from None
+
     return {
         os.path.relpath(os.path.join(where, name), folder).replace(os.sep, "/")
-        for where, _, names in os.walk(folder)
+        for where, _, names in os.walk(folder, onerror=refuse)
         for name in names
     }
 

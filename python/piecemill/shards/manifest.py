@@ -19,7 +19,7 @@ from typing import Any
 from piecemill.cancelling import threads
 from piecemill.errors import ShardError
 from piecemill.files import Place, can_write, clear_scratch, hash_bytes, unique
-from piecemill.plans import prepared_again
+from piecemill.plans import prepared_again, unreadable
 from piecemill.shards.counts import write_counts
 from piecemill.shards.format import KINDS, Kind
 
@@ -250,7 +250,7 @@ def read_manifest(folder: Path) -> list[ShardEntry]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise ShardError(f"{folder / NAME}: cannot be read: {error.strerror or error}. {prepared_again()}") from None
+        raise ShardError(f"{folder / NAME}: {unreadable(error)}") from None
 
 
 def parse_manifest(content: bytes, where: str) -> list[ShardEntry]:

@@ -21,7 +21,7 @@ from piecemill._core import count_ids, map_file
 from piecemill.errors import ShardError
 from piecemill.files import LocalPlace, Place, hash_bytes, open_place, read_npy
 from piecemill.objects import is_object_url
-from piecemill.plans import did_you_mean, option, prepared_again
+from piecemill.plans import did_you_mean, option, prepared_again, unreadable
 from piecemill.shards import folder as prepared
 from piecemill.shards.counts import NAME as COUNTS
 from piecemill.shards.counts import Counts, parse_counts
@@ -296,7 +296,7 @@ class Shards(FileRows):
         except FileNotFoundError:
             raise ShardError(f"{where} is missing, but the manifest lists it. {way_out}") from None
         except OSError as error:
-            raise ShardError(f"{where}: cannot be read: {error.strerror or error}. {way_out}") from None
+            raise ShardError(f"{where}: {unreadable(error)}") from None
         if len(mapped) != file.bytes:
             raise ShardError(f"{where} has {len(mapped):,} bytes; the manifest says {file.bytes:,}. {way_out}")
         count = entry.tokens if kind == "tokens" else entry.documents
