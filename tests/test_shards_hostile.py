@@ -263,6 +263,11 @@ def cut_lines(path: Path) -> None:
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
 
 
+def replaced_by(path: Path) -> Path:
+    """The entry whose shards were written again without the copies of earlier documents."""
+    return path.with_name(path.name.replace(".unique", ""))
+
+
 DAMAGE = {
     "a manifest without its last shard": ("train/manifest.jsonl", cut_lines),
     "an empty manifest": ("train/manifest.jsonl", lambda path: cut(path, 0)),
@@ -271,13 +276,17 @@ DAMAGE = {
     "empty statistics": ("stats.json", lambda path: cut(path, 0)),
     "a shard that was cut": ("train/*.tokens.npy", lambda path: cut(path, 200)),
     "a lost shard": ("train/*.ends.npy", Path.unlink),
+    "an entry that was cut": ("entries/*-0001*.json", lambda path: cut(path, 100)),
+    "an entry of a copy that was cut": ("entries/*.unique.json", lambda path: cut(path, 100)),
+    "an entry that was replaced, cut": ("entries/*.unique.json", lambda path: cut(replaced_by(path), 100)),
+    "a lost entry": ("entries/*-0001*.json", Path.unlink),
     "an older tokenizer": ("tokenizer/tokenizer.json", lambda path: cut(path, 100)),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_complete_folder_that_was_damaged_is_never_read_as_a_smaller_one_and_can_be_made_again(tmp_path, damage):
-    write_jsonl(tmp_path / "a.jsonl", texts(40))
+    write_jsonl(tmp_path / "a.jsonl", [*texts(40), *texts(3)])
     options = {"out": tmp_path / "out", "splits": "train=80,val=20", "dedup": "exact", **SMALL}
     again = partial(prepare, tmp_path / "a.jsonl", small_tokenizer(), **options)
     again()
@@ -285,7 +294,8 @@ def test_a_complete_folder_that_was_damaged_is_never_read_as_a_smaller_one_and_c
     name, break_it = DAMAGE[damage]
     break_it(next((tmp_path / "out").glob(name)))
     assert not check_shards(tmp_path / "out").sound
-    reads = [lambda: list(open_shards(tmp_path / "out", "train"))] if "tokenizer" not in name else []
+    beside = name.startswith(("tokenizer", "entries"))  # what the batches do not need
+    reads = [] if beside else [lambda: list(open_shards(tmp_path / "out", "train"))]
     for read in (*reads, again):
         with pytest.raises(PiecemillError, match=r"force=True|same eos"):
             read()

@@ -138,16 +138,18 @@ def sealed(place: Place, name: str, stats: Stats) -> bytes | None:
 def check_complete(place: Place) -> None:
     """ShardError if a complete folder has lost a shard or part of one, or if any other file of it was changed.
 
-    Reads what is beside the shards, and lists the shards. Their content is compared by `piecemill check`.
+    Reads all that is beside the shards, and lists the shards. Their content is compared by `piecemill check`.
     """
     stats = read_stats(place) or {"checksums": {}}
+    manifests: dict[str, list[manifest.ShardEntry]] = {}
     for name in stats["checksums"]:
         content = sealed(place, name, stats)
         split, _, file = name.rpartition("/")
         if content is None or file != manifest.NAME:
             continue
         sizes = place.sizes(split)
-        for shard in manifest.parse_manifest(content, f"{place.url}/{name}"):
+        manifests[split] = manifest.parse_manifest(content, f"{place.url}/{name}")
+        for shard in manifests[split]:
             for one in shard.files.values():
                 if (found := sizes.get(one.name)) != one.bytes:
                     size = "is missing" if found is None else f"has {found:,} bytes"
@@ -155,6 +157,7 @@ def check_complete(place: Place) -> None:
                         f"{place.url}/{split}/{one.name} {size}; the manifest says {one.bytes:,} bytes. "
                         f"{prepared_again()}"
                     )
+    manifest.check_entries(place, manifests)
 
 
 def _read(place: Place, name: str) -> bytes | None:

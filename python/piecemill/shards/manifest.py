@@ -141,8 +141,7 @@ def parse_entry(content: bytes, name: str, folder: str) -> Entry:
             raise ValueError("its checksum or name is another")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ShardError(
-            f"{folder}/{name}: was changed or cut after it was written ({error}). "
-            "Delete it and run the same `piecemill prepare` again to make its piece again."
+            f"{folder}/{name}: was changed or cut after it was written ({error}). {prepared_again()}"
         ) from None
     return entry
 
@@ -180,6 +179,22 @@ def whole_entries(place: Place, damaged: list[str]) -> Iterator[Entry]:
             yield entry
         else:
             damaged.append(name)
+
+
+def check_entries(place: Place, manifests: dict[str, list[ShardEntry]]) -> None:
+    """ShardError if an entry of a complete folder is damaged, or if they list other shards than its manifests."""
+    for task, piece, replaces, _ in entry_files(place.sizes(ENTRIES)):
+        if replaces:
+            parse_entry(place.read(entry_name(task, piece)), entry_name(task, piece), place.url)
+    left = {split: iter(shards) for split, shards in manifests.items()}
+    for entry in newest_entries(place):
+        for split, shard in entry.shards.items():
+            if next(left.get(split, iter(())), None) != shard:
+                raise ShardError(f"{place.url}/{split}/{NAME}: differs from {entry.name}. {prepared_again()}")
+    for split, rest in left.items():
+        if (lost := next(rest, None)) is not None:
+            file = lost.files["tokens"].name
+            raise ShardError(f"{place.url}: no file in {ENTRIES} lists {split}/{file}. {prepared_again()}")
 
 
 def _newest(place: Place) -> Iterator[tuple[str, bytes]]:
