@@ -198,13 +198,6 @@ def test_a_file_that_vanishes_is_named(tmp_path, name):
             assert (len(block), block.tally.skipped_count) == (0, 1)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root can read everything")
-def test_a_folder_that_cannot_be_read_is_named(tmp_path):
-    (tmp_path / "closed").mkdir(mode=0)
-    with pytest.raises(SourceError, match="closed: folder cannot be read"):
-        open_source(tmp_path)
-
-
 def test_a_pipe_is_refused_rather_than_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(SourceError, match="neither a file nor a folder"):
