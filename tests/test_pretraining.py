@@ -406,6 +406,17 @@ def test_a_flipped_bit_among_the_tensors_of_a_checkpoint_is_found(begun, tmp_pat
     assert check(run).sound
 
 
+def test_a_run_that_lost_its_records_does_not_go_on_as_if_they_had_never_been(begun, tmp_path, shards):
+    run = tmp_path / "run"
+    shutil.copytree(begun, run)
+    (run / "metrics.jsonl").unlink()
+    says = r"metrics\.jsonl is missing: the curve and the times of the first 1 step\. Restore it, or make an empty file"
+    with pytest.raises(PretrainError, match=says):
+        pretrain(shards, out=run, steps=4, **SMALL)
+    (run / "metrics.jsonl").touch()
+    assert pretrain(shards, out=run, steps=4, **SMALL).steps == 4
+
+
 @pytest.fixture(scope="module")
 def begun(shards, tmp_path_factory):
     """A run that ended after the first of its four steps."""

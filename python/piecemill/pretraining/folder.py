@@ -16,6 +16,7 @@ from typing import Any
 from piecemill.errors import PretrainError
 from piecemill.files import LOCK, FolderLock, LocalPlace, hash_file, parse_json, read_json, replace_file
 from piecemill.plans import check_same, option
+from piecemill.sizes import plural
 
 PLAN, METRICS, RESULT, SAMPLE, CHECKPOINTS = "plan.json", "metrics.jsonl", "result.json", "sample.txt", "checkpoints"
 STATE = "state.json"
@@ -63,6 +64,11 @@ class RunFolder:
     def rewind(self, step: int) -> None:
         """Truncate the records to `step`, from which the training resumes, and open the file for appending."""
         path = self.path / METRICS
+        if step > 0 and not path.exists():
+            raise PretrainError(
+                f"{path} is missing: the curve and the times of the first {plural(step, 'step')}. Restore it, or make "
+                "an empty file of this name to go on without them."
+            )
         kept = [json.dumps(record) + "\n" for record in read_metrics(self.path) if record["step"] <= step]
         replace_file(path, "".join(kept).encode())
         self._metrics = open(path, "a", encoding="utf-8")  # noqa: SIM115 - until `release`
