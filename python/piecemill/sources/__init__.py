@@ -11,18 +11,14 @@ open_source ─▶ discover: files ─▶ plan: tasks ─▶ text, pieces, jsonl
 Start with `open_source`. A new format is a module and a line in `tasks.ENDINGS`.
 """
 
-from piecemill.sources.documents import LISTED_SKIPS, BlockId, Documents, Skipped, Tally, show_left_out
-from piecemill.sources.packing import BLOCK_BYTES, BadDocument, Reading
+from piecemill.sources.documents import Documents, Skipped, Tally, show_left_out
+from piecemill.sources.packing import BLOCK_BYTES, Reading
 from piecemill.sources.source import Source, open_source, read_task
-from piecemill.sources.tasks import File, Task
+from piecemill.sources.tasks import Task
 
 __all__ = [
     "BLOCK_BYTES",
-    "LISTED_SKIPS",
-    "BadDocument",
-    "BlockId",
     "Documents",
-    "File",
     "Reading",
     "Skipped",
     "Source",

@@ -12,11 +12,10 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from glob import iglob
 from os import PathLike, fspath
-from typing import Any
 
 from piecemill._core import first_match, walk_folder
 from piecemill.errors import SourceError
@@ -137,7 +136,7 @@ def _discover_one(source: str, wanted: Wanted, reading: Reading, findings: _Foun
 
 
 def _discover_url(source: str, wanted: Wanted, reading: Reading, findings: _FoundFiles) -> None:
-    found = find(source, reading.storage, **_rules(wanted))
+    found = find(source, reading.storage, **asdict(wanted))
     if found is None:
         return
     _note_included(wanted.include, range(len(wanted.include)), found.inside if not found.is_file else (), findings)
@@ -155,7 +154,7 @@ def _discover_url(source: str, wanted: Wanted, reading: Reading, findings: _Foun
 def _walk(folder: str, only: str | None, wanted: Wanted, reading: Reading, findings: _FoundFiles) -> None:
     include, including = as_typed(wanted.include, folder)
     exclude, excluding = as_typed(wanted.exclude, folder)
-    rules = _rules(wanted) | {"include": include, "exclude": exclude, "out": _inside(wanted.out, folder)}
+    rules = asdict(wanted) | {"include": include, "exclude": exclude, "out": _inside(wanted.out, folder)}
     paths, sizes, left_out, problems, excluded_by = walk_folder(folder, only=only, **rules)
     findings.excluded_by.update(excluding[number] for number in excluded_by)
     insides = [path[len(folder) :].lstrip("/") for path in paths]
@@ -187,10 +186,6 @@ def _inside(out: str | None, folder: str) -> str | None:
         return None
     inside = os.path.relpath(os.path.realpath(out), os.path.realpath(folder or "."))
     return None if inside == "." or inside.split("/")[0] == ".." else inside
-
-
-def _rules(wanted: Wanted) -> dict[str, Any]:
-    return {rule.name: getattr(wanted, rule.name) for rule in fields(wanted)}
 
 
 def _oversized(path: str, size: int, reading: Reading) -> bool:

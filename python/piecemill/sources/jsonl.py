@@ -17,36 +17,26 @@ from numpy.typing import NDArray
 
 from piecemill._core import extract_lines
 from piecemill.sources.documents import Documents, Place
-from piecemill.sources.packing import Packer, Reading
+from piecemill.sources.packing import Packer
 from piecemill.sources.remote import open_bytes
-from piecemill.sources.streams import BOM, CHUNK_BYTES, BrokenStream, ByteStream
-from piecemill.sources.tasks import Task, ranges
+from piecemill.sources.streams import BOM, CHUNK_BYTES, BrokenStream
+from piecemill.sources.tasks import Task, chunks, ranges
 from piecemill.sources.text import failure
 
 PLACE: Place = "byte"
-
-
-def cut(file: Task, reading: Reading, size: int) -> list[Task]:
-    """Ranges, each with the lines that start in it."""
-    return ranges(file, size)
+cut = ranges  # each with the lines that start in it
 
 
 def read(task: Task, packer: Packer) -> Iterator[Documents]:
     """The documents of a JSON lines file, or of the lines that start in a range of it."""
     lines = _Lines(task, packer)
     try:
-        with open_bytes(task.paths[0], packer.reading.storage, task.sizes[0]) as file:
-            if task.start:
-                # From one byte before, to detect whether a line starts exactly at the range.
-                file.seek(task.start - 1)
-            stream = ByteStream(file, task.packing)
-            for chunk in stream:
-                packer.progress(stream.consumed)
-                more = lines.feed(chunk)
-                yield from packer.full()
-                if not more:
-                    return
-            lines.end()
+        for chunk in chunks(task, packer):
+            more = lines.feed(chunk)
+            yield from packer.full()
+            if not more:
+                return
+        lines.end()
     except BrokenStream as broken:
         # Complete lines before the break were added; the broken line is lost.
         packer.bad(lines.name(0), str(broken))

@@ -16,7 +16,7 @@ from piecemill._core import write_integers
 from piecemill.errors import SourceError
 from piecemill.sources.documents import Documents, Place
 from piecemill.sources.packing import Packer
-from piecemill.sources.remote import open_bytes
+from piecemill.sources.remote import open_bytes, read_up_to
 from piecemill.sources.tasks import Task, one_task
 from piecemill.sources.text import failure
 
@@ -37,7 +37,9 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
                 # No buffer for more than there is: a damaged header may say any shape. A size of 0 is unknown.
                 if 0 < task.sizes[0] < count * width * dtype.itemsize:
                     raise ValueError("the file ends before its last row")
-                _add(_up_to(file, count * width * dtype.itemsize), dtype, width, row, count, task.first_file, packer)
+                _add(
+                    read_up_to(file, count * width * dtype.itemsize), dtype, width, row, count, task.first_file, packer
+                )
                 row += count
                 packer.progress(header + row * width * dtype.itemsize)
                 yield from packer.full()
@@ -66,15 +68,6 @@ def _header(file: BinaryIO) -> tuple["np.dtype[Any]", int, int]:
     if min(rows, width) < 0:
         raise ValueError(f"says that it has the shape {shape}")
     return dtype, rows, width
-
-
-def _up_to(file: BinaryIO, size: int) -> bytes:
-    """The next `size` bytes, or all to the end: a stream of the web gives fewer at once, and Linux at most 2 GiB."""
-    parts = []
-    while size and (part := file.read(size)):
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
 
 
 def _add(data: bytes, dtype: "np.dtype[Any]", width: int, row: int, count: int, file: int, packer: Packer) -> None:

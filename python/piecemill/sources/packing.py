@@ -25,6 +25,10 @@ from piecemill.sources.documents import LISTED_SKIPS, BlockId, Documents, Place,
 from piecemill.sources.streams import CHUNK_BYTES
 
 BadDocument = Literal["stop", "skip"]
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int64]
+FileNumbers = NDArray[np.int32]
+Keys = NDArray[np.uint64]
 
 BLOCK_BYTES = 8 * 1024 * 1024
 BLOCK_DOCUMENTS = 128 * 1024
@@ -58,7 +62,7 @@ class Reading:
     "The bytes that documents may have; None for any."
     integers: bool = False
     "Documents are integers: arrays and lists, or their digits."
-    known: NDArray[np.int64] | None = None
+    known: Ints | None = None
     "The integers that documents may have, in ascending order; None for any."
     storage: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     "Options for the file systems of URLs, as fsspec takes them. Not printed, because they may contain credentials."
@@ -90,12 +94,12 @@ def bad_document(name: str, reason: str) -> SourceError:
 
 @dataclass(frozen=True, slots=True)
 class _HeldDocuments:
-    data: NDArray[np.uint8] | None
+    data: Bytes | None
     "None for documents whose text is in the packer's buffer."
-    ends: NDArray[np.int64]
-    files: NDArray[np.int32]
-    places: NDArray[np.int64]
-    keys: NDArray[np.uint64] | None
+    ends: Ints
+    files: FileNumbers
+    places: Ints
+    keys: Keys | None
 
 
 class Packer:
@@ -114,7 +118,7 @@ class Packer:
         paths: tuple[str, ...],
         first_file: int,
         source_bytes: int,
-        buffer: Callable[[], NDArray[np.uint8]] | None = None,
+        buffer: Callable[[], Bytes] | None = None,
     ) -> None:
         self.reading, self._buffer = reading, buffer
         self.names: dict[int, str] = {}
@@ -173,12 +177,7 @@ class Packer:
         return TextBuffer(size) if apart or changed else self._text
 
     def add(
-        self,
-        text: NDArray[np.uint8] | TextBuffer,
-        ends: NDArray[np.int64],
-        files: NDArray[np.int32] | int,
-        places: NDArray[np.int64],
-        keys: NDArray[np.uint64] | None = None,
+        self, text: Bytes | TextBuffer, ends: Ints, files: FileNumbers | int, places: Ints, keys: Keys | None = None
     ) -> None:
         """Add documents, none of them empty. The text is not copied where its documents fill a block by themselves."""
         if isinstance(files, int):
@@ -199,14 +198,7 @@ class Packer:
             # Documents that wait for the block to fill must not keep a large buffer alive.
             self._held[-1] = dataclasses.replace(last, data=last.data.copy())
 
-    def _cut(
-        self,
-        data: NDArray[np.uint8] | None,
-        ends: NDArray[np.int64],
-        files: NDArray[np.int32],
-        places: NDArray[np.int64],
-        keys: NDArray[np.uint64] | None,
-    ) -> None:
+    def _cut(self, data: Bytes | None, ends: Ints, files: FileNumbers, places: Ints, keys: Keys | None) -> None:
         """Hold the documents, and make a block each time one is full."""
         most, start = self.reading.block_bytes, 0
         while start < len(ends):
@@ -230,13 +222,7 @@ class Packer:
             if self._held_bytes >= most:
                 self._full.append(self._block())
 
-    def _integers(
-        self,
-        data: NDArray[np.uint8],
-        ends: NDArray[np.int64],
-        files: NDArray[np.int32],
-        places: NDArray[np.int64],
-    ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    def _integers(self, data: Bytes, ends: Ints, files: FileNumbers, places: Ints) -> tuple[Bytes, Ints, Ints]:
         """Documents of integers, all written in the same way; those of something else are bad ones."""
         values, value_ends, problems = read_integers(data, ends)
         lost = {}
@@ -260,17 +246,12 @@ class Packer:
         text, text_ends = write_integers(values, value_ends)
         return *gather_documents(text, text_ends, rows), rows
 
-    def _name(self, row: int, files: NDArray[np.int32], places: NDArray[np.int64]) -> str:
+    def _name(self, row: int, files: FileNumbers, places: Ints) -> str:
         return place_name(self._paths[int(files[row]) - self._first_file], self._place, int(places[row]))
 
     def _refuse(
-        self,
-        outside: list[tuple[int, int]],
-        data: NDArray[np.uint8],
-        ends: NDArray[np.int64],
-        files: NDArray[np.int32],
-        places: NDArray[np.int64],
-    ) -> NDArray[np.int64]:
+        self, outside: list[tuple[int, int]], data: Bytes, ends: Ints, files: FileNumbers, places: Ints
+    ) -> Ints:
         """Documents with bytes outside the alphabet are bad ones; the numbers of the others."""
         listed = []
         for row, at in outside[:LISTED_SKIPS]:

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate, chain
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,7 +32,7 @@ from piecemill.sources.columns import (
 from piecemill.sources.documents import Documents, Place
 from piecemill.sources.packing import Packer, Reading
 from piecemill.sources.patience import about_the_file, patiently, stopped_by
-from piecemill.sources.remote import RemoteFile, Storage, is_url, open_bytes
+from piecemill.sources.remote import RemoteFile, Storage, is_url, open_bytes, read_up_to
 from piecemill.sources.tasks import Task, Unreadable
 
 PLACE: Place = "row"
@@ -135,9 +135,9 @@ def text_chunks(task: Task, meta: pq.FileMetaData, reading: Reading) -> tuple[Te
     path = task.paths[0]
     with open_bytes(path, reading.storage) as file:
         end = file.seek(-8, 2)
-        length = int.from_bytes(_exactly(file, 4), "little")
+        length = int.from_bytes(read_up_to(file, 4), "little")
         file.seek(end - length)
-        footer = _exactly(file, length)
+        footer = read_up_to(file, length)
     chunks = _chunks(footer, number)
     if len(chunks) != meta.num_row_groups:
         raise ValueError(f"{len(chunks)} row groups in the footer, expected {meta.num_row_groups}")
@@ -153,14 +153,6 @@ def _chunks(footer: bytes, number: int) -> tuple[TextColumn, ...]:
             raise ValueError(f"a column of {size} bytes")
         chunks.append(TextColumn(size, 11 in column))
     return tuple(chunks)
-
-
-def _exactly(file: BinaryIO, size: int) -> bytes:
-    parts = []
-    while size > 0 and (part := file.read(size)):
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
 
 
 class _Compact:

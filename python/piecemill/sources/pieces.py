@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from piecemill._core import cut_text
 from piecemill.sources.documents import Documents, Place
 from piecemill.sources.packing import Packer
-from piecemill.sources.remote import open_bytes
-from piecemill.sources.streams import BOM, BrokenStream, ByteStream
-from piecemill.sources.tasks import Task, one_task
+from piecemill.sources.streams import BOM, BrokenStream
+from piecemill.sources.tasks import Task, chunks, one_task
 from piecemill.sources.text import failure, is_binary, refuse_binary
 
 PLACE: Place = "byte"
@@ -25,14 +24,11 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
     """The documents of one file."""
     pieces = _Pieces(task, packer)
     try:
-        with open_bytes(task.paths[0], packer.reading.storage, task.sizes[0]) as file:
-            stream = ByteStream(file, task.packing)
-            for number, chunk in enumerate(stream):
-                if number == 0 and not packer.reading.raw and is_binary(chunk):
-                    return refuse_binary(task.paths[0], task, packer)
-                packer.progress(stream.consumed)
-                pieces.feed(chunk)
-                yield from packer.full()
+        for number, chunk in enumerate(chunks(task, packer)):
+            if number == 0 and not packer.reading.raw and is_binary(chunk):
+                return refuse_binary(task.paths[0], task, packer)
+            pieces.feed(chunk)
+            yield from packer.full()
     except (OSError, BrokenStream) as error:
         # Complete pieces before the break were added; the broken piece is lost.
         return packer.bad(f"{task.paths[0]}@{pieces.position}", failure(error, task.paths[0]))

@@ -110,7 +110,7 @@ def is_url(path: str) -> bool:
 
 def is_web(url: str) -> bool:
     """Whether a URL is a web address, in which a space is written as %20."""
-    return _is_web(url_parts(url).head)
+    return url_parts(url).head.rpartition("::")[2].lower() in ("http://", "https://")
 
 
 def url_parts(url: str) -> UrlParts:
@@ -125,8 +125,8 @@ def file_name(path: str) -> str:
     """What an ending is looked for in: a local path as it is; of a URL its path, of a web address without the query."""
     if not is_url(path):
         return path
-    head, inside, _ = url_parts(path)
-    return inside.partition("?")[0] if _is_web(head) else inside
+    inside = url_parts(path).path
+    return inside.partition("?")[0] if is_web(path) else inside
 
 
 def is_glob(path: str) -> bool:
@@ -147,13 +147,22 @@ def open_bytes(path: str, storage: Storage, size: int = 0) -> BinaryIO:
     return cast(BinaryIO, RemoteFile(path, storage, size) if is_url(path) else PatientFile(path, size))
 
 
+def read_up_to(file: BinaryIO, size: int) -> bytes:
+    """The next `size` bytes, or all to the end: a stream of the web gives fewer at once, and Linux at most 2 GiB."""
+    parts = []
+    while size and (part := file.read(size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
 class RemoteFile(PatientFile):
     """A file behind a URL. Reads are fsspec's: ranged, a few MiB ahead. Every error is an `OSError`."""
 
     def __init__(self, url: str, storage: Storage, size: int = 0) -> None:
         # Kept, because the file system of an archive closes the archive when it is deleted.
         self._fs, self._place = file_system(url, storage)
-        self._may_stream = _is_web(url_parts(url).head)
+        self._may_stream = is_web(url)
         super().__init__(url, size)
 
     def _open(self) -> Any:
@@ -332,14 +341,10 @@ def _info(fs: Any, path: str) -> dict[str, Any] | None:
 
 
 def _is_folder(url: str, info: Mapping[str, Any]) -> bool:
-    if _is_web(url_parts(url).head):
+    if is_web(url):
         # On the web everything is a file; a folder is what has a slash at the end, if only after a redirection.
         return str(info.get("url") or url).partition("?")[0].endswith("/")
     return info.get("type") == "directory"
-
-
-def _is_web(head: str) -> bool:
-    return head.rpartition("::")[2].lower() in ("http://", "https://")
 
 
 def _state(fs: Any, info: Mapping[str, Any]) -> State:

@@ -13,36 +13,27 @@ from collections.abc import Iterator
 
 from piecemill._core import first_sequence, take_sequences
 from piecemill.sources.documents import Documents, Place
-from piecemill.sources.packing import Packer, Reading
-from piecemill.sources.remote import file_name, open_bytes
-from piecemill.sources.streams import BrokenStream, ByteStream
-from piecemill.sources.tasks import Task, ranges
+from piecemill.sources.packing import Packer
+from piecemill.sources.remote import file_name
+from piecemill.sources.streams import BrokenStream
+from piecemill.sources.tasks import Task, chunks, ranges
 from piecemill.sources.text import failure
 
 PLACE: Place = "byte"
+cut = ranges  # each with the records that start in it
 
 _FASTQ = (".fq", ".fastq")
-
-
-def cut(file: Task, reading: Reading, size: int) -> list[Task]:
-    """Ranges, each with the records that start in it."""
-    return ranges(file, size)
 
 
 def read(task: Task, packer: Packer) -> Iterator[Documents]:
     """The documents of a file, or of the records that start in a range of it."""
     records = _Records(task, packer)
     try:
-        with open_bytes(task.paths[0], packer.reading.storage, task.sizes[0]) as file:
-            if task.start:
-                file.seek(task.start - 1)  # a record starts after a line end
-            stream = ByteStream(file, task.packing)
-            for chunk in stream:
-                packer.progress(stream.consumed)
-                more = records.feed(chunk)
-                yield from packer.full()
-                if not more:
-                    return
+        for chunk in chunks(task, packer):
+            more = records.feed(chunk)
+            yield from packer.full()
+            if not more:
+                return
     except (OSError, BrokenStream) as error:
         # Complete records before the break were added; the broken one is lost.
         return packer.bad(f"{task.paths[0]}@{records.position}", failure(error, task.paths[0]))

@@ -18,8 +18,8 @@ from typing import NamedTuple, Protocol, cast
 
 from piecemill.sources.documents import Documents, Place, Skipped
 from piecemill.sources.packing import Packer, Reading, bad_document
-from piecemill.sources.remote import file_name, is_url, url_parts
-from piecemill.sources.streams import PACKINGS
+from piecemill.sources.remote import file_name, is_url, open_bytes, url_parts
+from piecemill.sources.streams import PACKINGS, ByteStream
 
 _SEQUENCES = dict.fromkeys((".fa", ".fasta", ".fna", ".ffn", ".faa", ".frn", ".fq", ".fastq"), "sequences")
 
@@ -97,7 +97,7 @@ def one_task(file: Task, reading: Reading, size: int) -> list[Task]:
     return [file]
 
 
-def ranges(file: Task, size: int) -> list[Task]:
+def ranges(file: Task, reading: Reading, size: int) -> list[Task]:
     """The file in ranges of `size` bytes, for formats that can be read from any line; a packed file is one task."""
     if file.packing is not None:
         return [file]
@@ -105,6 +105,20 @@ def ranges(file: Task, size: int) -> list[Task]:
     # The last range has no end, in case the file has grown.
     parts = [replace(file, nbytes=size, start=start, stop=start + size) for start in starts[:-1]]
     return [*parts, replace(file, nbytes=file.nbytes - starts[-1], start=starts[-1])]
+
+
+def chunks(task: Task, packer: Packer) -> Iterator[bytes]:
+    """The unpacked bytes of a file, a chunk at a time; of a range, from one byte before it to the end of the file.
+
+    That byte says whether a line or record starts exactly at the range.
+    """
+    with open_bytes(task.paths[0], packer.reading.storage, task.sizes[0]) as file:
+        if task.start:
+            file.seek(task.start - 1)
+        stream = ByteStream(file, task.packing)
+        for chunk in stream:
+            packer.progress(stream.consumed)
+            yield chunk
 
 
 class Reader(Protocol):
