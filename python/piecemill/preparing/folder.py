@@ -94,6 +94,7 @@ def _check_begun(place: Place, plan: dict[str, Any], source: Source, names: set[
         prepared.check_complete(place)
     if CHANGED in names and source.files:
         was, piece = prepared.begun_times(place, len(source.files)), plan["options"]["piece_bytes"]
-        now = check_content(source, was, whole_entries(place, []), piece, PIECE_DOCUMENTS)
+        pieces = ((entry.task, entry.piece, entry.content, entry.last) for entry in whole_entries(place, []))
+        now = check_content(source, was, pieces, piece, PIECE_DOCUMENTS)
         if (now != was).any() and can_write(place):
             prepared.write_times(place, now)

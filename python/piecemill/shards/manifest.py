@@ -102,11 +102,6 @@ class Entry:
         """Its file, relative to the prepared folder."""
         return f"{ENTRIES}/{self.stem}.json"
 
-    @property
-    def order(self) -> tuple[int, int]:
-        """Sort key: corpus order."""
-        return self.task, self.piece
-
     def to_json(self) -> bytes:
         """The canonical form of an entry, with a checksum of the rest as `xxh3`."""
         record = {**asdict(self), "shards": {split: shard.to_dict() for split, shard in self.shards.items()}}

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from piecemill.errors import SourceError
 from piecemill.plans import another_out
 from piecemill.sources.documents import Documents
 from piecemill.sources.patience import source_changed
-from piecemill.sources.remote import Storage, is_url, states
+from piecemill.sources.remote import State, Storage, is_url, states
 from piecemill.sources.source import Source
 from piecemill.sources.tasks import File, Task
 
@@ -38,13 +38,18 @@ def changed_times(files: Sequence[File]) -> NDArray[np.int64]:
     """When each file was last changed, in nanoseconds; of a URL its version; -1 if unknown."""
     times = np.array([file.version for file in files], np.int64)
     for number, file in enumerate(files):
-        if is_url(file.path):
-            continue
-        try:
-            times[number] = os.stat(file.path).st_mtime_ns
-        except OSError:
-            continue
+        if not is_url(file.path) and (now := _local_state(file.path)) is not None:
+            times[number] = now.version
     return times
+
+
+def _local_state(path: str) -> State | None:
+    """What `states` gives for a URL: size and time of a file on disk; None if it is not there."""
+    try:
+        now = os.stat(path)
+    except OSError:
+        return None
+    return State(now.st_size, now.st_mtime_ns)
 
 
 def check_files(source: Source, lines: bytes, where: str) -> None:
@@ -93,30 +98,18 @@ def same_path(one: str, other: str) -> bool:
     return parts[0][-length:] == parts[1][-length:]
 
 
-class PreparedPiece(Protocol):
-    """What is known of a piece of a task that was prepared; the content is that of `piece_contents`."""
-
-    @property
-    def task(self) -> int: ...
-    @property
-    def piece(self) -> int: ...
-    @property
-    def content(self) -> str: ...
-    @property
-    def last(self) -> bool: ...
-
-
 def check_content(
     source: Source,
     times: NDArray[np.int64],
-    prepared: Iterable[PreparedPiece],
+    prepared: Iterable[tuple[int, int, str, bool]],
     piece_bytes: int,
     piece_documents: int,
 ) -> NDArray[np.int64]:
     """The current times of the files; SourceError if a file with another time differs from what was prepared.
 
-    Only the tasks of files with another time are read and compared with `prepared`; the part of a task that was not
-    prepared yet may differ. A URL without a version is not compared.
+    `prepared` are the pieces that exist: number of the task, of the piece, and what `piece_contents` gives for it. Only
+    the tasks of files with another time are read and compared; the part of a task that was not prepared yet may differ.
+    A URL without a version is not compared.
     """
     now = changed_times(source.files)
     for number in np.flatnonzero((now != times) & (times < 0)):
@@ -125,9 +118,9 @@ def check_content(
     changed = np.flatnonzero(now != times)
     tasks = [task for task in source.tasks if _within(changed, task) is not None] if len(changed) else []
     before: dict[int, dict[int, tuple[str, bool]]] = {task.index: {} for task in tasks}
-    for entry in prepared if tasks else ():
-        if entry.task in before:
-            before[entry.task][entry.piece] = entry.content, entry.last
+    for index, piece, content, last in prepared if tasks else ():
+        if index in before:
+            before[index][piece] = content, last
     for task in tasks:
         was = before[task.index]
         found = piece_contents(source, task, piece_bytes, piece_documents) if was else iter(())
@@ -171,25 +164,15 @@ def check_task(task: Task, times: NDArray[np.int64], storage: Storage) -> None:
     """SourceError if a file of `task` is not as it was when the run began, or `times` (of all files) were taken."""
     if not len(times):
         return  # a source in memory
-    if is_url(task.paths[0]):
-        return _check_urls(task, times, storage)
-    for number, (path, size) in enumerate(zip(task.paths, task.sizes, strict=True), task.first_file):
-        try:
-            now = os.stat(path)
-        except OSError:
-            continue  # gone: then the reader has reported it
-        if now.st_size != size:
-            raise source_changed(path, f"it had {size:,} bytes and has {now.st_size:,} now")
-        if now.st_mtime_ns != times[number]:
-            raise source_changed(path, "it was written to since the run began")
-
-
-def _check_urls(task: Task, times: NDArray[np.int64], storage: Storage) -> None:
-    found = states(task.paths, storage)
+    remote = is_url(task.paths[0])
+    found = states(task.paths, storage) if remote else map(_local_state, task.paths)
     for number, (path, size, now) in enumerate(zip(task.paths, task.sizes, found, strict=True), task.first_file):
         if now is None:
             continue  # gone: then the reader has reported it
         if now.size != size:
             raise source_changed(path, f"it had {size:,} bytes and has {now.size:,} now")
         if times[number] >= 0 and now.version != times[number]:
-            raise source_changed(path, "its ETag, generation or time of change is another than when the run began")
+            what = (
+                "its ETag, generation or time of change is another than when" if remote else "it was written to since"
+            )
+            raise source_changed(path, f"{what} the run began")
