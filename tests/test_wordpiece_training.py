@@ -16,7 +16,6 @@ from hf import HF, needs_trainers
 from models import SCRIPTS
 from piecemill import _core
 from piecemill.errors import PlanError
-from piecemill.plans import with_options
 from piecemill.reference import wordpiece as reference
 from piecemill.tokenizers import load_tokenizer, verify
 from piecemill.tokenizers.texts import flatten
@@ -57,7 +56,8 @@ def inside_of(vocabulary):
 
 def learned(texts, order, **options):
     """What our trainer learns, with the symbols that continue words in another order."""
-    plan = with_options(wordpiece.WordPiecePlan(), options)
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    plan = wordpiece.WordPiecePlan(**given)
     counter = _core.WordCounter(wordpiece.RAW_WORDS, 1 << 30, "")
     counter.add(*flatten(texts))
     words = wordpiece.spelled(*counter.finish().arrays(), plan, 1)

@@ -118,7 +118,7 @@ class LocalPlace:
             os.replace(part, target)
         finally:
             part.unlink(missing_ok=True)
-        sync_folder(target.parent)
+        sync_file(target.parent)
         return True
 
     def scratch(self) -> Path:
@@ -130,7 +130,7 @@ class LocalPlace:
         target = self._target(name)
         sync_file(path)
         os.replace(path, target)
-        sync_folder(target.parent)
+        sync_file(target.parent)
 
     def sizes(self, folder: str = "") -> dict[str, int]:
         try:
@@ -149,7 +149,7 @@ class LocalPlace:
         target = self.path / name
         if not target.parent.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
-            sync_folder(target.parent.parent)
+            sync_file(target.parent.parent)
         return target
 
     def _written(self, name: str, content: bytes) -> Path:
@@ -257,7 +257,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
             if not part.exists():
                 os.link(f"/proc/self/fd/{file.fileno()}", part, src_dir_fd=file.fileno())  # which follows the link
         os.replace(part, path)
-        sync_folder(path.parent)
+        sync_file(path.parent)
     finally:
         part.unlink(missing_ok=True)
 
@@ -295,7 +295,7 @@ def new_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
             _replace(target, part)
         else:
             os.rename(part, target)
-        sync_folder(target.parent)
+        sync_file(target.parent)
     finally:
         _delete(part)
 
@@ -310,7 +310,7 @@ def replaced(target: Path) -> Iterator[Path]:
     try:
         yield part
         _replace(target, part)
-        sync_folder(target.parent)
+        sync_file(target.parent)
     finally:
         _delete(part)
 
@@ -371,18 +371,12 @@ def write_behind(file: BinaryIO, offset: int, length: int) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """fsync a file, or the names in a folder."""
+    """fsync a file; or a folder, so that new, renamed and deleted names survive a power loss."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def sync_folder(folder: Path) -> None:
-    """fsync a folder, so that new, renamed and deleted names survive a power loss."""
-    if os.name != "nt":  # Windows cannot open a folder
-        sync_file(folder)
 
 
 def read_json(place: Place, name: str, hint: str, kind: type[PiecemillError] = ShardError) -> dict[str, Any]:

@@ -95,17 +95,13 @@ class ObjectPlace:
         self._root = f"{scheme}://{parts.netloc}"
         self.url = f"{self._root}/{self._prefix}".rstrip("/")
         self.options, self.patience = dict(options or {}), patience
-        self._prepare()
-        self._client(retries=False)  # a missing package or an unknown option is an error here, not in a worker
-
-    def _prepare(self) -> None:
         self._clients: dict[bool, Any] = {}
         self._lock = threading.Lock()
         self._scratch: Path | None = None
         self._answered = False
+        self._client(retries=False)  # a missing package or an unknown option is an error here, not in a worker
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
-        """The content of an object, or its bytes from `start` to before `stop`; FileNotFoundError if there is none."""
         key = self._key(name)
 
         def attempt(client: Any) -> bytes:
@@ -119,7 +115,6 @@ class ObjectPlace:
         return self._repeat("read", name, attempt)
 
     def write(self, name: str, content: bytes) -> None:
-        """Store an object atomically; replaces an existing one."""
         self._repeat("write", name, lambda client: client.put(self._key(name), content, use_multipart=False))
 
     def create(self, name: str, content: bytes) -> bool:
@@ -196,18 +191,15 @@ class ObjectPlace:
         self._repeat("download", name, attempt, retries=True)
 
     def sizes(self, folder: str = "") -> dict[str, int]:
-        """Names directly under `folder`, and their sizes in bytes."""
         prefix = "/".join(part for part in (self._prefix, folder.strip("/")) if part)
         listed = self._repeat("list", folder, lambda client: client.list_with_delimiter(prefix or None))
         return {entry["path"].rpartition("/")[2]: entry["size"] for entry in listed["objects"]}
 
     def delete(self, name: str) -> None:
-        """Delete an object; no error if there is none."""
         with suppress(FileNotFoundError):
             self._repeat("delete", name, lambda client: client.delete(self._key(name)))
 
     def local(self) -> None:
-        """None: these files have no local path."""
         return None
 
     def __repr__(self) -> str:

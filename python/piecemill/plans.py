@@ -43,8 +43,11 @@ def with_keywords(plan: P | None, kind: type[P], arguments: Mapping[str, Any], u
         told = arguments.get(name)
         if told is not None and not callable(told):
             raise PlanError(f"{name}: found {type(told).__name__}, expected a function that is called with each event.")
-    given = {field.name: arguments[field.name] for field in fields(plan)}  # type: ignore[arg-type] # a dataclass
-    return with_options(plan, {name: value for name, value in {**given, **unknown}.items() if value is not FROM_PLAN})
+    known = [field.name for field in fields(plan)]  # type: ignore[arg-type] # a dataclass
+    check_names(unknown, known)
+    given = {name: arguments[name] for name in known if arguments[name] is not FROM_PLAN}
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    return replace(plan, **given)  # type: ignore[type-var]
 
 
 RENAMED = {
@@ -65,14 +68,14 @@ def new_names(record: dict[str, Any]) -> dict[str, Any]:
     return {**renamed, "plan": new_names(plan)} if isinstance(plan, dict) else renamed
 
 
-def check_names(given: Iterable[str], known: Sequence[str], what: str = "option") -> None:
+def check_names(given: Iterable[str], known: Sequence[str]) -> None:
     """PlanError for the first name that is not known, with the nearest one that is."""
     for name in given:
         if name not in known:
             near = [new for old, new in RENAMED.items() if old == name and new in known]
             near = near or difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"known are {list(known)}."
-            raise PlanError(f"unknown {what} {name!r}; {hint}")
+            raise PlanError(f"unknown option {name!r}; {hint}")
 
 
 def did_you_mean(function: Callable[A, R]) -> Callable[A, R]:
@@ -244,14 +247,6 @@ def _in_words(kind: Any) -> str:
         return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
     named = {int: "a whole number", float: "a number", str: "text", bool: "True or False", Path: "a path"}
     return named.get(kind, "None" if kind in (None, type(None)) else getattr(kind, "__name__", str(kind)))
-
-
-def with_options(plan: P, options: dict[str, Any]) -> P:
-    """`plan` with `options` in place of its fields; an unknown one is an error that names the nearest."""
-    known = [field.name for field in fields(plan)]  # type: ignore[arg-type] # a dataclass
-    check_names(options, known)
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
-    return replace(plan, **given)  # type: ignore[type-var]
 
 
 _flags = False

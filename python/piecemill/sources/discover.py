@@ -11,6 +11,7 @@ Start with `discover`.
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -44,20 +45,16 @@ class Wanted:
 @dataclass(slots=True)
 class _FoundFiles:
     files: list[File] = field(default_factory=list)
-    left_out: dict[str, int] = field(default_factory=dict)
+    left_out: Counter[str] = field(default_factory=Counter)
     skipped: list[Skipped] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
     included_by: set[int] = field(default_factory=set)
     excluded_by: set[int] = field(default_factory=set)
 
-    def count(self, rule: str, count: int = 1) -> None:
-        if count:
-            self.left_out[rule] = self.left_out.get(rule, 0) + count
-
     def add(self, file: File, key: str | None = None) -> None:
         key = key or _real_path(file.path)
         if key in self.seen:
-            self.count("repeated")
+            self.left_out["repeated"] += 1
         else:
             self.seen.add(key)
             self.files.append(file)
@@ -73,14 +70,13 @@ def discover(
         before = len(findings.seen)
         own = _FoundFiles(seen=findings.seen, included_by=findings.included_by, excluded_by=findings.excluded_by)
         _discover_one(fspath(source), wanted, reading, own)
-        if len(findings.seen) == before and not own.left_out.get("repeated"):
+        if len(findings.seen) == before and not own.left_out["repeated"]:
             raise _no_file(fspath(source), own)
         findings.files += own.files
         findings.skipped += own.skipped
-        for rule, count in own.left_out.items():
-            findings.count(rule, count)
+        findings.left_out += own.left_out
     listed = tuple(findings.skipped[:LISTED_SKIPS])
-    tally = Tally(left_out=findings.left_out, skipped_count=len(findings.skipped), skipped=listed)
+    tally = Tally(left_out=dict(findings.left_out), skipped_count=len(findings.skipped), skipped=listed)
     return findings.files, tally, tuple(_unmatched(wanted, findings))
 
 
@@ -141,11 +137,10 @@ def _discover_url(source: str, wanted: Wanted, reading: Reading, findings: _Foun
         return
     _note_included(wanted.include, range(len(wanted.include)), found.inside if not found.is_file else (), findings)
     findings.excluded_by.update(found.excluded_by)
-    for rule, count in found.left_out.items():
-        findings.count(rule, count)
+    findings.left_out.update(found.left_out)
     for url, inside, (size, version) in zip(found.urls, found.inside, found.states, strict=True):
         if not found.is_file and _oversized(url, size, reading):
-            findings.count("oversized")
+            findings.left_out["oversized"] += 1
         else:
             file = File(url, size, named=found.is_file, inside=inside.lstrip("/"), version=version)
             findings.add(file, canonical(url, reading.storage))
@@ -163,11 +158,10 @@ def _walk(folder: str, only: str | None, wanted: Wanted, reading: Reading, findi
         if reading.on_bad_document == "stop":
             raise bad_document(*problem)
         findings.skipped.append(Skipped(*problem))
-    for rule, count in left_out.items():
-        findings.count(rule, count)
+    findings.left_out.update(left_out)
     for path, inside, size in zip(paths, insides, sizes, strict=True):
         if _oversized(path, size, reading):
-            findings.count("oversized")
+            findings.left_out["oversized"] += 1
         else:
             findings.add(File(path, size, named=False, inside=inside))
 
@@ -207,7 +201,7 @@ def _no_file(source: str, findings: _FoundFiles) -> SourceError:
             ("not_included", f"another {option('include')}"),
             ("excluded", f"another {option('exclude')}"),
         )
-        if findings.left_out.get(rule)
+        if findings.left_out[rule]
     ]
     way_out = f" To read them, pass {' or '.join(options)}." if options else ""
     if not what and kind == "a folder":

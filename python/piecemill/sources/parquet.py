@@ -99,7 +99,7 @@ def _batches(task: Task, reading: Reading, stack: ExitStack) -> Iterator[pa.Reco
     for name in columns:
         find_column(opened[False].schema_arrow, name)
     chunks = text_chunks(task, meta, reading)
-    for group in _groups(meta)[task.start : task.stop]:
+    for group in range(meta.num_row_groups)[task.start : task.stop]:
         size, rows = chunks[group].size, meta.row_group(group).num_rows
         repeats = chunks[group].has_dictionary and size < rows * _DICTIONARY_ROW
         if repeats not in opened:
@@ -109,10 +109,6 @@ def _batches(task: Task, reading: Reading, stack: ExitStack) -> Iterator[pa.Reco
         yield from opened[repeats].iter_batches(few, row_groups=[group], columns=columns, use_threads=False)
         if size > LARGE:
             release_memory()
-
-
-def _groups(meta: pq.FileMetaData) -> range:
-    return range(meta.num_row_groups)
 
 
 class TextColumn(NamedTuple):

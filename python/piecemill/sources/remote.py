@@ -240,8 +240,6 @@ def states(urls: Sequence[str], storage: Storage) -> list[State | None]:
         info = _patiently_asked(lambda: _info(fs, file_system(url, storage)[1]), None)
         return None if info is None else _state(fs, info)
 
-    if len(urls) == 1:
-        return [ask(urls[0])]
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
         return list(pool.map(ask, urls))
 

@@ -90,8 +90,8 @@ def open_source(
     )
     if isinstance(include, str) or isinstance(exclude, str):
         raise SourceError("include and exclude: found a string, expected a list of patterns such as ['*.py'].")
-    wanted = Wanted(include=tuple(include), exclude=tuple(exclude), gitignore=gitignore, hidden=hidden)
-    wanted = wanted if out is None else replace(wanted, out=fspath(out))
+    never = None if out is None else fspath(out)
+    wanted = Wanted(include=tuple(include), exclude=tuple(exclude), gitignore=gitignore, hidden=hidden, out=never)
     files, tally, notes = discover(sources or (), wanted, reading)
     if sources is None:
         return replace(_in_memory(source, reading), notes=notes)
