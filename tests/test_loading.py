@@ -18,6 +18,7 @@ from loadable import some_documents, write_rows
 from piecemill.errors import LoadError, PlanError
 from piecemill.loading import Blocks, Local, Windows, batches
 from piecemill.reference.order import local_permutation
+from piecemill.shards.windows import Packed
 
 WINDOW = 8
 
@@ -303,7 +304,7 @@ def test_ctrl_c_while_waiting_ends_the_process_and_its_threads(tmp_path):
 
 @pytest.mark.parametrize("threads", [0, 1, 3])
 def test_an_error_in_a_feeder_reaches_the_loop_with_its_cause(rows, monkeypatch, threads, feeders):
-    real = Windows.ranges
+    real = Packed.ranges
 
     def pieces(self, numbers):
         if 70 in numbers:
@@ -313,7 +314,7 @@ def test_an_error_in_a_feeder_reaches_the_loop_with_its_cause(rows, monkeypatch,
                 raise ValueError("window 70") from error
         return real(self, numbers)
 
-    monkeypatch.setattr(Windows, "ranges", pieces)
+    monkeypatch.setattr(Packed, "ranges", pieces)
     monkeypatch.setattr("piecemill.loading.batching.CHUNK_TOKENS", 1)
     fed, seen = asked(rows, threads=threads, order="sequential"), []
     with pytest.raises(ValueError, match="window 70") as raised:
@@ -348,11 +349,11 @@ def test_a_local_order_reads_a_few_shards_at_a_time(tmp_path, options):
     windows = Windows(rows, window=8, **options)
     # The shard of a window is the file of its first range, and the windows of a shard follow each other.
     numbers = np.arange(len(windows))
-    ranges = windows.ranges(numbers)
+    ranges = windows.view.ranges(numbers)
     first = ranges.file[np.searchsorted(ranges.row, numbers)]
-    assert windows.files(numbers).tolist() == first.tolist()
-    assert np.searchsorted(windows.shard_ends, numbers, side="right").tolist() == first.tolist()
-    want = local_permutation(np.diff(windows.shard_ends, prepend=0).tolist(), 4, 0, 2, 0, 0)
+    assert windows.view.files(numbers).tolist() == first.tolist()
+    assert np.searchsorted(windows.view.shard_ends(), numbers, side="right").tolist() == first.tolist()
+    want = local_permutation(np.diff(windows.view.shard_ends(), prepend=0).tolist(), 4, 0, 2, 0, 0)
     with batches(rows, window=8, batch_size=1, order=Local(4), epochs=1, threads=0, **options) as fed:
         found = np.concatenate([batch["input_ids"] for batch in fed])
     np.testing.assert_array_equal(found, [windows[number]["input_ids"] for number in want])
@@ -366,11 +367,11 @@ def test_windows_of_a_group_know_their_shards(tmp_path):
         for pack in (True, False):
             windows = Windows(rows, group=group, window=8, pack=pack)
             numbers = np.arange(len(windows))
-            ranges = windows.ranges(numbers)
+            ranges = windows.view.ranges(numbers)
             first = ranges.file[np.searchsorted(ranges.row, numbers)]
-            assert windows.files(numbers).tolist() == first.tolist()
-            assert np.searchsorted(windows.shard_ends, numbers, side="right").tolist() == first.tolist()
-            assert windows.shard_ends[-1] == len(windows)
+            assert windows.view.files(numbers).tolist() == first.tolist()
+            assert np.searchsorted(windows.view.shard_ends(), numbers, side="right").tolist() == first.tolist()
+            assert windows.view.shard_ends()[-1] == len(windows)
 
 
 def test_a_local_order_draws_every_window_too(rows):

@@ -29,6 +29,12 @@ def folder(tmp_path_factory):
     return place
 
 
+def texts_of(mine, epoch=0):
+    """Every document of an epoch in its order."""
+    for _, _, block, order in mine.stream.blocks(epoch):
+        yield from (block.text(int(row)) for row in (range(len(block)) if order is None else order))
+
+
 def shards_of(texts, tokenizer, place):
     pm.prepare(texts, tokenizer, out=place, dedup="none")
     return pm.open_shards(place)
@@ -57,7 +63,7 @@ CUTS = [
 def test_the_batches_are_those_of_shards_prepared_in_the_same_order(folder, tokenizer, tmp_path, options, order):
     size = {"window": 32, "batch_size": 3, "epochs": 1, **options}
     mine = text_batches(folder, tokenizer, seed=3, order=order, block_bytes=700, threads=0, **size)
-    rows = shards_of(list(mine.stream.texts(0)), tokenizer, tmp_path / "out")
+    rows = shards_of(list(texts_of(mine)), tokenizer, tmp_path / "out")
     theirs = list(batches(rows, order="sequential", threads=0, **size))
     got = list(mine)
     assert len(got) == len(theirs) > 10
@@ -73,7 +79,7 @@ def test_ranks_take_their_rows_of_every_step(folder, tokenizer, tmp_path, world_
     for rank in range(world_size):
         mine = text_batches(folder, tokenizer, seed=1, rank=rank, block_bytes=900, **size)
         if rank == 0:
-            rows = shards_of(list(mine.stream.texts(0)), tokenizer, tmp_path / "out")
+            rows = shards_of(list(texts_of(mine)), tokenizer, tmp_path / "out")
         theirs = list(batches(rows, order="sequential", rank=rank, **size))
         got = list(mine)
         assert len(got) == len(theirs)
@@ -84,7 +90,7 @@ def test_ranks_take_their_rows_of_every_step(folder, tokenizer, tmp_path, world_
 def test_epochs_follow_each_other_and_each_has_an_order_of_its_own(folder, tokenizer):
     make = lambda **more: text_batches(folder, tokenizer, window=32, batch_size=1, seed=2, block_bytes=700, **more)  # noqa: E731
     both = make(epochs=2)
-    orders = [list(both.stream.texts(epoch)) for epoch in (0, 1)]
+    orders = [list(texts_of(both, epoch)) for epoch in (0, 1)]
     assert orders[0] != orders[1]
     assert sorted(orders[0]) == sorted(orders[1])
     first = list(make(epochs=1))
@@ -169,7 +175,7 @@ def test_documents_in_memory_and_one_that_is_longer_than_many_windows(tokenizer,
     texts = ["the cat " * 500, "a", "", "dog " * 3]
     size = {"window": 16, "batch_size": 2, "epochs": 1, "boundaries": True, "threads": 0}
     mine = text_batches(texts, tokenizer, order="sequential", block_bytes=100, **size)
-    rows = shards_of(list(mine.stream.texts(0)), tokenizer, tmp_path / "out")
+    rows = shards_of(list(texts_of(mine)), tokenizer, tmp_path / "out")
     for one, other in zip(list(mine), list(batches(rows, order="sequential", **size)), strict=True):
         same(one, other)
 
@@ -178,7 +184,7 @@ def test_epochs_in_the_order_of_the_source_are_those_of_shards(folder, tokenizer
     size = {"window": 32, "batch_size": 3, "epochs": 3, "order": "sequential", "boundaries": True, "threads": 0}
     tokenizer.save(tmp_path / "tok")
     mine = text_batches(folder, tmp_path / "tok", block_bytes=700, **size)
-    rows = shards_of(list(mine.stream.texts(0)), tokenizer, tmp_path / "out")
+    rows = shards_of(list(texts_of(mine)), tokenizer, tmp_path / "out")
     for one, other in zip(list(mine), list(batches(rows, **size)), strict=True):
         same(one, other)
 
@@ -205,7 +211,7 @@ def test_documents_without_two_tokens_are_an_error_and_not_an_endless_loop():
 def test_the_tokens_around_documents_are_those_that_prepare_puts_there(folder, tokenizer, tmp_path):
     size = {"window": 16, "batch_size": 2, "epochs": 1, "threads": 0}
     mine = text_batches(folder, tokenizer, order="sequential", eos="none", bos="<|endoftext|>", **size)
-    texts = list(mine.stream.texts(0))
+    texts = list(texts_of(mine))
     pm.prepare(texts, tokenizer, out=tmp_path / "out", eos="none", bos="<|endoftext|>")
     theirs = batches(pm.open_shards(tmp_path / "out"), order="sequential", **size)
     for one, other in zip(list(mine), list(theirs), strict=True):

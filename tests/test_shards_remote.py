@@ -176,7 +176,7 @@ def asked_for(rows, monkeypatch, **options):
         for _ in fed:
             ahead.append([file for numbers in asked[:-1] for file in numbers])
             asked.clear()
-        coming = windows.files(fed.maker.draws(np.arange(len(windows)))[1]).tolist()
+        coming = windows.view.files(fed.maker.draws(np.arange(len(windows)))[1]).tolist()
     return ahead, coming
 
 

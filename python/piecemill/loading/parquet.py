@@ -102,7 +102,12 @@ class ParquetRows(FileRows):
         return self._opened(number, kind, lambda: self._read_ids(number))
 
     def _read_ends(self, path: Path) -> NDArray[np.int64]:
-        names = self._schema(path).names
+        try:
+            names = pq.read_schema(path).names
+        except FileNotFoundError:
+            raise LoadError(f"{path} is missing. Name a folder of .parquet files, or files.") from None
+        except pa.ArrowInvalid as error:
+            raise LoadError(f"{path}: not Parquet ({error}).") from None
         if self.column not in names:
             raise LoadError(
                 f"{path}: no column {self.column!r}; it has {', '.join(names)}. Name one: column={names[0]!r}."
@@ -112,14 +117,6 @@ class ParquetRows(FileRows):
         else:
             lengths = pc.list_value_length(pq.read_table(path, columns=[self.column]).column(0)).to_numpy()
         return np.cumsum(lengths, dtype=ENDS)
-
-    def _schema(self, path: Path) -> pa.Schema:
-        try:
-            return pq.read_schema(path)
-        except FileNotFoundError:
-            raise LoadError(f"{path} is missing. Name a folder of .parquet files, or files.") from None
-        except pa.ArrowInvalid as error:
-            raise LoadError(f"{path}: not Parquet ({error}).") from None
 
     def _read_ids(self, number: int) -> NDArray[Any]:
         path, ends = self.files[number], self._ends[number]

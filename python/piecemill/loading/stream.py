@@ -112,11 +112,6 @@ class TextStream:
             return None
         return Permutation(size, self._seed, *key)(np.arange(size))
 
-    def texts(self, epoch: int) -> Iterator[str]:
-        """Every document of an epoch in its order."""
-        for _, _, block, order in self.blocks(epoch):
-            yield from (block.text(int(row)) for row in (range(len(block)) if order is None else order))
-
 
 class TextBatches(Prefetched[Any]):
     """An iterator over batches of text that is encoded on the way. Made by `piecemill.loading.torch.text_batches`."""

@@ -18,6 +18,7 @@ from piecemill.loading.batching import Batches, BatchPlan, Chunk, Columns, Desti
 from piecemill.loading.mixing import Draws, Mixture, Parts, Weights, parts_of
 from piecemill.loading.order import Ints, Local, OrderPlan
 from piecemill.plans import check_names, did_you_mean
+from piecemill.shards.format import token_dtype
 from piecemill.shards.windows import FetchedRows, Rows, Windows, WindowSpec, check_rows, gather
 
 _LOOKED_AT = 512
@@ -90,7 +91,7 @@ class WindowMaker(Maker):
         self.epoch, self.row_tokens = self.parts.epoch, windows[0].cut.window
         self._sources = None if self.parts.sources is None else np.array(self.parts.sources)
         local = plan.order == "local" or isinstance(plan.order, Local)
-        ends = [each.shard_ends for each in windows] if local else None
+        ends = [each.view.shard_ends() for each in windows] if local else None
         self.draws = Draws([len(each) for each in windows], self.parts.shares, plan.order, plan.seed, ends)
         shards = {"local": Local().shards, "sequential": 2}.get(plan.order, 0) if isinstance(plan.order, str) else 0
         shards = plan.order.shards if isinstance(plan.order, Local) else shards
@@ -152,7 +153,7 @@ class LookAhead:
         part, numbers = self._draws(samples)
         files = np.zeros_like(numbers)
         for which, windows in enumerate(self._parts):
-            files[part == which] = windows.files(numbers[part == which])
+            files[part == which] = windows.view.files(numbers[part == which])
         left = self._limit
         for which, file in dict.fromkeys(zip(part.tolist(), files.tolist(), strict=True)):
             windows = self._parts[which]
@@ -170,4 +171,4 @@ class LookAhead:
 def _token_bytes(windows: Windows, file: int) -> int:
     ends = windows.rows.token_ends
     count = int(ends[file]) - (int(ends[file - 1]) if file else 0)
-    return count * (2 if windows.rows.vocab_size <= 1 << 16 else 4)
+    return count * token_dtype(windows.rows.vocab_size).itemsize

@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 
 from piecemill._core import Xxh3, count_ids, hash_documents
 from piecemill.errors import PiecemillError, ShardError
-from piecemill.files import SCRATCH, hash_file, lock_owner, parse_json
+from piecemill.files import SCRATCH, LocalPlace, hash_file, lock_owner, parse_json
 from piecemill.objects import ObjectPlace, is_object_url
 from piecemill.shards import counts, manifest
 from piecemill.shards import folder as prepared
 from piecemill.shards.format import HEADER_BYTES, KINDS, Kind, dtype_of, header, token_dtype
 from piecemill.shards.manifest import ShardEntry
+from piecemill.shards.reader import Shard
 from piecemill.sizes import plural
 
 if TYPE_CHECKING:
@@ -265,11 +266,12 @@ class _Split:
         """
         name = f"{self.split}/{manifest.NAME}"
         try:
-            entries = manifest.read_manifest(self.folder / self.split)
+            content = prepared.read_if_there(LocalPlace(self.folder), name)
+            entries = manifest.parse_manifest(content or b"", f"{self.folder}/{name}")
         except ShardError as error:
             self.found.add(name, str(error).removeprefix(f"{self.folder}/{name}").lstrip(",: "))
             return None
-        if not entries and name in expected and not (self.folder / name).exists():
+        if content is None and name in expected:
             return None  # reported: stats.json lists it
         total = sum(entry.documents for entry in entries)
         chosen = np.unique(np.linspace(0, total - 1, min(sample, total)).astype(np.int64)) if total else np.zeros(0)
@@ -318,27 +320,25 @@ class _Split:
         whole = [self._check_file(entry, kind) for kind in KINDS]
         if None in whole:
             return  # a file has the wrong size: documents cannot be compared
-        tokens, ends, documents = (self._data(entry, kind) for kind in KINDS)
+        shard = Shard(*(self._data(entry, kind) for kind in KINDS))
         name = f"{self.split}/{entry.files['ends'].name}"
-        falls = np.flatnonzero(np.diff(ends, prepend=0) < 0)
+        falls = np.flatnonzero(np.diff(shard.ends, prepend=0) < 0)
         if len(falls):
             at = int(falls[0])
-            self.found.add(name, f"end {at:,} is {ends[at]:,}, less than the one before; expected rising ends.")
-        elif entry.documents and int(ends[-1]) != entry.tokens:
-            self.found.add(name, f"the last end is {ends[-1]:,}; the shard has {entry.tokens:,} tokens.")
+            self.found.add(name, f"end {at:,} is {shard.ends[at]:,}, less than the one before; expected rising ends.")
+        elif entry.documents and int(shard.ends[-1]) != entry.tokens:
+            self.found.add(name, f"the last end is {shard.ends[-1]:,}; the shard has {entry.tokens:,} tokens.")
         else:
-            self._check_records(entry, documents)
+            self._check_records(entry, shard.documents)
             damaged = not all(whole)
-            self._decode(
-                entry, np.arange(entry.documents) if damaged else sample, tokens, ends, documents, damaged=damaged
-            )
+            self._decode(entry, shard, np.arange(entry.documents) if damaged else sample, damaged=damaged)
 
     def _check_file(self, entry: ShardEntry, kind: Kind) -> bool | None:
         """Whether the data has the checksum in the manifest; None if its size differs."""
         file = entry.files[kind]
         name = f"{self.split}/{file.name}"
         dtype = dtype_of(kind, self.dtype)
-        count = entry.tokens if kind == "tokens" else entry.documents
+        count = entry.count(kind)
         try:
             size = (self.folder / name).stat().st_size
             with open(self.folder / name, "rb") as opened:
@@ -381,9 +381,8 @@ class _Split:
     def _data(self, entry: ShardEntry, kind: Kind) -> NDArray[Any]:
         """The items after the header; the header itself is not parsed."""
         dtype = dtype_of(kind, self.dtype)
-        count = entry.tokens if kind == "tokens" else entry.documents
         path = self.folder / self.split / entry.files[kind].name
-        return np.memmap(path, dtype, "r", HEADER_BYTES[kind], (count,)).view(np.ndarray)
+        return np.memmap(path, dtype, "r", HEADER_BYTES[kind], (entry.count(kind),)).view(np.ndarray)
 
     def _check_records(self, entry: ShardEntry, documents: NDArray[np.void]) -> None:
         name = f"{self.split}/{entry.files['documents'].name}"
@@ -398,25 +397,16 @@ class _Split:
                 f"document {at:,} is from file {documents['file'][at]}; {prepared.FILES} lists {self.sources:,} files.",
             )
 
-    def _decode(
-        self,
-        entry: ShardEntry,
-        sample: NDArray[np.int64],
-        tokens: NDArray[Any],
-        ends: NDArray[np.int64],
-        documents: NDArray[np.void],
-        *,
-        damaged: bool,
-    ) -> None:
+    def _decode(self, entry: ShardEntry, shard: Shard, sample: NDArray[np.int64], *, damaged: bool) -> None:
         """Decode some documents and compare each with its record."""
         name = f"{self.split}/{entry.files['tokens'].name}"
         where = name if damaged else ""  # damage concerns one shard; other causes concern all shards
         for at in sample.tolist():
-            start, end = int(ends[at - 1]) if at else 0, int(ends[at])
+            start, end = int(shard.ends[at - 1]) if at else 0, int(shard.ends[at])
             place = f"document {at:,} (tokens {start:,} to {end:,})"
             try:
-                ids = self._inner(tokens[start:end])
-                same = self._same_text(ids, documents[at])
+                ids = self._inner(shard.tokens[start:end])
+                same = self._same_text(ids, shard.documents[at])
             except PiecemillError as error:
                 cause = re.sub(r"[\d,]+", "", str(error))  # documents differ in their ids, not in what is wrong
                 self.found.add(name, f"{place} cannot be decoded: {error}", f"decode {where} {cause}")

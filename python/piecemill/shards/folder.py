@@ -116,7 +116,7 @@ def write_stats(place: Place, stats: Mapping[str, Any]) -> None:
 def read_stats(folder: Path | Place) -> Stats | None:
     """stats.json; None if the folder is not complete."""
     place = open_place(folder)
-    content = _read(place, STATS)
+    content = read_if_there(place, STATS)
     return None if content is None else checked_stats(content, f"{place.url}/{STATS}")
 
 
@@ -127,7 +127,7 @@ def sealed(place: Place, name: str, stats: Stats) -> bytes | None:
     """
     if (want := stats["checksums"].get(name)) is None:
         return None
-    content = _read(place, name)
+    content = read_if_there(place, name)
     if content is None:
         raise ShardError(f"{place.url}/{name} is missing, but {STATS} lists it. {prepared_again()}")
     if hash_bytes(content) != want:
@@ -160,7 +160,8 @@ def check_complete(place: Place) -> None:
     manifest.check_entries(place, manifests)
 
 
-def _read(place: Place, name: str) -> bytes | None:
+def read_if_there(place: Place, name: str) -> bytes | None:
+    """A file of a prepared folder; None if there is none of this name, ShardError if it cannot be read."""
     try:
         return place.read(name)
     except FileNotFoundError:

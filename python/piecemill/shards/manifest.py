@@ -4,7 +4,7 @@ An entry is a small file about one piece of a task: `entries/000012-0003.json` i
 after its shards, so an entry means that they are complete. The manifest of a split, written when all pieces are done,
 has a line per shard in corpus order. Removing duplicates replaces an entry by `entries/000012-0003.unique.json`.
 
-Start with `Entry`, `newest_entries` and `read_manifest`.
+Start with `Entry`, `newest_entries` and `parse_manifest`.
 """
 
 import json
@@ -13,13 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import groupby, islice
-from pathlib import Path
 from typing import Any
 
 from piecemill.cancelling import threads
 from piecemill.errors import ShardError
 from piecemill.files import Place, can_write, clear_scratch, hash_bytes, unique
-from piecemill.plans import prepared_again, unreadable
+from piecemill.plans import prepared_again
 from piecemill.shards.counts import write_counts
 from piecemill.shards.format import KINDS, Kind
 
@@ -54,6 +53,10 @@ class ShardEntry:
     files: Mapping[Kind, FileEntry]
     groups: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     "Documents and tokens of each weight group but 0, by its number; those of group 0 are the rest."
+
+    def count(self, kind: Kind) -> int:
+        """Items in a file of the shard."""
+        return self.tokens if kind == "tokens" else self.documents
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -251,16 +254,6 @@ def parse_line(line: bytes, number: int, where: str) -> ShardEntry:
             f"The file was changed or cut after it was written. {prepared_again()}"
         ) from None
     return entry
-
-
-def read_manifest(folder: Path) -> list[ShardEntry]:
-    """The shards of a split, in order; none if there is no manifest."""
-    try:
-        return parse_manifest((folder / NAME).read_bytes(), str(folder / NAME))
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise ShardError(f"{folder / NAME}: {unreadable(error)}") from None
 
 
 def parse_manifest(content: bytes, where: str) -> list[ShardEntry]:

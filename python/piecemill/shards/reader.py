@@ -18,15 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill._core import count_ids, map_file
-from piecemill.errors import ShardError
+from piecemill.errors import PlanError, ShardError
 from piecemill.files import LocalPlace, Place, hash_bytes, open_place, read_npy
-from piecemill.objects import is_object_url
+from piecemill.objects import ObjectPlace, is_object_url
 from piecemill.plans import did_you_mean, option, prepared_again, unreadable
 from piecemill.shards import folder as prepared
 from piecemill.shards.counts import NAME as COUNTS
 from piecemill.shards.counts import Counts, parse_counts
 from piecemill.shards.format import HEADER_BYTES, KINDS, Kind, dtype_of, header, token_dtype
 from piecemill.shards.manifest import NAME, ShardEntry, newest_entries, parse_manifest
+from piecemill.sizes import parse_size
 
 if TYPE_CHECKING:
     from piecemill.tokenizers import Tokenizer
@@ -66,9 +67,16 @@ def open_shards(
     storage: options of the store as obstore names them; without, they come from the environment. Docs: docs/objects.md.
     """
     if isinstance(folder, str) and is_object_url(folder):
-        from piecemill.shards.remote import open_remote
+        from piecemill.shards.remote import Cache, RemoteShards
 
-        return open_remote(folder, split, unfinished, cache, cache_bytes, storage)
+        if cache is None:
+            raise PlanError(
+                f"{folder}: pass cache=FOLDER, a folder on a local disk that shards are downloaded to, and "
+                "cache_bytes, the most that it may hold."
+            )
+        remote = ObjectPlace(folder, storage)
+        found = read_split(remote, split, unfinished)
+        return RemoteShards(remote, Cache(Path(cache), parse_size(cache_bytes, "cache_bytes")), *found)
     place = open_place(folder)
     path = place.local()
     if path is None:
@@ -90,20 +98,17 @@ def read_split(place: Place, split: str | None, unfinished: bool) -> tuple[str, 
     stats, name = prepared.read_stats(place), f"{split}/{NAME}"
     if stats is not None:
         prepared.sealed(place, prepared.PLAN, stats)
-        return split, plan, parse_manifest(prepared.sealed(place, name, stats) or b"", f"{place.url}/{name}")
-    if not unfinished:
+        content = prepared.sealed(place, name, stats)
+    elif not unfinished:
         raise ShardError(
             f"{place.url} is not complete: there is no {prepared.STATS}. Run the same `piecemill prepare` again, which "
             "goes on where it stopped, or pass unfinished=True for the shards that are done."
         )
-    if plan["format"] > 1:
+    elif plan["format"] > 1:
         return split, plan, [entry.shards[split] for entry in newest_entries(place) if split in entry.shards]
-    try:
-        return split, plan, parse_manifest(place.read(name), f"{place.url}/{name}")
-    except FileNotFoundError:
-        return split, plan, []
-    except OSError as error:
-        raise ShardError(f"{place.url}/{name}: cannot be read: {error.strerror or error}.") from None
+    else:
+        content = prepared.read_if_there(place, name)
+    return split, plan, parse_manifest(content or b"", f"{place.url}/{name}")
 
 
 class FileRows(ABC):
@@ -299,7 +304,7 @@ class Shards(FileRows):
             raise ShardError(f"{where}: {unreadable(error)}") from None
         if len(mapped) != file.bytes:
             raise ShardError(f"{where} has {len(mapped):,} bytes; the manifest says {file.bytes:,}. {way_out}")
-        count = entry.tokens if kind == "tokens" else entry.documents
+        count = entry.count(kind)
         want = dtype_of(kind, self.dtype)
         head = HEADER_BYTES[kind]
         if mapped[:head].tobytes() != header(kind, want, count) or len(mapped) != head + count * want.itemsize:

@@ -4,7 +4,7 @@ The cache is a folder on a local disk that several processes can share. One proc
 and xxh3 against the manifest, and renames it to its final name. Eviction deletes the least recently used file. A
 process that has the file mapped can still read it: Linux keeps the data of a deleted file while a map of it exists.
 
-Start with `open_remote` and `Cache`.
+Start with `RemoteShards` and `Cache`.
 """
 
 import fcntl
@@ -13,11 +13,10 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +33,7 @@ from piecemill.shards import folder as prepared
 from piecemill.shards.counts import NAME as COUNTS
 from piecemill.shards.format import HEADER_BYTES, Kind, is_split_name
 from piecemill.shards.manifest import ENTRIES, FileEntry, ShardEntry
-from piecemill.shards.reader import Shards, read_split
-from piecemill.sizes import parse_size
+from piecemill.shards.reader import Shards
 
 # Only files with such names are counted and evicted: the folder may have others.
 _OWN = re.compile(r"[0-9a-f]{16}\..+\.[0-9a-f]{16}\..+\.npy(\.part)?")
@@ -44,25 +42,6 @@ _LOCKS = ".piecemill-locks"
 _LOCK_COUNT = 1024
 _WAIT_SECONDS = 0.05
 _DOWNLOADS_AT_ONCE = 8
-
-
-def open_remote(
-    url: str,
-    split: str | None,
-    unfinished: bool,
-    cache: str | PathLike[str] | None,
-    cache_bytes: int | str,
-    storage: Mapping[str, Any] | None,
-) -> "RemoteShards":
-    """What `open_shards` does for the URL of an object store."""
-    if cache is None:
-        raise PlanError(
-            f"{url}: pass cache=FOLDER, a folder on a local disk that shards are downloaded to, and cache_bytes, the "
-            "most that it may hold."
-        )
-    place = ObjectPlace(url, storage)
-    found = read_split(place, split, unfinished)
-    return RemoteShards(place, Cache(Path(cache), parse_size(cache_bytes, "cache_bytes")), *found)
 
 
 def fetch_small_files(place: ObjectPlace, folder: Path) -> set[str]:
@@ -203,10 +182,8 @@ class Cache:
     def touch(self, one: CachedObject) -> None:
         """Mark a file as recently used; does nothing if it was evicted."""
         now = time.time_ns()
-        try:
+        with suppress(FileNotFoundError):
             os.utime(self.path(one), ns=(now, now))
-        except FileNotFoundError:
-            return
 
     def map(self, one: CachedObject) -> NDArray[np.uint8]:
         """The bytes of an object, downloaded if they are not here; FileNotFoundError if there is no such object."""

@@ -172,12 +172,13 @@ class Windows:
                 f"{rows}: window={self.cut.window} needs {self.cut.window + 1:,} tokens, one more than it holds, and "
                 f"there are {rows.tokens:,}. Choose a smaller window, another split, or pack=False, which pads."
             )
-        self._view = view_of(rows, self.cut, group)
-        if not len(self._view) and group is None:
+        self.view = view_of(rows, self.cut, group)
+        "Which tokens each window has."
+        if not len(self.view) and group is None:
             raise LoadError(f"{rows}: no document has 2 tokens, one to read and one to predict, so there is no window.")
 
     def __len__(self) -> int:
-        return len(self._view)
+        return len(self.view)
 
     @did_you_mean
     def with_labels(self, labels: Literal["shifted", "unshifted"]) -> "Windows":
@@ -189,20 +190,7 @@ class Windows:
     @property
     def targets(self) -> int:
         """Tokens that are labels once in an epoch, where `boundaries` masks none."""
-        return self._view.targets
-
-    def ranges(self, numbers: Ints) -> TokenRanges:
-        """Where the tokens of these windows are, and of each the one after."""
-        return self._view.ranges(numbers)
-
-    def files(self, numbers: Ints) -> Ints:
-        """The file in which each of these windows begins; opens no file."""
-        return self._view.files(numbers)
-
-    @property
-    def shard_ends(self) -> Ints:
-        """How many windows begin in the files up to each one."""
-        return self._view.shard_ends()
+        return self.view.targets
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -252,11 +240,13 @@ class Packed:
         return self.windows
 
     def files(self, numbers: Ints) -> Ints:
+        """The file in which each of these windows begins; opens no file."""
         runs = np.searchsorted(self.ends, numbers * (self.cut.window - self.cut.overlap), side="right")
         found: Ints = self.file[runs]
         return found
 
     def shard_ends(self) -> Ints:
+        """How many windows begin in the files up to each one."""
         # The last run of each file; a file without one ends where the file before it does.
         runs = np.searchsorted(self.file, np.arange(self.file_count), side="right")
         tokens = np.concatenate([np.zeros(1, np.int64), self.ends])[runs]
@@ -265,6 +255,7 @@ class Packed:
         return found
 
     def ranges(self, numbers: Ints) -> TokenRanges:
+        """Where the tokens of these windows are, and of each the one after."""
         cut = self.cut
         begin = numbers * (cut.window - cut.overlap)
         end = np.minimum(begin + cut.window + 1, self.tokens)
@@ -388,7 +379,7 @@ def gather(
         mine = np.flatnonzero((part == which) & (numbers >= 0)) if len(parts) > 1 or numbers.min() < 0 else None
         if mine is not None and not len(mine):
             continue
-        ranges = windows.ranges(numbers if mine is None else numbers[mine])
+        ranges = windows.view.ranges(numbers if mine is None else numbers[mine])
         row = ranges.row if mine is None else mine[ranges.row]
         masked[slice(None) if mine is None else mine] = ranges.masked
         files, file = np.unique(ranges.file, return_inverse=True)
