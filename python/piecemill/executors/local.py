@@ -34,7 +34,6 @@ class LocalExecutor:
     def map(
         self, function: Callable[[T], R], tasks: Sequence[T], on_tick: OnTick | None = None
     ) -> Generator[tuple[T, R], None, None]:
-        """(task, result) as they finish; the first error cancels the other tasks and is raised when they ended."""
         with futures.ThreadPoolExecutor(self.threads, "piecemill") as pool:
             yield from FuturesExecutor(pool).map(function, tasks, on_tick)
 
@@ -50,7 +49,6 @@ class FuturesExecutor:
     def map(
         self, function: Callable[[T], R], tasks: Sequence[T], on_tick: OnTick | None = None
     ) -> Generator[tuple[T, R], None, None]:
-        """(task, result) as they finish; the first error cancels the other tasks and is raised when they ended."""
         run, state = next(_numbers), _MapState()
         _runs[run] = state
         done: SimpleQueue[futures.Future[R]] = SimpleQueue()

@@ -50,7 +50,6 @@ class RayExecutor:
     def map(
         self, function: Callable[[T], R], tasks: Sequence[T], on_tick: OnTick | None = None
     ) -> Generator[tuple[T, R], None, None]:
-        """(task, result) as they finish; the first error cancels the other tasks and is raised."""
         connect(self._address)
         run, shared = uuid.uuid4().hex, [ray.put((function, os.getcwd()))]  # in a list, Ray passes it by reference
         remote = ray.remote(num_cpus=1, max_retries=RETRIES, retry_exceptions=False)(_run)

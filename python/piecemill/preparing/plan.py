@@ -87,21 +87,11 @@ class PreparePlan(SourceOptions):
             raise PlanError(f"{option('max_bytes', self.max_bytes)}: less than {option('min_bytes', self.min_bytes)}.")
         if self.split_by is not None and self.splits is None:
             raise PlanError(f"{option('split_by', self.split_by)}: needs {option('splits', 'train=90,val=10')}.")
-        self.directory_levels  # noqa: B018 - checks it
+        parse_grouping(self.split_by, "split_by")
 
     def size(self, name: str) -> int:
         """An option that is a size, as a number of bytes."""
         return parse_size(getattr(self, name), name)
-
-    @property
-    def directory_levels(self) -> int | None:
-        """How many folders keep their documents together; None if `split_by` is not `directory`."""
-        return parse_grouping(self.split_by, "split_by")[0]
-
-    @property
-    def group_field(self) -> str | None:
-        """The field that keeps its documents together; None if `split_by` is not a field."""
-        return parse_grouping(self.split_by, "split_by")[1]
 
     def output(self) -> dict[str, Any]:
         """The options that the output depends on, sizes as numbers, ready for JSON."""

@@ -33,7 +33,7 @@ from piecemill.shards.folder import STATS, TIMING, begun_times, checked_stats, s
 from piecemill.shards.format import VERSION, token_dtype
 from piecemill.shards.manifest import delete_entry, delete_leftovers, newest_entries, whole_entries
 from piecemill.sources import Source, Task
-from piecemill.sources.matching import directory_keys, parse_weights, weight_groups
+from piecemill.sources.matching import directory_keys, parse_grouping, parse_weights, weight_groups
 from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve_eos
 from piecemill.tokenizers.verify import engine_record
 
@@ -162,6 +162,7 @@ class _Driver:
         self.where, self.callers_own = place.local() or place.url, callers_own
         self.started, self.peak_before, self.memory_seen = time.perf_counter(), memory_peak(), 0
         self.splits, self.groups = Splits.parse(plan.splits), parse_weights(plan.weight)
+        self.levels, self.group_field = parse_grouping(plan.split_by, "split_by")
         self.bos, self.eos = resolve_bos(tokenizer, plan.bos), resolve_eos(tokenizer, plan.eos)
         self.dtype = token_dtype(tokenizer.vocab_size)
         background = concurrent.futures.ThreadPoolExecutor(1)  # loads the engine while the folder is begun
@@ -173,11 +174,11 @@ class _Driver:
         plan = self.plan
         sizes = {"block_bytes": plan.size("block_bytes"), "group_bytes": plan.size("piece_bytes")}
         opened = plan.open_source(
-            source, group=plan.group_field, out=self.where, **_documents_of(self.tokenizer, plan), **sizes
+            source, group=self.group_field, out=self.where, **_documents_of(self.tokenizer, plan), **sizes
         )
         if not opened.files and (part is not None or not _is_local(executor)):
             raise PlanError("a source in memory can only be prepared by executor='local', without part: pass files.")
-        if not opened.files and (plan.weight or plan.directory_levels):
+        if not opened.files and (plan.weight or self.levels):
             raise PlanError("weight and split_by directory go by the paths of files, and this source has none.")
         if force and (part is not None or join):
             raise PlanError("force and part: each part would delete what the others did. Delete the folder first.")
@@ -290,7 +291,6 @@ class _Driver:
         return workers, cores
 
     def _job(self, source: Source, cores: int) -> Job:
-        levels = self.plan.directory_levels
         return Job(
             plan=self.plan,
             out=self.place,
@@ -303,7 +303,7 @@ class _Driver:
             eos=self.eos,
             cores=cores,
             groups=self.file_groups,
-            keys=directory_keys(source.files, levels) if levels else None,
+            keys=directory_keys(source.files, self.levels) if self.levels else None,
             changed=begun_times(self.place, len(source.files)),
             memory=source.memory,
         )

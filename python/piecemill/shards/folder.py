@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,32 +64,27 @@ def checked_plan(plan: dict[str, Any], where: str) -> dict[str, Any]:
             f"{where}: format {plan.get('format')!r}; this version of Piecemill reads formats {formats}. "
             "Use the version that wrote it, or prepare the folder again."
         )
+    if (wrong := next(_wrong_in(plan), None)) is not None:
+        raise ShardError(f"{where}: {wrong}. The file was changed. {prepared_again()}")
+    return plan
+
+
+def _wrong_in(plan: dict[str, Any]) -> Iterator[str]:
+    """What is not as `prepare` writes it; what comes later expects that nothing came before."""
     kinds: dict[str, Any] = {"vocab_size": int, "splits": dict, "bos": int | None, "eos": int | None}
     kinds |= {key: kind for key, kind in _OPTIONAL.items() if plan.get(key) is not None}
     for key, kind in kinds.items():
         if key not in plan or not isinstance(plan[key], kind) or isinstance(plan[key], bool):
-            raise ShardError(
-                f"{where}: {key} is {plan.get(key, 'missing')!r:.60}; expected {getattr(kind, '__name__', kind)}. "
-                f"The file was changed. {prepared_again()}"
-            )
+            yield f"{key} is {plan.get(key, 'missing')!r:.60}; expected {getattr(kind, '__name__', kind)}"
     for group in plan.get("groups") or ():
         if not _is_group(group):
-            raise ShardError(
-                f"{where}: {group!r:.60} is no group of files; expected a pattern (text or null) and a weight of 0 or "
-                f"more. The file was changed. {prepared_again()}"
-            )
+            yield f"{group!r:.60} is no group of files; expected a pattern (text or null) and a weight of 0 or more"
     for name, share in plan["splits"].items():
         if not is_split_name(name) or not isinstance(share, int | float) or not share > 0:
-            raise ShardError(
-                f"{where}: {name!r} cannot be the name of a split, expected letters, digits, '-' and '_', or its share "
-                f"({share!r}) is no number above 0. The file was changed. {prepared_again()}"
-            )
+            expected = f"expected letters, digits, '-' and '_', or its share ({share!r}) is no number above 0"
+            yield f"{name!r} cannot be the name of a split, {expected}"
     if not 0 < plan["vocab_size"] <= MOST_IDS:
-        raise ShardError(
-            f"{where}: vocab_size is {plan['vocab_size']}; expected 1 to {MOST_IDS:,}. "
-            f"The file was changed. {prepared_again()}"
-        )
-    return plan
+        yield f"vocab_size is {plan['vocab_size']}; expected 1 to {MOST_IDS:,}"
 
 
 def _is_group(group: Any) -> bool:
