@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from piecemill.errors import PlanError, ShardError
 from piecemill.loading import Windows
 from piecemill.loading.parquet import open_parquet
-from piecemill.shards import RECORD, export_megatron
+from piecemill.shards import RECORD, export_formats
 from piecemill.shards.export import ExportPlan, SplitRows, export
 from piecemill.shards.reader import open_shards
 from piecemill.shards.windows import WindowSpec
@@ -339,7 +339,7 @@ def test_a_stop_between_the_megatron_files_is_made_good(folder, tmp_path, monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(export_megatron, "_write_index", stop)
+        patch.setattr(export_formats, "_write_index", stop)
         with pytest.raises(KeyboardInterrupt):
             export(folder, out=tmp_path / "out", plan=ExportPlan(to="megatron"))
     assert not list((tmp_path / "out").glob("*.idx"))

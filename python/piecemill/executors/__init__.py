@@ -8,6 +8,7 @@ two steps, which reports progress and raises if the run was cancelled.
 Start with `open_executor`.
 """
 
+import re
 from collections.abc import Callable, Generator, Sequence
 from concurrent import futures
 from dataclasses import dataclass
@@ -59,8 +60,6 @@ def open_executor(
     [(-3, 3), (-1, 1), (2, 2)]
     """
     if part is not None:
-        from piecemill.executors.part import PartExecutor
-
         return PartExecutor(part, open_executor(executor, threads=threads, ray_address=ray_address))
     name = executor if isinstance(executor, str) else None
     if ray_address is not None and name != "ray":
@@ -81,6 +80,30 @@ def open_executor(
         f"{option('executor', executor)}: expected local, ray, a concurrent.futures.Executor, or an object with a "
         "`name` and a method `map(function, tasks, on_tick)`."
     )
+
+
+class PartExecutor:
+    """Runs one share of the tasks, such as "3/64", on another executor; tasks have an `index`.
+
+    Part 3/64 takes the tasks whose index leaves 2 when divided by 64, so that parts of a corpus with large files first
+    are about equally large. Parts do not communicate; steps that need all tasks run once, afterwards (`--join`).
+    """
+
+    def __init__(self, part: str, executor: Executor) -> None:
+        found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", part) if isinstance(part, str) else None
+        if found is None or not 1 <= int(found[1]) <= int(found[2]):
+            raise PlanError(
+                f"{option('part', part)}: expected NUMBER/PARTS, with a number from 1 to PARTS, such as 3/64. "
+                "Where a scheduler counts from 0, add 1."
+            )
+        self._number, self._parts, self._executor = int(found[1]), int(found[2]), executor
+        self.name = f"{executor.name}, part {part}"
+
+    def map(
+        self, function: Callable[[T], R], tasks: Sequence[T], on_tick: OnTick | None = None
+    ) -> Generator[tuple[T, R], None, None]:
+        mine = [task for task in tasks if getattr(task, "index") % self._parts == self._number - 1]  # noqa: B009
+        return self._executor.map(function, mine, on_tick)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,11 +24,10 @@ from piecemill.plans import FROM_PLAN, did_you_mean, option, with_keywords
 from piecemill.preparing.dedup import drop_later_copies
 from piecemill.preparing.finish import Totals, finish
 from piecemill.preparing.folder import begin
-from piecemill.preparing.job import Job
 from piecemill.preparing.plan import PreparePlan
 from piecemill.preparing.result import STAGES, Numbers, PrepareProgress, Summary
 from piecemill.preparing.selection import Splits
-from piecemill.preparing.task import prepare_task
+from piecemill.preparing.task import Job, prepare_task
 from piecemill.shards.folder import STATS, TIMING, begun_times, checked_stats, saved_tokenizer
 from piecemill.shards.format import VERSION, token_dtype
 from piecemill.shards.manifest import delete_entry, delete_leftovers, newest_entries, whole_entries

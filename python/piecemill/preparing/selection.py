@@ -21,7 +21,7 @@ from piecemill.shards.format import RECORD, RESERVED, is_split_name
 from piecemill.sources import Documents
 
 if TYPE_CHECKING:
-    from piecemill.preparing.job import Job
+    from piecemill.preparing.task import Job
 
 DROPPED = -1
 _WORD = 2**64

@@ -8,8 +8,9 @@ that already has an entry is read and compared with it, but not encoded again.
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,21 +18,47 @@ from numpy.typing import NDArray
 from piecemill._core import Xxh3, gather_documents
 from piecemill.cancelling import check
 from piecemill.errors import SourceError
+from piecemill.files import Place
 from piecemill.machine import core_share, using_cores
 from piecemill.plans import another_out
 from piecemill.preparing.dedup import save_hashes
-from piecemill.preparing.job import Job
-from piecemill.preparing.plan import PIECE_DOCUMENTS
+from piecemill.preparing.plan import PIECE_DOCUMENTS, PreparePlan
 from piecemill.preparing.result import Numbers
-from piecemill.preparing.selection import Selected, select
+from piecemill.preparing.selection import Selected, Splits, select
 from piecemill.shards import ShardWriter, token_dtype
 from piecemill.shards.folder import saved_tokenizer
 from piecemill.shards.manifest import Entry, entry_name, parse_entry, piece_name
-from piecemill.sources import Documents, Tally, Task, read_task
+from piecemill.sources import Documents, Reading, Tally, Task, read_task
 from piecemill.sources.ahead import ReadAhead
 from piecemill.sources.unchanged import add_content, check_task
 from piecemill.tokenizers.engines import text_buffers
 from piecemill.tokenizers.special import refuse_special
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Job:
+    """The same for all tasks of a run. Picklable: no locks, threads, callbacks or open files."""
+
+    plan: PreparePlan
+    out: Place
+    reading: Reading
+    splits: Splits
+    identity: str
+    "Identity hash of the tokenizer in `out`."
+    engine: str
+    vocab_size: int
+    bos: int | None
+    eos: int | None
+    cores: int
+    "Cores that the running tasks of one process share."
+    groups: NDArray[np.int32] | None
+    "The weight group of each source file; None if all are in group 0."
+    keys: NDArray[np.uint64] | None
+    "A hash of the directory group of each source file, for `split_by=directory`."
+    changed: NDArray[np.int64]
+    "When each source file was last changed, in nanoseconds; -1 where that is not known."
+    memory: Any = None
+    "For a source in memory, the object to read; the job then cannot leave its process."
 
 
 def prepare_task(task: Task, job: Job) -> Numbers:

@@ -260,21 +260,17 @@ class SplitRows:
 
     def write(self, out: Path, part: ExportPart) -> None:
         """Write a part under a temporary name, compare it with the prediction, sync it and rename it."""
+        from piecemill.shards.export_formats import write_jsonl, write_megatron, write_parquet
+
         target, plan = out / part.name, self.plan
         if plan.to == "megatron":
-            from piecemill.shards.export_megatron import write
-
-            write(target, self.shards)
+            write_megatron(target, self.shards)
             return
         rows = self.rows(part.shard)
         with new_file(target) as file:
             if plan.to == "parquet":
-                from piecemill.shards.export_parquet import write_parquet
-
                 written = write_parquet(file, rows, padded=plan.tail == "pad")
             else:
-                from piecemill.shards.export_jsonl import write_jsonl
-
                 written = write_jsonl(file, rows, self.shards.vocab_size, compress=plan.zst)
             if written != part.windows:
                 raise ShardError(
