@@ -67,16 +67,14 @@ def discover(
     findings = _FoundFiles()
     _real_folder.cache_clear()  # links may have changed since the last call, and so may the current folder
     for source in sources:
-        before = len(findings.seen)
-        own = _FoundFiles(seen=findings.seen, included_by=findings.included_by, excluded_by=findings.excluded_by)
-        _discover_one(fspath(source), wanted, reading, own)
-        if len(findings.seen) == before and not own.left_out["repeated"]:
-            raise _no_file(fspath(source), own)
-        findings.files += own.files
-        findings.skipped += own.skipped
-        findings.left_out += own.left_out
+        seen, skipped, before = len(findings.seen), len(findings.skipped), findings.left_out.copy()
+        _discover_one(fspath(source), wanted, reading, findings)
+        own = findings.left_out - before
+        if len(findings.seen) == seen and not own["repeated"]:
+            raise _no_file(fspath(source), own, findings.skipped[skipped:])
     listed = tuple(findings.skipped[:LISTED_SKIPS])
-    tally = Tally(left_out=dict(findings.left_out), skipped_count=len(findings.skipped), skipped=listed)
+    left_out = {rule: count for rule, count in findings.left_out.items() if count}
+    tally = Tally(left_out=left_out, skipped_count=len(findings.skipped), skipped=listed)
     return findings.files, tally, tuple(_unmatched(wanted, findings))
 
 
@@ -187,10 +185,10 @@ def _oversized(path: str, size: int, reading: Reading) -> bool:
     return size > reading.max_file_bytes and reading.separator is None and kind_of(path)[0] == "text"
 
 
-def _no_file(source: str, findings: _FoundFiles) -> SourceError:
+def _no_file(source: str, left_out: Counter[str], skipped: list[Skipped]) -> SourceError:
     kind = "a folder" if os.path.isdir(source) else "a path"
     kind = "a glob" if is_glob(source) else "a URL" if is_url(source) else kind
-    tally = Tally(left_out=findings.left_out, skipped_count=len(findings.skipped), skipped=tuple(findings.skipped[:1]))
+    tally = Tally(left_out=left_out, skipped_count=len(skipped), skipped=tuple(skipped[:1]))
     what = f" Left out: {tally.describe()}." if tally.describe() else ""
     options = [
         way
@@ -201,7 +199,7 @@ def _no_file(source: str, findings: _FoundFiles) -> SourceError:
             ("not_included", f"another {option('include')}"),
             ("excluded", f"another {option('exclude')}"),
         )
-        if findings.left_out[rule]
+        if left_out[rule]
     ]
     way_out = f" To read them, pass {' or '.join(options)}." if options else ""
     if not what and kind == "a folder":

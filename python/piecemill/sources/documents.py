@@ -6,6 +6,7 @@ Nothing here knows how the bytes were read.
 Start with `Documents`; `Tally` adds up over blocks, tasks and workers.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -55,14 +56,11 @@ class Tally:
     "The first `LISTED_SKIPS` skipped documents."
 
     def __add__(self, other: "Tally") -> "Tally":
-        left_out = dict(self.left_out)
-        for rule, count in other.left_out.items():
-            left_out[rule] = left_out.get(rule, 0) + count
         return Tally(
             self.documents + other.documents,
             self.text_bytes + other.text_bytes,
             self.source_bytes + other.source_bytes,
-            left_out,
+            dict(Counter(self.left_out) + Counter(other.left_out)),
             self.skipped_count + other.skipped_count,
             (self.skipped + other.skipped)[:LISTED_SKIPS],
         )
