@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Subset  # noqa: E402
 from piecemill.loading.device import DeviceDestination, Lane  # noqa: E402
 from piecemill.loading.text import windows_to  # noqa: E402
 from piecemill.loading.torch import BatchDataset, batches  # noqa: E402
+from piecemill.shards.windows import Packed  # noqa: E402
 
 OPTIONS = {"window": 8, "batch_size": 3, "seed": 5, "epochs": 1}
 
@@ -93,7 +94,7 @@ def test_a_device_that_is_none_is_refused(rows):
 @pytest.mark.parametrize("threads", [0, 1, 3])
 def test_a_failure_on_the_way_to_a_device_can_be_gone_on_from(rows, monkeypatch, threads):
     want = [listed(batch) for batch in plain(rows, **OPTIONS)]
-    real = Windows.ranges
+    real = Packed.ranges
 
     def broken(self, numbers):
         raise OSError(5, "the disk is gone")
@@ -102,10 +103,10 @@ def test_a_failure_on_the_way_to_a_device_can_be_gone_on_from(rows, monkeypatch,
     assert listed(next(fed)) == want[0]
     for _ in range(5):
         state = fed.state_dict()
-        monkeypatch.setattr(Windows, "ranges", broken)
+        monkeypatch.setattr(Packed, "ranges", broken)
         with pytest.raises(OSError, match="the disk is gone"):
             list(fed)
-        monkeypatch.setattr(Windows, "ranges", real)
+        monkeypatch.setattr(Packed, "ranges", real)
         given = state["samples"] // 3
         fed.load_state_dict(state)
         assert listed(next(fed)) == want[given]

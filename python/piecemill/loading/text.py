@@ -107,7 +107,6 @@ class WindowMaker(Maker):
         }
 
     def make_rows(self, samples: Ints, room: Room) -> tuple[Columns, Ints | None]:
-        """Gather the windows of the samples."""
         part, numbers = np.zeros(len(samples), np.int64), np.full(len(samples), -1)
         real = samples >= 0
         part[real], numbers[real] = self.draws(samples[real])
@@ -118,7 +117,6 @@ class WindowMaker(Maker):
         return columns, cuts
 
     def look_ahead(self, sample: int, last: int | None) -> None:
-        """Prefetch the shards of the coming samples."""
         if self._ahead is not None:
             self._ahead(sample, last)
 

@@ -33,7 +33,6 @@ class Tensors(Numpy):
         self.single = single
 
     def take_batches(self, sent: Chunk) -> Iterator[dict[str, Any]]:
-        """The batches of a chunk."""
         sizes = [end - start for start, end in zip((0, *sent.ends), sent.ends, strict=False)]
         cut = {name: torch.from_numpy(array).split(sizes) for name, array in sent.columns.items()}
         for batch in split_batches(cut, sent):

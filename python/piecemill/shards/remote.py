@@ -202,15 +202,13 @@ class Cache:
                 mapped = map_file(part)
                 with self._locked("all"):  # so that a process that counts the files sees one of the two names
                     os.replace(part, path)
-            except OSError as error:
-                part.unlink(missing_ok=True)
-                if isinstance(error, FileNotFoundError):
-                    raise
-                raise self._full(one, error) from None
-            except BaseException:
-                part.unlink(missing_ok=True)
+                return mapped
+            except FileNotFoundError:
                 raise
-            return mapped
+            except OSError as error:
+                raise self._full(one, error) from None
+            finally:
+                part.unlink(missing_ok=True)  # there only after an error
 
     def _verify(self, one: CachedObject, part: Path) -> None:
         size, where = part.stat().st_size, f"{one.place.url}/{one.split}/{one.file.name}"

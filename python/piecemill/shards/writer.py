@@ -20,7 +20,6 @@ from piecemill.files import Place, unique, write_behind
 from piecemill.shards.counts import save_piece_counts
 from piecemill.shards.format import ENDS, HEADER_BYTES, KINDS, RECORD, Kind, dtype_of, file_name, header, token_dtype
 from piecemill.shards.manifest import FileEntry, ShardEntry
-from piecemill.shards.sections import changed
 
 _CHUNK_TOKENS = 1 << 22
 
@@ -158,7 +157,10 @@ def rewrite_shard(
 
     def verify(kind: Kind) -> None:
         if hashes[kind].hexdigest() != old.files[kind].xxh3:
-            raise changed(place, f"{split}/{old.files[kind].name}")
+            raise ShardError(
+                f"{place.url}/{split}/{old.files[kind].name}: was changed after it was written. Delete it and run the "
+                "same `piecemill prepare` again to make its piece again."
+            )
 
     ends, records = read("ends", 0, old.documents), read("documents", 0, old.documents)
     verify("ends")
