@@ -289,6 +289,8 @@ def listed(folder: Path) -> set[str]:
     """Every file under `folder`, by relative name; ShardError if one of its folders cannot be listed."""
 
     def refuse(error: OSError) -> None:
+        if isinstance(error, FileNotFoundError):  # nothing was written yet, or it was just deleted
+            return
         raise ShardError(f"{error.filename}: {unreadable(error)}") from None
 
     return {
