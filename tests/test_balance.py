@@ -279,6 +279,7 @@ def test_what_cannot_be_balanced_is_refused(folder, tmp_path):
     for options, message in [
         ({"balance": ""}, "balance='': expected directory, directory:2, or the name of a field"),
         ({"balance": "directory:x"}, "expected a number of folders"),
+        ({"balance": "directory:\N{SUPERSCRIPT TWO}"}, "expected a number of folders"),
         ({"balance_on": "dev"}, "balance_on without balance"),
         ({"balance_after": 5}, "balance_after without balance"),
         ({"balance_window": 5}, "balance_window without balance"),

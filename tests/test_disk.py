@@ -33,6 +33,26 @@ def given(tmp_path_factory):
     return folder
 
 
+@pytest.mark.parametrize(
+    ("step", "error"), [("pwrite", OSError(errno.ENOSPC, "full")), ("unlink", KeyboardInterrupt())]
+)
+def test_a_lock_is_free_again_after_an_error_or_an_interrupt(tmp_path, monkeypatch, step, error):
+    place = files.LocalPlace(tmp_path / "out")
+
+    def fail(*_, **__):
+        raise error
+
+    def lock():
+        with files.locked(place):
+            pass
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, step, fail)
+        with pytest.raises(type(error)):
+            lock()
+    lock()
+
+
 def commands(given, out):
     """Every command that writes, as words."""
     yield "train", given / "a.txt", "--vocab-size", 280, "--out", out

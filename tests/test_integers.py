@@ -178,10 +178,47 @@ def test_bad_documents_are_named_or_skipped():
         list(open_source(nulls, integers=True).blocks())
     (block,) = open_source(nulls, integers=True, on_bad_document="skip").blocks()
     assert [block.text(i) for i in range(len(block))] == ["1 ", "2 3 "]
-    with pytest.raises(SourceError, match="a list of the column has a null"):
-        list(open_source(pa.table({"text": [[1, None]]}), integers=True).blocks())
     with pytest.raises(SourceError, match="expected lists of integers, or their digits"):
         list(open_source(pa.table({"text": [[1.5]]}), integers=True).blocks())
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_short_lists_in_parquet_are_read_however_they_were_written(tmp_path, dictionary):
+    rows = [[1, 2], [], [3] * 40, [4, 5]]
+    pq.write_table(pa.table({"text": rows, "at": [{"ids": row} for row in rows]}), tmp_path / "a.parquet",
+                   use_dictionary=dictionary)  # fmt: skip
+    for field in ("text", "at.ids"):
+        (block,) = open_source(tmp_path / "a.parquet", field=field, integers=True).blocks()
+        assert [block.text(i) for i in range(len(block))] == ["1 2 ", "3 " * 40, "4 5 "]
+
+
+def test_lists_in_parquet_may_have_the_inner_names_of_other_writers(tmp_path):
+    table = pa.table({"text": [[1, 2], [3]]})
+    pq.write_table(table, tmp_path / "a.parquet", store_schema=False)
+    written = (tmp_path / "a.parquet").read_bytes()
+    assert written.count(b"list") == 2
+    (tmp_path / "a.parquet").write_bytes(written.replace(b"list", b"bags"))
+    (block,) = open_source(tmp_path / "a.parquet", integers=True).blocks()
+    assert [block.text(i) for i in range(len(block))] == ["1 2 ", "3 "]
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.uint64()), pa.large_list(pa.uint64()), pa.list_(pa.uint64(), 2)])
+def test_a_list_with_something_else_in_it_is_one_bad_document(tmp_path, kind):
+    rows = [[1, 2], [3, None], None, [4, 2**63], [5, 6]]
+    pq.write_table(pa.table({"text": pa.array(rows, kind)}), tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match=r"a\.parquet\[1\]: null, or has a null or a number of more than 64 bits"):
+        list(open_source(tmp_path / "a.parquet", integers=True).blocks())
+    (block,) = open_source(tmp_path / "a.parquet", integers=True, on_bad_document="skip").blocks()
+    assert [block.text(i) for i in range(len(block))] == ["1 2 ", "5 6 "]
+    assert [one.name[-3:] for one in block.tally.skipped] == ["[1]", "[2]", "[3]"]
+
+
+def test_a_row_of_npy_with_a_number_that_is_too_large_is_one_bad_document(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([[1, 2], [3, 2**63], [4, 5]], np.uint64))
+    (block,) = open_source(tmp_path, integers=True, on_bad_document="skip").blocks()
+    assert [block.text(i) for i in range(len(block))] == ["1 2 ", "4 5 "]
+    assert [block.name(i)[-3:] for i in range(len(block))] == ["[0]", "[2]"]
+    assert [one.name[-3:] for one in block.tally.skipped] == ["[1]"]
 
 
 def test_what_the_vocabulary_does_not_have_is_an_error():

@@ -1,5 +1,6 @@
 """Patterns that match nothing are not silent, and patterns mean what people write."""
 
+import fsspec
 import numpy as np
 import pytest
 
@@ -145,7 +146,8 @@ def test_a_pattern_that_matches_no_file_of_a_url_is_told_too(tmp_path, glob):
     for name in ("a.md", "b.txt", "docs/c.md"):
         (tmp_path / "docs").mkdir(exist_ok=True)
         (tmp_path / name).write_text("text")
-    url = f"file://{tmp_path}/{glob}"
+    fsspec.filesystem("memory").put(str(tmp_path), str(tmp_path), recursive=True)
+    url = f"memory://{tmp_path}/{glob}"
     source = open_source([url], include=("*.md", "*.rst"), exclude=("docs/**", "*.html"))
     assert [file.inside for file in source.files] == ["a.md"]
     assert [note.split(" of a")[0] for note in source.notes] == [

@@ -369,6 +369,13 @@ def test_another_tokenizer_is_refused(corpus, stopped):
         prepare(corpus, other, out=stopped, **SMALL)
 
 
+def test_the_tokenizer_beside_the_shards_is_that_of_the_run_whatever_was_there(tok, corpus, stopped, tmp_path):
+    (stopped / "tokenizer/tokenizer.json").write_text("{}")
+    prepare(corpus, tok, out=stopped, **SMALL)
+    prepare(corpus, tok, out=tmp_path / "whole", **SMALL)
+    assert content(stopped) == content(tmp_path / "whole")
+
+
 def test_a_changed_source_is_refused_by_name(tok, corpus, stopped, tmp_path):
     path = corpus / "part3.jsonl"
     whole = path.read_bytes()

@@ -149,23 +149,25 @@ def test_globs(tmp_path, monkeypatch):
     assert names(open_source(".")) == ["./[x].txt", "./a.py", "./s/a.py", "./s/t/a.md", "./s/t/a.py"]
 
 
-def test_links_to_files_are_followed_and_links_to_folders_are_not(tmp_path):
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_links_to_files_are_followed_and_links_to_folders_are_not(tmp_path, scheme):
     write(tmp_path, {"a/real": "text"})
     (tmp_path / "a/loop").symlink_to(tmp_path)
     write(tmp_path.parent, {f"{tmp_path.name}-beside": "text"})
     (tmp_path / "a/link").symlink_to(tmp_path.parent / f"{tmp_path.name}-beside")
-    source = open_source(tmp_path)
+    source = open_source(f"{scheme}{tmp_path}")
     assert found(source, tmp_path) == ["a/link", "a/real"]
     assert source.left_out["folder_links"] == 1
     (tmp_path / "a/broken").symlink_to(tmp_path / "nowhere")
     with pytest.raises(SourceError, match=r"a/broken: cannot be read: No such file.*on_bad_document='skip'"):
-        open_source(tmp_path)
-    assert open_source(tmp_path, on_bad_document="skip").skipped[0].name == f"{tmp_path}/a/broken"
+        open_source(f"{scheme}{tmp_path}")
+    assert open_source(f"{scheme}{tmp_path}", on_bad_document="skip").skipped[0].name == f"{tmp_path}/a/broken"
 
 
-def test_a_file_that_is_reached_twice_is_read_once(tmp_path):
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_file_that_is_reached_twice_is_read_once(tmp_path, scheme):
     write(tmp_path, {"a": "1", "b": "2"})
-    source = open_source([tmp_path / "b", str(tmp_path)])
+    source = open_source([tmp_path / "b", f"{scheme}{tmp_path}"])
     assert texts(source) == ["2", "1"]
     assert source.left_out["repeated"] == 1
 

@@ -1,6 +1,7 @@
 """Groups are equal when their values are equal, whatever format and type they come in."""
 
 import json
+from datetime import datetime
 from decimal import Decimal
 
 import numpy as np
@@ -51,6 +52,36 @@ def test_decimals_singles_and_dictionaries(tmp_path):
     assert in_table(np.array([0.1, 3], np.float32), pa.float32()) == in_json(tmp_path, [0.1, 3])
     repeated = pa.array([1e10, 0.5, 1e10]).dictionary_encode()
     assert keys_of(pa.table({"text": ["x"] * 3, "g": repeated})) == in_json(tmp_path, [10**10, 0.5, 10**10])
+
+
+def test_whole_numbers_of_a_column_of_singles_are_exact(tmp_path):
+    whole = [16777218, 123456792, 2**40, 2**64, -(2**70)]
+    assert in_table(np.array(whole, np.float32), pa.float32()) == in_json(tmp_path, whole)
+
+
+def test_times_are_equal_in_every_unit_and_zone():
+    times = [datetime(2020, 1, 2), datetime(2020, 1, 2, 10, 20, 30)]
+    zones = [in_table(times, pa.timestamp("us", zone)) for zone in ("UTC", "America/New_York")]
+    assert zones[0] == zones[1]
+    units = [in_table(times, pa.timestamp(unit)) for unit in ("s", "ms", "us", "ns")]
+    assert units == [units[0]] * 4
+    assert len({*units[0], *zones[0]}) == 4
+    halves = [[datetime(2020, 1, 2, 0, 0, 0, 500_000)], [datetime(2020, 1, 2, 0, 0, 0, 50_000)]]
+    keys = {tuple(in_table(half, pa.timestamp(unit))) for half in halves for unit in ("ms", "us", "ns")}
+    assert len(keys) == 2
+
+
+def test_groups_may_be_any_bytes(tmp_path):
+    values = pa.array([b"a", b"\xff", b"a"])
+    kinds = (pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(1))
+    tables = [pa.table({"text": ["x"] * 3, "g": values.cast(kind)}) for kind in kinds]
+    tables.append(pa.table({"text": ["x"] * 3, "g": values.view(pa.string())}))  # not all writers check
+    for number, table in enumerate(tables):
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+        assert keys_of(tmp_path / f"{number}.parquet") == keys_of(tables[0])
+        (block,) = open_source(table, group="g").blocks()
+        assert sorted(block.names.values()) == ["a", "\ufffd"]
+    assert keys_of(tables[0])[:1] == in_table(["a"], pa.string())
 
 
 def test_integers_beside_a_missing_value_as_pandas_writes_them_stay_in_their_groups(tmp_path):

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 
 from piecemill.errors import SourceError
-from piecemill.sources import open_source
-from piecemill.sources.streams import CHUNK_BYTES, BrokenStream, ByteStream
+from piecemill.sources import jsonl, open_source
+from piecemill.sources.streams import BOM, CHUNK_BYTES, BrokenStream, ByteStream
 
 
 def bomb(size: int, **options) -> bytes:
@@ -156,6 +157,48 @@ def test_an_npy_with_a_damaged_header_is_named_and_never_read_beyond_its_end(tmp
     source = open_source(path, integers=True, on_bad_document=policy)
     with pytest.raises(SourceError, match=r"a\.npy\[0\]: "):  # with skip, as nothing is left
         list(source.blocks())
+
+
+def test_an_npy_that_says_any_number_of_empty_rows_ends_at_once(tmp_path):
+    with open(tmp_path / "a.npy", "wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<i8", "fortran_order": False, "shape": (10**15, 0)})
+    with pytest.raises(SourceError, match=r"1,000,000,000,000,000 empty"):
+        list(open_source(tmp_path / "a.npy", integers=True).blocks())
+
+
+def test_a_line_that_memory_cannot_hold_stops_the_run_and_is_named(tmp_path, monkeypatch):
+    def read(task, packer):
+        raise MemoryError
+        yield
+
+    monkeypatch.setattr(jsonl, "read", read)
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_text('{"text": "x"}\n')
+    with pytest.raises(SourceError, match=r"a\.jsonl: cannot be read: Cannot allocate memory.*not skipped"):
+        list(open_source(tmp_path, on_bad_document="skip").blocks())
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_a_column_without_a_name_is_not_the_text_of_a_file(tmp_path, ending):
+    table = pa.table([pa.array(["x"])], names=[""])
+    if ending == "parquet":
+        pq.write_table(table, tmp_path / "a.parquet")
+    else:
+        with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+    with pytest.raises(SourceError, match=rf"a\.{ending}: no column 'text'; its columns are "):
+        list(open_source(tmp_path / f"a.{ending}").blocks())
+
+
+def test_a_stream_that_gives_a_byte_at_a_time_is_read_as_any_other():
+    class Slow(io.BytesIO):
+        def read(self, size=-1):
+            return super().read(1)
+
+    for text in (BOM + b"x" * 10_000, b"\xef"):
+        first, *rest = ByteStream(Slow(text), None)
+        assert first[:8192] == text[:8192]
+        assert b"".join([first, *rest]) == text
 
 
 @pytest.mark.parametrize("left", [0, 3, 60, 1000])

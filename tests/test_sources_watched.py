@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -201,12 +202,14 @@ def test_directories_and_weights_of_a_url_are_those_of_the_tree_on_disk(tmp_path
         (tmp_path / "src" / folder).mkdir(parents=True)
         for number in range(3):
             (tmp_path / "src" / folder / f"{number}.txt").write_text(f"text {folder} {number}")
+    url = f"memory://{tmp_path}"
+    fsspec.filesystem("memory").put(f"{tmp_path}/src", f"{tmp_path}/src", recursive=True)
     options = {"splits": "train=50,val=50", "split_by": "directory", "weight": ("a/**=3",)}
     tokenizer, found = small_tokenizer(), {}
     for name, source in (
         ("disk", tmp_path / "src"),
-        ("url", f"file://{tmp_path}/src/"),
-        ("glob", f"file://{tmp_path}/src/**/*.txt"),
+        ("url", f"{url}/src/"),
+        ("glob", f"{url}/src/**/*.txt"),
     ):
         pm.prepare(source, tokenizer, out=tmp_path / name, **options)
         splits = {split: pm.open_shards(tmp_path / name, split) for split in ("train", "val")}

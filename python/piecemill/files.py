@@ -15,7 +15,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -463,31 +463,33 @@ class FolderLock:
             self._descriptor = self._try(fcntl.LOCK_SH if shared else fcntl.LOCK_EX, error)
 
     def _try(self, how: int, refused: type[PiecemillError]) -> int:
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in _NO_LOCKS:
-                return descriptor
-            owner = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(descriptor)
-            if error.errno not in (errno.EACCES, errno.EAGAIN):
-                raise
-            raise refused(
-                f"{self._path.parent}: another run is writing to it (process {owner}). "
-                "Wait for it or stop it; the lock of a run that died is free."
-            ) from None
-        # A run that ends deletes the lock file, perhaps after it was opened here: then this lock excludes nobody.
-        try:
-            same = os.path.samestat(os.fstat(descriptor), os.stat(self._path))
-        except FileNotFoundError:
-            same = False
-        if not same:
-            os.close(descriptor)
-            return -1
-        os.truncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        return descriptor
+        with ExitStack() as stack:  # until the lock is held, whatever happens closes the descriptor
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            stack.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno in _NO_LOCKS:
+                    stack.pop_all()
+                    return descriptor
+                owner = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+                if error.errno not in (errno.EACCES, errno.EAGAIN):
+                    raise
+                raise refused(
+                    f"{self._path.parent}: another run is writing to it (process {owner}). "
+                    "Wait for it or stop it; the lock of a run that died is free."
+                ) from None
+            # A run that ends deletes the lock file, perhaps after it was opened here: then this lock excludes nobody.
+            try:
+                same = os.path.samestat(os.fstat(descriptor), os.stat(self._path))
+            except FileNotFoundError:
+                same = False
+            if not same:
+                return -1
+            os.truncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            stack.pop_all()
+            return descriptor
 
     def release(self) -> None:
         """Release the lock. The lock file is deleted first, unless other processes share the lock."""
@@ -497,8 +499,9 @@ class FolderLock:
                 self._path.unlink(missing_ok=True)
             except OSError:
                 pass
-            os.close(self._descriptor)
-            self._descriptor = -1
+            finally:  # an interrupt too: the lock would be held until the process ends
+                os.close(self._descriptor)
+                self._descriptor = -1
 
 
 def lock_owner(folder: Path) -> int | None:

@@ -23,11 +23,20 @@ def as_integers(given: Any) -> NDArray[np.int64] | None:
         array = np.asarray(given)
         if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
             return None
-        if array.dtype == np.uint64 and array.size and array.max() >> np.uint64(63):
+        if too_large(array).any():
             return None
         return np.ascontiguousarray(array, np.int64)
     except (ValueError, OverflowError, TypeError):
         return None
+
+
+def too_large(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which integers are beyond 64 bits with a sign."""
+    return (
+        values > np.uint64(2**63 - 1)
+        if values.dtype.kind == "u" and values.itemsize == 8
+        else np.zeros(values.shape, bool)
+    )
 
 
 def text_of(values: NDArray[np.int64]) -> bytes:

@@ -18,7 +18,7 @@ from piecemill.files import LOCK, SCRATCH, Place, can_write, read_json
 from piecemill.plans import another_out, check_same, option
 from piecemill.preparing.plan import PIECE_DOCUMENTS
 from piecemill.shards import folder as prepared
-from piecemill.shards.folder import CHANGED, FILES, PLAN, STATS, TIMING, TOKENIZER, delete_prepared, tokenizer_files
+from piecemill.shards.folder import CHANGED, FILES, PLAN, STATS, TIMING, TOKENIZER, delete_prepared
 from piecemill.shards.format import VERSION
 from piecemill.shards.manifest import ENTRIES, whole_entries
 from piecemill.sources import Source
@@ -59,8 +59,9 @@ def begin(
         if replace:
             delete_prepared(place)
             return begin(place, plan, source, tokenizer, alone=False)
-    saved, missing = tokenizer_files(place), {} if FILES in names else {FILES: file_lines(source)}
-    missing |= {f"{TOKENIZER}/{name}": content for name, content in files_of(tokenizer).items() if name not in saved}
+    missing = {} if FILES in names else {FILES: file_lines(source)}
+    if STATS not in names:  # each time, so that what is sealed at the end is the tokenizer of the run
+        missing |= {f"{TOKENIZER}/{name}": content for name, content in files_of(tokenizer).items()}
     with threads(len(missing) + 1) as pool_map:  # at once, because each waits for a disk or a store
         writing = pool_map(lambda name: place.write(name, missing[name]), missing)
         if CHANGED not in names:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from piecemill.errors import SourceError
 from piecemill.plans import option
-from piecemill.sources.columns import BROKEN, Column, NoColumn, find_column, first_line
+from piecemill.sources.columns import BROKEN, LONE, Column, NoColumn, find_column, first_line
 from piecemill.sources.documents import Documents, Place
 from piecemill.sources.packing import Packer, Reading
 from piecemill.sources.patience import patiently
@@ -96,4 +96,4 @@ def _capsule_batches(source: Any) -> Iterable[pa.RecordBatch]:
 
 
 def _lone(array: Any) -> pa.RecordBatch:
-    return pa.record_batch([array], names=[""])
+    return pa.record_batch([array], names=[LONE])

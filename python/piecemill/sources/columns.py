@@ -22,12 +22,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from piecemill._core import hash_documents, invalid_documents, number_keys, write_integers
+from piecemill.integers import too_large
 from piecemill.sources.documents import LISTED_SKIPS
 from piecemill.sources.packing import Packer
 from piecemill.sources.patience import about_the_file, stopped_by
 
 LARGE = 16 * 1024 * 1024
 """After a batch of this many bytes, freed memory is returned to the system."""
+
+LONE = "<lone column>"
+"""The column of a table made of an array alone: found by any name."""
 
 _NO_BYTES = np.empty(0, np.uint8)
 _MOST_NAMES = 1024
@@ -61,7 +65,7 @@ class Column:
         if large or self._was_large:
             release_memory()
         self._was_large = large
-        if reading.group is not None and batch.schema.names == [""]:
+        if reading.group is not None and batch.schema.names == [LONE]:
             raise NoColumn(f"no column {reading.group!r} to group by: it is a lone column, pass a table")
         check_column(batch.schema, reading.field, integers=reading.integers)
         text = self._column(batch, reading.field)
@@ -101,7 +105,9 @@ class Column:
         problems = [(row, f"no {group!r} to group by") for row in np.flatnonzero(lost)[:LISTED_SKIPS].tolist()]
         if array.null_count:
             missing = np.asarray(array.is_null()) & ~lost
-            problems += [(row, "null, expected text") for row in np.flatnonzero(missing)[:LISTED_SKIPS].tolist()]
+            lists = "null, or has a null or a number of more than 64 bits; expected integers"
+            reason = lists if packer.reading.integers else "null, expected text"
+            problems += [(row, reason) for row in np.flatnonzero(missing)[:LISTED_SKIPS].tolist()]
             lost = lost | missing
         starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
         found_invalid = [] if packer.reading.raw else invalid_documents(data, ends)
@@ -136,33 +142,45 @@ def is_list(kind: Any) -> bool:
 
 
 def _digits(lists: Any) -> Any:
-    """Lists of integers as text: each list is a document."""
+    """Lists of integers as text: each list is a document; null where one holds something else."""
     values = lists.flatten()  # without what is behind nulls
-    if values.null_count:
-        raise NoColumn("a list of the column has a null, expected integers")
+    numbers = np.asarray(values.fill_null(0))
+    lost = np.asarray(values.is_null()) | too_large(numbers)
     lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0), np.int64)
-    data, ends = write_integers(np.ascontiguousarray(values.cast(pa.int64()), np.int64), np.cumsum(lengths))
+    list_ends = np.cumsum(lengths)
+    valid = np.array(lists.is_valid())
+    valid[np.searchsorted(list_ends, np.flatnonzero(lost), side="right")] = False
+    data, ends = write_integers(np.where(lost, 0, numbers).astype(np.int64), list_ends)
     starts = np.concatenate([np.zeros(1, np.int64), ends])
-    valid = None if not lists.null_count else pc.is_valid(lists).buffers()[1]
-    buffers = [valid, pa.py_buffer(starts.data), pa.py_buffer(data.data)]
-    return pa.Array.from_buffers(pa.large_binary(), len(lists), buffers, lists.null_count)
+    buffers = [pa.array(valid).buffers()[1], pa.py_buffer(starts.data), pa.py_buffer(data.data)]
+    return pa.Array.from_buffers(pa.large_binary(), len(lists), buffers)
 
 
-def check_column(schema: pa.Schema, field: str, *, integers: bool = False) -> None:
-    """Raises `NoColumn` if the field is not a column of text, nor of lists of `integers`."""
+def column_type(schema: pa.Schema, field: str) -> Any:
+    """The type of a field's column."""
     index, way = find_column(schema, field)
     kind: Any = schema.field(index).type
     for step in way:
         if not pa.types.is_struct(kind) or kind.get_field_index(step) < 0:
             raise NoColumn(f"no column {field!r}: {schema.field(index).name!r} is {kind} without {step!r}")
         kind = kind.field(step).type
+    return kind
+
+
+def check_column(schema: pa.Schema, field: str, *, integers: bool = False) -> None:
+    """Raises `NoColumn` if the field is not a column of text, nor of lists of `integers`."""
+    kind = column_type(schema, field)
     values = kind.value_type if pa.types.is_dictionary(kind) else kind
     if integers and is_list(kind) and pa.types.is_integer(kind.value_type):
         return
-    tests = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
-    if not any(getattr(pa.types, f"is_{test}")(values) for test in tests):
+    if not _is_text(values) and not pa.types.is_null(values):
         expected = "lists of integers, or their digits" if integers else "strings"
         raise NoColumn(f"the column {field!r} is {kind}, expected {expected}")
+
+
+def _is_text(kind: Any) -> bool:
+    tests = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
+    return any(getattr(pa.types, f"is_{test}")(kind) for test in tests)
 
 
 def first_line(error: Exception) -> str:
@@ -172,7 +190,7 @@ def first_line(error: Exception) -> str:
 
 def find_column(schema: pa.Schema, field: str) -> tuple[int, list[str]]:
     """The index of a field's column; for a dotted name, of the outermost struct, and the path inside it."""
-    if schema.names == [""]:
+    if schema.names == [LONE]:
         return 0, []
     column, inside = field, ""
     while True:
@@ -235,8 +253,11 @@ def _keys(column: Any, group: str, names: dict[int, str]) -> tuple[NDArray[np.ui
     try:
         if pa.types.is_float16(kind):
             column = column.cast(pa.float32())
-        if pa.types.is_float32(column.type):  # 0.1 is 0.1, not the double next to the single
-            column = column.cast(pa.large_string()).cast(pa.float64())
+        if pa.types.is_float32(column.type):  # 0.1 is 0.1, not the double next to the single; whole numbers are exact
+            exact, short = column.cast(pa.float64()), column.cast(pa.large_string()).cast(pa.float64())
+            column = pc.if_else(pc.equal(pc.floor(exact), exact), exact, short)
+        if pa.types.is_timestamp(kind) and kind.tz is not None:
+            column = column.cast(pa.timestamp(kind.unit, "UTC"))
         if pa.types.is_decimal(kind):
             found = [_number(value) for value in column.to_pylist()]
             column = pa.array([one if isinstance(one, str) else None for one in found], pa.large_string())
@@ -244,13 +265,21 @@ def _keys(column: Any, group: str, names: dict[int, str]) -> tuple[NDArray[np.ui
         elif pa.types.is_float64(column.type):
             numbers = column.fill_null(float("nan")).to_numpy(zero_copy_only=False)
             column = pa.nulls(len(column), pa.large_string())
-        text = column.cast(pa.large_string())
+        if _is_text(column.type) or pa.types.is_fixed_size_binary(kind):
+            text = _as_bytes(column).cast(pa.large_binary())
+        else:
+            text = column.cast(pa.large_string())
+        if pa.types.is_timestamp(kind) or pa.types.is_time(kind):  # the same in seconds and in nanoseconds
+            text = pc.replace_substring_regex(text, r"(\.[0-9]*?)0+(Z?)$", r"\1\2")
+            text = pc.replace_substring_regex(text, r"\.(Z?)$", r"\1")
+        text = text.cast(pa.large_binary())
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         raise NoColumn(f"the column {group!r} is {kind}, expected text or numbers to group by") from None
-    keys, missing = hash_documents(*_buffers(text.fill_null("")))[:, 0], np.asarray(text.is_null())
+    keys, missing = hash_documents(*_buffers(text.fill_null(b"")))[:, 0], np.asarray(text.is_null())
     if len(names) < _MOST_NAMES:
         different = text.drop_null().unique()[:_MOST_NAMES]
-        names.update(zip(hash_documents(*_buffers(different))[:, 0].tolist(), different.to_pylist(), strict=True))
+        shown = [one.decode("utf-8", "replace") for one in different.to_pylist()]
+        names.update(zip(hash_documents(*_buffers(different))[:, 0].tolist(), shown, strict=True))
     if numbers is None:
         return keys, missing
     # NaN is not a group: pandas writes a missing value as NaN.

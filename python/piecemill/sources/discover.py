@@ -1,7 +1,7 @@
 """Discovery: what the user wrote -> files, in a stable order.
 
 A folder is walked; a glob is a walk from its first folder without a wildcard; a file is taken as it is; a URL may
-be any of the three, and its listing goes through the same rules. Files
+be any of the three, and its listing goes through the same rules; `file://` and a path is that path. Files
 come in the order of the sources, and within a folder in the order of their paths, component by component and
 byte by byte. A file that is reached twice is read once, where it came first.
 
@@ -106,6 +106,7 @@ def exists(source: str) -> bool:
 
 
 def _discover_one(source: str, wanted: Wanted, reading: Reading, findings: _FoundFiles) -> None:
+    source = source.removeprefix("file://")  # links are followed and files told apart as in any folder
     if is_url(source):
         return _discover_url(source, wanted, reading, findings)
     try:

@@ -125,7 +125,7 @@ def parse_grouping(text: str | None, name: str) -> tuple[int | None, str | None]
     kind, colon, levels = (text or "").partition(":")
     if kind != "directory":
         return None, text
-    if colon and not (levels.isdigit() and int(levels)):
+    if colon and not (levels.isdecimal() and len(levels) < 10 and int(levels)):
         raise PlanError(f"{option(name, text)}: expected a number of folders of 1 or more after the colon.")
     return int(levels) if colon else 1, None
 

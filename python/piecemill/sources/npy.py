@@ -14,7 +14,8 @@ import numpy as np
 
 from piecemill._core import write_integers
 from piecemill.errors import SourceError
-from piecemill.sources.documents import Documents, Place
+from piecemill.integers import too_large
+from piecemill.sources.documents import LISTED_SKIPS, Documents, Place
 from piecemill.sources.packing import Packer
 from piecemill.sources.remote import open_bytes, read_up_to
 from piecemill.sources.tasks import Task, one_task
@@ -31,15 +32,17 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
         with open_bytes(path, packer.reading.storage, task.sizes[0]) as file:
             dtype, rows, width = _header(file)
             header = file.tell()
+            if not width:  # a header of a few bytes may say that there are any number of these
+                packer.left_out("empty", rows)
+                return
             few = max(1, packer.reading.block_bytes // max(width * dtype.itemsize, 1))
             while row < rows:
                 count = min(few, rows - row)
                 # No buffer for more than there is: a damaged header may say any shape. A size of 0 is unknown.
                 if 0 < task.sizes[0] < count * width * dtype.itemsize:
                     raise ValueError("the file ends before its last row")
-                _add(
-                    read_up_to(file, count * width * dtype.itemsize), dtype, width, row, count, task.first_file, packer
-                )
+                data = read_up_to(file, count * width * dtype.itemsize)
+                _add(data, dtype, width, row, count, task, packer)
                 row += count
                 packer.progress(header + row * width * dtype.itemsize)
                 yield from packer.full()
@@ -70,14 +73,17 @@ def _header(file: BinaryIO) -> tuple["np.dtype[Any]", int, int]:
     return dtype, rows, width
 
 
-def _add(data: bytes, dtype: "np.dtype[Any]", width: int, row: int, count: int, file: int, packer: Packer) -> None:
+def _add(data: bytes, dtype: "np.dtype[Any]", width: int, row: int, count: int, task: Task, packer: Packer) -> None:
     if len(data) < count * width * dtype.itemsize:
         raise ValueError("the file ends before its last row")
-    values = np.frombuffer(data, dtype)
-    if values.dtype.kind == "u" and values.dtype.itemsize == 8 and values.size and values.max() >> np.uint64(63):
-        raise ValueError(f"{values.max()} is too large; expected integers of 64 bits with a sign")
-    ends = np.arange(1, count + 1, dtype=np.int64) * width
-    text, text_ends = write_integers(np.ascontiguousarray(values, np.int64), ends)
-    keep = np.diff(text_ends, prepend=0) > 0
-    packer.left_out("empty", count - int(keep.sum()))
-    packer.add(text, text_ends[keep], file, np.flatnonzero(keep) + row)
+    values = np.frombuffer(data, dtype).reshape(count, width)
+    lost = too_large(values).any(axis=1)
+    bad = [
+        (f"{task.paths[0]}[{row + at}]", f"{values[at].max()} is too large; expected integers of 64 bits with a sign")
+        for at in np.flatnonzero(lost)[:LISTED_SKIPS].tolist()
+    ]
+    packer.bad_many(bad, int(lost.sum()))
+    values = values[~lost]
+    ends = np.arange(1, len(values) + 1, dtype=np.int64) * width
+    text, text_ends = write_integers(np.ascontiguousarray(values.reshape(-1), np.int64), ends)
+    packer.add(text, text_ends, task.first_file, np.flatnonzero(~lost) + row)

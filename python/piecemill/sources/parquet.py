@@ -25,8 +25,10 @@ from piecemill.sources.columns import (
     Column,
     NoColumn,
     check_column,
+    column_type,
     find_column,
     first_line,
+    is_list,
     release_memory,
 )
 from piecemill.sources.documents import Documents, Place
@@ -99,9 +101,10 @@ def _batches(task: Task, reading: Reading, stack: ExitStack) -> Iterator[pa.Reco
     for name in columns:
         find_column(opened[False].schema_arrow, name)
     chunks = text_chunks(task, meta, reading)
+    lists = is_list(column_type(opened[False].schema_arrow, reading.field))  # which pyarrow reads as they are only
     for group in range(meta.num_row_groups)[task.start : task.stop]:
         size, rows = chunks[group].size, meta.row_group(group).num_rows
-        repeats = chunks[group].has_dictionary and size < rows * _DICTIONARY_ROW
+        repeats = chunks[group].has_dictionary and size < rows * _DICTIONARY_ROW and not lists
         if repeats not in opened:
             options = {"read_dictionary": [reading.field], "metadata": meta}
             opened[repeats] = stack.enter_context(_open(task, reading.storage, **options))
@@ -125,9 +128,7 @@ def text_chunks(task: Task, meta: pq.FileMetaData, reading: Reading) -> tuple[Te
     column are broken, which ends the process.
     """
     paths = [meta.schema.column(number).path for number in range(meta.num_columns)]
-    number = next(
-        n for n, path in enumerate(paths) if path == reading.field or path.startswith(f"{reading.field}.list.")
-    )
+    number = next(n for n, path in enumerate(paths) if path == reading.field or path.startswith(f"{reading.field}."))
     path = task.paths[0]
     with open_bytes(path, reading.storage) as file:
         end = file.seek(-8, 2)

@@ -3,6 +3,8 @@
 Start with `open_source`.
 """
 
+import errno
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
@@ -18,6 +20,7 @@ from piecemill.sources.discover import Wanted, discover, exists
 from piecemill.sources.documents import Documents, Skipped, Tally
 from piecemill.sources.items import read_items
 from piecemill.sources.packing import BLOCK_BYTES, MAX_FILE_BYTES, BadDocument, Packer, Reading
+from piecemill.sources.patience import stopped_by
 from piecemill.sources.remote import Storage, is_glob, is_url, is_web
 from piecemill.sources.secrets import hide
 from piecemill.sources.tasks import File, Task, kind_of, plan, reader_of
@@ -171,14 +174,19 @@ def read_task(
         source_bytes=task.nbytes,
         buffer=buffer,
     )
-    if task.kind == "memory":
-        yield from _read_memory(memory, task, packer)
-    elif task.kind == "text" and task.packing is None:
-        yield from reader_of("text").read(task, packer)
-    else:
-        for file in task.alone():
-            yield from reader_of(task.kind).read(file, packer)
-            packer.next_file(file.nbytes)
+    path = task.paths[0]
+    try:
+        if task.kind == "memory":
+            yield from _read_memory(memory, task, packer)
+        elif task.kind == "text" and task.packing is None:
+            yield from reader_of("text").read(task, packer)
+        else:
+            for file in task.alone():
+                path = file.paths[0]
+                yield from reader_of(task.kind).read(file, packer)
+                packer.next_file(file.nbytes)
+    except MemoryError:  # of a line of 100 GB, for example
+        raise stopped_by(path, OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))) from None
     yield from packer.finish()
 
 

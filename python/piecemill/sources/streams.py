@@ -33,7 +33,8 @@ class BrokenStream(Exception):
 class ByteStream:
     """The unpacked bytes of one file in chunks of at most about `CHUNK_BYTES`.
 
-    `consumed` counts the file's bytes so far. Chunks may have any size but zero: readers must not depend on it.
+    `consumed` counts the file's bytes so far. Chunks may have any size, but the first has the first 8 KiB, or the whole
+    of a smaller file: readers look there for a byte order mark and NUL bytes.
     """
 
     def __init__(self, file: BinaryIO, packing: str | None) -> None:
@@ -44,7 +45,7 @@ class ByteStream:
     def __iter__(self) -> Iterator[bytes]:
         match self._packing:
             case None:
-                return self._raw(CHUNK_BYTES)
+                return self._gathered(self._raw(CHUNK_BYTES))  # a stream of the web gives few bytes at once
             case "gzip":
                 return self._gathered(self._gzip())
             case "zstd":

@@ -78,9 +78,8 @@ def check_not_a_source(save: Path, source: Source) -> None:
         return
     size = save.stat().st_size
     for file in source.files:
-        path = file.path.removeprefix("file://")
-        if file.size == size and os.path.exists(path) and save.samefile(path):
-            raise PlanError(f"{option('save_counts', str(save))}: is {path} of the source, and is never replaced.")
+        if file.size == size and os.path.exists(file.path) and save.samefile(file.path):
+            raise PlanError(f"{option('save_counts', str(save))}: is {file.path} of the source, and is never replaced.")
 
 
 def not_read(tally: Tally) -> dict[str, Any]:
