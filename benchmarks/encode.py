@@ -3,7 +3,7 @@
     bulk     every vocabulary on every corpus: cold, warm, memory, with one thread and with two
     regex    a pretokenizer that no library knows by name, one thread
     short    one string of 50 characters: microseconds of encode and of decode
-    scaling  a gigabyte with more and more threads; for a machine with many cores (see `carry_encode.py`)
+    scaling  a gigabyte with more and more threads; for a machine with many cores (see `carry.py`)
 
 Ids are compared on every document, in every run: other ids than the home library's are shown instead of a time.
 Libraries get the whole corpus in one call, and blocks of 8 MiB; the faster form of the first round is repeated. Records
@@ -110,7 +110,7 @@ class Encode(Benchmark):
         add("--vocabs", default=",".join(VOCABULARIES), help="vocabularies, separated by commas")
         add("--corpora", help="corpora of `bulk` and `regex`, separated by commas")
         add("--threads", default="1,2", help="numbers of threads of `bulk` and `scaling` (default: 1,2)")
-        add("--carried", type=Path, help="folder that carry_encode.py made: no environments, no index")
+        add("--carried", type=Path, help="folder that carry.py made: no environments, no index")
 
     def questions(self):
         args = self.args

@@ -1,6 +1,7 @@
 """The encoding benchmark's own arithmetic: no network, no timing; a library made up here stands in for the peers."""
 
 import json
+import lzma
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "peers"))
 
-import carry_encode
+import carry
 import corpus
 import encode
 import encode_page
@@ -169,11 +170,15 @@ def test_random_text_has_no_newline_and_is_the_same_every_time():
 
 
 def test_a_gigabyte_is_made_of_little_and_no_document_twice(tmp_path, monkeypatch):
-    monkeypatch.setattr(carry_encode, "FLAT", tmp_path)
-    monkeypatch.setattr(corpus, "FLAT", tmp_path)
+    for module in (carry, corpus):
+        monkeypatch.setattr(module, "FLAT", tmp_path)
+    monkeypatch.setattr(vocabularies, "FOLDER", tmp_path / "vocabs")
+    (tmp_path / carry.VOCABULARY).mkdir()
     base = ["some words that are spelled otherwise " * 3, "é other words 12"]
-    (tmp_path / "text.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in base))
-    made = carry_encode.write_gigabyte(tmp_path / "text.jsonl", 1000)
+    with lzma.open(tmp_path / "text.jsonl.xz", "wt") as lines:
+        lines.writelines(json.dumps({"text": text}) + "\n" for text in base)
+    carry.unpack(tmp_path, 1000)
+    made = corpus.Corpus(**json.loads((tmp_path / f"{encode.CARRIED}.json").read_text()))
     ends = np.load(tmp_path / f"{encode.CARRIED}.npy")
     data = (tmp_path / f"{encode.CARRIED}.bin").read_bytes()
     assert len(data) == made.bytes == ends[-1] <= 1000
