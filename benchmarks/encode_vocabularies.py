@@ -3,7 +3,7 @@
 `cache/vocabs/NAME` has ranks.tiktoken (tokens in base64 and their ranks), tokenizer.json (Hugging Face and compatible
 readers) or tokenizer.model (SentencePiece), and about.json. Real vocabularies are not part of the project: they come
 from a folder beside the checkout (`SHARED`), and one that is not there is skipped with that reason. The BERT one
-is trained here. Special tokens are left out of the files: not every library can ignore them.
+is trained here (uncased). Special tokens are left out of the files: not every library can ignore them.
 """
 
 import base64
@@ -12,13 +12,15 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 from corpus import CACHE, corpus
 from protocol import SHARED
-from worker import byte_letters, texts
+from train_peers import Tokenizers
+from worker import byte_letters
 
 FOLDER = CACHE / "vocabs"
-BERT_SIZE = 30_522
+BERT_SIZE, SPECIAL = 30_522, ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 # Possessive where that is faster for tiktoken, as in its own patterns; the words are those of the published ones. Only
 # `\s++$` of tiktoken's newer patterns is left out: it means another thing to Oniguruma.
@@ -117,7 +119,8 @@ def make(wanted: Vocabulary, source: Path, folder: Path) -> None:
         (folder / "tokenizer.model").write_bytes(content)
         data = json.loads(from_model(source).to_str())
     elif wanted.kind == "trained":
-        data = json.loads(train(source).to_str())
+        Tokenizers().train_wordpiece(SimpleNamespace(corpus=source, vocab=BERT_SIZE, special=SPECIAL, out=folder))
+        data = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     else:
         data = json.loads(content)
     data["added_tokens"] = []  # tokens of a text alone; without the special ones the ids of the others would have gaps
@@ -187,18 +190,4 @@ def from_model(source):
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
     space = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     tokenizer.decoder = decoders.Sequence(space)
-    return tokenizer
-
-
-def train(source):
-    """BERT's pipeline, uncased."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    trainer = trainers.WordPieceTrainer(vocab_size=BERT_SIZE, special_tokens=special, show_progress=False)
-    tokenizer.train_from_iterator(texts(source), trainer)
     return tokenizer

@@ -12,11 +12,10 @@ from corpus import RECORDED
 from measure import median_and_spread
 from pipelines import PIPELINES, PYTHON, TOKENIZER, WORKERS
 from prepare_peers import SENTENCEPIECE, Gigatoken, PipelinePeer
-from protocol import CACHE, OURS, SCRATCH, Entry, call, installed_version, worker
+from protocol import CACHE, OURS, Entry, call, installed_version, worker
 from session import Benchmark
 
-SCRIPT = "strategy_peers.py"
-MODEL = CACHE / "sentencepiece-16384.model"
+MODEL = CACHE / "sentencepiece-16384" / "sentencepiece.model"
 ONE, JOINED = "one by one", "one concatenated string"
 STRATEGIES = [ONE, "batches, one thread", "batches", "threads", "processes", JOINED]
 VERSIONS = {"tokenizers": PipelinePeer.tokenizers, "sentencepiece": SENTENCEPIECE, "gigatoken": Gigatoken.version}
@@ -62,8 +61,8 @@ class Strategies(Benchmark):
         if pipelines.set_up([], ["python-5mb", asked[0][0]["corpus"]]):
             raise SystemExit("the libraries could not be installed")
         if not MODEL.exists():
-            given = {"input": RECORDED["python-5mb"].jsonl, "model": MODEL}
-            call(worker(PYTHON, SCRIPT, "library", "train", SCRATCH / "strategies", **given))
+            given = {"corpus": RECORDED["python-5mb"].jsonl, "split": "gpt2", "vocab": 16_384, "threads": WORKERS}
+            call(worker(PYTHON, "train_peers.py", "sentencepiece", "train", MODEL.parent, **given))
 
     def command(self, question, entry, out):
         source = RECORDED[question["corpus"]].jsonl
@@ -71,7 +70,7 @@ class Strategies(Benchmark):
             return pipelines.prepare_command(PIPELINES[OURS], [source], out)
         model = MODEL if entry.tool == "sentencepiece" else TOKENIZER
         asked = {"library": entry.tool, "strategy": entry.how, "model": model, "workers": WORKERS}
-        return worker(PYTHON, SCRIPT, "library", "encode", out, input=source, **asked)
+        return worker(PYTHON, "documents.py", "library", "encode", out, input=source, **asked)
 
     def check(self, question, entry, out):
         if entry.ours:

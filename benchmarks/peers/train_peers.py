@@ -7,7 +7,7 @@ where the tool does not say which parts made it, so that answers can be compared
 
 import json
 
-from worker import Peer, byte_letters, files, texts, train_sentencepiece, worker
+from worker import Peer, byte_letters, files, texts, worker
 
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 WHOLE = r"(?s).+"  # takes any document whole, for the tools that must have a pattern
@@ -55,8 +55,7 @@ class Piecemill(Trainer):
 
     def merges(self, args):
         pairs = json.loads((args.out / "tokenizer.json").read_text(encoding="utf-8"))["model"]["merges"]
-        # Written as ["a", "b"] today and as "a b" by older versions; the stand-in letters contain no space.
-        return in_hex([pair.split(" ") if isinstance(pair, str) else pair for pair in pairs])
+        return in_hex(pairs)
 
     def train_wordpiece(self, args):
         from piecemill import train_wordpiece
@@ -85,10 +84,10 @@ class Tokenizers(Piecemill):
         tokenizer.save(str(args.out / "tokenizer.json"))
 
     def train_wordpiece(self, args):
-        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
         tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-        tokenizer.normalizer = normalizers.BertNormalizer()
+        tokenizer.normalizer, tokenizer.decoder = normalizers.BertNormalizer(), decoders.WordPiece()
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         trainer = trainers.WordPieceTrainer(vocab_size=args.vocab, special_tokens=args.special, show_progress=False)
         tokenizer.train_from_iterator(texts(args.corpus), trainer)
@@ -227,14 +226,18 @@ class SentencePiece(OverCharacters):
     LONGEST = 65_000
 
     def train(self, args):
-        more = {"num_threads": args.threads, "max_sentence_length": 1 << 30}
+        import sentencepiece
+
+        as_it_is = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False, "character_coverage": 1.0}
+        how = {"model_type": "bpe", "byte_fallback": True, "max_sentence_length": 1 << 30, "minloglevel": 2, **as_it_is}
         if args.split == "none":
             words = map(unspaced, texts(args.corpus))
             lines = (word[at : at + self.LONGEST] for word in words for at in range(0, len(word), self.LONGEST))
-            more |= {"split_by_unicode_script": False, "split_by_number": False}
+            how |= {"split_by_unicode_script": False, "split_by_number": False}
         else:
             lines = (line for text in texts(args.corpus) for line in text.split("\n") if line)
-        train_sentencepiece(lines, str(args.out / "sentencepiece"), args.vocab, **more)
+        made = {"model_prefix": str(args.out / "sentencepiece"), "vocab_size": args.vocab, "num_threads": args.threads}
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=lines, **made, **how)
 
 
 if __name__ == "__main__":
