@@ -76,18 +76,10 @@ class Actions(Benchmark):
     def questions(self):
         modes = ["batches"] if self.args.batches else choose(self.args.modes, MODES, "--modes")
         modes += ["published"] if self.args.published else []
-        once = {mode: {"repeats": 1} for mode in VERBS}  # their runs are inside one process
-        return [
-            {
-                "corpus": name,
-                "question": mode,
-                "vocab": 40_000,
-                "threads": 1 if mode == "spr" else 2,
-                **once.get(mode, {}),
-            }
-            for name in self.args.only
-            for mode in modes
-        ]
+        # The runs of SPR, batches and the published implementation are inside one process.
+        how = {mode: {"threads": 1 + (mode != "spr")} | ({"repeats": 1} if mode in VERBS else {}) for mode in modes}
+        asked = [{"corpus": name, "question": mode} for name in self.args.only for mode in modes]
+        return [{**one, "vocab": 40_000, **how[one["question"]]} for one in asked]
 
     def set_up(self, asked):
         SCRATCH.mkdir(parents=True, exist_ok=True)
@@ -106,9 +98,8 @@ class Actions(Benchmark):
         if mode == "published":
             entry.note = f"first {told['merges']} merges: {told['seconds']:,.1f} s; ours are the same"
         elif mode == "batches":
-            rates = [one["count"] / statistics.median(one["seconds"]) for one in told]
-            words = [f"{one['what']} a second, {one['threads']} threads" for one in told]
-            entry.note = "; ".join(f"{rate:,.0f} {words}" for rate, words in zip(rates, words, strict=True))
+            rates = [one | {"rate": one["count"] / statistics.median(one["seconds"])} for one in told]
+            entry.note = "; ".join(map("{rate:,.0f} {what} a second, {threads} threads".format_map, rates))
         elif mode != "spr" and told["merges_sha256"] != entry.told[0]["merges_sha256"]:
             raise SystemExit(f"{question['corpus']}, {mode}: two runs learned other merges; no time is reported")
 

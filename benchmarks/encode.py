@@ -26,20 +26,9 @@ from corpus import FLAT, RECORDED, Corpus, corpus
 from encode_page import CORPORA
 from encode_peers import Encoder
 from encode_vocabularies import NAMED, VOCABULARIES, vocabulary
-from protocol import (
-    CACHE,
-    HERE,
-    OURS,
-    SCRATCH,
-    Entry,
-    call,
-    environment,
-    installed_version,
-    make_corpora,
-    once_made,
-    worker,
-)
+from protocol import CACHE, HERE, SCRATCH, Entry, call, environment, installed_version, make_corpora, once_made, worker
 from session import Benchmark, choose
+from tables import OURS
 from worker import texts
 
 VENVS = CACHE / "venvs-encode"

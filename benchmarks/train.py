@@ -27,7 +27,7 @@ from tables import CPU_AND_PEAK, MACHINE, WALL, X_OURS, bar, median, of
 from train_peers import Trainer
 
 VENVS = CACHE / "venvs-train"
-HF = "tokenizers"
+HF, FUNCTIONS = "tokenizers", "functions-127mb"
 TOOLS = Trainer.tools
 OURS_ALONE = ("superwords", "extend", "anew")
 
@@ -63,17 +63,16 @@ class Train(Benchmark):
 
     def questions(self):
         quick = self.args.quick
-        python, functions = ("python-5mb", "functions-5mb") if quick else ("python-127mb", "functions-127mb")
+        python, functions = ("python-5mb", "functions-5mb") if quick else ("python-127mb", FUNCTIONS)
         vocab, cuts = (16_384 if quick else 50_257), [python] if quick else ["python-5mb", "python-20mb", python]
+        large = [python] if quick else [python, "mixed-1000mb"]
         asked = {
             # 5 MB of words are used up after 41,045 merges, and what a tool does after that is not the question
             # (gigatoken goes on to 50,001 and took 46 s; 1 s for 16,384).
             "words": [new_question("words", python, "gpt2", vocab, threads) for threads in (1, 2)],
             "functions": [new_question("functions", functions, "none", 50_257)],
             "multilingual": [new_question("multilingual", "multilingual-30mb", "gpt2", 50_257)] * (not quick),
-            "superwords": [
-                new_question("superwords", name, "cl100k", 50_257) for name in [python, "mixed-1000mb"][: 2 - quick]
-            ],
+            "superwords": [new_question("superwords", name, "cl100k", 50_257) for name in large],
             "extend": [new_question(kind, python, "gpt2", 60_257) for kind in ("extend", "anew")],
             "none": [new_question("none", name, "none", 50_257) for name in cuts],
         }
@@ -170,11 +169,7 @@ class Train(Benchmark):
 
         at_most = partial(tables.at_most, digits=3)
         (words, other), theirs = asked("words"), of(found.get(("words", "python-127mb", 2), []), HF)
-        (whole, _), (small, _), functions = (
-            asked("none"),
-            asked("none", "python-20mb"),
-            asked("functions", "functions-127mb"),
-        )
+        (whole, _), (small, _), functions = asked("none"), asked("none", "python-20mb"), asked("functions", FUNCTIONS)
         (super_words, _), (large, _) = asked("superwords"), asked("superwords", "mixed-1000mb")
         extended, anew = median(asked("extend")[0]), median(asked("anew")[0])
         learned = words and words["merges"]
