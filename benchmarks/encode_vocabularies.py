@@ -15,6 +15,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from corpus import CACHE, corpus
+from piecemill import load_tokenizer
+from piecemill.tokenizers.models.writing import pre_tokenizer
 from protocol import SHARED
 from train_peers import Tokenizers
 from worker import byte_letters
@@ -46,7 +48,6 @@ class Vocabulary:
     source: str = ""  # file in the folder of vocabularies
     split: str = ""  # what Piecemill calls its pretokenizer; of a regex the regex
     pattern: str = ""  # the pretokenizer as tiktoken spells it
-    plain: str = ""  # the same without possessive quantifiers, as tokenizer.json has it; empty if it is the same
     gigatoken: str = ""  # what gigatoken calls it; empty: it loads tokenizer.json (it panics on Qwen's ranks)
 
     @property
@@ -67,11 +68,7 @@ VOCABULARIES = {
             pattern=r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s+(?!\S)|\s+",
             gigatoken="gpt2",
         ),
-        Vocabulary(
-            *("cl100k", "ranks", "tiktoken", "cl100k_base.tiktoken", "cl100k", _CL100K),
-            plain=rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*{_END}",
-            gigatoken="cl100k",
-        ),
+        Vocabulary("cl100k", "ranks", "tiktoken", "cl100k_base.tiktoken", "cl100k", _CL100K, gigatoken="cl100k"),
         Vocabulary("o200k", "ranks", "tiktoken", "o200k_base.tiktoken", "o200k", _O200K, gigatoken="o200k"),
         Vocabulary(
             *("qwen3.5", "ranks", "tiktoken", "qwen3_6.tiktoken.gz", "qwen3.5"),
@@ -113,8 +110,7 @@ def make(wanted: Vocabulary, source: Path, folder: Path) -> None:
     content = gzip.decompress(source.read_bytes()) if source.suffix == ".gz" else source.read_bytes()
     if wanted.kind == "ranks":
         (folder / "ranks.tiktoken").write_bytes(content)
-        data = json.loads(from_ranks(content, wanted.plain or wanted.pattern).to_str())
-        data["decoder"] = data["pre_tokenizer"]["pretokenizers"][1]
+        data = from_ranks(folder / "ranks.tiktoken", wanted.split)
     elif wanted.kind == "sentencepiece":
         (folder / "tokenizer.model").write_bytes(content)
         data = json.loads(from_model(source).to_str())
@@ -125,7 +121,7 @@ def make(wanted: Vocabulary, source: Path, folder: Path) -> None:
         data = json.loads(content)
     data["added_tokens"] = []  # tokens of a text alone; without the special ones the ids of the others would have gaps
     if wanted.kind == "regex":
-        data["pre_tokenizer"] = json.loads(split_then_bytes(wanted.split).__getstate__())
+        data["pre_tokenizer"] = pre_tokenizer(wanted.split)
     if wanted.kind == "json" and wanted.pattern:
         byte_of = {character: byte for byte, character in byte_letters().items()}
         ranks = sorted((rank, token) for token, rank in data["model"]["vocab"].items() if token != "<|endoftext|>")
@@ -134,37 +130,13 @@ def make(wanted: Vocabulary, source: Path, folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")
 
 
-def split_then_bytes(pattern):
-    from tokenizers import Regex, pre_tokenizers
+def from_ranks(path, split):
+    """As Piecemill reads them, spelled as HF does; every run compares the ids with tiktoken's."""
+    from tokenizers import Tokenizer
 
-    letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), letters])
-
-
-def from_ranks(content, pattern):
-    """A token that merging does not reach has no merge; `ignore_merges` finds it as a whole word, as tiktoken does."""
-    from tokenizers import Tokenizer, models
-
-    letters = byte_letters()
-    ranks = {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in content.splitlines())}
-    spelled = {token: "".join(map(letters.__getitem__, token)) for token in ranks}
-    parts = (merged(token, ranks) for token in sorted(ranks, key=ranks.get) if len(token) > 1)
-    merges = [tuple(map(spelled.__getitem__, pair)) for pair in parts if len(pair) == 2]
-    vocab = {spelled[token]: rank for token, rank in ranks.items()}
-    tokenizer = Tokenizer(models.BPE(vocab, merges, ignore_merges=True))
-    tokenizer.pre_tokenizer = split_then_bytes(pattern)
-    return tokenizer
-
-
-def merged(token, ranks):
-    """The parts of a token before its last merge."""
-    parts = [bytes([byte]) for byte in token]
-    while len(parts) > 2:
-        rank, i = min((ranks.get(parts[i] + parts[i + 1], len(ranks)), i) for i in range(len(parts) - 1))
-        if rank == len(ranks):
-            break
-        parts[i : i + 2] = [parts[i] + parts[i + 1]]
-    return parts
+    model = load_tokenizer(path, pretokenizer=split, special_tokens={}).model.with_special([])
+    data = json.loads(Tokenizer.from_str(json.dumps(model.data)).to_str())
+    return data | {"decoder": data["pre_tokenizer"]["pretokenizers"][1]}
 
 
 def from_model(source):

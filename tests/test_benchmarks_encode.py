@@ -144,7 +144,7 @@ def test_ranks_become_merges_in_their_order(tmp_path):
     tokens = [bytes([byte]) for byte in range(256)] + [b"ab", b"abc", b"zzz"]  # nothing merges to zzz
     lines = b"".join(b"%s %d\n" % (base64.b64encode(token), rank) for rank, token in enumerate(tokens))
     (tmp_path / "source").write_bytes(lines)
-    vocabularies.make(vocabularies.Vocabulary("x", "ranks", "", pattern=r"\w+"), tmp_path / "source", tmp_path)
+    vocabularies.make(vocabularies.Vocabulary("x", "ranks", "", split=r"\w+"), tmp_path / "source", tmp_path)
     data = json.loads((tmp_path / "tokenizer.json").read_text())
     assert data["model"]["merges"] == [["a", "b"], ["ab", "c"]]
     assert (data["model"]["vocab"]["abc"], data["model"]["vocab"]["zzz"]) == (257, 258)
