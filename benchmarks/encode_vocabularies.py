@@ -16,26 +16,14 @@ from types import SimpleNamespace
 
 from corpus import CACHE, corpus
 from piecemill import load_tokenizer
+from piecemill.tokenizers.models.byte_level import bytes_of
 from piecemill.tokenizers.models.writing import pre_tokenizer
+from piecemill.tokenizers.pretokenizers import PATTERNS
 from protocol import SHARED
 from train_peers import Tokenizers
-from worker import byte_letters
 
 FOLDER = CACHE / "vocabs"
 BERT_SIZE, SPECIAL = 30_522, ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-
-# Possessive where that is faster for tiktoken, as in its own patterns; the words are those of the published ones. Only
-# `\s++$` of tiktoken's newer patterns is left out: it means another thing to Oniguruma.
-_CL100K = (
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_END = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-_O200K = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTION}?|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTION}?"
-    rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*{_END}"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +35,7 @@ class Vocabulary:
     home: str  # the library whose ids are the right ones
     source: str = ""  # file in the folder of vocabularies
     split: str = ""  # what Piecemill calls its pretokenizer; of a regex the regex
-    pattern: str = ""  # the pretokenizer as tiktoken spells it
+    pattern: str = ""  # the pretokenizer for tiktoken: possessive where that is faster for it, as in its own patterns
     gigatoken: str = ""  # what gigatoken calls it; empty: it loads tokenizer.json (it panics on Qwen's ranks)
 
     @property
@@ -65,16 +53,19 @@ VOCABULARIES = {
     for made in [
         Vocabulary(
             *("gpt2", "json", "tokenizers", _GPT2, "gpt2"),
-            pattern=r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s+(?!\S)|\s+",
+            r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s+(?!\S)|\s+",
             gigatoken="gpt2",
         ),
-        Vocabulary("cl100k", "ranks", "tiktoken", "cl100k_base.tiktoken", "cl100k", _CL100K, gigatoken="cl100k"),
-        Vocabulary("o200k", "ranks", "tiktoken", "o200k_base.tiktoken", "o200k", _O200K, gigatoken="o200k"),
         Vocabulary(
-            *("qwen3.5", "ranks", "tiktoken", "qwen3_6.tiktoken.gz", "qwen3.5"),
-            pattern=rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
-            rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*{_END}",
+            *("cl100k", "ranks", "tiktoken", "cl100k_base.tiktoken", "cl100k"),
+            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s*[\r\n]+"
+            r"|\s+(?!\S)|\s+",
+            gigatoken="cl100k",
         ),
+        Vocabulary(
+            *("o200k", "ranks", "tiktoken", "o200k_base.tiktoken", "o200k", PATTERNS["o200k"]), gigatoken="o200k"
+        ),
+        Vocabulary("qwen3.5", "ranks", "tiktoken", "qwen3_6.tiktoken.gz", "qwen3.5", PATTERNS["qwen3.5"]),
         Vocabulary("deepseek-v3", "json", "tokenizers", "deepseek_v3.tokenizer.json.gz"),
         Vocabulary("mistral-v1", "sentencepiece", "sentencepiece", "mistral_v1.model"),
         Vocabulary("bert", "trained", "tokenizers"),
@@ -123,9 +114,8 @@ def make(wanted: Vocabulary, source: Path, folder: Path) -> None:
     if wanted.kind == "regex":
         data["pre_tokenizer"] = pre_tokenizer(wanted.split)
     if wanted.kind == "json" and wanted.pattern:
-        byte_of = {character: byte for byte, character in byte_letters().items()}
         ranks = sorted((rank, token) for token, rank in data["model"]["vocab"].items() if token != "<|endoftext|>")
-        lines = [(base64.b64encode(bytes(map(byte_of.__getitem__, token))), rank) for rank, token in ranks]
+        lines = [(base64.b64encode(bytes_of(token)), rank) for rank, token in ranks]
         (folder / "ranks.tiktoken").write_bytes(b"".join(b"%s %d\n" % line for line in lines))
     (folder / "tokenizer.json").write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")
 

@@ -16,12 +16,11 @@ session: peers that take many minutes need not run each time we do. A row from a
 import hashlib
 import json
 import shutil
-import sys
 from functools import partial
 
 import tables
 from corpus import RECORDED
-from protocol import CACHE, OURS, PIECEMILL, SHARED, Entry, call, environment, failure, installed_version, worker
+from protocol import CACHE, OURS, PIECEMILL, SHARED, Entry, environment, failure, installed_version, worker
 from session import Benchmark
 from tables import CPU_AND_PEAK, MACHINE, WALL, X_OURS, bar, median, of
 from train_peers import Trainer
@@ -40,11 +39,6 @@ def train(corpus, out, vocab, *more, split="gpt2", threads=2):
     """The command of ours."""
     asked = ["--pretokenizer", split, "--vocab-size", str(vocab), "--threads", str(threads), "--quiet", *more]
     return [PIECEMILL, "train", str(corpus), "--out", str(out), *asked]
-
-
-def peer(tool, verb, out, **options):
-    python = sys.executable if tool == OURS else VENVS / tool / "bin" / "python"
-    return worker(python, "train_peers.py", tool, verb, out, **options)
 
 
 class Train(Benchmark):
@@ -92,7 +86,8 @@ class Train(Benchmark):
         corpus = made.folder if made.folder.exists() else made.jsonl
         how = {name: question[name] for name in ("split", "threads", "vocab")}
         if not entry.ours:
-            return peer(entry.tool, "train", out, corpus=corpus, **how)
+            python = VENVS / entry.tool / "bin" / "python"
+            return worker(python, "train_peers.py", entry.tool, "train", out, corpus=corpus, **how)
         # The peers read every file and know no special token.
         more = ["--hidden", "--no-gitignore"]
         start = ["--start", str(SHARED / "vocabs" / "gpt2")]
@@ -108,7 +103,7 @@ class Train(Benchmark):
             self.seconds[question["question"], entry.tool] = entry.runs[0].seconds, question["corpus"]
 
     def check(self, question, entry, out):
-        entry.result = entry.result or call(peer(entry.tool, "merges", out))
+        entry.result = entry.result or TOOLS[entry.tool]().merges(out)
 
     def too_slow(self, question, tool):
         """Why a tool is not run: without a pretokenizer, time grew at least as fast as the text: over the cap."""

@@ -207,13 +207,6 @@ def test_of_a_po_file_only_the_translations_are_kept():
     assert corpus.translations(po) == 'b "c" d\n'
 
 
-def test_the_stand_in_letters_cover_every_byte():
-    letters = worker.byte_letters()
-    assert sorted(letters) == list(range(256))
-    assert len(set(letters.values())) == 256
-    assert letters[ord(" ")] == "Ġ"
-
-
 # Preparing
 
 

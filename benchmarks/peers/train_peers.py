@@ -1,13 +1,13 @@
 """The trainers that `train.py`, `wordpiece.py` and `balance.py` compare.
 
 `train` is the process that is timed: it reads the corpus, trains, saves in the tool's own format, and ends, as a user's
-script would. `merges` is not timed: it reads what was saved and gives a list of [left, right] in hex, or of [token]
-where the tool does not say which parts made it, so that answers can be compared.
+script would. `merges` is not timed, and called by `train.py` itself: it reads what was saved and gives a list of [left,
+right] in hex, or of [token] where the tool does not say which parts made it, so that answers can be compared.
 """
 
 import json
 
-from worker import Peer, byte_letters, files, texts, worker
+from worker import Peer, files, texts, worker
 
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 WHOLE = r"(?s).+"  # takes any document whole, for the tools that must have a pattern
@@ -25,8 +25,9 @@ def unspaced(text):
 
 def in_hex(pairs):
     """Merges of stand-in letters."""
-    letters = {letter: byte for byte, letter in byte_letters().items()}
-    return [[bytes(letters[c] for c in part).hex() for part in pair] for pair in pairs]
+    from piecemill.tokenizers.models.byte_level import bytes_of
+
+    return [[bytes_of(part).hex() for part in pair] for pair in pairs]
 
 
 class Trainer(Peer):
@@ -44,8 +45,8 @@ class Trainer(Peer):
         saved = [[bytes(part).hex() for part in merge] for merge in self.learned(args)]
         (args.out / "saved.json").write_text(json.dumps(saved))
 
-    def merges(self, args):
-        return [merge for merge in json.loads((args.out / "saved.json").read_text()) if len("".join(merge)) > 2]
+    def merges(self, out):
+        return [merge for merge in json.loads((out / "saved.json").read_text()) if len("".join(merge)) > 2]
 
 
 class Piecemill(Trainer):
@@ -53,9 +54,8 @@ class Piecemill(Trainer):
 
     name, promises, splits = "piecemill", "hf", ("gpt2", "none", "cl100k")
 
-    def merges(self, args):
-        pairs = json.loads((args.out / "tokenizer.json").read_text(encoding="utf-8"))["model"]["merges"]
-        return in_hex(pairs)
+    def merges(self, out):
+        return in_hex(json.loads((out / "tokenizer.json").read_text(encoding="utf-8"))["model"]["merges"])
 
     def train_wordpiece(self, args):
         from piecemill import train_wordpiece
@@ -138,8 +138,8 @@ class Ffbpe(Trainer):
         trainer.train(args.vocab)
         trainer.validate_model().save_files(args.out / "vocab.json", args.out / "merges.txt", format="gpt2")
 
-    def merges(self, args):
-        lines = (args.out / "merges.txt").read_text(encoding="utf-8").split("\n")
+    def merges(self, out):
+        lines = (out / "merges.txt").read_text(encoding="utf-8").split("\n")
         return in_hex(line.split(" ")[:2] for line in lines if line and not line.startswith("#version"))
 
 
@@ -198,7 +198,7 @@ class Bpeasy(Trainer):
 class OverCharacters(Trainer):
     promises = "other rules"
 
-    def merges(self, args):
+    def merges(self, out):
         return []
 
 

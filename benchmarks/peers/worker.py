@@ -89,10 +89,3 @@ def digest(documents):
         tokens += len(array)
     ordered, unordered = (hashlib.sha256(b"".join(each)).hexdigest() for each in (hashes, sorted(hashes)))
     return {"documents": len(hashes), "tokens": tokens, "ordered": ordered, "unordered": unordered}
-
-
-def byte_letters():
-    """GPT-2's printable stand-in for each byte, as in `tokenizer.json` and `merges.txt`."""
-    shown = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    hidden = [byte for byte in range(256) if byte not in shown]
-    return {byte: chr(byte) for byte in shown} | {byte: chr(256 + i) for i, byte in enumerate(hidden)}
