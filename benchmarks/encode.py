@@ -79,13 +79,6 @@ def text_of(question):
     return Corpus(**json.loads((FLAT / f"{CARRIED}.json").read_text()))  # made on this machine
 
 
-def forms(question, name):
-    if question["question"] == "short":
-        return ("",)
-    small = question["corpus"] in RECORDED and RECORDED[question["corpus"]].bytes < BLOCK
-    return ("whole",) if small else ENCODERS[name].forms
-
-
 class Encode(Benchmark):
     name, title, cap, results = "encode", "Bars of encoding", 300.0, HERE / "results-encode.jsonl"
     kinds, only = ("bulk", "regex", "short", "scaling"), "bulk,regex,short"
@@ -110,7 +103,9 @@ class Encode(Benchmark):
         return questions(args.only, choose(args.vocabs, list(VOCABULARIES), "--vocabs"), corpora, threads)
 
     def entries(self, question):
-        asked = [(name, form) for name in (OURS, *self.args.peers) for form in forms(question, name)]
+        made, forms = RECORDED.get(question["corpus"]), ("",) if question["question"] == "short" else None
+        forms = ("whole",) if made and made.bytes < BLOCK else forms  # that is a block already
+        asked = [(name, form) for name in (OURS, *self.args.peers) for form in forms or ENCODERS[name].forms]
         return [Entry(name, form, facts={"differing": None}) for name, form in asked]
 
     def set_up(self, asked):

@@ -28,6 +28,7 @@ from pathlib import Path
 import protocol
 import tables
 from corpus import RECORDED, compress
+from documents import EOS, lines_of, shares
 from measure import median_and_spread
 from prepare_peers import PipelinePeer
 from protocol import CACHE, HERE, OURS, PIECEMILL, SCRATCH, Entry, call, environment, make_corpora, worker
@@ -132,7 +133,7 @@ def prepare_command(pipeline, inputs: list[Path], out: Path, memory="2GiB", addr
         return [
             *(["env", f"PYTHONPATH={BUILT}"] if before else []),
             *[PIECEMILL, "prepare", *map(str, inputs), "--tokenizer", str(TOKENIZER.parent), "--out", str(out)],
-            *["--workers" if before else "--threads", str(WORKERS), "--memory", memory, "--eos", "<|endoftext|>"],
+            *["--workers" if before else "--threads", str(WORKERS), "--memory", memory, "--eos", EOS],
             *["--quiet", *pipeline.options, *(["--ray-address", address] if pipeline.nodes else [])],
         ]
     asked = {"input": inputs, "tokenizer": TOKENIZER, "workers": WORKERS, "library": pipeline.library}
@@ -169,20 +170,10 @@ def parts(question):
     paths = [folder / f"{number}.{kind}" for number in range(WORKERS)]
     if not all(path.exists() for path in paths):
         folder.mkdir(parents=True, exist_ok=True)
-        cut_lines(RECORDED[question["corpus"]].file(kind), [path.with_suffix(".part") for path in paths])
-        for path in paths:
+        for path, share in zip(paths, shares(RECORDED[question["corpus"]].file(kind), WORKERS), strict=True):
+            path.with_suffix(".part").write_bytes(b"".join(lines_of(share)))
             path.with_suffix(".part").rename(path)
     return paths
-
-
-def cut_lines(source, targets):
-    """Cut a file of lines into files of about the same size; together they are the same bytes."""
-    size = source.stat().st_size
-    with source.open("rb") as lines:
-        for number, target in enumerate(targets):
-            with target.open("wb") as part:
-                while lines.tell() < size * (number + 1) // len(targets) and (line := lines.readline()):
-                    part.write(line)
 
 
 def speed(record):

@@ -35,15 +35,15 @@ def shares(path, count):
     return [(str(path), size * part // count, size * (part + 1) // count) for part in range(count)]
 
 
-def read_share(share):
-    """The documents of a share; a line belongs to the share in which it starts."""
+def lines_of(share):
+    """A line belongs to the share in which it starts."""
     path, first, last = share
     with open(path, "rb") as lines:
         if first:
             lines.seek(first - 1)
             lines.readline()
         while lines.tell() < last and (line := lines.readline()):
-            yield json.loads(line)["text"]
+            yield line
 
 
 def batches(texts, size=256):

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from documents import EOS, Encoder, batches, one_thread_each, read_share, shares
+from documents import EOS, Encoder, batches, lines_of, one_thread_each, shares
 from worker import Peer, cut, digest, texts, worker
 
 # One release of torch for all who need it; torchvision is pinned with it, or pip takes a newer torch for its sake.
@@ -210,8 +210,8 @@ def _documents(share, tokenizer):
     # One for each process, kept from part to part: it takes a while to load.
     if _encode is None:
         _start(tokenizer, "tokenizers")
-    for given in batches(read_share(share)):
-        yield from _encode(given)
+    for lines in batches(lines_of(share)):
+        yield from _encode([json.loads(line)["text"] for line in lines])
 
 
 class Litdata(PipelinePeer):
