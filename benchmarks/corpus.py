@@ -8,7 +8,7 @@
     cjk-8mb             Chinese book reviews, and Chinese and Japanese translations, dictionaries and texts
     base64-20mb         random base64 without newlines, from a seeded generator
 
-Pins, patterns of files and what must come of them are in `corpora.txt`. Each is a `.jsonl` in the cache (one object a
+Pins, patterns of files and what must come of them are in `corpora.toml`. Each is a `.jsonl` in the cache (one object a
 line, field `text`); of Python and the languages also a folder of files, of the mixed ones also Parquet and .jsonl.zst.
 A cut takes documents in the order of a hash of their names, so a small one is a sample of the large one.
 """
@@ -25,6 +25,7 @@ import random
 import re
 import shutil
 import tarfile
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
@@ -63,13 +64,13 @@ class Corpus:
         return CACHE / self.name
 
 
-_lines = [line.split() for line in (HERE / "corpora.txt").read_text().splitlines() if line and line[0] != "#"]
-PINS = {line[0]: line[1:] for line in _lines if len(line) == 3}  # version and sha256 by package
-WANTED: dict[str, dict[str, list[str]]] = {}  # patterns of files, by corpus and package
-for _, _kind, _packages, *_patterns in (line for line in _lines if line[0] == "files"):
-    WANTED.setdefault(_kind, {}).update(dict.fromkeys(_packages.split(","), _patterns))
-_made = [line for line in _lines if len(line) == 4 and line[0] != "files"]
-RECORDED = {name: Corpus(name, int(documents), int(size), sha256) for name, documents, size, sha256 in _made}
+_data = tomllib.loads((HERE / "corpora.toml").read_text())
+PINS = _data["pins"]  # version and sha256 by package
+WANTED = {  # patterns of files by corpus and package
+    kind: {package: patterns for packages, *patterns in rows for package in packages.split(",")}
+    for kind, rows in _data["files"].items()
+}
+RECORDED = {name: Corpus(name, *made) for name, made in _data["corpora"].items()}
 
 
 def corpus(name: str) -> Corpus:

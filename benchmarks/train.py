@@ -140,13 +140,11 @@ class Train(Benchmark):
 
     def groups(self, records):
         found = super().groups(records)
-        for key, group in found.items():
-            first, plural = of(group, OURS) or group[0], "s" * (group[0]["threads"] > 1)
-            others = [" (session of {moment})" * (one["session"] != first["session"]) for one in group]
-            found[key] = [
-                {**one, "plural": plural, "beside": beside.format_map(tables.words(one))}
-                for one, beside in zip(group, others, strict=True)
-            ]
+        for group in found.values():
+            session = (of(group, OURS) or group[0])["session"]
+            for one in group:
+                other = f" (session of {tables.words(one)['moment']})"
+                one |= {"plural": "s" * (one["threads"] > 1), "beside": other * (one["session"] != session)}
         return found
 
     def bars(self, records):
