@@ -30,18 +30,13 @@ sys.path[:0] = [str(HERE.parent / "python"), str(HERE.parent / "tests")]
 from carry import CARRY, SITE, RemoteBenchmark, check_size, install, new_folder, pack_text  # noqa: E402
 from corpus import repeated  # noqa: E402
 from encode_peers import Gigatoken  # noqa: E402
+from encode_vocabularies import VOCABULARIES  # noqa: E402
 from protocol import SHARED  # noqa: E402
 from session import header, read  # noqa: E402
 from tables import PAGE, bar, grid  # noqa: E402
 from worker import cut, texts  # noqa: E402
 
-VOCABS = {
-    "gpt2": ("gpt2", {}),
-    "cl100k": ("cl100k_base.tiktoken", {"pretokenizer": "cl100k"}),
-    "o200k": ("o200k_base.tiktoken", {"pretokenizer": "o200k"}),
-    "qwen3.5": ("qwen3_6.tiktoken.gz", {"pretokenizer": "qwen3.5"}),
-    "deepseek-v3": ("deepseek_v3.tokenizer.json.gz", {}),
-}
+VOCABS = ("gpt2", "cl100k", "o200k", "qwen3.5", "deepseek-v3")
 TIMED = ("gpt2", "cl100k", "o200k")
 TEXT = {"english": "english-40mb", "multilingual": "multilingual-30mb"}
 GIGABYTE = 1_000_000_000
@@ -109,7 +104,12 @@ def median(work, before=lambda: None):
 def load(name, path, **options):
     import piecemill as pm
 
-    return pm.load_tokenizer(path, **VOCABS[name][1], **options)
+    made = VOCABULARIES[name]
+    return pm.load_tokenizer(path, **({"pretokenizer": made.split} if made.kind == "ranks" else {}), **options)
+
+
+def path_of(name, carried):
+    return carried / "vocabs" / Path(VOCABULARIES[name].source).name
 
 
 class OnGpu:
@@ -119,7 +119,7 @@ class OnGpu:
         from piecemill.tokenizers.engines.cuda import CudaEngine
         from piecemill.tokenizers.engines.piecemill import build_of
 
-        path = carried / "vocabs" / VOCABS[name][0]
+        path = path_of(name, carried)
         if path.name.endswith(".json.gz"):
             packed, path = path, carried / name / "tokenizer.json"
             path.parent.mkdir(exist_ok=True)
@@ -183,11 +183,11 @@ def with_gigatoken(name, carried, data, ends):
     sys.path.append(str(carried / "site"))
     import gigatoken
 
-    given, path, made = Gigatoken().prepare(data, ends), str(carried / "vocabs" / VOCABS[name][0]), []
+    given, path, made = Gigatoken().prepare(data, ends), str(path_of(name, carried)), []
 
     def fresh():
         if name == "gpt2":
-            made[:] = [gigatoken.Tokenizer(f"{path}/tokenizer.json")]
+            made[:] = [gigatoken.Tokenizer(path)]
         else:
             split = {"cl100k": "gpt4", "o200k": "o200k"}[name]
             made[:] = [gigatoken.Tokenizer.from_tiktoken(path, pretokenizer=split)]
@@ -275,7 +275,7 @@ def prepared(args, found):
         alone = timed(lambda source=source: read_alone(source))
         rows.append({**about, "engine": "none: reading alone", "seconds": alone})
         for engine in ("piecemill", "cuda"):
-            tokenizer = load("cl100k", args.carried / "vocabs" / VOCABS["cl100k"][0], engine=engine)
+            tokenizer = load("cl100k", path_of("cl100k", args.carried), engine=engine)
             tokenizer.encode_flat(*found["english"])  # compiles the kernels
             seconds = timed(
                 lambda source=source, tokenizer=tokenizer: pm.prepare(source, tokenizer, out=made, memory="16GiB"),
@@ -311,9 +311,8 @@ class EncodeGpu(RemoteBenchmark):
     def pack(self, args):
         out = new_folder(args.carried)
         (out / "vocabs").mkdir()
-        for file, _ in VOCABS.values():
-            place = SHARED / "vocabs" / file
-            (shutil.copytree if place.is_dir() else shutil.copyfile)(place, out / "vocabs" / file)
+        for name in VOCABS:
+            shutil.copyfile(SHARED / "vocabs" / VOCABULARIES[name].source, path_of(name, out))
         for name, of in TEXT.items():
             pack_text([of], out / f"{name}.jsonl.xz")
         install(out / "site", [*SITE, "zstandard"], "3.12")

@@ -15,10 +15,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from corpus import CACHE, corpus
-from piecemill import load_tokenizer
-from piecemill.tokenizers.models.byte_level import bytes_of
-from piecemill.tokenizers.models.writing import pre_tokenizer
-from piecemill.tokenizers.pretokenizers import PATTERNS
 from protocol import SHARED
 from train_peers import Tokenizers
 
@@ -35,7 +31,7 @@ class Vocabulary:
     home: str  # the library whose ids are the right ones
     source: str = ""  # file in the folder of vocabularies
     split: str = ""  # what Piecemill calls its pretokenizer; of a regex the regex
-    pattern: str = ""  # the pretokenizer for tiktoken: possessive where that is faster for it, as in its own patterns
+    pattern: str = ""  # of tiktoken, possessive as its own where that is faster for it; empty: that of Piecemill
     gigatoken: str = ""  # what gigatoken calls it; empty: it loads tokenizer.json (it panics on Qwen's ranks)
 
     @property
@@ -62,10 +58,8 @@ VOCABULARIES = {
             r"|\s+(?!\S)|\s+",
             gigatoken="cl100k",
         ),
-        Vocabulary(
-            *("o200k", "ranks", "tiktoken", "o200k_base.tiktoken", "o200k", PATTERNS["o200k"]), gigatoken="o200k"
-        ),
-        Vocabulary("qwen3.5", "ranks", "tiktoken", "qwen3_6.tiktoken.gz", "qwen3.5", PATTERNS["qwen3.5"]),
+        Vocabulary("o200k", "ranks", "tiktoken", "o200k_base.tiktoken", "o200k", gigatoken="o200k"),
+        Vocabulary("qwen3.5", "ranks", "tiktoken", "qwen3_6.tiktoken.gz", "qwen3.5"),
         Vocabulary("deepseek-v3", "json", "tokenizers", "deepseek_v3.tokenizer.json.gz"),
         Vocabulary("mistral-v1", "sentencepiece", "sentencepiece", "mistral_v1.model"),
         Vocabulary("bert", "trained", "tokenizers"),
@@ -80,6 +74,8 @@ NAMED = [name for name, made in VOCABULARIES.items() if made.kind != "regex"]
 
 def vocabulary(name: str, source: Path = SHARED / "vocabs") -> str:
     """Make the files of one vocabulary if they are not there; returns the reason if that is impossible."""
+    from piecemill.tokenizers.pretokenizers import PATTERNS
+
     wanted = VOCABULARIES[name]
     file = source / wanted.source if wanted.source else corpus("english-40mb").jsonl
     if not file.exists():
@@ -91,13 +87,17 @@ def vocabulary(name: str, source: Path = SHARED / "vocabs") -> str:
     wanted.folder.mkdir(parents=True, exist_ok=True)
     make(wanted, file, wanted.folder)
     content = b"".join(path.read_bytes() for path in sorted(wanted.folder.iterdir()) if path.name != "about.json")
-    about = asdict(wanted) | {"made_from": made_from, "sha256": hashlib.sha256(content).hexdigest()}
+    about = asdict(wanted) | {"pattern": wanted.pattern or PATTERNS.get(wanted.split, "")}
+    about |= {"made_from": made_from, "sha256": hashlib.sha256(content).hexdigest()}
     (wanted.folder / "about.json").write_text(json.dumps(about, indent=1))  # last: a folder that has it is complete
     return ""
 
 
 def make(wanted: Vocabulary, source: Path, folder: Path) -> None:
     """Every form that can be made of it."""
+    from piecemill.tokenizers.models.byte_level import bytes_of
+    from piecemill.tokenizers.models.writing import pre_tokenizer
+
     content = gzip.decompress(source.read_bytes()) if source.suffix == ".gz" else source.read_bytes()
     if wanted.kind == "ranks":
         (folder / "ranks.tiktoken").write_bytes(content)
@@ -123,6 +123,8 @@ def make(wanted: Vocabulary, source: Path, folder: Path) -> None:
 def from_ranks(path, split):
     """As Piecemill reads them, spelled as HF does; every run compares the ids with tiktoken's."""
     from tokenizers import Tokenizer
+
+    from piecemill import load_tokenizer
 
     model = load_tokenizer(path, pretokenizer=split, special_tokens={}).model.with_special([])
     data = json.loads(Tokenizer.from_str(json.dumps(model.data)).to_str())

@@ -207,10 +207,12 @@ class Bench:
         self.feed = batches(self.rows, **rows, seed=1, epochs=None, device=args.device)
         self.resident = {name: tensor.clone() for name, tensor in next(self.feed).items()}
         # As text the documents are read as they are: the loop that tokenizes takes packed ones too.
-        self.text = None
+        self.opened = [self.feed]
+        self.ways = {"feeder": lambda: next(self.feed), "resident": lambda: self.resident}
         if args.jsonl.suffix == ".jsonl":
             tokenizer = load_tokenizer(args.shards / "tokenizer", engine="cuda" if gpu else None)
-            self.text = text_batches(args.jsonl, tokenizer, **rows, seed=1, device=args.device)
+            self.opened.append(text_batches(args.jsonl, tokenizer, **rows, seed=1, device=args.device))
+            self.ways["text"] = lambda: next(self.opened[1])
 
     def segment(self, next_batch, *, look=False, steps=None):
         """Some steps in a row; seconds, waiting and processor time of them. `look` reads every loss at once."""
@@ -271,12 +273,10 @@ def feeding(args):
     """All segments of each way, and what follows from them."""
     bench = Bench(args)
     try:
-        ways = {"feeder": lambda: next(bench.feed), "resident": lambda: bench.resident}
-        if bench.text is not None:
-            ways["text"] = lambda: next(bench.text)
+        ways = bench.ways
         for way in ways.values():
             bench.segment(way, steps=5)
-        segments = {name: [] for name in (*ways, "naive")}
+        segments = {name: [] for name in ways}
         for number in range(args.rounds):
             # Turn about, so that a drift of clocks or heat hits both.
             for name in sorted(ways, reverse=number % 2 == 1):
@@ -288,9 +288,8 @@ def feeding(args):
         bench.segment(naive, look=True, steps=2)
         segments["naive"] = [bench.segment(naive, look=True, steps=6) for _ in range(3)]
     finally:
-        bench.feed.close()
-        if bench.text is not None:
-            bench.text.close()
+        for each in bench.opened:
+            each.close()
     seconds = {name: statistics.median(map(per_step, found)) for name, found in segments.items()}
     share = {  # of the seconds of all segments of a way
         way: {name: sum(each[name] for each in found) / sum(each["seconds"] for each in found) for name in found[0]}
