@@ -72,9 +72,7 @@ class Corpus:
 
 def learn(args: SimpleNamespace) -> dict:
     """Trains, looks at the progress every two milliseconds, and reports what was seen."""
-    began = time.perf_counter()
-    corpus = Corpus.load(args.data, args.name)
-    loaded, progress, trace = time.perf_counter() - began, Progress(), []
+    corpus, progress, trace = Corpus.load(args.data, args.name), Progress(), []
     with ThreadPoolExecutor(1) as thread:
         began, work = time.perf_counter(), thread.submit(corpus.train, args.mode, args.vocab, progress)
         while wait([work], 0.002).not_done:
@@ -87,7 +85,6 @@ def learn(args: SimpleNamespace) -> dict:
         return round(next(seen.seconds for seen in trace if seen.merges >= count), 4)
 
     return {
-        "load_seconds": round(loaded, 4),
         "train_seconds": round(trace[-1].seconds, 4),
         "first_seconds": seconds_at(args.first),
         "milestones": [[int(part * len(merges)), seconds_at(part * len(merges))] for part in PARTS],
