@@ -19,6 +19,7 @@ import os
 import random
 import sys
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 
 import encode_page
@@ -56,20 +57,6 @@ def install(names):
     return failed
 
 
-def questions(only, vocabularies, corpora, threads):
-    asked = []
-    for name in vocabularies:
-        if "bulk" in only and name in NAMED:
-            asked += [("bulk", name, one, count) for one in corpora or CORPORA for count in threads]
-        if "regex" in only and name not in NAMED:
-            asked += [("regex", name, one, 1) for one in corpora or REGEX_CORPORA]
-        if "short" in only and name in NAMED:
-            asked.append(("short", name, encode_page.STRINGS, 1))
-        if "scaling" in only and name == "cl100k":
-            asked += [("scaling", name, CARRIED, count) for count in threads]
-    return [dict(zip(("question", "vocabulary", "corpus", "threads"), one, strict=True)) for one in asked]
-
-
 def text_of(question):
     """What is encoded, and its hash."""
     if question["question"] == "short":
@@ -97,10 +84,18 @@ class Encode(Benchmark):
     def questions(self):
         args = self.args
         self.session["quick"], args.carried = args.quick, args.carried and args.carried.resolve()
-        corpora = choose(args.corpora, list(RECORDED), "--corpora")
-        corpora = corpora or (["english-4mb", "cjk-8mb"] if args.quick else None)
+        corpora = choose(args.corpora, list(RECORDED), "--corpora") or (["english-4mb", "cjk-8mb"] * args.quick)
+        names = choose(args.vocabs, list(VOCABULARIES), "--vocabs")
+        named, others = ([name for name in names if (name in NAMED) is told] for told in (True, False))
         threads = [int(count) for count in args.threads.split(",")]
-        return questions(args.only, choose(args.vocabs, list(VOCABULARIES), "--vocabs"), corpora, threads)
+        asked = {
+            "bulk": product(named, corpora or CORPORA, threads),
+            "regex": product(others, corpora or REGEX_CORPORA, [1]),
+            "short": product(named, [encode_page.STRINGS], [1]),
+            "scaling": product({"cl100k"}.intersection(names), [CARRIED], threads),
+        }
+        fields = ("question", "vocabulary", "corpus", "threads")
+        return [dict(zip(fields, (kind, *one), strict=True)) for kind in args.only for one in asked[kind]]
 
     def entries(self, question):
         made, forms = RECORDED.get(question["corpus"]), ("",) if question["question"] == "short" else None

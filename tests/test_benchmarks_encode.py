@@ -130,8 +130,9 @@ def test_the_faster_form_is_repeated():
 
 
 def test_questions_cover_every_vocabulary_and_corpus():
-    everything = encode.questions(["bulk", "regex", "short"], list(vocabularies.VOCABULARIES), None, [1, 2])
-    names = [encode.Encode.asked.format_map(question) for question in everything]
+    benchmark = encode.Encode()
+    benchmark.start([])
+    names = [benchmark.asked.format_map(question) for question in benchmark.questions()]
     assert len([name for name in names if name.startswith("bulk")]) == 7 * 6 * 2
     assert "regex regex-digits english-4mb threads=1" in names
     assert not [name for name in names if name.startswith(("short regex", "bulk regex", "scaling"))]
