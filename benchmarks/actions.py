@@ -14,23 +14,19 @@ after some histories were compared with the definition, and prints how fast.
 """
 
 import hashlib
-import json
 import statistics
 import sys
 from pathlib import Path
 
 import tables
 from measure import median_and_spread
-from piecemill.actions.training import MERGE_COST
-from protocol import HERE, SCRATCH, SHARED, call, installed_version, worker
+from protocol import SCRATCH, SHARED, call, installed_version, worker
 from session import Benchmark, choose
 from tables import CPU_AND_PEAK, MACHINE, bar, ratio
 
-TRACES = HERE.parent / "tests" / "recorded_actions.json"
 DATA = ["beauty", "sports", "cds_hgn", "cds_like"]
 MODES = ["exact", "current", "float64", "spr"]
 VERBS = {"spr": "segment", "batches": "batches", "published": "published"}  # of all others: learn
-LEAST_TRACED = 5.0  # seconds: in a shorter run nobody can be wrong about the time left
 PUBLISHED = {
     "beauty": "29 s to build, 345 s for the first 932 merges; 1.4 GB",
     "cds_like": "92 s to build, 26 s for the first merge, 267 s for ten; 5.8 GB",
@@ -76,29 +72,19 @@ class Actions(Benchmark):
         add("--published", type=Path, help="folder with a checkout of the published implementation")
         add("--published-merges", type=int, default=10, help="merges to ask it for (default: 10)")
         add("--batches", action="store_true", help="only: how fast batches of examples are made")
-        add("--traces", action="store_true", help=f"write {TRACES.name}, for the test of the time left")
 
     def questions(self):
         modes = ["batches"] if self.args.batches else choose(self.args.modes, MODES, "--modes")
         modes += ["published"] if self.args.published else []
-        once = {mode: {"repeats": 1} for mode in VERBS}  # their runs are inside one process
-        return [
-            {
-                "corpus": name,
-                "question": mode,
-                "vocab": 40_000,
-                "threads": 1 if mode == "spr" else 2,
-                **once.get(mode, {}),
-            }
-            for name in self.args.only
-            for mode in modes
-        ]
+        # The runs of SPR, batches and the published implementation are inside one process.
+        how = {mode: {"threads": 1 + (mode != "spr")} | ({"repeats": 1} if mode in VERBS else {}) for mode in modes}
+        asked = [{"corpus": name, "question": mode} for name in self.args.only for mode in modes]
+        return [{**one, "vocab": 40_000, **how[one["question"]]} for one in asked]
 
     def set_up(self, asked):
         SCRATCH.mkdir(parents=True, exist_ok=True)
         compared = call(ask_worker("golden", self.args.data.parent / "golden", SCRATCH / "golden"))
         print(f"golden  {compared} lists of merges are as they should be", file=sys.stderr)
-        self.traces = []
 
     def command(self, question, entry, out):
         mode = question["question"]
@@ -112,18 +98,10 @@ class Actions(Benchmark):
         if mode == "published":
             entry.note = f"first {told['merges']} merges: {told['seconds']:,.1f} s; ours are the same"
         elif mode == "batches":
-            rates = [one["count"] / statistics.median(one["seconds"]) for one in told]
-            words = [f"{one['what']} a second, {one['threads']} threads" for one in told]
-            entry.note = "; ".join(f"{rate:,.0f} {words}" for rate, words in zip(rates, words, strict=True))
-        elif mode != "spr":
-            if told["merges_sha256"] != entry.told[0]["merges_sha256"]:
-                raise SystemExit(
-                    f"{question['corpus']}, {mode}: two runs learned different merges; no time is reported"
-                )
-            trace = {"merges": told["merges"], "trace": told.pop("trace")}
-            if self.args.traces and len(entry.told) == 1 and told["train_seconds"] > LEAST_TRACED:
-                self.traces.append({"run": f"{question['corpus']}, {mode}", "merge_cost": MERGE_COST, **trace})
-                TRACES.write_text(json.dumps(self.traces, separators=(",", ":")) + "\n", encoding="utf-8")
+            rates = [one | {"rate": one["count"] / statistics.median(one["seconds"])} for one in told]
+            entry.note = "; ".join(map("{rate:,.0f} {what} a second, {threads} threads".format_map, rates))
+        elif mode != "spr" and told["merges_sha256"] != entry.told[0]["merges_sha256"]:
+            raise SystemExit(f"{question['corpus']}, {mode}: two runs learned other merges; no time is reported")
 
     def facts(self, question, entry):
         files = [self.args.data / f"{question['corpus']}.{kind}.gz" for kind in ("feat.json", "seq.txt")]

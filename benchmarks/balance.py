@@ -12,7 +12,7 @@ from corpus import RECORDED
 from protocol import CACHE, Entry, installed_version, make_corpora, worker
 from session import Benchmark
 from tables import CPU_AND_PEAK, OURS, WALL, at_most, last_session, times
-from train import HF, train
+from train import HF, TOOLS, train
 
 CORPUS, VOCAB = RECORDED["python-127mb"], 50_257
 GROUPED = CACHE / f"{CORPUS.name}-groups.jsonl"
@@ -46,8 +46,7 @@ class Balance(Benchmark):
         return train(GROUPED, out, VOCAB, "--no-special-tokens", *balanced)
 
     def check(self, question, entry, out):
-        merges = json.loads((out / "tokenizer.json").read_text(encoding="utf-8"))["model"]["merges"]
-        entry.result = {"".join(merge if isinstance(merge, list) else merge.split(" ")) for merge in merges}
+        entry.result = set(map("".join, TOOLS[entry.tool]().merges(out)))
         if entry.ours and entry.how == BALANCED:
             rates = [one["bytes_per_token"] for one in json.loads((out / "training.json").read_text())["groups"]]
             entry.note = f"{min(rates):.3f} to {max(rates):.3f} bytes per token"

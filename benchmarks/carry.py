@@ -1,21 +1,39 @@
 """Measuring on a machine without a network: folders that travel there, and records that come back.
 
-Beside the folder, the compiled core of the package must travel: python/piecemill/_core.abi3.so.
+`python benchmarks/carry.py` makes the folder for encoding with many threads; `pretrain.py` and `encode_gpu.py` make
+theirs. Beside each, the compiled core of the package must travel: python/piecemill/_core.abi3.so.
+
+    carry/text.jsonl.xz      python-20mb and english-40mb, one document a line
+    carry/cl100k/            the vocabulary
+    carry/site/              gigatoken with what it imports beside numpy, wheels unpacked for the Python of that machine
+    carry/site-candidate/    the candidate of `tokenizers` 1.0
+
+On that machine:
+
+    python3 benchmarks/carry.py --unpack carry
+    python3 benchmarks/encode.py --only scaling --carried carry --threads 1,2,4,8,16 --repeats 3 --results OUT.jsonl
+
+`--unpack` repeats the text up to a gigabyte, with other words each time (`corpus.repeated`). Each takes about a minute.
 """
 
+import argparse
 import json
 import lzma
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
-from corpus import corpus
-from encode import BESIDE, ENCODERS, pin
+from corpus import FLAT, corpus, repeated, write_flat
+from encode import BESIDE, CARRIED, ENCODERS, pin
+from encode_vocabularies import VOCABULARIES, vocabulary
 from session import RESULTS, Benchmark, append
+from worker import texts
 
 CARRY = Path(__file__).parent.parent / "carry"
 LIMIT = 64 * 2**20
+VOCABULARY = "cl100k"  # of encoding with many threads
 # What the libraries of `encode.py` import beside numpy.
 SITE = [pin(ENCODERS["gigatoken"]), BESIDE[1], "awkward_cpp", "fsspec", "importlib_metadata", "packaging", "zipp"]
 
@@ -84,3 +102,33 @@ class RemoteBenchmark(Benchmark):
             path = args.out / f"{self.name}-{record['question']}.json"
             path.write_text(json.dumps(record) + "\n", encoding="utf-8")
             print(f"wrote {path}")
+
+
+def pack(out, python):
+    pack_text(["python-20mb", "english-40mb"], new_folder(out) / "text.jsonl.xz")
+    if reason := vocabulary(VOCABULARY):
+        raise SystemExit(f"carry   {VOCABULARY}: {reason}")
+    shutil.copytree(VOCABULARIES[VOCABULARY].folder, out / VOCABULARY)
+    install(out / "site", SITE, python)
+    install(out / "site-candidate", [pin(ENCODERS["tokenizers-1.0rc"])], python)
+    check_size(out)
+
+
+def unpack(folder, size=1_000_000_000):
+    """The vocabulary and `size` bytes of text, where `encode.py` looks for them."""
+    shutil.copytree(folder / VOCABULARY, VOCABULARIES[VOCABULARY].folder, dirs_exist_ok=True)
+    made = write_flat(CARRIED, repeated(list(texts(folder / "text.jsonl.xz")), size))
+    (FLAT / f"{CARRIED}.json").write_text(json.dumps(asdict(made)))
+    print(f"carry   {made.documents:,} documents, {made.bytes:,} bytes, {made.sha256[:16]}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=CARRY, help="folder to make (default: carry)")
+    parser.add_argument("--python", default="3.12", help="Python of the other machine (default: 3.12)")
+    parser.add_argument("--unpack", type=Path, metavar="FOLDER", help="on the other machine: make the text")
+    args = parser.parse_args()
+    if args.unpack:
+        unpack(args.unpack)
+    else:
+        pack(args.out, args.python)

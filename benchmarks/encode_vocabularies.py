@@ -3,7 +3,7 @@
 `cache/vocabs/NAME` has ranks.tiktoken (tokens in base64 and their ranks), tokenizer.json (Hugging Face and compatible
 readers) or tokenizer.model (SentencePiece), and about.json. Real vocabularies are not part of the project: they come
 from a folder beside the checkout (`SHARED`), and one that is not there is skipped with that reason. The BERT one
-is trained here. Special tokens are left out of the files: not every library can ignore them.
+is trained here (uncased). Special tokens are left out of the files: not every library can ignore them.
 """
 
 import base64
@@ -12,26 +12,14 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 from corpus import CACHE, corpus
 from protocol import SHARED
-from worker import byte_letters, texts
+from train_peers import Tokenizers
 
 FOLDER = CACHE / "vocabs"
-BERT_SIZE = 30_522
-
-# Possessive where that is faster for tiktoken, as in its own patterns; the words are those of the published ones. Only
-# `\s++$` of tiktoken's newer patterns is left out: it means another thing to Oniguruma.
-_CL100K = (
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_END = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-_O200K = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTION}?|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTION}?"
-    rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*{_END}"
-)
+BERT_SIZE, SPECIAL = 30_522, ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +31,7 @@ class Vocabulary:
     home: str  # the library whose ids are the right ones
     source: str = ""  # file in the folder of vocabularies
     split: str = ""  # what Piecemill calls its pretokenizer; of a regex the regex
-    pattern: str = ""  # the pretokenizer as tiktoken spells it
-    plain: str = ""  # the same without possessive quantifiers, as tokenizer.json has it; empty if it is the same
+    pattern: str = ""  # of tiktoken, possessive as its own where that is faster for it; empty: that of Piecemill
     gigatoken: str = ""  # what gigatoken calls it; empty: it loads tokenizer.json (it panics on Qwen's ranks)
 
     @property
@@ -62,20 +49,17 @@ VOCABULARIES = {
     for made in [
         Vocabulary(
             *("gpt2", "json", "tokenizers", _GPT2, "gpt2"),
-            pattern=r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s+(?!\S)|\s+",
+            r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s+(?!\S)|\s+",
             gigatoken="gpt2",
         ),
         Vocabulary(
-            *("cl100k", "ranks", "tiktoken", "cl100k_base.tiktoken", "cl100k", _CL100K),
-            plain=rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*{_END}",
+            *("cl100k", "ranks", "tiktoken", "cl100k_base.tiktoken", "cl100k"),
+            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s*[\r\n]+"
+            r"|\s+(?!\S)|\s+",
             gigatoken="cl100k",
         ),
-        Vocabulary("o200k", "ranks", "tiktoken", "o200k_base.tiktoken", "o200k", _O200K, gigatoken="o200k"),
-        Vocabulary(
-            *("qwen3.5", "ranks", "tiktoken", "qwen3_6.tiktoken.gz", "qwen3.5"),
-            pattern=rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
-            rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*{_END}",
-        ),
+        Vocabulary("o200k", "ranks", "tiktoken", "o200k_base.tiktoken", "o200k", gigatoken="o200k"),
+        Vocabulary("qwen3.5", "ranks", "tiktoken", "qwen3_6.tiktoken.gz", "qwen3.5"),
         Vocabulary("deepseek-v3", "json", "tokenizers", "deepseek_v3.tokenizer.json.gz"),
         Vocabulary("mistral-v1", "sentencepiece", "sentencepiece", "mistral_v1.model"),
         Vocabulary("bert", "trained", "tokenizers"),
@@ -90,6 +74,8 @@ NAMED = [name for name, made in VOCABULARIES.items() if made.kind != "regex"]
 
 def vocabulary(name: str, source: Path = SHARED / "vocabs") -> str:
     """Make the files of one vocabulary if they are not there; returns the reason if that is impossible."""
+    from piecemill.tokenizers.pretokenizers import PATTERNS
+
     wanted = VOCABULARIES[name]
     file = source / wanted.source if wanted.source else corpus("english-40mb").jsonl
     if not file.exists():
@@ -101,67 +87,48 @@ def vocabulary(name: str, source: Path = SHARED / "vocabs") -> str:
     wanted.folder.mkdir(parents=True, exist_ok=True)
     make(wanted, file, wanted.folder)
     content = b"".join(path.read_bytes() for path in sorted(wanted.folder.iterdir()) if path.name != "about.json")
-    about = asdict(wanted) | {"made_from": made_from, "sha256": hashlib.sha256(content).hexdigest()}
+    about = asdict(wanted) | {"pattern": wanted.pattern or PATTERNS.get(wanted.split, "")}
+    about |= {"made_from": made_from, "sha256": hashlib.sha256(content).hexdigest()}
     (wanted.folder / "about.json").write_text(json.dumps(about, indent=1))  # last: a folder that has it is complete
     return ""
 
 
 def make(wanted: Vocabulary, source: Path, folder: Path) -> None:
     """Every form that can be made of it."""
+    from piecemill.tokenizers.models.byte_level import bytes_of
+    from piecemill.tokenizers.models.writing import pre_tokenizer
+
     content = gzip.decompress(source.read_bytes()) if source.suffix == ".gz" else source.read_bytes()
     if wanted.kind == "ranks":
         (folder / "ranks.tiktoken").write_bytes(content)
-        data = json.loads(from_ranks(content, wanted.plain or wanted.pattern).to_str())
-        data["decoder"] = data["pre_tokenizer"]["pretokenizers"][1]
+        data = from_ranks(folder / "ranks.tiktoken", wanted.split)
     elif wanted.kind == "sentencepiece":
         (folder / "tokenizer.model").write_bytes(content)
         data = json.loads(from_model(source).to_str())
     elif wanted.kind == "trained":
-        data = json.loads(train(source).to_str())
+        Tokenizers().train_wordpiece(SimpleNamespace(corpus=source, vocab=BERT_SIZE, special=SPECIAL, out=folder))
+        data = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     else:
         data = json.loads(content)
     data["added_tokens"] = []  # tokens of a text alone; without the special ones the ids of the others would have gaps
     if wanted.kind == "regex":
-        data["pre_tokenizer"] = json.loads(split_then_bytes(wanted.split).__getstate__())
+        data["pre_tokenizer"] = pre_tokenizer(wanted.split)
     if wanted.kind == "json" and wanted.pattern:
-        byte_of = {character: byte for byte, character in byte_letters().items()}
         ranks = sorted((rank, token) for token, rank in data["model"]["vocab"].items() if token != "<|endoftext|>")
-        lines = [(base64.b64encode(bytes(map(byte_of.__getitem__, token))), rank) for rank, token in ranks]
+        lines = [(base64.b64encode(bytes_of(token)), rank) for rank, token in ranks]
         (folder / "ranks.tiktoken").write_bytes(b"".join(b"%s %d\n" % line for line in lines))
     (folder / "tokenizer.json").write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")
 
 
-def split_then_bytes(pattern):
-    from tokenizers import Regex, pre_tokenizers
+def from_ranks(path, split):
+    """As Piecemill reads them, spelled as HF does; every run compares the ids with tiktoken's."""
+    from tokenizers import Tokenizer
 
-    letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), letters])
+    from piecemill import load_tokenizer
 
-
-def from_ranks(content, pattern):
-    """A token that merging does not reach has no merge; `ignore_merges` finds it as a whole word, as tiktoken does."""
-    from tokenizers import Tokenizer, models
-
-    letters = byte_letters()
-    ranks = {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in content.splitlines())}
-    spelled = {token: "".join(map(letters.__getitem__, token)) for token in ranks}
-    parts = (merged(token, ranks) for token in sorted(ranks, key=ranks.get) if len(token) > 1)
-    merges = [tuple(map(spelled.__getitem__, pair)) for pair in parts if len(pair) == 2]
-    vocab = {spelled[token]: rank for token, rank in ranks.items()}
-    tokenizer = Tokenizer(models.BPE(vocab, merges, ignore_merges=True))
-    tokenizer.pre_tokenizer = split_then_bytes(pattern)
-    return tokenizer
-
-
-def merged(token, ranks):
-    """The parts of a token before its last merge."""
-    parts = [bytes([byte]) for byte in token]
-    while len(parts) > 2:
-        rank, i = min((ranks.get(parts[i] + parts[i + 1], len(ranks)), i) for i in range(len(parts) - 1))
-        if rank == len(ranks):
-            break
-        parts[i : i + 2] = [parts[i] + parts[i + 1]]
-    return parts
+    model = load_tokenizer(path, pretokenizer=split, special_tokens={}).model.with_special([])
+    data = json.loads(Tokenizer.from_str(json.dumps(model.data)).to_str())
+    return data | {"decoder": data["pre_tokenizer"]["pretokenizers"][1]}
 
 
 def from_model(source):
@@ -187,18 +154,4 @@ def from_model(source):
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
     space = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     tokenizer.decoder = decoders.Sequence(space)
-    return tokenizer
-
-
-def train(source):
-    """BERT's pipeline, uncased."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    trainer = trainers.WordPieceTrainer(vocab_size=BERT_SIZE, special_tokens=special, show_progress=False)
-    tokenizer.train_from_iterator(texts(source), trainer)
     return tokenizer

@@ -5,7 +5,7 @@ workers (processes for the peers, threads for Piecemill), on two cores. The ceil
 rows from memory. Before any time is shown, an epoch of rows is compared with rows cut by numpy; a difference of ours
 ends the benchmark, one of a peer takes its times out of the table.
 
-The loaders (`peers/load_peers.py`) live in the environments of `pipelines.py`. Two of those have no torch, which weighs
+The loaders (`peers/load_peers.py`) live in the environments of `prepare.py`. Two of those have no torch, which weighs
 gigabytes; they and Piecemill's own borrow that of litdata, which comes behind everything they have themselves.
 """
 
@@ -18,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
-import pipelines
+import prepare
 import tables
 from corpus import RECORDED
 from load_peers import Loader
 from measure import median_and_spread
-from pipelines import PIPELINES
+from prepare import PIPELINES
 from protocol import CACHE, OURS, PIECEMILL, Entry, call, worker
 from session import Benchmark
 from worker import digest
@@ -88,7 +88,7 @@ class Load(Benchmark):
     def set_up(self, asked):
         ((question, entries),) = asked
         used = {entry.tool: LOADERS[entry.tool] for entry in entries}
-        failed = pipelines.set_up([WITH_TORCH, *(pipeline(one).name for one in used.values())], [question["corpus"]])
+        failed = prepare.set_up([WITH_TORCH, *(pipeline(one).name for one in used.values())], [question["corpus"]])
         self.tokens, compared = make_tokens(question["corpus"]), {}
         for name, loader in used.items():
             reason = failed.get(pipeline(loader).name, "")
@@ -153,7 +153,7 @@ def make_tokens(corpus):
     folder = CACHE / "load" / corpus
     if not (folder / "tokens.npy").exists():
         command = [PIECEMILL, "prepare", str(RECORDED[corpus].jsonl), "--out", str(folder / OURS), "--quiet"]
-        command += ["--tokenizer", str(pipelines.TOKENIZER.parent), "--eos", "<|endoftext|>"]
+        command += ["--tokenizer", str(prepare.TOKENIZER.parent), "--eos", "<|endoftext|>"]
         subprocess.run(command, check=True)
         parts = [np.load(path) for path in sorted((folder / OURS / "all").glob("*.tokens.npy"))]
         np.save(folder / ".tokens.npy", np.concatenate(parts))

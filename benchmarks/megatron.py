@@ -7,7 +7,7 @@ document back, in an environment without Piecemill. A difference from HF `tokeni
 import subprocess
 
 from corpus import RECORDED
-from pipelines import PIPELINES, prepare_command, produced, reference, set_up
+from prepare import PIPELINES, prepare_command, produced, reference, set_up
 from protocol import OURS, PIECEMILL, scratch
 
 CORPUS, READER = "python-5mb", PIPELINES["megatron-core"]

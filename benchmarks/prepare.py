@@ -9,22 +9,155 @@
 
 What a pipeline wrote is read back and compared with HF `tokenizers` before any time is shown; a difference of ours ends
 the benchmark, one of a peer takes its time out of the table. The page shows the last complete session of each question.
+
+Each peer (`peers/prepare_peers.py`) lives in a separate environment: they do not agree on the versions of what they
+stand on. `datasets+gigatoken` is `datasets` with the encoder of gigatoken, in a second environment. `piecemill-before`
+is Piecemill before `prepare` became a function of tasks, built from its commit. `strategies.py`, `load.py` and
+`megatron.py` use these pipelines too. Start with `PIPELINES`.
 """
 
+import hashlib
 import os
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
-import pipelines
+import protocol
 import tables
 from corpus import RECORDED, compress
+from documents import EOS, lines_of, shares
 from measure import median_and_spread
-from pipelines import BEFORE, PIPELINES, WORKERS, YARDSTICK, reference
-from protocol import CACHE, Entry
+from prepare_peers import PipelinePeer
+from protocol import CACHE, HERE, OURS, PIECEMILL, SCRATCH, Entry, call, environment, make_corpora, worker
 from session import Benchmark
-from tables import CPU_AND_PEAK, MACHINE, OURS, WALL, X_OURS, at_most, bar, median, of, ratio
+from tables import CPU_AND_PEAK, MACHINE, WALL, X_OURS, at_most, bar, median, of, ratio
 
 GIB = 2**30
 LARGE, FORMATS = "mixed-2000mb", ("jsonl", "parquet", "jsonl.zst")
 ALSO = {"dedup": ", without and with dedup", "ray": ", with threads and on Ray"}
+VENVS = CACHE / "venvs-prepare"
+BUILT = CACHE / "piecemill-3727113"
+TOKENIZER = CACHE / "tokenizer-50257" / "tokenizer.json"
+WORKERS = 2
+BEFORE, COMMIT_BEFORE = "piecemill-before", "3727113869ba31ee46ca87e42382257858a0ee4e"
+YARDSTICK, CANDIDATE = "gigatoken", "1.0.0rc3"
+TOOLS = PipelinePeer.tools
+
+
+@dataclass
+class Pipeline:
+    """One way from documents to tokens on disk."""
+
+    package: str
+    variant: str = ""  # of a peer the library that encodes, where it is not the default; of ours it names the options
+    options: tuple[str, ...] = ()
+    nodes: int = 0  # of the Ray cluster on which it runs
+    prestart: bool = True  # whether the worker processes of the cluster are started before anything is timed
+
+    def __post_init__(self):
+        before, peer = self.package == BEFORE, self.package not in (OURS, BEFORE)
+        self.tool = tool = TOOLS[self.package if peer else OURS]  # the same files, so the same reader
+        self.name = "+".join(filter(None, (self.package, self.variant)))
+        self.version = COMMIT_BEFORE[:7] if before else tool.version or protocol.installed_version()
+        # A second environment has the candidate, whatever library encodes, unless the pipeline cannot run with it.
+        self.tokenizers = CANDIDATE if self.variant and "tokenizers-1.0" in tool.faster else tool.tokenizers
+        self.library = "gigatoken" if self.variant == "gigatoken" else "tokenizers"
+        pins = [f"{self.package}=={self.version}", f"tokenizers=={self.tokenizers}"]
+        pins += [f"gigatoken=={TOOLS['gigatoken'].version}"] if self.variant else []
+        self.packages = [*pins, *tool.needs, "numpy", "pyarrow"]
+        # Our files are read by numpy in an environment without Piecemill: nothing of it is needed.
+        self.environment = VENVS / (self.package + "-faster" * bool(self.variant) if peer else YARDSTICK)
+        self.python = self.environment / "bin" / "python"
+
+
+DEDUP = Pipeline(OURS, "dedup", ("--dedup", "exact"))
+RAY = [
+    Pipeline(OURS, variant, ("--executor", "ray"), nodes, prestart=not variant.endswith("no-workers"))
+    for variant, nodes in (("ray-1-node", 1), ("ray-1-node-no-workers", 1), ("ray-2-nodes", 2), ("ray-4-nodes", 4))
+]
+_OTHERS = [tool for name, tool in TOOLS.items() if name not in ("reference", OURS, YARDSTICK)]
+_PEERS = [Pipeline(tool.name, variant) for tool in _OTHERS for variant in ("", *tool.faster)]
+PEERS = [one.name for one in _PEERS]
+PIPELINES = {one.name: one for one in [Pipeline(OURS), DEDUP, *RAY, Pipeline(BEFORE), Pipeline(YARDSTICK), *_PEERS]}
+# Where the reference is made, shards are read by numpy, and libraries are called: it has all three of them.
+PYTHON = PIPELINES[YARDSTICK].python
+
+
+def set_up(names: list[str], corpora: list[str]) -> dict[str, str]:
+    """Environments, corpora, and the tokenizer of all, trained once; returns the reason for each that fails."""
+    failed = {}
+    for pipeline in (PIPELINES[name] for name in [YARDSTICK, *names] if name != OURS):
+        reason = build_before() if pipeline.package == BEFORE else environment(pipeline.environment, pipeline.packages)
+        if reason:
+            print(f"tools   {pipeline.name} {pipeline.version} does not install: {reason}")
+            failed[pipeline.name] = reason
+    make_corpora(["python-127mb", *corpora])
+    if not TOKENIZER.exists():
+        command = [PIECEMILL, "train", str(RECORDED["python-127mb"].jsonl), "--out", str(TOKENIZER.parent), "--quiet"]
+        subprocess.run([*command, "--pretokenizer", "gpt2", "--vocab-size", "50257"], check=True)
+    return failed
+
+
+def build_before() -> str:
+    """Build the version before from its commit, to run in the environment of ours; returns the reason if that fails."""
+    if (BUILT / "piecemill").exists():
+        return ""
+    print(f"tools   building {BEFORE}, commit {COMMIT_BEFORE[:7]}")
+    shutil.rmtree(BUILT, ignore_errors=True)
+    source = f"git+file://{HERE.parent}@{COMMIT_BEFORE}"
+    return protocol.failure([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", BUILT, source])
+
+
+@contextmanager
+def cluster(pipeline, workers):
+    """The address of a Ray cluster on this machine, started before anything is timed; without nodes there is none."""
+    if not (nodes := pipeline.nodes):
+        yield ""
+        return
+    command = [sys.executable, str(HERE / "peers" / "ray_cluster.py"), str(nodes), str(workers)]
+    env = {**os.environ, "RAY_enable_worker_prestart": str(int(pipeline.prestart))}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as process:
+        address = process.stdout.readline().strip() if process.stdout else ""
+        if not address:
+            raise SystemExit(f"the Ray cluster of {nodes} nodes did not start: see above")
+        yield address  # leaving closes its input, on which it ends
+
+
+def prepare_command(pipeline, inputs: list[Path], out: Path, memory="2GiB", address="") -> list[str]:
+    """The process that is timed. `address` is that of the Ray cluster, for those that run on one."""
+    if pipeline.tool.name == OURS:
+        before = pipeline.package == BEFORE
+        return [
+            *(["env", f"PYTHONPATH={BUILT}"] if before else []),
+            *[PIECEMILL, "prepare", *map(str, inputs), "--tokenizer", str(TOKENIZER.parent), "--out", str(out)],
+            *["--workers" if before else "--threads", str(WORKERS), "--memory", memory, "--eos", EOS],
+            *["--quiet", *pipeline.options, *(["--ray-address", address] if pipeline.nodes else [])],
+        ]
+    asked = {"input": inputs, "tokenizer": TOKENIZER, "workers": WORKERS, "library": pipeline.library}
+    return worker(pipeline.python, "prepare_peers.py", pipeline.package, "prepare", out, **asked)
+
+
+def produced(pipeline, out: Path) -> dict:
+    """The digest of what it wrote. Not timed."""
+    try:
+        return call(worker(pipeline.python, "prepare_peers.py", pipeline.tool.name, "digest", out))
+    except RuntimeError as error:
+        raise SystemExit(f"{pipeline.name}: what it wrote could not be read back: {error}") from None
+
+
+def reference(corpus: str) -> dict:
+    """What HF `tokenizers` makes of the corpus; made once for each corpus and tokenizer."""
+    asked = {"input": [RECORDED[corpus].jsonl], "tokenizer": TOKENIZER}
+    make = worker(PYTHON, "prepare_peers.py", "reference", "digest", SCRATCH / "reference", **asked)
+    made_with = hashlib.sha256(TOKENIZER.read_bytes()).hexdigest()[:16]
+    target = CACHE / "reference" / f"{RECORDED[corpus].sha256[:16]}-{made_with}.json"
+    return protocol.once_made(target, f"prepare reference for {corpus}", lambda: call(make))
+
+
+# The benchmark
 
 
 def new_question(question, corpus, format="jsonl", memory="2GiB"):
@@ -37,20 +170,10 @@ def parts(question):
     paths = [folder / f"{number}.{kind}" for number in range(WORKERS)]
     if not all(path.exists() for path in paths):
         folder.mkdir(parents=True, exist_ok=True)
-        cut_lines(RECORDED[question["corpus"]].file(kind), [path.with_suffix(".part") for path in paths])
-        for path in paths:
+        for path, share in zip(paths, shares(RECORDED[question["corpus"]].file(kind), WORKERS), strict=True):
+            path.with_suffix(".part").write_bytes(b"".join(lines_of(share)))
             path.with_suffix(".part").rename(path)
     return paths
-
-
-def cut_lines(source, targets):
-    """Cut a file of lines into files of about the same size; together they are the same bytes."""
-    size = source.stat().st_size
-    with source.open("rb") as lines:
-        for number, target in enumerate(targets):
-            with target.open("wb") as part:
-                while lines.tell() < size * (number + 1) // len(targets) and (line := lines.readline()):
-                    part.write(line)
 
 
 def speed(record):
@@ -61,15 +184,18 @@ def speed(record):
     return record["text_bytes"] / (median_and_spread(inside)[0] if inside else taken) / 1e6
 
 
-def of_pipelines(column, instead=""):
+def of_pipelines(columns, instead=""):
     """The wall time of the yardstick is no answer to the question: reading and saving were not its task."""
-    ((header, cell),) = column.items()
-    return {header: lambda line, group: instead if line["tool"] == YARDSTICK else cell(line, group)}
+
+    def hidden(cell):
+        return lambda line, group: instead if line["tool"] == YARDSTICK else cell(line, group)
+
+    return {header: hidden(cell) for header, cell in columns.items()}
 
 
 class Prepare(Benchmark):
     name, title, tree, cap = "prepare", "Bars of preparing", True, 1800.0
-    kinds, peers, must_be_default = ("127mb", "2gb", "dedup", "ray"), pipelines.PEERS, ("peers",)
+    kinds, peers, must_be_default = ("127mb", "2gb", "dedup", "ray"), PEERS, ("peers",)
     asked = f"{{question}} {{corpus}}.{{format}} workers={WORKERS} memory={{memory}}"
     by = ("question", "corpus", "format", "memory")
     heading = "prepare: {corpus}.{format}, {workers} workers, ours with {memory}{also}"
@@ -79,9 +205,7 @@ class Prepare(Benchmark):
         **of_pipelines(WALL, "encode_batch in memory alone"),
         **of_pipelines(X_OURS),
         "MB/s of text": lambda line, _: f"{speed(line):,.1f}",
-        **of_pipelines({"CPU s": CPU_AND_PEAK["CPU s"]}),
-        **of_pipelines({"peak MB": CPU_AND_PEAK["peak MB"]}),
-        **of_pipelines({"wrote MB": lambda line, _: f"{line['output_bytes'] / 1e6:,.1f}"}),
+        **of_pipelines({**CPU_AND_PEAK, "wrote MB": lambda line, _: f"{line['output_bytes'] / 1e6:,.1f}"}),
         **{"runs": "{count}", "tokens": "{agreement}"},
     }
 
@@ -98,8 +222,8 @@ class Prepare(Benchmark):
 
     def entries(self, question):
         others = {
-            "dedup": [pipelines.DEDUP.name],
-            "ray": [pipeline.name for pipeline in pipelines.RAY],
+            "dedup": [DEDUP.name],
+            "ray": [pipeline.name for pipeline in RAY],
             "127mb": [BEFORE, YARDSTICK, *self.args.peers],
             "2gb": [YARDSTICK] if question["memory"] == "2GiB" else [],  # the limit is ours alone
         }[question["question"]]
@@ -107,7 +231,7 @@ class Prepare(Benchmark):
 
     def set_up(self, asked):
         named = [BEFORE, *self.args.peers] if "127mb" in self.args.only else []
-        failed = pipelines.set_up(named, [question["corpus"] for question, _ in asked])
+        failed = set_up(named, [question["corpus"] for question, _ in asked])
         for question, _ in asked:
             if question["format"] == "jsonl.zst":
                 compress(RECORDED[question["corpus"]])
@@ -115,7 +239,7 @@ class Prepare(Benchmark):
         return failed
 
     def once(self, question, entry):
-        with pipelines.cluster(PIPELINES[entry.tool], WORKERS) as self.address:
+        with cluster(PIPELINES[entry.tool], WORKERS) as self.address:
             os.sync()  # what the last one wrote is on its way to the disk; nobody shall wait for another's bytes
             super().once(question, entry)
 
@@ -124,7 +248,7 @@ class Prepare(Benchmark):
         inputs = parts(question) if pipeline.tool.reads_whole_files else [made.file(question["format"])]
         if entry.tool == YARDSTICK and question["format"] == "jsonl.zst":
             inputs = [made.jsonl]  # how it comes into memory is not measured
-        return pipelines.prepare_command(pipeline, inputs, out, question["memory"], self.address)
+        return prepare_command(pipeline, inputs, out, question["memory"], self.address)
 
     def check(self, question, entry, out):
         wrote = [path for path in out.rglob("*") if path.is_file() and not path.is_symlink()]
@@ -134,7 +258,7 @@ class Prepare(Benchmark):
             entry.facts["inside_seconds"].append(entry.told[-1]["seconds"])
             entry.note = f"encode alone {median_and_spread(entry.facts['inside_seconds'])[0]:.2f} s"
         if not entry.facts["digest"]:
-            entry.facts["digest"] = pipelines.produced(PIPELINES[entry.tool], out)
+            entry.facts["digest"] = produced(PIPELINES[entry.tool], out)
             judge(entry, reference(question["corpus"]))
 
     def facts(self, question, entry):

@@ -6,17 +6,16 @@ library must give the same ids, and gigatoken those of HF, or no time is shown. 
 there is no border between its documents.
 """
 
-import pipelines
+import prepare
 import tables
 from corpus import RECORDED
 from measure import median_and_spread
-from pipelines import PIPELINES, PYTHON, TOKENIZER, WORKERS
+from prepare import PIPELINES, PYTHON, TOKENIZER, WORKERS
 from prepare_peers import SENTENCEPIECE, Gigatoken, PipelinePeer
-from protocol import CACHE, OURS, SCRATCH, Entry, call, installed_version, worker
+from protocol import CACHE, OURS, Entry, call, installed_version, worker
 from session import Benchmark
 
-SCRIPT = "strategy_peers.py"
-MODEL = CACHE / "sentencepiece-16384.model"
+MODEL = CACHE / "sentencepiece-16384" / "sentencepiece.model"
 ONE, JOINED = "one by one", "one concatenated string"
 STRATEGIES = [ONE, "batches, one thread", "batches", "threads", "processes", JOINED]
 VERSIONS = {"tokenizers": PipelinePeer.tokenizers, "sentencepiece": SENTENCEPIECE, "gigatoken": Gigatoken.version}
@@ -59,28 +58,28 @@ class Strategies(Benchmark):
         return [*entries, Entry(OURS, "prepare, from the file to shards")]
 
     def set_up(self, asked):
-        if pipelines.set_up([], ["python-5mb", asked[0][0]["corpus"]]):
+        if prepare.set_up([], ["python-5mb", asked[0][0]["corpus"]]):
             raise SystemExit("the libraries could not be installed")
         if not MODEL.exists():
-            given = {"input": RECORDED["python-5mb"].jsonl, "model": MODEL}
-            call(worker(PYTHON, SCRIPT, "library", "train", SCRATCH / "strategies", **given))
+            given = {"corpus": RECORDED["python-5mb"].jsonl, "split": "gpt2", "vocab": 16_384, "threads": WORKERS}
+            call(worker(PYTHON, "train_peers.py", "sentencepiece", "train", MODEL.parent, **given))
 
     def command(self, question, entry, out):
         source = RECORDED[question["corpus"]].jsonl
         if entry.ours:
-            return pipelines.prepare_command(PIPELINES[OURS], [source], out)
+            return prepare.prepare_command(PIPELINES[OURS], [source], out)
         model = MODEL if entry.tool == "sentencepiece" else TOKENIZER
         asked = {"library": entry.tool, "strategy": entry.how, "model": model, "workers": WORKERS}
-        return worker(PYTHON, SCRIPT, "library", "encode", out, input=source, **asked)
+        return worker(PYTHON, "documents.py", "library", "encode", out, input=source, **asked)
 
     def check(self, question, entry, out):
         if entry.ours:
-            entry.told[-1] = {"seconds": entry.runs[-1].seconds, **pipelines.produced(PIPELINES[OURS], out)}
+            entry.told[-1] = {"seconds": entry.runs[-1].seconds, **prepare.produced(PIPELINES[OURS], out)}
         digest = entry.facts["digest"] = dict(entry.told[-1])
         entry.note = f"{question['documents'] / digest.pop('seconds'):,.0f} documents/s"
 
     def compare(self, question, entries):
-        compare(entries, pipelines.reference(question["corpus"]))
+        compare(entries, prepare.reference(question["corpus"]))
 
     def facts(self, question, entry):
         version, inside = VERSIONS.get(entry.tool) or installed_version(), [told["seconds"] for told in entry.told]

@@ -16,18 +16,17 @@ session: peers that take many minutes need not run each time we do. A row from a
 import hashlib
 import json
 import shutil
-import sys
 from functools import partial
 
 import tables
 from corpus import RECORDED
-from protocol import CACHE, OURS, PIECEMILL, SHARED, Entry, call, environment, failure, installed_version, worker
+from protocol import CACHE, OURS, PIECEMILL, SHARED, Entry, environment, failure, installed_version, worker
 from session import Benchmark
 from tables import CPU_AND_PEAK, MACHINE, WALL, X_OURS, bar, median, of
 from train_peers import Trainer
 
 VENVS = CACHE / "venvs-train"
-HF = "tokenizers"
+HF, FUNCTIONS = "tokenizers", "functions-127mb"
 TOOLS = Trainer.tools
 OURS_ALONE = ("superwords", "extend", "anew")
 
@@ -40,11 +39,6 @@ def train(corpus, out, vocab, *more, split="gpt2", threads=2):
     """The command of ours."""
     asked = ["--pretokenizer", split, "--vocab-size", str(vocab), "--threads", str(threads), "--quiet", *more]
     return [PIECEMILL, "train", str(corpus), "--out", str(out), *asked]
-
-
-def peer(tool, verb, out, **options):
-    python = sys.executable if tool == OURS else VENVS / tool / "bin" / "python"
-    return worker(python, "train_peers.py", tool, verb, out, **options)
 
 
 class Train(Benchmark):
@@ -63,17 +57,16 @@ class Train(Benchmark):
 
     def questions(self):
         quick = self.args.quick
-        python, functions = ("python-5mb", "functions-5mb") if quick else ("python-127mb", "functions-127mb")
+        python, functions = ("python-5mb", "functions-5mb") if quick else ("python-127mb", FUNCTIONS)
         vocab, cuts = (16_384 if quick else 50_257), [python] if quick else ["python-5mb", "python-20mb", python]
+        large = [python] if quick else [python, "mixed-1000mb"]
         asked = {
             # 5 MB of words are used up after 41,045 merges, and what a tool does after that is not the question
             # (gigatoken goes on to 50,001 and took 46 s; 1 s for 16,384).
             "words": [new_question("words", python, "gpt2", vocab, threads) for threads in (1, 2)],
             "functions": [new_question("functions", functions, "none", 50_257)],
             "multilingual": [new_question("multilingual", "multilingual-30mb", "gpt2", 50_257)] * (not quick),
-            "superwords": [
-                new_question("superwords", name, "cl100k", 50_257) for name in [python, "mixed-1000mb"][: 2 - quick]
-            ],
+            "superwords": [new_question("superwords", name, "cl100k", 50_257) for name in large],
             "extend": [new_question(kind, python, "gpt2", 60_257) for kind in ("extend", "anew")],
             "none": [new_question("none", name, "none", 50_257) for name in cuts],
         }
@@ -93,7 +86,8 @@ class Train(Benchmark):
         corpus = made.folder if made.folder.exists() else made.jsonl
         how = {name: question[name] for name in ("split", "threads", "vocab")}
         if not entry.ours:
-            return peer(entry.tool, "train", out, corpus=corpus, **how)
+            python = VENVS / entry.tool / "bin" / "python"
+            return worker(python, "train_peers.py", entry.tool, "train", out, corpus=corpus, **how)
         # The peers read every file and know no special token.
         more = ["--hidden", "--no-gitignore"]
         start = ["--start", str(SHARED / "vocabs" / "gpt2")]
@@ -109,7 +103,7 @@ class Train(Benchmark):
             self.seconds[question["question"], entry.tool] = entry.runs[0].seconds, question["corpus"]
 
     def check(self, question, entry, out):
-        entry.result = entry.result or call(peer(entry.tool, "merges", out))
+        entry.result = entry.result or TOOLS[entry.tool]().merges(out)
 
     def too_slow(self, question, tool):
         """Why a tool is not run: without a pretokenizer, time grew at least as fast as the text: over the cap."""
@@ -146,13 +140,11 @@ class Train(Benchmark):
 
     def groups(self, records):
         found = super().groups(records)
-        for key, group in found.items():
-            first, plural = of(group, OURS) or group[0], "s" * (group[0]["threads"] > 1)
-            others = [" (session of {moment})" * (one["session"] != first["session"]) for one in group]
-            found[key] = [
-                {**one, "plural": plural, "beside": beside.format_map(tables.words(one))}
-                for one, beside in zip(group, others, strict=True)
-            ]
+        for group in found.values():
+            session = (of(group, OURS) or group[0])["session"]
+            for one in group:
+                other = f" (session of {tables.words(one)['moment']})"
+                one |= {"plural": "s" * (one["threads"] > 1), "beside": other * (one["session"] != session)}
         return found
 
     def bars(self, records):
@@ -170,11 +162,7 @@ class Train(Benchmark):
 
         at_most = partial(tables.at_most, digits=3)
         (words, other), theirs = asked("words"), of(found.get(("words", "python-127mb", 2), []), HF)
-        (whole, _), (small, _), functions = (
-            asked("none"),
-            asked("none", "python-20mb"),
-            asked("functions", "functions-127mb"),
-        )
+        (whole, _), (small, _), functions = asked("none"), asked("none", "python-20mb"), asked("functions", FUNCTIONS)
         (super_words, _), (large, _) = asked("superwords"), asked("superwords", "mixed-1000mb")
         extended, anew = median(asked("extend")[0]), median(asked("anew")[0])
         learned = words and words["merges"]

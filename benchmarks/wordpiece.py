@@ -8,12 +8,11 @@ import json
 import sys
 
 from corpus import RECORDED
+from encode_vocabularies import BERT_SIZE, SPECIAL
 from protocol import worker
 from session import Benchmark
 from tables import CPU_AND_PEAK, OURS, WALL, fastest_first, grouped, last_session, times
 from train import HF
-
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 class WordPiece(Benchmark):
@@ -23,7 +22,7 @@ class WordPiece(Benchmark):
     columns = {"corpus": "{corpus}", "tool": "{titled}", **WALL, "x": ours, **CPU_AND_PEAK, "runs": "{count}"}
 
     def questions(self):
-        return [{"corpus": corpus, "vocab": 30_522, "threads": 2} for corpus in self.args.only]
+        return [{"corpus": corpus, "vocab": BERT_SIZE, "threads": 2} for corpus in self.args.only]
 
     def command(self, question, entry, out):
         asked = {"corpus": RECORDED[question["corpus"]].jsonl, "vocab": question["vocab"], "special": SPECIAL}

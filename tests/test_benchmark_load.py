@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "peers"))
 
 import load
 import load_peers
-import pipelines
+import prepare
 import tables
 from worker import digest
 
@@ -115,17 +115,17 @@ def test_the_last_complete_session_is_shown():
 def test_every_loader_has_a_worker_and_a_place_to_run(monkeypatch, tmp_path):
     assert load.LIBRARIES == ("litdata", "mosaicml-streaming", "datasets", "datatrove")
     assert set(load.LIBRARIES) < set(LOAD.peers)
-    assert all(load.pipeline(loader).name in pipelines.PIPELINES for loader in load.LOADERS.values())
+    assert all(load.pipeline(loader).name in prepare.PIPELINES for loader in load.LOADERS.values())
     assert all(hasattr(loader, "write") for loader in load.LOADERS.values() if loader.writes)
     made = []
-    monkeypatch.setattr(pipelines, "environment", lambda folder, packages: made.append(packages[0]) or "")
-    monkeypatch.setattr(pipelines, "make_corpora", lambda names: None)
-    monkeypatch.setattr(pipelines, "TOKENIZER", tmp_path)
-    pipelines.set_up(["litdata", *(load.pipeline(load.LOADERS[name]).name for name in ("piecemill", "datatrove"))], [])
+    monkeypatch.setattr(prepare, "environment", lambda folder, packages: made.append(packages[0]) or "")
+    monkeypatch.setattr(prepare, "make_corpora", lambda names: None)
+    monkeypatch.setattr(prepare, "TOKENIZER", tmp_path)
+    prepare.set_up(["litdata", *(load.pipeline(load.LOADERS[name]).name for name in ("piecemill", "datatrove"))], [])
     assert [pin.partition("==")[0] for pin in made] == ["gigatoken", "litdata", "datatrove"]  # ours is never installed
     torch = tmp_path / "lib" / "python3" / "site-packages"
     torch.mkdir(parents=True)
-    monkeypatch.setattr(pipelines.PIPELINES[load.WITH_TORCH], "environment", tmp_path)
+    monkeypatch.setattr(prepare.PIPELINES[load.WITH_TORCH], "environment", tmp_path)
     command = load.command(load.LOADERS["datatrove"], "time", Path("c/t.npy"), ask=["8x1024"], workers=1)
     assert command[2:4] == ["datatrove", "time"]
     paths = {"tokens": "c/t.npy", "out": "c/datatrove", "site_behind": str(torch)}

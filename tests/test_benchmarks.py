@@ -21,7 +21,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "peers"))
 import corpus
 import documents
 import measure
-import pipelines
 import prepare
 import prepare_peers
 import protocol
@@ -208,13 +207,6 @@ def test_of_a_po_file_only_the_translations_are_kept():
     assert corpus.translations(po) == 'b "c" d\n'
 
 
-def test_the_stand_in_letters_cover_every_byte():
-    letters = worker.byte_letters()
-    assert sorted(letters) == list(range(256))
-    assert len(set(letters.values())) == 256
-    assert letters[ord(" ")] == "Ġ"
-
-
 # Preparing
 
 
@@ -311,11 +303,9 @@ def test_shares_cover_every_document_once_and_in_order(tmp_path):
     lines = tmp_path / "a.jsonl"
     lines.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     for count in (1, 2, 3, 8):
-        assert [text for share in documents.shares(lines, count) for text in documents.read_share(share)] == texts
-    halves = [tmp_path / "0.jsonl", tmp_path / "1.jsonl"]
-    prepare.cut_lines(lines, halves)
-    assert b"".join(half.read_bytes() for half in halves) == lines.read_bytes()
-    assert all(half.read_bytes().endswith(b"}\n") for half in halves)
+        shares = [list(documents.lines_of(share)) for share in documents.shares(lines, count)]
+        assert all(shares)
+        assert [json.loads(line)["text"] for share in shares for line in share] == texts
 
 
 def digest(*rows):
@@ -448,7 +438,7 @@ def test_each_question_asks_its_own_pipelines():
 
 
 def command_of(name, address=""):
-    return pipelines.prepare_command(pipelines.PIPELINES[name], [Path("in.jsonl")], Path("out"), "2GiB", address)
+    return prepare.prepare_command(prepare.PIPELINES[name], [Path("in.jsonl")], Path("out"), "2GiB", address)
 
 
 def test_variants_of_ours_are_the_same_command_with_other_options():
@@ -459,25 +449,25 @@ def test_variants_of_ours_are_the_same_command_with_other_options():
     on_ray = ["--executor", "ray", "--ray-address", "1.2.3.4:5"]
     assert command_of("piecemill+ray-2-nodes", "1.2.3.4:5") == [*plain, *on_ray]
     before = command_of("piecemill-before")
-    assert before[1] == f"PYTHONPATH={pipelines.BUILT}"
+    assert before[1] == f"PYTHONPATH={prepare.BUILT}"
     assert before[2:] == ["--workers" if word == "--threads" else word for word in plain]  # its name then
 
 
 def test_a_cluster_has_its_nodes_and_is_gone_afterwards():
     pytest.importorskip("ray")
     script = "import ray, sys; ray.init(sys.argv[1]); print([node['Resources']['CPU'] for node in ray.nodes()])"
-    with pipelines.cluster(pipelines.PIPELINES["piecemill+ray-2-nodes"], 2) as address:
+    with prepare.cluster(prepare.PIPELINES["piecemill+ray-2-nodes"], 2) as address:
         host, _, port = address.rpartition(":")
         found = subprocess.run([sys.executable, "-c", script, address], capture_output=True, text=True, check=True)
         assert found.stdout.strip() == "[1.0, 1.0]"
     with pytest.raises(OSError, match="refused"):
         socket.create_connection((host, int(port)), timeout=10)
-    with pipelines.cluster(pipelines.PIPELINES["piecemill"], 2) as address:
+    with prepare.cluster(prepare.PIPELINES["piecemill"], 2) as address:
         assert address == ""
 
 
 def test_a_faster_library_has_an_environment_of_its_own_and_the_script_of_the_pipeline():
-    default, faster = pipelines.PIPELINES["datasets"], pipelines.PIPELINES["datasets+gigatoken"]
+    default, faster = prepare.PIPELINES["datasets"], prepare.PIPELINES["datasets+gigatoken"]
     assert "tokenizers==0.23.3" in default.packages
     assert "tokenizers==1.0.0rc3" in faster.packages
     assert default.environment != faster.environment

@@ -1,6 +1,8 @@
 """The encoding benchmark's own arithmetic: no network, no timing; a library made up here stands in for the peers."""
 
+import hashlib
 import json
+import lzma
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "peers"))
 
-import carry_encode
+import carry
 import corpus
 import encode
 import encode_page
@@ -89,7 +91,7 @@ def test_a_run_tells_its_figures_and_a_hash_for_each_document(tmp_path, folder):
 def test_strings_are_timed_one_by_one_and_must_come_back(tmp_path, folder):
     (tmp_path / "strings").write_text(json.dumps({"warm up": ["x"], "asked": ["one", "é"]}))
     found, ids = asked("short", folder, tmp_path / "strings")
-    assert found["same_text"] == 2
+    assert found["texts"] == hashlib.sha256("one\0é".encode()).hexdigest()
     assert found["encode_microseconds"] > 0
     assert len(ids) == 2 * encode.DIGEST
 
@@ -128,8 +130,9 @@ def test_the_faster_form_is_repeated():
 
 
 def test_questions_cover_every_vocabulary_and_corpus():
-    everything = encode.questions(["bulk", "regex", "short"], list(vocabularies.VOCABULARIES), None, [1, 2])
-    names = [encode.Encode.asked.format_map(question) for question in everything]
+    benchmark = encode.Encode()
+    benchmark.start([])
+    names = [benchmark.asked.format_map(question) for question in benchmark.questions()]
     assert len([name for name in names if name.startswith("bulk")]) == 7 * 6 * 2
     assert "regex regex-digits english-4mb threads=1" in names
     assert not [name for name in names if name.startswith(("short regex", "bulk regex", "scaling"))]
@@ -143,7 +146,7 @@ def test_ranks_become_merges_in_their_order(tmp_path):
     tokens = [bytes([byte]) for byte in range(256)] + [b"ab", b"abc", b"zzz"]  # nothing merges to zzz
     lines = b"".join(b"%s %d\n" % (base64.b64encode(token), rank) for rank, token in enumerate(tokens))
     (tmp_path / "source").write_bytes(lines)
-    vocabularies.make(vocabularies.Vocabulary("x", "ranks", "", pattern=r"\w+"), tmp_path / "source", tmp_path)
+    vocabularies.make(vocabularies.Vocabulary("x", "ranks", "", split=r"\w+"), tmp_path / "source", tmp_path)
     data = json.loads((tmp_path / "tokenizer.json").read_text())
     assert data["model"]["merges"] == [["a", "b"], ["ab", "c"]]
     assert (data["model"]["vocab"]["abc"], data["model"]["vocab"]["zzz"]) == (257, 258)
@@ -169,11 +172,15 @@ def test_random_text_has_no_newline_and_is_the_same_every_time():
 
 
 def test_a_gigabyte_is_made_of_little_and_no_document_twice(tmp_path, monkeypatch):
-    monkeypatch.setattr(carry_encode, "FLAT", tmp_path)
-    monkeypatch.setattr(corpus, "FLAT", tmp_path)
+    for module in (carry, corpus):
+        monkeypatch.setattr(module, "FLAT", tmp_path)
+    monkeypatch.setattr(vocabularies, "FOLDER", tmp_path / "vocabs")
+    (tmp_path / carry.VOCABULARY).mkdir()
     base = ["some words that are spelled otherwise " * 3, "é other words 12"]
-    (tmp_path / "text.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in base))
-    made = carry_encode.write_gigabyte(tmp_path / "text.jsonl", 1000)
+    with lzma.open(tmp_path / "text.jsonl.xz", "wt") as lines:
+        lines.writelines(json.dumps({"text": text}) + "\n" for text in base)
+    carry.unpack(tmp_path, 1000)
+    made = corpus.Corpus(**json.loads((tmp_path / f"{encode.CARRIED}.json").read_text()))
     ends = np.load(tmp_path / f"{encode.CARRIED}.npy")
     data = (tmp_path / f"{encode.CARRIED}.bin").read_bytes()
     assert len(data) == made.bytes == ends[-1] <= 1000

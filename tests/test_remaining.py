@@ -1,4 +1,4 @@
-"""The time left, held against recorded runs (`benchmarks/progress.py` makes the record)."""
+"""The time left, held against recorded runs: the progress of each at some 150 moments (`Moment`)."""
 
 import json
 from pathlib import Path

@@ -13,6 +13,7 @@ import tempfile
 import time
 import types
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +27,7 @@ from piecemill.actions.batches import action_batches
 from piecemill.actions.shards import write_action_shards
 from piecemill.actions.training import initial_tokens, moment, rows_of
 from piecemill.reference import segments
-from worker import watched, worker
+from worker import worker
 
 MODES = {"exact": ("published", "exact"), "current": ("current", "exact"), "float64": ("published", "float64")}
 GOLDEN = {"float64": "official", "exact": "official_int_rule", "current": "paper_int_rule"}
@@ -70,26 +71,26 @@ class Corpus:
 
 
 def learn(args: SimpleNamespace) -> dict:
-    """Trains, watches, and reports what was seen."""
-    began = time.perf_counter()
-    corpus = Corpus.load(args.data, args.name)
-    loaded, progress = time.perf_counter() - began, Progress()
-    work = lambda: corpus.train(args.mode, args.vocab, progress)  # noqa: E731
-    trace, some, result = watched(work, lambda seconds: moment(seconds, progress))
+    """Trains, looks at the progress every two milliseconds, and reports what was seen."""
+    corpus, progress, trace = Corpus.load(args.data, args.name), Progress(), []
+    with ThreadPoolExecutor(1) as thread:
+        began, work = time.perf_counter(), thread.submit(corpus.train, args.mode, args.vocab, progress)
+        while wait([work], 0.002).not_done:
+            trace.append(moment(time.perf_counter() - began, progress))
+        trace.append(moment(time.perf_counter() - began, progress))  # the last one, which sees all
+    result = work.result()
     merges = result.merges.tolist()
 
     def seconds_at(count: float) -> float:
         return round(next(seen.seconds for seen in trace if seen.merges >= count), 4)
 
     return {
-        "load_seconds": round(loaded, 4),
         "train_seconds": round(trace[-1].seconds, 4),
         "first_seconds": seconds_at(args.first),
         "milestones": [[int(part * len(merges)), seconds_at(part * len(merges))] for part in PARTS],
         "merges": len(merges),
         "merges_sha256": hashlib.sha256(json.dumps(merges).encode()).hexdigest(),
         "stats": result.stats,
-        "trace": [[round(value, 4) for value in seen] for seen in some],
     }
 
 

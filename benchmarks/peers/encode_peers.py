@@ -62,46 +62,42 @@ class Encoder(Peer):
         return (np.asarray(ids, np.uint32) for ids in result)
 
     def loaded(self, args):
-        """A new one with the vocabulary, and the seconds of loading it."""
+        """A new one with the vocabulary."""
         new = type(self)()
         new.folder, new.threads = args.vocabulary, args.threads
         new.how = self.options | ({self.threads_are: args.threads} if self.threads_are else {})
         new.about = json.loads((args.vocabulary / "about.json").read_text())
-        before = time.perf_counter()
         try:
             new.tokenizer = new.load()
         except BaseException as error:  # noqa: BLE001
             # Whatever the library says against it is what the table shows; a panic in Rust is no Exception.
             raise Cannot((str(error).strip().splitlines() or [type(error).__name__])[0][:200]) from None
-        return new, time.perf_counter() - before
+        return new
 
     def bulk(self, args):
         """Passes of a new tokenizer in a new process, of another new one, and of that one again, unless `once`."""
         data, ends = np.fromfile(f"{args.text}.bin", np.uint8), np.load(f"{args.text}.npy")
-        peer, _ = self.loaded(args)
+        peer = self.loaded(args)
         # Imports and the start of threads do not count.
         small = np.frombuffer(b"hello world", np.uint8)
         peer.encode(peer.prepare(small, np.array([len(small)])))
         prepared = [peer.prepare(*block) for block in blocks(data, ends, args.block if args.form == "blocks" else 0)]
         del data, peer
-        give_memory_back()
-        empty = memory("VmRSS")
-        peer, loading = self.loaded(args)
-        held, digests, warm = memory("VmRSS") - empty, [], {}
+        ctypes.CDLL(None).malloc_trim(0)  # what the C library keeps of freed memory would hide what is taken next
+        peer, digests, warm = self.loaded(args), [], {}
         first = cold = one_pass(peer, prepared, digests)
         (args.out / "ids").write_bytes(b"".join(digests))
         if first["seconds"] <= LONG:
             del peer
-            peer, _ = self.loaded(args)
+            peer = self.loaded(args)
             cold = one_pass(peer, prepared)
             warm = {} if args.once else one_pass(peer, prepared)
-        about = {"load_seconds": round(loading, 4), "load_bytes": held, "blocks": len(prepared)}
-        return {**about, "first": first, "cold": cold, "warm": warm, "engine": peer.engine}
+        return {"blocks": len(prepared), "first": first, "cold": cold, "warm": warm, "engine": peer.engine}
 
     def short(self, args):
         """Microseconds of one call, the median over strings that are all different."""
         strings = json.loads(args.text.read_text())
-        peer, loading = self.loaded(args)
+        peer = self.loaded(args)
         for text in strings["warm up"]:
             peer.decode(peer.one(text))
         times, decoded, digests = [], [], []
@@ -115,12 +111,9 @@ class Encoder(Peer):
             digests.append(digest(ids))
         (args.out / "ids").write_bytes(b"".join(digests))
         encoding, decoding = (median(each) / 1000 for each in zip(*times, strict=True))
-        return {
-            **{"load_seconds": round(loading, 4), "engine": peer.engine},
-            **{"encode_microseconds": encoding, "decode_microseconds": decoding},
-            "texts": hashlib.sha256("\0".join(decoded).encode()).hexdigest(),
-            "same_text": sum(text == back for text, back in zip(strings["asked"], decoded, strict=True)),
-        }
+        digested = hashlib.sha256("\0".join(decoded).encode()).hexdigest()
+        found = {"encode_microseconds": encoding, "decode_microseconds": decoding, "texts": digested}
+        return {"engine": peer.engine, **found}
 
 
 class FlatBytes(Encoder):
@@ -258,13 +251,6 @@ def memory(field):
     """Bytes this process holds now (VmRSS), or held at most since peaks were last forgotten (VmHWM). Linux."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
-
-
-def give_memory_back():
-    """What the C library keeps of freed memory would hide what is taken next."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def one_pass(peer, prepared, digests=None):

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from documents import EOS, Encoder, batches, one_thread_each, read_share, shares
+from documents import EOS, Encoder, batches, lines_of, one_thread_each, shares
 from worker import Peer, cut, digest, texts, worker
 
 # One release of torch for all who need it; torchvision is pinned with it, or pip takes a newer torch for its sake.
@@ -38,14 +38,8 @@ class Reference(PipelinePeer):
     name = "reference"
 
     def digest(self, args):
-        from tokenizers import Tokenizer
-
-        loaded = Tokenizer.from_file(str(args.tokenizer))
-        eos = loaded.token_to_id(EOS)
-        # Without places in the text, which nobody asks for here: 2 GB would take most of an hour with them. On the
-        # 127 MB both calls gave the same digest.
-        encode = partial(loaded.encode_batch_fast, add_special_tokens=False)
-        return digest([*one.ids, eos] for some in batches(texts(args.input[0])) for one in encode(some))
+        encode = Encoder(args.tokenizer)
+        return digest(ids for some in batches(texts(args.input[0])) for ids in encode(some))
 
 
 class Piecemill(PipelinePeer):
@@ -210,8 +204,8 @@ def _documents(share, tokenizer):
     # One for each process, kept from part to part: it takes a while to load.
     if _encode is None:
         _start(tokenizer, "tokenizers")
-    for given in batches(read_share(share)):
-        yield from _encode(given)
+    for lines in batches(lines_of(share)):
+        yield from _encode([json.loads(line)["text"] for line in lines])
 
 
 class Litdata(PipelinePeer):

@@ -1,13 +1,13 @@
 """The trainers that `train.py`, `wordpiece.py` and `balance.py` compare.
 
 `train` is the process that is timed: it reads the corpus, trains, saves in the tool's own format, and ends, as a user's
-script would. `merges` is not timed: it reads what was saved and gives a list of [left, right] in hex, or of [token]
-where the tool does not say which parts made it, so that answers can be compared.
+script would. `merges` is not timed, and called by `train.py` itself: it reads what was saved and gives a list of [left,
+right] in hex, or of [token] where the tool does not say which parts made it, so that answers can be compared.
 """
 
 import json
 
-from worker import Peer, byte_letters, files, texts, train_sentencepiece, worker
+from worker import Peer, files, texts, worker
 
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 WHOLE = r"(?s).+"  # takes any document whole, for the tools that must have a pattern
@@ -25,8 +25,9 @@ def unspaced(text):
 
 def in_hex(pairs):
     """Merges of stand-in letters."""
-    letters = {letter: byte for byte, letter in byte_letters().items()}
-    return [[bytes(letters[c] for c in part).hex() for part in pair] for pair in pairs]
+    from piecemill.tokenizers.models.byte_level import bytes_of
+
+    return [[bytes_of(part).hex() for part in pair] for pair in pairs]
 
 
 class Trainer(Peer):
@@ -44,8 +45,8 @@ class Trainer(Peer):
         saved = [[bytes(part).hex() for part in merge] for merge in self.learned(args)]
         (args.out / "saved.json").write_text(json.dumps(saved))
 
-    def merges(self, args):
-        return [merge for merge in json.loads((args.out / "saved.json").read_text()) if len("".join(merge)) > 2]
+    def merges(self, out):
+        return [merge for merge in json.loads((out / "saved.json").read_text()) if len("".join(merge)) > 2]
 
 
 class Piecemill(Trainer):
@@ -53,10 +54,8 @@ class Piecemill(Trainer):
 
     name, promises, splits = "piecemill", "hf", ("gpt2", "none", "cl100k")
 
-    def merges(self, args):
-        pairs = json.loads((args.out / "tokenizer.json").read_text(encoding="utf-8"))["model"]["merges"]
-        # Written as ["a", "b"] today and as "a b" by older versions; the stand-in letters contain no space.
-        return in_hex([pair.split(" ") if isinstance(pair, str) else pair for pair in pairs])
+    def merges(self, out):
+        return in_hex(json.loads((out / "tokenizer.json").read_text(encoding="utf-8"))["model"]["merges"])
 
     def train_wordpiece(self, args):
         from piecemill import train_wordpiece
@@ -85,10 +84,10 @@ class Tokenizers(Piecemill):
         tokenizer.save(str(args.out / "tokenizer.json"))
 
     def train_wordpiece(self, args):
-        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
         tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-        tokenizer.normalizer = normalizers.BertNormalizer()
+        tokenizer.normalizer, tokenizer.decoder = normalizers.BertNormalizer(), decoders.WordPiece()
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         trainer = trainers.WordPieceTrainer(vocab_size=args.vocab, special_tokens=args.special, show_progress=False)
         tokenizer.train_from_iterator(texts(args.corpus), trainer)
@@ -139,8 +138,8 @@ class Ffbpe(Trainer):
         trainer.train(args.vocab)
         trainer.validate_model().save_files(args.out / "vocab.json", args.out / "merges.txt", format="gpt2")
 
-    def merges(self, args):
-        lines = (args.out / "merges.txt").read_text(encoding="utf-8").split("\n")
+    def merges(self, out):
+        lines = (out / "merges.txt").read_text(encoding="utf-8").split("\n")
         return in_hex(line.split(" ")[:2] for line in lines if line and not line.startswith("#version"))
 
 
@@ -199,7 +198,7 @@ class Bpeasy(Trainer):
 class OverCharacters(Trainer):
     promises = "other rules"
 
-    def merges(self, args):
+    def merges(self, out):
         return []
 
 
@@ -227,14 +226,18 @@ class SentencePiece(OverCharacters):
     LONGEST = 65_000
 
     def train(self, args):
-        more = {"num_threads": args.threads, "max_sentence_length": 1 << 30}
+        import sentencepiece
+
+        as_it_is = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False, "character_coverage": 1.0}
+        how = {"model_type": "bpe", "byte_fallback": True, "max_sentence_length": 1 << 30, "minloglevel": 2, **as_it_is}
         if args.split == "none":
             words = map(unspaced, texts(args.corpus))
             lines = (word[at : at + self.LONGEST] for word in words for at in range(0, len(word), self.LONGEST))
-            more |= {"split_by_unicode_script": False, "split_by_number": False}
+            how |= {"split_by_unicode_script": False, "split_by_number": False}
         else:
             lines = (line for text in texts(args.corpus) for line in text.split("\n") if line)
-        train_sentencepiece(lines, str(args.out / "sentencepiece"), args.vocab, **more)
+        made = {"model_prefix": str(args.out / "sentencepiece"), "vocab_size": args.vocab, "num_threads": args.threads}
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=lines, **made, **how)
 
 
 if __name__ == "__main__":

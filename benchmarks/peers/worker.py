@@ -13,8 +13,6 @@ import hashlib
 import json
 import lzma
 import sys
-import threading
-import time
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -91,35 +89,3 @@ def digest(documents):
         tokens += len(array)
     ordered, unordered = (hashlib.sha256(b"".join(each)).hexdigest() for each in (hashes, sorted(hashes)))
     return {"documents": len(hashes), "tokens": tokens, "ordered": ordered, "unordered": unordered}
-
-
-def byte_letters():
-    """GPT-2's printable stand-in for each byte, as in `tokenizer.json` and `merges.txt`."""
-    shown = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    hidden = [byte for byte in range(256) if byte not in shown]
-    return {byte: chr(byte) for byte in shown} | {byte: chr(256 + i) for i, byte in enumerate(hidden)}
-
-
-def train_sentencepiece(lines, prefix, vocab, **more):
-    """BPE with every character and line as it is, however long."""
-    import sentencepiece
-
-    as_it_is = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False, "character_coverage": 1.0}
-    made = {"model_prefix": prefix, "model_type": "bpe", "vocab_size": vocab, "byte_fallback": True, "minloglevel": 2}
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), **made, **as_it_is, **more)
-
-
-def watched(work, look, moments=150):
-    """What is seen every two milliseconds while `work` goes on, some of that, even in time, and what it returns."""
-    import numpy as np
-
-    done, trace, ended = [], [], False
-    thread = threading.Thread(target=lambda: done.append(work()))
-    began = time.perf_counter()
-    thread.start()
-    while not ended:
-        thread.join(0.002)
-        ended = not thread.is_alive()  # checked before the last sample, so that it sees all
-        trace.append(look(time.perf_counter() - began))
-    even = np.searchsorted([seen.seconds for seen in trace], np.linspace(0, trace[-1].seconds, moments)).tolist()
-    return trace, [trace[min(at, len(trace) - 1)] for at in sorted(set(even))], done[0]

@@ -29,7 +29,7 @@ from piecemill.training.remaining import Moment, Remaining
 from piecemill.training.stages import Stages
 
 # Work is counted in sequences that are looked at. What a merge costs beside them, and what one that changes costs;
-# from recorded runs (`benchmarks/actions.py --traces`).
+# from recorded runs (`tests/recorded_actions.json`).
 MERGE_COST = 10.0
 _CHANGED_COST = 20.0
 
