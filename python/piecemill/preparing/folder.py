@@ -24,7 +24,6 @@ from piecemill.shards.manifest import ENTRIES, whole_entries
 from piecemill.sources import Source
 from piecemill.sources.unchanged import changed_times, check_content, check_files, file_lines
 from piecemill.tokenizers import Tokenizer
-from piecemill.tokenizers.saving import files_of
 
 _OURS = frozenset({PLAN, FILES, STATS, TOKENIZER, LOCK, SCRATCH, CHANGED, TIMING, ENTRIES})
 
@@ -60,7 +59,9 @@ def begin(
             delete_prepared(place)
             return begin(place, plan, source, tokenizer, alone=False)
     saved, missing = tokenizer_files(place), {} if FILES in names else {FILES: file_lines(source)}
-    missing |= {f"{TOKENIZER}/{name}": content for name, content in files_of(tokenizer).items() if name not in saved}
+    missing |= {
+        f"{TOKENIZER}/{name}": content for name, content in tokenizer.model.files().items() if name not in saved
+    }
     with threads(len(missing) + 1) as pool_map:  # at once, because each waits for a disk or a store
         writing = pool_map(lambda name: place.write(name, missing[name]), missing)
         if CHANGED not in names:

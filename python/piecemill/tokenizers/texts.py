@@ -151,8 +151,7 @@ def _from_list(texts: Sequence[Any]) -> Flat:
             encoded.append(text if type(text) is bytes else text.encode())
         except (UnicodeEncodeError, AttributeError):
             encoded.append(check_text(text, f"texts[{i}]").encode())
-    ends = np.cumsum([len(one) for one in encoded], dtype=np.int64)
-    return np.frombuffer(b"".join(encoded), np.uint8), ends
+    return flat_tokens(encoded)
 
 
 def _from_arrow(texts: Any) -> Flat:

@@ -94,6 +94,7 @@ class Ranks:
     special_tokens: Mapping[str, int]
 
     kind = "tiktoken file"
+    exact = True
 
     def __post_init__(self) -> None:
         # Read now, as the ranks are, so that a wrong pretokenizer or a broken line is an error when loading.
@@ -148,10 +149,6 @@ class Ranks:
 
     def parse_refused(self) -> str | None:
         return None
-
-    @property
-    def exact(self) -> bool:
-        return True
 
     def identity(self) -> str:
         # By the pattern, not the name: "cl100k" and its regex are the same tokenizer.

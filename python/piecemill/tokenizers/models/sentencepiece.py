@@ -78,6 +78,7 @@ class SentencePiece:
     beside: Mapping[str, bytes] = field(default_factory=dict)
 
     home = "sentencepiece"
+    exact = False  # it normalizes, and replaces spaces by another character
 
     def __post_init__(self) -> None:
         try:
@@ -111,10 +112,6 @@ class SentencePiece:
 
     def parse_refused(self) -> str | None:
         return "sentencepiece has no way to find control tokens in a text"
-
-    @property
-    def exact(self) -> bool:
-        return False  # it normalizes, and replaces spaces by another character
 
     def identity(self) -> str:
         return hashlib.sha256(self.content).hexdigest()

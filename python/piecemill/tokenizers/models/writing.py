@@ -16,11 +16,6 @@ DIGITS = {r"\p{N}": True, r"\p{N}+": False}
 "Regexes for which tokenizer.json has a dedicated step, and whether it cuts digits one by one."
 
 
-def tokenizer_json(vocabulary: Vocabulary, pattern: Pattern | None) -> str:
-    """The file that HF `tokenizers` and `transformers` load."""
-    return complete(body(vocabulary), vocabulary.special_tokens, pattern)
-
-
 def body(vocabulary: Vocabulary) -> str:
     """Vocabulary and merges: the large part of the file, which does not depend on the rest."""
     special = {i: text for text, i in vocabulary.special_tokens.items()}
