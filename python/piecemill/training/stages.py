@@ -36,7 +36,7 @@ class Stages:
         seconds = time.perf_counter() - started
         self.done.append({"stage": name, "seconds": round(seconds, 4), "peak_memory_bytes": stage_peak})
 
-    def watch(self, work: Callable[[], Any], progress: Progress, on_tick: Callable[[], None]) -> Any:
+    def watch(self, work: Callable[[], Any], progress: Progress, on_tick: Callable[[], None] = lambda: None) -> Any:
         """Run `work` in a thread, call the callback `on_tick` about 20 times a second, and return the result of `work`.
 
         Ctrl-C cancels the work through `progress`, waits briefly for the thread, and is raised as KeyboardInterrupt.
