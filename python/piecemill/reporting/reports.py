@@ -227,26 +227,15 @@ def _tokenizer_sections(
     if compared is not None and len(named) > 1:
         sections.append(_comparison(compared, speed))
     sections.append(vocabulary_section(main, merges, counts))
+    shown, rule = [], "Type text to see how it is cut."
     if corpus is not None:
         shown = samples(corpus, sample)
-        for one in shown:
-            one["tokens"] = [
-                [i, spelling(main, i), _hex(main, i), None if counts is None else int(counts[i])]
-                for i in one.pop("ids")
-            ]
-        sections.append(
-            section(
-                "samples",
-                "Text as tokens",
-                "Each colour change is a token border; hover or tap for id, bytes and count in the corpus.",
-                samples=shown,
-                typing=True,
-            )
-        )
-    else:
-        sections.append(
-            section("samples", "Text as tokens", "Type text to see how it is cut.", samples=[], typing=True)
-        )
+        rule = "Each colour change is a token border; hover or tap for id, bytes and count in the corpus."
+    for one in shown:
+        one["tokens"] = [
+            [i, spelling(main, i), _hex(main, i), None if counts is None else int(counts[i])] for i in one.pop("ids")
+        ]
+    sections.append(section("samples", "Text as tokens", rule, samples=shown, typing=True))
     if main.alphabet is None and main.integers is None:  # else it need not have digits
         try:
             sections.append(numbers_section(main))
