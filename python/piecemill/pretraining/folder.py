@@ -47,9 +47,7 @@ class RunFolder:
         for name, value in plan["options"].items():
             check_same(self.path, name, stored["options"].get(name), value)
         for name, value in plan["data"].items():
-            if name not in stored["data"]:
-                continue  # of a version that did not record it
-            old = stored["data"][name]
+            old = stored["data"].get(name, value)  # earlier versions did not record all
             if old != value:
                 raise PretrainError(
                     f"{self.path}: begun on shards with {name} {old!r}, these have {value!r}. Name the same shards, or "

@@ -18,7 +18,7 @@ from piecemill.pretraining.curve import draw, require_matplotlib
 from piecemill.pretraining.entropy import unigram_entropy
 from piecemill.pretraining.folder import SAMPLE, RunFolder, checkpoints, read_metrics
 from piecemill.pretraining.plan import Mode, PretrainPlan, Resolved, Size
-from piecemill.pretraining.result import PretrainProgress, PretrainSummary
+from piecemill.pretraining.result import PretrainProgress, PretrainSummary, pace_of
 from piecemill.shards import Shards, open_shards
 from piecemill.shards.folder import read_plan
 
@@ -160,7 +160,7 @@ def _summary(
     records = list(read_metrics(trainer.folder.path))
     finite = [record for record in records if isinstance(record.get("loss"), float)]
     losses = [record["loss"] for record in finite if record["kind"] == "train"][-_LAST:]
-    pace = trainer.pace()
+    pace = pace_of(records)
     return PretrainSummary(
         out=trainer.folder.path,
         steps=trainer.done,
