@@ -206,17 +206,19 @@ def items_of(table: pa.Table, origin: Origin, key: str, columns: Sequence[str] |
 
 
 def row_per_item(
-    table: pa.Table, keys: Any, key: str, wanted: Sequence[str], origin: Origin, *, npy: bool
-) -> tuple[pa.Table, dict[str, Any]]:
+    table: pa.Table, key: str, wanted: Sequence[str], origin: Origin, *, npy: bool
+) -> tuple[pa.Table, Any, Origin, int]:
     """The first row of every item, once it is sure that the other rows say the same in the columns `wanted`.
 
-    `npy`: rows of an array belong to the rows, so an item may not have two.
+    With the keys of these rows, their origin, and how many rows were left out. `npy`: rows of an array belong to the
+    rows, so an item may not have two.
     """
+    keys = as_keys(table.column(key), origin.name, key)
     coded = keys.dictionary_encode()
     number = np.asarray(coded.indices).astype(np.int64)
     count = len(coded.dictionary)
     if count == len(keys):
-        return table, {}
+        return table, keys, origin, 0
     if npy:
         again = int(np.argmax(number != np.arange(len(number))))
         raise SourceError(f"{origin.at(again)}: the item {keys[again].as_py()!r} again; a .npy needs one row per item.")
@@ -241,7 +243,8 @@ def row_per_item(
                 f"{origin.at(row)}: the item {keys[row].as_py()!r} has {name}={values[row].as_py()!r}, but it had "
                 f"{values[int(first[number[row]])].as_py()!r} before. Take columns that say one thing of an item."
             )
-    return table.take(first), {"repeated_rows": len(keys) - count}
+    items = Origin(origin.name, None, origin.kind)  # its rows are items now, and no longer lines
+    return table.take(first), coded.dictionary, items, len(keys) - count
 
 
 def values_coding(
