@@ -35,17 +35,14 @@ def digits(documents: Iterable[Any]) -> list[bytes]:
     found = []
     for i, one in enumerate(_iterable(documents)):
         values = as_integers(one)
-        if values is None and not isinstance(one, str | bytes):
+        if values is not None:
+            found.append(text_of(values))
+        elif isinstance(one, str | bytes):
+            found.append(one.encode(errors="surrogatepass") if isinstance(one, str) else one)
+        else:
             raise TokenizerError(
                 f"texts[{i}] is {type(one).__name__}; expected integers of 64 bits: a list, an array, or their digits."
             )
-        found.append(
-            text_of(values)
-            if values is not None
-            else one.encode(errors="surrogatepass")
-            if isinstance(one, str)
-            else one
-        )
     return found
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from piecemill._core import __version__, bpe_parts, bpe_vocabulary
+from piecemill._core import __version__, bpe_body, bpe_parts, bpe_vocabulary
 from piecemill.errors import PretokenizerError, TokenizerError
 from piecemill.tokenizers.models import Declared, DecodeTable, find_id
 from piecemill.tokenizers.models.byte_level import characters_of
@@ -28,7 +28,7 @@ from piecemill.tokenizers.models.config import (
     with_roles,
 )
 from piecemill.tokenizers.models.vocabulary import Vocabulary, check_special_tokens, checked_merges
-from piecemill.tokenizers.models.writing import DIGITS, body, complete
+from piecemill.tokenizers.models.writing import DIGITS, complete
 from piecemill.tokenizers.pretokenizers import PATTERNS, Pattern, name_of
 
 _NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -124,7 +124,8 @@ class ByteBPE:
     @cached_property
     def _body(self) -> str:
         # Kept: the identity, the files and the HF engine all need it, and it takes 50 ms for 50,257 tokens.
-        return body(self.vocabulary)
+        special = {i: text for text, i in self.special_tokens.items()}
+        return bpe_body(self.vocabulary.tokens, special, self.vocabulary.merges)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_body"}

@@ -191,7 +191,7 @@ class TokenizerJson:
         if kind == "ByteLevel":
             # An added token is text, as HF 1.0 decodes it; 0.2x reads "é" as a byte even there.
             return DecodeTable(
-                _each(spelled, lambda text: _or_text(None if text in self.added_ids else bytes_of(text), text))
+                _each(spelled, lambda text: (None if text in self.added_ids else bytes_of(text)) or text.encode())
             )
         if kind is None:  # HF puts spaces between the tokens
             return DecodeTable(_each(spelled, lambda text: b" " + text.encode()), _each(spelled, str.encode))
@@ -271,10 +271,6 @@ def _hide(model: dict[str, Any], added: list[dict[str, Any]], hidden: list[str])
 
 def _each(spelled: list[str | None], to_bytes: Any) -> list[bytes | None]:
     return [None if text is None else to_bytes(text) for text in spelled]
-
-
-def _or_text(found: bytes | None, text: str) -> bytes:
-    return text.encode() if found is None else found
 
 
 def _word_piece(spelled: list[str | None], decoder: Mapping[str, Any]) -> DecodeTable | None:
