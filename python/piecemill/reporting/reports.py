@@ -18,7 +18,7 @@ from typing import Any
 
 from piecemill._core import __version__
 from piecemill.errors import PlanError, TokenizerError
-from piecemill.files import as_path, check_writable, replace_file
+from piecemill.files import as_path, check_writable, file_for_user
 from piecemill.objects import is_object_url
 from piecemill.plans import did_you_mean, option
 from piecemill.reporting.comparing import SHOWN_GROUPS, Comparison, Counting, compare, group_paths, names_of
@@ -127,13 +127,10 @@ def report(
             sections.append(actions_section(Path(path), facts))
     facts = {"piecemill": __version__, "sections": sections}
     content = page(facts, main, merges, LIMIT)
-    try:
-        replace_file(target, content)
-        replace_file(
-            beside, (json.dumps(facts, ensure_ascii=False, indent=1) + "\n").encode("utf-8", "backslashreplace")
-        )
-    except OSError as error:
-        raise PlanError(f"{target}: cannot be written: {error.strerror}. Choose another {option('out')}.") from None
+    with file_for_user(target) as file:
+        file.write(content)
+    with file_for_user(beside) as file:
+        file.write((json.dumps(facts, ensure_ascii=False, indent=1) + "\n").encode("utf-8", "backslashreplace"))
     return Report(str(target), str(beside), len(content), facts)
 
 
