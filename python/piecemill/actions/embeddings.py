@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill.actions.features_plan import FAISS_SEED
+from piecemill.actions.plan import FAISS_SEED
 from piecemill.errors import PlanError, SourceError
 from piecemill.files import read_npy
 from piecemill.plans import option

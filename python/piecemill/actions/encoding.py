@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill._core import gather_tokens
-from piecemill.actions.encoding_plan import EncodePlan
 from piecemill.actions.histories import Histories
+from piecemill.actions.plan import EncodePlan
 from piecemill.actions.shards import write_action_shards
 from piecemill.actions.tokenizer import ActionTokenizer, Ids, Ints
 from piecemill.errors import PlanError, TokenizerError

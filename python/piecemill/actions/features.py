@@ -27,7 +27,6 @@ from piecemill.actions.coding import (
     vectors_of,
 )
 from piecemill.actions.embeddings import Codebooks, quantize, whiten
-from piecemill.actions.features_plan import FeaturesPlan, parse_bin, parse_many
 from piecemill.actions.histories import Histories
 from piecemill.actions.items import (
     KEY_NAMES,
@@ -39,6 +38,7 @@ from piecemill.actions.items import (
     row_per_item,
     values_coding,
 )
+from piecemill.actions.plan import FeaturesPlan, parse_bin, parse_many
 from piecemill.actions.tables import Origin, as_table, find_column, numbers_of, read_table
 from piecemill.errors import PlanError, SourceError
 from piecemill.plans import FROM_PLAN, did_you_mean, option, with_keywords

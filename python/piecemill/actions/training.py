@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from piecemill import _core
 from piecemill.actions.histories import Histories
 from piecemill.actions.items import Items
+from piecemill.actions.plan import ActionsPlan
 from piecemill.actions.tokenizer import ActionTokenizer, label_texts
-from piecemill.actions.training_plan import ActionsPlan
 from piecemill.actions.vocabulary import ActionVocabulary
 from piecemill.errors import PlanError, SourceError, TrainingError
 from piecemill.machine import memory_now
