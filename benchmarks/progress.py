@@ -13,7 +13,7 @@ from pathlib import Path
 
 from piecemill._core import FlatCorpus, Progress, WordCounter, train_words
 from piecemill.sources import open_source
-from piecemill.training.remaining import Moment, moment
+from piecemill.training.stages import Moment, moment
 from protocol import CACHE, HERE
 from worker import watched
 

@@ -35,8 +35,8 @@ from piecemill.tokenizers.models.config import read_template
 from piecemill.tokenizers.models.integers import IntegerBPE
 from piecemill.tokenizers.models.vocabulary import check_special_tokens
 from piecemill.tokenizers.pretokenizers import superword_pretokenizer
-from piecemill.training.alphabet import Alphabet, Narrowed
-from piecemill.training.counting import CountJob, add_words, count_block, count_on, never_cut
+from piecemill.training.alphabet import Alphabet, IntegerCorpus, Narrowed
+from piecemill.training.counting import CountJob, Feed, add_words, count_block, count_on, never_cut
 from piecemill.training.counts import (
     NOTHING,
     Corpus,
@@ -47,15 +47,11 @@ from piecemill.training.counts import (
     not_read,
     write_counts,
 )
-from piecemill.training.feed import Feed
 from piecemill.training.groups import Grouping, Tags, check_parallel, group_records, in_parts
 from piecemill.training.growing import Start, padded, start_of
-from piecemill.training.integers import IntegerCorpus
 from piecemill.training.plan import DEFAULT_PRETOKENIZER, TrainPlan
-from piecemill.training.progress import Stage, TrainProgress
-from piecemill.training.remaining import Remaining, moment
-from piecemill.training.result import Counted
-from piecemill.training.stages import Stages
+from piecemill.training.result import Counted, Stage, TrainProgress
+from piecemill.training.stages import Remaining, Stages, moment
 
 OnProgress = Callable[[TrainProgress], None]
 
