@@ -20,7 +20,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from piecemill.errors import PretrainError
 from piecemill.files import hash_file, new_folder
 from piecemill.pretraining.folder import CHECKPOINTS, OLDER, STATE, check_tensors, checkpoints, read_record
-from piecemill.pretraining.optimizer import load_optimizer, optimizer_tensors
+from piecemill.pretraining.step import load_optimizer, optimizer_tensors
 from piecemill.tokenizers import Tokenizer, load_tokenizer
 from piecemill.tokenizers.saving import VOCABULARIES
 

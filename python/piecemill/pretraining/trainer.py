@@ -23,11 +23,10 @@ from piecemill.pretraining import checkpoint
 from piecemill.pretraining.folder import OLDER, RESULT, RunFolder, checkpoints
 from piecemill.pretraining.guard import Guard
 from piecemill.pretraining.model import flops_per_token, peak_flops
-from piecemill.pretraining.optimizer import build_optimizer, learning_rate
 from piecemill.pretraining.plan import Resolved
 from piecemill.pretraining.readings import Readings, StepGroup
 from piecemill.pretraining.result import Pace, PretrainProgress
-from piecemill.pretraining.step import Batch, Step
+from piecemill.pretraining.step import Batch, Step, build_optimizer, learning_rate
 from piecemill.shards import Shards
 from piecemill.shards.folder import TOKENIZER
 
