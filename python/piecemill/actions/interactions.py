@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import invalid_documents
 from piecemill.actions.histories import Histories, from_lists
-from piecemill.actions.items import as_keys
+from piecemill.actions.items import as_keys, first_repeat
 from piecemill.actions.tables import Layout, Origin, as_table, find_column, numbers_of, plain, read_bytes, read_table
 from piecemill.errors import PlanError, SourceError
 from piecemill.plans import did_you_mean, option
@@ -343,13 +343,9 @@ def _read_lines(origin: Origin, repeats: str) -> Histories:
 
 
 def _each_once(users: Any, origin: Origin) -> None:
-    coded = users.dictionary_encode()
-    if len(coded.dictionary) == len(users):
-        return
-    numbers = np.asarray(coded.indices)
-    # Numbers are given by first occurrence, so the first that is not the next new one came before.
-    again = int(np.argmax(numbers != np.arange(len(numbers))))
-    before = int(np.argmax(numbers == numbers[again]))
-    raise SourceError(
-        f"{origin.at(again)}: user {users[again].as_py()!r} had a history in {origin.at(before)}; expected one each."
-    )
+    if repeat := first_repeat(users):
+        again, before = repeat
+        raise SourceError(
+            f"{origin.at(again)}: user {users[again].as_py()!r} had a history in {origin.at(before)}; expected one "
+            "each."
+        )

@@ -29,6 +29,7 @@ from piecemill.reporting.runs import actions_section, run_section
 from piecemill.reporting.tokenizers import spelling
 from piecemill.reporting.vocabulary import (
     Merges,
+    bytes_of_tokens,
     compression_by_size,
     merges_of,
     numbers_section,
@@ -228,9 +229,11 @@ def _tokenizer_sections(
     if corpus is not None:
         shown = samples(corpus, sample)
         rule = "Each colour change is a token border; hover or tap for id, bytes and count in the corpus."
+    raw = bytes_of_tokens(main)
     for one in shown:
         one["tokens"] = [
-            [i, spelling(main, i), _hex(main, i), None if counts is None else int(counts[i])] for i in one.pop("ids")
+            [i, spelling(main, i), raw and raw[i].hex(" "), None if counts is None else int(counts[i])]
+            for i in one.pop("ids")
         ]
     sections.append(section("samples", "Text as tokens", rule, samples=shown, typing=True))
     if main.alphabet is None and main.integers is None:  # else it need not have digits
@@ -344,14 +347,6 @@ def _comparison(compared: Comparison, speed: bool) -> dict[str, Any]:
         figures=figures,
         tables=[table("Tokenizers", rows, bar="bytes_per_token"), *tables],
     )
-
-
-def _hex(tokenizer: Tokenizer, token: int) -> str | None:
-    """The bytes of a token; None where its tokens are not bytes."""
-    try:
-        return tokenizer.bytes_of(token).hex(" ")
-    except TokenizerError:
-        return None
 
 
 def _with_histories(path: Path, histories: str | PathLike[str]) -> dict[str, Any]:

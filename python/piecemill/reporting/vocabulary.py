@@ -158,7 +158,7 @@ def compression_by_size(tokenizer: Tokenizer, merges: Merges | None, counts: Cou
 def vocabulary_section(tokenizer: Tokenizer, merges: Merges | None, counts: Counts | None) -> dict[str, Any]:
     """Which tokens are wasted, broken or doubled, with examples."""
     texts = [spelling(tokenizer, i) for i in range(tokenizer.vocab_size)]
-    raw = _raw(tokenizer)
+    raw = bytes_of_tokens(tokenizer)
     special = set(tokenizer.special_tokens.values())
     plain = [i for i in range(tokenizer.vocab_size) if i not in special and texts[i]]
     found: dict[str, list[int]] = {}
@@ -261,7 +261,7 @@ def _spread(ids: Sequence[int], most: int) -> list[int]:
     return [ids[at * len(ids) // min(most, len(ids))] for at in range(min(most, len(ids)))]
 
 
-def _raw(tokenizer: Tokenizer) -> list[bytes] | None:
+def bytes_of_tokens(tokenizer: Tokenizer) -> list[bytes] | None:
     """The bytes of every token; None where tokens are not bytes."""
     table = tokenizer.model.decode_table()
     return None if table is None else [token or b"" for token in table.tokens]
