@@ -15,7 +15,7 @@ from typing import Any
 
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers.malformed import BROKEN, check_ids
-from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
+from piecemill.tokenizers.models import Declared, DecodeTable, Stored, special_by_bytes
 from piecemill.tokenizers.models.byte_bpe import merge_pairs
 from piecemill.tokenizers.models.byte_level import CHARACTERS, bytes_of, characters_of
 from piecemill.tokenizers.models.config import declared
@@ -37,7 +37,7 @@ _CLEANUP = (
 
 
 @dataclass(frozen=True, eq=False)
-class TokenizerJson:
+class TokenizerJson(Stored):
     """A tokenizer.json, and the files beside it."""
 
     content: bytes
@@ -131,9 +131,6 @@ class TokenizerJson:
     def declared(self) -> Declared:
         return declared(self.beside, self.special_tokens, self.data.get("post_processor"))
 
-    def parse_refused(self) -> str | None:
-        return None
-
     def identity(self) -> str:
         return hashlib.sha256(self.content).hexdigest()
 
@@ -202,9 +199,6 @@ class TokenizerJson:
         if kind == "Sequence":
             return _llama(spelled, decoder.get("decoders") or [])
         return None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: self.__dict__[name] for name in ("content", "file", "beside", "training")}
 
 
 def _refuse_cut_letters(file: Path, model: Mapping[str, Any]) -> None:
