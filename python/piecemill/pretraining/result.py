@@ -4,7 +4,7 @@ Figures of speed come from the `pace` records of metrics.jsonl, of all calls of 
 each start is left out: kernels are compiled and memory is allocated there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,9 @@ class PretrainProgress:
             "" if self.waited is None else f"{self.waited:.2%} waiting",
             "" if self.seconds_left is None else f"{show_seconds(self.seconds_left)} left",
         )
+
+
+OnProgress = Callable[[PretrainProgress], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

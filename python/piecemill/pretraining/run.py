@@ -5,7 +5,6 @@ training loop is in `trainer`.
 """
 
 import math
-from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Never
@@ -20,7 +19,7 @@ from piecemill.plans import FROM_PLAN, did_you_mean, option, with_keywords
 from piecemill.pretraining.curve import draw, require_matplotlib
 from piecemill.pretraining.folder import SAMPLE, RunFolder, checkpoints, read_metrics
 from piecemill.pretraining.plan import Mode, PretrainPlan, Resolved, Size
-from piecemill.pretraining.result import PretrainProgress, PretrainSummary, pace_of
+from piecemill.pretraining.result import OnProgress, PretrainSummary, pace_of
 from piecemill.shards import Shards, open_shards
 from piecemill.shards.folder import read_plan
 from piecemill.shards.reader import counted
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from piecemill.pretraining.trainer import Trainer
     from piecemill.tokenizers import Tokenizer
 
-OnProgress = Callable[[PretrainProgress], None]
 _LAST = 50
 _COMPARED, _COMPARED_TOKENS = 200, 4096
 

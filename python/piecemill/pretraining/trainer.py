@@ -25,12 +25,10 @@ from piecemill.pretraining.guard import Guard
 from piecemill.pretraining.model import flops_per_token, peak_flops
 from piecemill.pretraining.plan import Resolved
 from piecemill.pretraining.readings import Readings, StepGroup
-from piecemill.pretraining.result import Pace, PretrainProgress
+from piecemill.pretraining.result import OnProgress, Pace, PretrainProgress
 from piecemill.pretraining.step import Batch, Step, build_optimizer, learning_rate
 from piecemill.shards import Shards
 from piecemill.shards.folder import TOKENIZER
-
-OnProgress = Callable[[PretrainProgress], None]
 
 
 class Trainer:

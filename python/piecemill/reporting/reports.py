@@ -290,14 +290,8 @@ def _compression(
     for kind, groups in (compared.groups if compared is not None else {}).items():
         if not same or kind == "language":
             rows = [
-                group_row(
-                    group["name"],
-                    group["documents"],
-                    group["bytes"],
-                    group["tokens"][0],
-                    words[kind].get(group["name"]),
-                )
-                for group in groups
+                group_row(one["name"], one["documents"], one["bytes"], one["tokens"][0], words[kind].get(one["name"]))
+                for one in groups
             ]
             tables.append(table(f"By {kind}, on the sample", rows, bar="bytes_per_token"))
     figures = {} if by_size is None else by_size["figures"]
