@@ -93,7 +93,6 @@ class Codebooks:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "Codebooks":
-        """What `to_json` wrote."""
         try:
             arrays: dict[str, Any] = {
                 name: None

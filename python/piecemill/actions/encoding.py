@@ -35,11 +35,9 @@ class EncodeProgress:
 
     @property
     def fraction(self) -> float | None:
-        """How much is done."""
         return self.done / max(1, self.histories)
 
     def columns(self) -> tuple[str, ...]:
-        """The same columns in every line."""
         return (f"{self.done:,}/{self.histories:,} histories", f"{self.tokens:,} tokens", "")
 
 

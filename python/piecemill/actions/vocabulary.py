@@ -145,11 +145,9 @@ class ActionVocabulary:
         return (-1, a, b)
 
     def column_name(self, category: int) -> str:
-        """The name of a category."""
         return self.columns[category] if self.columns is not None else f"column {category}"
 
     def value_name(self, category: int, value: int) -> str:
-        """The readable name of a value."""
         names = self.labels[category] if self.labels is not None else None
         return str(names[value]) if names is not None and 0 <= value < len(names) else str(value)
 

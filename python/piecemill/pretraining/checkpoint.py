@@ -117,7 +117,6 @@ class Opened:
         return load_tokenizer(self.folder)
 
     def state(self) -> dict[str, Any]:
-        """state.json."""
         state = read_record(self.folder, STATE)
         if type(state.get("step")) is not int:
             raise PretrainError(f"{self.folder / STATE}: step is {state.get('step')!r:.60}; expected a number.")

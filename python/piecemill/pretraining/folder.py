@@ -56,7 +56,6 @@ class RunFolder:
         return True
 
     def plan(self) -> dict[str, Any]:
-        """plan.json."""
         return read_record(self.path, PLAN)
 
     def rewind(self, step: int) -> None:
@@ -78,7 +77,6 @@ class RunFolder:
         self._metrics.flush()
 
     def result(self, result: dict[str, Any]) -> None:
-        """Write result.json."""
         replace_file(self.path / RESULT, (json.dumps(result, indent=2) + "\n").encode())
 
     def release(self) -> None:

@@ -31,11 +31,9 @@ class PretrainProgress:
 
     @property
     def fraction(self) -> float | None:
-        """How much is done."""
         return self.step / self.steps if self.steps else None
 
     def columns(self) -> tuple[str, ...]:
-        """The same columns in every line."""
         speed = f"{show_count(self.tokens_per_second)} tokens/s" if self.tokens_per_second else ""
         if self.utilisation is not None:
             speed += f", {self.utilisation:.1%} of peak"
@@ -134,7 +132,6 @@ class PretrainSummary:
 
     @property
     def complete(self) -> bool:
-        """Whether all steps are done."""
         return self.steps >= self.steps_wanted
 
     def to_dict(self) -> dict[str, Any]:

@@ -34,13 +34,11 @@ class PreparedCorpus:
 
     @cached_property
     def splits(self) -> dict[str, Shards]:
-        """The shards of each split."""
         names = prepared.read_plan(self.folder)["splits"]
         return {name: open_shards(self.folder, name, unfinished=True) for name in names}
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer that made the shards."""
         return next(iter(self.splits.values())).tokenizer()
 
     @cached_property

@@ -253,7 +253,6 @@ class TrainPlan(SourceOptions):
 
     @property
     def memory_bytes(self) -> int:
-        """`memory` as a number."""
         return parse_size(self.memory, "memory")
 
     @property
