@@ -185,8 +185,7 @@ class Bench:
 
         from piecemill.loading.torch import batches, text_batches
         from piecemill.pretraining.model import build, config, flops_per_token, parameter_count, peak_flops
-        from piecemill.pretraining.optimizer import build_optimizer
-        from piecemill.pretraining.step import Step
+        from piecemill.pretraining.step import Step, build_optimizer
         from piecemill.shards import open_shards
         from piecemill.tokenizers import load_tokenizer
 

@@ -71,8 +71,6 @@ IMPORTED = (
     *(["pandas"] if find_spec("pandas") else []),  # where it is, pyarrow imports it for the first array that it makes
     "piecemill.cli",
     "piecemill.actions.commands_actions",
-    "piecemill.actions.commands_encode",
-    "piecemill.actions.commands_features",
     "piecemill.executors.local",
     "piecemill.preparing.run",
     "piecemill.progress",

@@ -8,7 +8,7 @@ import pytest
 from command import piecemill
 from piecemill.actions import ActionTokenizer, ActionVocabulary, Items
 from piecemill.actions.encoding import encode_histories
-from piecemill.actions.encoding_plan import EncodePlan
+from piecemill.actions.plan import EncodePlan
 from piecemill.actions.show import describe, features_of, widths
 from piecemill.errors import PlanError, TokenizerError
 

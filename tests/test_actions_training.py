@@ -16,7 +16,7 @@ from piecemill.actions.histories import Histories
 from piecemill.actions.items import Items
 from piecemill.actions.training import ActionsProgress
 from piecemill.errors import PlanError, SourceError, TrainingError
-from piecemill.training.remaining import Moment, Remaining
+from piecemill.training.stages import Moment, Remaining
 
 FEATURES = {"shirt": ["cotton", "blue"], "socks": ["cotton", "red"], "hat": ["wool", "red"]}
 # An error that nobody who reads a progress line minds, in runs of 6 to 16 s.

@@ -289,8 +289,7 @@ def test_duplicates_are_the_same_however_many_passes_it_takes(tmp_path, small, m
         assert (found["duplicates"], found["texts_in_several_splits"]) == (6, 1)
 
 
-def test_percentiles_equal_those_of_the_sorted_lengths(tmp_path, small, monkeypatch):
-    monkeypatch.setattr("piecemill.reporting.shards._EXACT_LENGTHS", 40)  # so that some are beyond it
+def test_percentiles_equal_those_of_the_sorted_lengths(tmp_path, small):
     lengths = np.random.default_rng(1).integers(1, 60, 137)
     folder = prepare_folder(tmp_path / "a", {"all": ["ö" * int(n) for n in lengths]}, small, eos=None, shard_tokens=500)
     tokens = np.sort(lengths * 2)

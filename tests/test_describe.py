@@ -12,8 +12,8 @@ import piecemill as pm
 from corpora import small_tokenizer
 from piecemill import actions
 from piecemill.actions.encoding import encode_histories
-from piecemill.actions.encoding_plan import EncodePlan
 from piecemill.actions.features import MadeItems
+from piecemill.actions.plan import EncodePlan
 from piecemill.actions.show import describe as describe_vocabulary
 from piecemill.actions.training import TrainedActions
 from piecemill.errors import TokenizerError

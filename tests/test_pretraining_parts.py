@@ -9,14 +9,14 @@ import torch
 
 from corpora import small_tokenizer
 from piecemill.errors import Diverged, PlanError
-from piecemill.pretraining.entropy import entropy, unigram_entropy
 from piecemill.pretraining.guard import PATIENCE, Guard
 from piecemill.pretraining.loss import IGNORED, chunked_loss, plain_loss
 from piecemill.pretraining.model import SHAPES, build, config, flops_per_token, hidden, padded, peak_flops
-from piecemill.pretraining.optimizer import build_optimizer, learning_rate, load_optimizer, optimizer_tensors
 from piecemill.pretraining.plan import HOW, PretrainPlan
 from piecemill.pretraining.readings import Readings
 from piecemill.pretraining.result import pace_of
+from piecemill.pretraining.run import entropy, unigram_entropy
+from piecemill.pretraining.step import build_optimizer, learning_rate, load_optimizer, optimizer_tensors
 from prepared import prepare_folder
 
 V = 50_257

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from piecemill.training.remaining import Moment, Remaining
+from piecemill.training.stages import Moment, Remaining
 
 RUNS = json.loads(Path(__file__).with_name("recorded_runs.json").read_text(encoding="utf-8"))
 # An error that nobody who reads a progress line can see.

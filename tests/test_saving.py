@@ -15,7 +15,7 @@ import tiktoken
 from hf import HF, OWN_REGEX, needs_trainers
 from piecemill import files
 from piecemill.errors import TokenizerError
-from piecemill.tokenizers import Tokenizer, load_tokenizer, saving
+from piecemill.tokenizers import Tokenizer, load_tokenizer
 from piecemill.tokenizers.pretokenizers import PATTERNS, WHOLE_DOCUMENT
 from vocabularies import CUSTOM, END, NASTY, SPLITS, library_texts, tokenizer
 
@@ -214,12 +214,12 @@ import os, sys
 from pathlib import Path
 import numpy as np
 import killer
-from piecemill.tokenizers import Tokenizer, saving
+from piecemill.tokenizers import Tokenizer
 
 work = Path(sys.argv[1])
 one = Tokenizer.from_merges(np.array([[64, 65]]), pretokenizer="gpt2")
 two = Tokenizer.from_merges(np.array([[66, 67], [256, 68]]), pretokenizer="cl100k")
-whole = [saving.files_of(one), saving.files_of(two)]
+whole = [one.model.files(), two.model.files()]
 for at in range(1, 200):
     target = work / str(at) / "tok"
     one.save(target)
@@ -253,7 +253,7 @@ def test_saving_over_a_tokenizer_needs_force(old):
         NEW.save(old)
     assert contents(old) == before
     NEW.save(old, force=True)
-    assert contents(old) == saving.files_of(NEW)
+    assert contents(old) == NEW.model.files()
     assert os.listdir(old.parent) == ["tok"]
 
 
@@ -272,7 +272,7 @@ def test_an_empty_folder_a_missing_parent_and_a_link_are_fine(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "empty")
     NEW.save(tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
-    assert contents(tmp_path / "empty") == saving.files_of(NEW)
+    assert contents(tmp_path / "empty") == NEW.model.files()
     NEW.save(tmp_path / "a" / "b" / "tok")
     assert load_tokenizer(tmp_path / "a" / "b" / "tok").vocab_size == NEW.vocab_size
 

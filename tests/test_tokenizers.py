@@ -14,7 +14,6 @@ from hf import HF, OWN_REGEX, TRAINERS, needs_trainers
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.models.byte_level import BYTE_ORDER, CHARACTERS, bytes_of, characters_of
-from piecemill.tokenizers.models.writing import tokenizer_json
 from vocabularies import CUSTOM, END, NASTY, SPLITS, library_texts, merges_of, rows, tokenizer, trained_by_hf
 
 NAMES = [*SPLITS[:4], "custom"]
@@ -78,7 +77,7 @@ def test_every_character_is_split_where_hf_splits_it(pretokenizer):
     # vocabulary has too few tokens outside ASCII to notice. A sample here; docs/tried.md has a larger run.
     pairs = all_byte_pairs()
     tok = Tokenizer.from_merges(pairs, pretokenizer=pretokenizer)
-    hf = HF(tokenizer_json(tok.vocabulary, tok.pattern))
+    hf = HF(tok.model.tokenizer_json(tok.special_tokens))
     codes = [*range(0x3000), *range(0x3000, 0xA700, 61), *range(0xE000, 0x10900, 7)]
     texts = ["a?b ?1?? \n?'?S? A?".replace("?", chr(code)) for code in codes]
     got, expected = rows(tok.encode_batch(texts)), hf.ids(texts)

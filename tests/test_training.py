@@ -11,7 +11,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 import piecemill as pm
 from piecemill import _core
 from piecemill.errors import PiecemillError, PlanError, PretokenizerError, SourceError
-from piecemill.training.progress import show_token
+from piecemill.tokenizers.listing import show_token
 
 
 def hf_merges(texts, pretokenizer, vocab_size, *, min_frequency=0, special_tokens=()):

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from piecemill._core import __version__
 
 if TYPE_CHECKING:
+    from piecemill.actions.plan import ActionsPlan
     from piecemill.actions.tokenizer import ActionTokenizer
     from piecemill.actions.training import train_actions
-    from piecemill.actions.training_plan import ActionsPlan
     from piecemill.preparing import PreparePlan, Summary, prepare
     from piecemill.pretraining import PretrainPlan, PretrainSummary, pretrain
     from piecemill.reporting.checking import check
@@ -64,7 +64,7 @@ __all__ = [
 _ROOMS = {
     "actions.tokenizer": ("ActionTokenizer",),
     "actions.training": ("train_actions",),
-    "actions.training_plan": ("ActionsPlan",),
+    "actions.plan": ("ActionsPlan",),
     "preparing": ("PreparePlan", "Summary", "prepare"),
     "pretraining": ("PretrainPlan", "PretrainSummary", "pretrain"),
     "reporting.checking": ("check",),

@@ -11,14 +11,13 @@ if TYPE_CHECKING:
     from piecemill.actions.batches import action_batches
     from piecemill.actions.coding import code_like
     from piecemill.actions.features import make_items
-    from piecemill.actions.features_plan import FeaturesPlan
     from piecemill.actions.histories import Histories, LeaveOutSplit, k_core, leave_out, max_items, show_report
     from piecemill.actions.interactions import read_interactions
     from piecemill.actions.items import Items
+    from piecemill.actions.plan import ActionsPlan, FeaturesPlan
     from piecemill.actions.shards import open_action_shards, write_action_shards
     from piecemill.actions.tokenizer import ActionTokenizer
     from piecemill.actions.training import train_actions
-    from piecemill.actions.training_plan import ActionsPlan
     from piecemill.actions.vocabulary import ActionVocabulary
 
 __all__ = [
@@ -46,8 +45,8 @@ __all__ = [
 _FILES = {
     "ActionTokenizer": "tokenizer",
     "ActionVocabulary": "vocabulary",
-    "ActionsPlan": "training_plan",
-    "FeaturesPlan": "features_plan",
+    "ActionsPlan": "plan",
+    "FeaturesPlan": "plan",
     "Items": "items",
     "action_batches": "batches",
     "code_like": "coding",

@@ -24,14 +24,24 @@ from piecemill.actions.embeddings import Codebooks, check_finite, read_embedding
 from piecemill.actions.items import (
     KEY_NAMES,
     Items,
-    as_keys,
     by_column,
     from_mapping,
     is_saved,
     row_per_item,
     values_coding,
 )
-from piecemill.actions.tables import Origin, as_table, cut_list, find_column, pick, plain, read_table
+from piecemill.actions.tables import (
+    Origin,
+    as_floats,
+    as_table,
+    column_of,
+    cut_list,
+    find_column,
+    numbers_of,
+    pick,
+    plain,
+    read_table,
+)
 from piecemill.errors import PlanError, SourceError
 from piecemill.plans import did_you_mean, option
 from piecemill.sizes import plural
@@ -139,7 +149,6 @@ class _Raw:
         semantic_ids: str | None,
     ) -> None:
         key = find_column(table.column_names, KEY_NAMES, key, origin.name, "key") if key != "" else key
-        keys = as_keys(table.column(key), origin.name, key)
         npy = semantic_ids is not None or (embeddings or "").endswith(".npy")
         wanted = [*names, *([embeddings] if embeddings in table.column_names else [])]
         for name in names:
@@ -149,10 +158,7 @@ class _Raw:
                     f"{origin.name}: no column {name!r}, which the items to be coded alike were made from; its columns "
                     f"are {known}."
                 )
-        table, again = row_per_item(table, keys, key, wanted, origin, npy=npy)
-        if again:
-            keys, origin = as_keys(table.column(key), origin.name, key), Origin(origin.name, None, origin.kind)
-        self.keys, self.origin, self._table = keys, origin, table
+        self._table, self.keys, self.origin, _ = row_per_item(table, key, wanted, origin, npy=npy)
         self._codes = self._arrays(coding, embeddings, semantic_ids)
 
     def _arrays(self, coding: Mapping[str, Any], embeddings: str | None, semantic_ids: str | None) -> dict[str, Ints]:
@@ -456,7 +462,7 @@ def read_ids(path: str, count: int) -> Ints:
 
 def value_lists(table: pa.Table, column: str, separator: str, origin: Origin) -> list[list[str]]:
     """The values of each item in a column of lists, or of text with `separator` between values; each once."""
-    values = _plain_column(table, column, origin)
+    values = column_of(table, column, origin)
     if pa.types.is_large_string(values.type):
         values = pc.split_pattern(values, separator)
     elif not pa.types.is_large_list(values.type):
@@ -481,22 +487,6 @@ def in_slots(lists: list[list[str]], order: Sequence[str], slots: int) -> list[l
     return [[values[slot] if slot < len(values) else "(none)" for values in ordered] for slot in range(slots)]
 
 
-def numbers_of(table: pa.Table, column: str, origin: Origin) -> NDArray[np.float64]:
-    """A column of numbers; NaN where there is none."""
-    values = _plain_column(table, column, origin)
-    try:
-        return np.asarray(values.cast(pa.float64()).fill_null(np.nan))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SourceError(f"{origin.name}, column {column!r}: bins need numbers: {error}.") from None
-
-
-def _plain_column(table: pa.Table, column: str, origin: Origin) -> Any:
-    if column not in table.column_names:
-        known = ", ".join(map(repr, table.column_names))
-        raise SourceError(f"{origin.name}: no column {column!r}; its columns are {known}.")
-    return plain(table.column(column))
-
-
 def _list_column(values: Any, name: str, origin: Origin) -> NDArray[np.float32]:
     if not pa.types.is_large_list(values.type):
         raise SourceError(f"{origin.name}: the column {name!r} is {values.type}, expected lists of numbers.")
@@ -504,9 +494,5 @@ def _list_column(values: Any, name: str, origin: Origin) -> NDArray[np.float32]:
     if not lengths[0] or (lengths != lengths[0]).any():
         row = int(np.argmax(lengths != lengths[0]))
         raise SourceError(f"{origin.at(row)}: {name!r} holds {lengths[row]} numbers, the first item {lengths[0]}.")
-    flat = values.flatten()
-    try:
-        numbers = np.asarray(flat.cast(pa.float32()).fill_null(np.nan))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SourceError(f"{origin.name}, column {name!r}: not all numbers: {error}.") from None
+    numbers = as_floats(values.flatten(), f"{origin.name}, column {name!r}", pa.float32())
     return numbers.reshape(len(values), int(lengths[0]))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill.actions.features_plan import FAISS_SEED
+from piecemill.actions.plan import FAISS_SEED
 from piecemill.errors import PlanError, SourceError
 from piecemill.files import read_npy
 from piecemill.plans import option
@@ -93,7 +93,6 @@ class Codebooks:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "Codebooks":
-        """What `to_json` wrote."""
         try:
             arrays: dict[str, Any] = {
                 name: None

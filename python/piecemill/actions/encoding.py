@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill._core import gather_tokens
-from piecemill.actions.encoding_plan import EncodePlan
 from piecemill.actions.histories import Histories
+from piecemill.actions.plan import EncodePlan
 from piecemill.actions.shards import write_action_shards
 from piecemill.actions.tokenizer import ActionTokenizer, Ids, Ints
 from piecemill.errors import PlanError, TokenizerError
@@ -35,11 +35,9 @@ class EncodeProgress:
 
     @property
     def fraction(self) -> float | None:
-        """How much is done."""
         return self.done / max(1, self.histories)
 
     def columns(self) -> tuple[str, ...]:
-        """The same columns in every line."""
         return (f"{self.done:,}/{self.histories:,} histories", f"{self.tokens:,} tokens", "")
 
 

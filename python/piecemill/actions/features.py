@@ -22,18 +22,15 @@ from piecemill.actions.coding import (
     collisions,
     hash_feature,
     in_slots,
-    numbers_of,
     read_ids,
     value_lists,
     vectors_of,
 )
 from piecemill.actions.embeddings import Codebooks, quantize, whiten
-from piecemill.actions.features_plan import FeaturesPlan, parse_bin, parse_many
 from piecemill.actions.histories import Histories
 from piecemill.actions.items import (
     KEY_NAMES,
     Items,
-    as_keys,
     by_column,
     encode,
     items_of,
@@ -41,7 +38,8 @@ from piecemill.actions.items import (
     row_per_item,
     values_coding,
 )
-from piecemill.actions.tables import Origin, as_table, find_column, read_table
+from piecemill.actions.plan import FeaturesPlan, parse_bin, parse_many
+from piecemill.actions.tables import Origin, as_table, find_column, numbers_of, read_table
 from piecemill.errors import PlanError, SourceError
 from piecemill.plans import FROM_PLAN, did_you_mean, option, with_keywords
 from piecemill.sizes import plural
@@ -92,14 +90,11 @@ def make_items(
         return _finished(_of_mapping(source, plan, origin), plan, {})
     table = read_table(source) if origin.path is not None else as_table(source, origin.name)
     key = find_column(table.column_names, KEY_NAMES, plan.key, origin.name, "key")
-    keys = as_keys(table.column(key), origin.name, key)
     binned, several = [parse_bin(one)[0] for one in plan.bins], [parse_many(one)[0] for one in plan.many]
     wanted = [*plan.columns, *binned, *filter(None, [plan.embeddings]), *several]
     npy = plan.semantic_ids is not None or (plan.embeddings or "").endswith(".npy")
-    table, made = row_per_item(table, keys, key, wanted, origin, npy=npy)
-    if made:
-        keys = as_keys(table.column(key), origin.name, key)
-        origin = Origin(origin.name, None, origin.kind)  # its rows are items now, and no longer lines
+    table, keys, origin, repeated = row_per_item(table, key, wanted, origin, npy=npy)
+    made: dict[str, Any] = {"repeated_rows": repeated} if repeated else {}
     parts: list[Part] = []
     books: Codebooks | None = None
     if plan.embeddings is not None:

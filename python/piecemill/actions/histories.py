@@ -211,7 +211,6 @@ class LeaveOutSplit:
     "What every step counted."
 
     def to_dict(self) -> Report:
-        """What every step counted."""
         return {step: dict(counts) for step, counts in self.report.items()}
 
     def __str__(self) -> str:

@@ -20,22 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from piecemill.actions.histories import (
-    Histories,
-    LeaveOutSplit,
-    from_lists,
-    k_core,
-    leave_out,
-    max_items,
-    show_report,
-)
-from piecemill.actions.items import as_keys
-from piecemill.actions.tables import Layout, Origin, as_table, find_column, plain, read_bytes, read_table
+from piecemill._core import invalid_documents
+from piecemill.actions.histories import Histories, from_lists
+from piecemill.actions.items import as_keys, first_repeat
+from piecemill.actions.tables import Layout, Origin, as_table, find_column, numbers_of, plain, read_bytes, read_table
 from piecemill.errors import PlanError, SourceError
 from piecemill.plans import did_you_mean, option
 from piecemill.sizes import plural
-
-__all__ = ["Histories", "LeaveOutSplit", "k_core", "leave_out", "max_items", "read_interactions", "show_report"]
 
 USERS = ("user", "user_id", "userid", "uid", "reviewerid", "customer_id", "session_id", "sessionid")
 ITEMS = ("item", "item_id", "itemid", "iid", "parent_asin", "asin", "product_id", "movieid", "items", "history")
@@ -107,7 +98,7 @@ def read_interactions(
         _drop_nulls(name, values, keep, origin, on_bad_row)
     counts["bad_rows"] = int((~keep).sum())
     if min_rating is not None:
-        rated = _ratings(table, found.names["rating"], origin)
+        rated = numbers_of(table, found.names["rating"], origin)
         low = keep & ~(rated >= min_rating)
         counts["rated_lower"] = int(low.sum())
         keep &= ~low
@@ -167,7 +158,12 @@ def _of_mapping(source: Mapping[Any, Any], origin: Origin, repeats: str) -> Hist
             raise SourceError(f"{origin.name}: user {user!r} has {items!r}, expected a list of items in order of time.")
     flat = as_keys(list(chain.from_iterable(source.values())), origin.name, None)
     ends = np.cumsum(np.fromiter(map(len, source.values()), np.int64, len(source)))
-    built = from_lists(as_keys(list(source), origin.name, None), flat, ends, origin.name, {"rows": len(source)})
+    return _of_lists(as_keys(list(source), origin.name, None), flat, ends, origin, repeats)
+
+
+def _of_lists(users: Any, flat: Any, ends: NDArray[np.int64], origin: Origin, repeats: str) -> Histories:
+    """Histories from a list of items for each user."""
+    built = from_lists(users, flat, ends, origin.name, {"rows": len(ends)})
     return _repeats(built, repeats, {key: built.report["read"][key] for key in ("rows", "empty_histories")})
 
 
@@ -302,14 +298,6 @@ def _reads(value: Any, kind: Any) -> bool:
     return True
 
 
-def _ratings(table: pa.Table, column: str, origin: Origin) -> NDArray[np.float64]:
-    values = plain(table.column(column))
-    try:
-        return np.asarray(values.cast(pa.float64()).fill_null(np.nan))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SourceError(f"{origin.name}, column {column!r}: ratings are not all numbers: {error}.") from None
-
-
 def _drop_nulls(column: str, values: Any, keep: NDArray[np.bool_], origin: Origin, on_bad_row: str) -> None:
     if not values.null_count:
         return
@@ -328,8 +316,7 @@ def _read_list_column(users: Any, items: Any, user: str, item: str, origin: Orig
     _each_once(users, origin)
     lengths = pc.list_value_length(items).fill_null(0)
     flat = as_keys(items.flatten(), origin.name, item)
-    built = from_lists(users, flat, np.cumsum(np.asarray(lengths).astype(np.int64)), origin.name, {"rows": len(items)})
-    return _repeats(built, repeats, {key: built.report["read"][key] for key in ("rows", "empty_histories")})
+    return _of_lists(users, flat, np.cumsum(np.asarray(lengths).astype(np.int64)), origin, repeats)
 
 
 def _read_lines(origin: Origin, repeats: str) -> Histories:
@@ -338,7 +325,7 @@ def _read_lines(origin: Origin, repeats: str) -> Histories:
     try:
         text = pa.array([data], pa.large_binary()).cast(pa.large_string())
     except pa.ArrowInvalid:
-        at = _bad_byte(data)
+        at = invalid_documents(np.frombuffer(data, np.uint8), np.array([len(data)]))[0][1]
         line = data.count(b"\n", 0, at) + 1
         raise SourceError(f"{origin.name}, line {line}: invalid UTF-8 at byte {at} of the file.") from None
     lines = pc.ascii_trim_whitespace(pc.split_pattern(text, "\n").flatten())
@@ -352,26 +339,13 @@ def _read_lines(origin: Origin, repeats: str) -> Histories:
     users = plain(words.values.filter(pa.array(first)))
     _each_once(users, origin)
     flat = plain(words.values.filter(pa.array(~first)))
-    built = from_lists(users, flat, borders[1:] - np.arange(1, len(borders)), origin.name, {"rows": len(lines)})
-    return _repeats(built, repeats, {key: built.report["read"][key] for key in ("rows", "empty_histories")})
+    return _of_lists(users, flat, borders[1:] - np.arange(1, len(borders)), origin, repeats)
 
 
 def _each_once(users: Any, origin: Origin) -> None:
-    coded = users.dictionary_encode()
-    if len(coded.dictionary) == len(users):
-        return
-    numbers = np.asarray(coded.indices)
-    # Numbers are given by first occurrence, so the first that is not the next new one came before.
-    again = int(np.argmax(numbers != np.arange(len(numbers))))
-    before = int(np.argmax(numbers == numbers[again]))
-    raise SourceError(
-        f"{origin.at(again)}: user {users[again].as_py()!r} had a history in {origin.at(before)}; expected one each."
-    )
-
-
-def _bad_byte(data: bytes) -> int:
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        return error.start
-    return 0
+    if repeat := first_repeat(users):
+        again, before = repeat
+        raise SourceError(
+            f"{origin.at(again)}: user {users[again].as_py()!r} had a history in {origin.at(before)}; expected one "
+            "each."
+        )

@@ -72,8 +72,8 @@ class Items:
         if self.codes.dtype != np.int64 or int(self.codes.min()) < 0:
             raise SourceError(f"items: codes are {self.codes.dtype} from {self.codes.min()}; expected int64 from 0.")
         known = as_keys(self.keys, "items", None)
-        if len(known.unique()) < rows:
-            first, again = _repeated(known)
+        if repeat := first_repeat(known):
+            again, first = repeat
             raise SourceError(
                 f"items: the key {self.keys[again]!r} of row {first} stands in row {again} again; expected each once."
             )
@@ -206,17 +206,19 @@ def items_of(table: pa.Table, origin: Origin, key: str, columns: Sequence[str] |
 
 
 def row_per_item(
-    table: pa.Table, keys: Any, key: str, wanted: Sequence[str], origin: Origin, *, npy: bool
-) -> tuple[pa.Table, dict[str, Any]]:
+    table: pa.Table, key: str, wanted: Sequence[str], origin: Origin, *, npy: bool
+) -> tuple[pa.Table, Any, Origin, int]:
     """The first row of every item, once it is sure that the other rows say the same in the columns `wanted`.
 
-    `npy`: rows of an array belong to the rows, so an item may not have two.
+    With the keys of these rows, their origin, and how many rows were left out. `npy`: rows of an array belong to the
+    rows, so an item may not have two.
     """
+    keys = as_keys(table.column(key), origin.name, key)
     coded = keys.dictionary_encode()
     number = np.asarray(coded.indices).astype(np.int64)
     count = len(coded.dictionary)
     if count == len(keys):
-        return table, {}
+        return table, keys, origin, 0
     if npy:
         again = int(np.argmax(number != np.arange(len(number))))
         raise SourceError(f"{origin.at(again)}: the item {keys[again].as_py()!r} again; a .npy needs one row per item.")
@@ -241,7 +243,8 @@ def row_per_item(
                 f"{origin.at(row)}: the item {keys[row].as_py()!r} has {name}={values[row].as_py()!r}, but it had "
                 f"{values[int(first[number[row]])].as_py()!r} before. Take columns that say one thing of an item."
             )
-    return table.take(first), {"repeated_rows": len(keys) - count}
+    items = Origin(origin.name, None, origin.kind)  # its rows are items now, and no longer lines
+    return table.take(first), coded.dictionary, items, len(keys) - count
 
 
 def values_coding(
@@ -360,6 +363,17 @@ def as_keys(keys: Any, name: str, column: str | None) -> Any:
     raise SourceError(f"{where}: keys are {array.type}, expected text or whole numbers.")
 
 
+def first_repeat(keys: Any) -> tuple[int, int] | None:
+    """The first row whose key came before, and the row where it did; None if every key is there once."""
+    coded = keys.dictionary_encode()
+    if len(coded.dictionary) == len(keys):
+        return None
+    numbers = np.asarray(coded.indices)
+    # Numbers are given by first occurrence, so the first that is not the next new one came before.
+    again = int(np.argmax(numbers != np.arange(len(numbers))))
+    return again, int(np.argmax(numbers == numbers[again]))
+
+
 def _columns(table: pa.Table, wanted: str, origin: Origin) -> list[tuple[str, Any]]:
     """The column(s) that `wanted` names: one, an element of a list, or all elements of lists of one length."""
     column, element = pick(table.column_names, wanted)
@@ -474,12 +488,3 @@ def _free_name(columns: tuple[str, ...]) -> str:
     while name in columns:
         name += "_key"
     return name
-
-
-def _repeated(keys: Any) -> tuple[int, int]:
-    """The first row whose key came before, and where."""
-    codes = np.asarray(keys.dictionary_encode().indices)
-    first = np.full(int(codes.max()) + 1, len(codes), np.int64)
-    np.minimum.at(first, codes, np.arange(len(codes)))
-    again = int(np.argmax(first[codes] < np.arange(len(codes))))
-    return int(first[codes[again]]), again

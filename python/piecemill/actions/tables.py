@@ -289,6 +289,27 @@ def fraction_in(values: Any) -> str | None:
     return None if (numbers % 1 == 0).all() else str(values.drop_null()[int(np.argmax(numbers % 1 != 0))])
 
 
+def column_of(table: pa.Table, column: str, origin: Origin) -> Any:
+    """A column, as `plain` has it."""
+    if column not in table.column_names:
+        known = ", ".join(map(repr, table.column_names))
+        raise SourceError(f"{origin.name}: no column {column!r}; its columns are {known}.")
+    return plain(table.column(column))
+
+
+def numbers_of(table: pa.Table, column: str, origin: Origin) -> NDArray[np.float64]:
+    """A column of numbers; NaN where there is none."""
+    return as_floats(column_of(table, column, origin), f"{origin.name}, column {column!r}", pa.float64())
+
+
+def as_floats(values: Any, where: str, kind: pa.DataType) -> NDArray[Any]:
+    """Numbers as floats of a kind, NaN where there is none."""
+    try:
+        return np.asarray(values.cast(kind).fill_null(np.nan))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SourceError(f"{where}: not all numbers: {error}.") from None
+
+
 def pick(columns: Sequence[str], wanted: str) -> tuple[str | None, int | None]:
     """The column of a name, and the element of its lists that `name[2]` or `name[-1]` asks for.
 

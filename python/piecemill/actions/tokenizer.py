@@ -117,7 +117,6 @@ class ActionTokenizer:
         beside = items_beside(path)
         files: dict[str, str] = {}
         try:
-            beside.parent.mkdir(parents=True, exist_ok=True)
             if self.items is not None:
                 self.items.save(beside)
                 files[beside.name] = hash_file(beside)

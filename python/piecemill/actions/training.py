@@ -18,15 +18,14 @@ from numpy.typing import NDArray
 from piecemill import _core
 from piecemill.actions.histories import Histories
 from piecemill.actions.items import Items
+from piecemill.actions.plan import ActionsPlan
 from piecemill.actions.tokenizer import ActionTokenizer, label_texts
-from piecemill.actions.training_plan import ActionsPlan
 from piecemill.actions.vocabulary import ActionVocabulary
 from piecemill.errors import PlanError, SourceError, TrainingError
 from piecemill.machine import memory_now
 from piecemill.plans import FROM_PLAN, by_place, did_you_mean, option, with_keywords
 from piecemill.sizes import show_count, show_seconds
-from piecemill.training.remaining import Moment, Remaining
-from piecemill.training.stages import Stages
+from piecemill.training.stages import Moment, Remaining, Stages
 
 # Work is counted in sequences that are looked at. What a merge costs beside them, and what one that changes costs;
 # from recorded runs (`tests/recorded_actions.json`).

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import TokenizerError
-from piecemill.files import as_path, hash_bytes, replace_file
+from piecemill.files import as_path, file_for_user, hash_bytes
 from piecemill.plans import did_you_mean, option
 
 NAME = "actionpiece.json"
@@ -145,11 +145,9 @@ class ActionVocabulary:
         return (-1, a, b)
 
     def column_name(self, category: int) -> str:
-        """The name of a category."""
         return self.columns[category] if self.columns is not None else f"column {category}"
 
     def value_name(self, category: int, value: int) -> str:
-        """The readable name of a value."""
         names = self.labels[category] if self.labels is not None else None
         return str(names[value]) if names is not None and 0 <= value < len(names) else str(value)
 
@@ -179,14 +177,10 @@ class ActionVocabulary:
         }
         beside = json.loads(json.dumps(beside))  # as it will be read: keys are text, tuples lists
         beside["seal"] = _seal(beside)
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(sidecar_of(target), (json.dumps(beside, ensure_ascii=False, indent=1) + "\n").encode())
-            replace_file(target, content)
-        except OSError as error:
-            raise TokenizerError(
-                f"{target}: could not be saved ({error}). Make room or choose another place, and save again."
-            ) from error
+        with file_for_user(sidecar_of(target)) as file:
+            file.write((json.dumps(beside, ensure_ascii=False, indent=1) + "\n").encode())
+        with file_for_user(target) as file:
+            file.write(content)
 
     @classmethod
     @did_you_mean

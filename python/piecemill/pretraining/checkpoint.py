@@ -20,7 +20,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from piecemill.errors import PretrainError
 from piecemill.files import hash_file, new_folder
 from piecemill.pretraining.folder import CHECKPOINTS, OLDER, STATE, check_tensors, checkpoints, read_record
-from piecemill.pretraining.optimizer import load_optimizer, optimizer_tensors
+from piecemill.pretraining.step import load_optimizer, optimizer_tensors
 from piecemill.tokenizers import Tokenizer, load_tokenizer
 from piecemill.tokenizers.saving import VOCABULARIES
 
@@ -117,7 +117,6 @@ class Opened:
         return load_tokenizer(self.folder)
 
     def state(self) -> dict[str, Any]:
-        """state.json."""
         state = read_record(self.folder, STATE)
         if type(state.get("step")) is not int:
             raise PretrainError(f"{self.folder / STATE}: step is {state.get('step')!r:.60}; expected a number.")

@@ -6,7 +6,6 @@ python -m piecemill.pretraining.curve RUN      draws curve.png and curve.svg aga
 import sys
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from piecemill.errors import PlanError
 from piecemill.plans import option
@@ -36,7 +35,8 @@ def draw(run: Path) -> tuple[Path, Path]:
     records = list(read_metrics(run))
     train = [record for record in records if record["kind"] == "train" and isinstance(record["loss"], float)]
     validation = [record for record in records if record["kind"] == "val" and isinstance(record["loss"], float)]
-    scale, unit = _unit(max((record["tokens"] for record in train), default=1))
+    most = max((record["tokens"] for record in train), default=1)
+    scale, unit = (1e6, "million") if most >= 2e6 else (1e3, "thousand")
 
     # Names in the SVG depend on the content alone, and text stays text.
     with rc_context({"svg.hashsalt": "piecemill", "svg.fonttype": "none"}):
@@ -64,21 +64,13 @@ def draw(run: Path) -> tuple[Path, Path]:
         axes.set_ylabel("loss, nats per token")
         axes.set_ylim(0, max(chance, *losses[:1], 1.0) * 1.05)
         axes.set_xlim(left=0)
-        axes.set_title(_title(plan))
+        size, vocabulary = plan["model"]["parameters"] / 1e6, plan["data"]["vocab_size"]
+        axes.set_title(f"{size:,.1f}M parameters, vocabulary {vocabulary:,}")
         axes.grid(alpha=0.2)
         axes.legend(loc="upper right", fontsize=8)
         figure.savefig(run / PNG, dpi=150, metadata={"Software": None})
         figure.savefig(run / SVG, metadata={"Date": None})
     return run / PNG, run / SVG
-
-
-def _title(plan: dict[str, Any]) -> str:
-    model, data = plan["model"], plan["data"]
-    return f"{model['parameters'] / 1e6:,.1f}M parameters, vocabulary {data['vocab_size']:,}"
-
-
-def _unit(most: int) -> tuple[float, str]:
-    return (1e6, "million") if most >= 2e6 else (1e3, "thousand")
 
 
 if __name__ == "__main__":

@@ -47,9 +47,7 @@ class RunFolder:
         for name, value in plan["options"].items():
             check_same(self.path, name, stored["options"].get(name), value)
         for name, value in plan["data"].items():
-            if name not in stored["data"]:
-                continue  # of a version that did not record it
-            old = stored["data"][name]
+            old = stored["data"].get(name, value)  # earlier versions did not record all
             if old != value:
                 raise PretrainError(
                     f"{self.path}: begun on shards with {name} {old!r}, these have {value!r}. Name the same shards, or "
@@ -58,7 +56,6 @@ class RunFolder:
         return True
 
     def plan(self) -> dict[str, Any]:
-        """plan.json."""
         return read_record(self.path, PLAN)
 
     def rewind(self, step: int) -> None:
@@ -80,7 +77,6 @@ class RunFolder:
         self._metrics.flush()
 
     def result(self, result: dict[str, Any]) -> None:
-        """Write result.json."""
         replace_file(self.path / RESULT, (json.dumps(result, indent=2) + "\n").encode())
 
     def release(self) -> None:

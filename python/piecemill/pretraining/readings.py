@@ -40,7 +40,8 @@ class _Group:
     count: int = 0
     waits: list[tuple[Any, Any]] = field(default_factory=list)
     values: list[torch.Tensor] = field(default_factory=list)
-    copied: torch.Tensor | None = None
+    copied: Any = None
+    "The values, on their way to the host."
     cpu_start: tuple[float, float] = (0.0, 0.0)
     cpu: tuple[float, float] = (0.0, 0.0)
 
@@ -81,15 +82,13 @@ class Readings:
             return []
         values = torch.stack(group.values)
         group.values.clear()
+        earlier = self._take(self._closed)  # its pinned memory is the other one; this one's was read a group ago
+        group.copied = values
         if self._gpu:
-            earlier = self._take(self._closed)  # its pinned memory is the other one; this one's was read a group ago
             self._closed = [group]
             group.copied = self._pinned[self._turn][: group.count]
             self._turn = 1 - self._turn
             group.copied.copy_(values, non_blocking=True)
-        else:
-            earlier = []
-            group.copied = values
         group.end = self._mark()
         now = _cpu()
         group.cpu = (now[0] - group.cpu_start[0], now[1] - group.cpu_start[1])
@@ -123,8 +122,7 @@ class Readings:
         for group in groups:
             if self._gpu and not group.end.query():
                 group.end.synchronize()  # recorded behind the copy, a whole group ago: hardly ever left to wait for
-            values = group.copied if group.copied is not None else torch.empty((0, 2))
-            losses, norms = values.double().T.tolist()
+            losses, norms = group.copied.double().T.tolist()
             found.append(
                 StepGroup(
                     first=group.first,

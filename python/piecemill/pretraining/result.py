@@ -4,7 +4,7 @@ Figures of speed come from the `pace` records of metrics.jsonl, of all calls of 
 each start is left out: kernels are compiled and memory is allocated there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,9 @@ class PretrainProgress:
 
     @property
     def fraction(self) -> float | None:
-        """How much is done."""
         return self.step / self.steps if self.steps else None
 
     def columns(self) -> tuple[str, ...]:
-        """The same columns in every line."""
         speed = f"{show_count(self.tokens_per_second)} tokens/s" if self.tokens_per_second else ""
         if self.utilisation is not None:
             speed += f", {self.utilisation:.1%} of peak"
@@ -48,6 +46,9 @@ class PretrainProgress:
             "" if self.waited is None else f"{self.waited:.2%} waiting",
             "" if self.seconds_left is None else f"{show_seconds(self.seconds_left)} left",
         )
+
+
+OnProgress = Callable[[PretrainProgress], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +132,6 @@ class PretrainSummary:
 
     @property
     def complete(self) -> bool:
-        """Whether all steps are done."""
         return self.steps >= self.steps_wanted
 
     def to_dict(self) -> dict[str, Any]:

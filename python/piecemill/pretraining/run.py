@@ -5,22 +5,24 @@ training loop is in `trainer`.
 """
 
 import math
-from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Never
+from typing import TYPE_CHECKING, Any, Literal, Never
+
+import numpy as np
+from numpy.typing import NDArray
 
 from piecemill._core import __version__
 from piecemill.errors import Diverged, PlanError, PretrainError, Stopped, TokenizerError
 from piecemill.files import as_path, replace_file
 from piecemill.plans import FROM_PLAN, did_you_mean, option, with_keywords
 from piecemill.pretraining.curve import draw, require_matplotlib
-from piecemill.pretraining.entropy import unigram_entropy
 from piecemill.pretraining.folder import SAMPLE, RunFolder, checkpoints, read_metrics
 from piecemill.pretraining.plan import Mode, PretrainPlan, Resolved, Size
-from piecemill.pretraining.result import PretrainProgress, PretrainSummary
+from piecemill.pretraining.result import OnProgress, PretrainSummary, pace_of
 from piecemill.shards import Shards, open_shards
 from piecemill.shards.folder import read_plan
+from piecemill.shards.reader import counted
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from piecemill.pretraining.trainer import Trainer
     from piecemill.tokenizers import Tokenizer
 
-OnProgress = Callable[[PretrainProgress], None]
 _LAST = 50
 _COMPARED, _COMPARED_TOKENS = 200, 4096
 
@@ -143,7 +144,7 @@ def _run(
 
 
 def _sample(trainer: "Trainer", shards: Shards) -> tuple[str, str] | None:
-    from piecemill.pretraining.sample import sample_text
+    from piecemill.pretraining.step import sample_text
 
     plan = trainer.plan
     if not plan.sample_tokens or trainer.done < trainer.resolved.steps:
@@ -160,7 +161,7 @@ def _summary(
     records = list(read_metrics(trainer.folder.path))
     finite = [record for record in records if isinstance(record.get("loss"), float)]
     losses = [record["loss"] for record in finite if record["kind"] == "train"][-_LAST:]
-    pace = trainer.pace()
+    pace = pace_of(records)
     return PretrainSummary(
         out=trainer.folder.path,
         steps=trainer.done,
@@ -304,3 +305,19 @@ def _device(name: str) -> "torch.device":
                 f"{option('device', name)}: this GPU has no bf16, which training uses. Pass {option('device', 'cpu')}."
             )
     return device
+
+
+def unigram_entropy(shards: Shards) -> float:
+    """The loss, in nats per token, of the best model that sees no context: it only knows token frequencies."""
+    return entropy(counted(shards))
+
+
+def entropy(counts: NDArray[np.integer[Any]]) -> float:
+    """Entropy of a distribution given as counts, in nats.
+
+    >>> round(entropy(np.array([1, 1, 0, 2])) / float(np.log(2)), 6)
+    1.5
+    """
+    seen = counts[counts > 0]
+    shares = seen / seen.sum()
+    return float(-(shares * np.log(shares)).sum()) + 0.0

@@ -1,19 +1,28 @@
-"""One step of training, and one validation: batches in, two numbers out, both left on the device.
+"""One step of training, one validation, and text sampled from the model; the optimizer and its learning rate.
 
-Nothing here reads a value back, so the host never waits for the device and runs ahead of it. A step is the same
-whether its batches come from the feeder or are on the device already.
+A step takes batches and leaves two numbers on the device. Nothing in it reads a value back, so the host never waits for
+the device and runs ahead of it. A step is the same whether its batches come from the feeder or are on the device
+already.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import torch
 from transformers import LlamaForCausalLM
 
 from piecemill.pretraining.loss import chunked_loss
 from piecemill.pretraining.model import attention_kernel, compile_layers, hidden
+from piecemill.shards import Shards
 from piecemill.shards.windows import IGNORED
 
 Batch = Mapping[str, torch.Tensor]
+
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+PROMPT_TOKENS = 24
+TEMPERATURE = 0.8
+TOP = 50
 
 
 class Step:
@@ -81,3 +90,79 @@ class Step:
         with torch.no_grad(), stance, torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
             states = hidden(self.model, ids, self.dtype)[:, -1].to(self.dtype)
             return (states @ self.model.lm_head.weight.to(self.dtype).T).float()[:, : self.vocab_size]
+
+
+def build_optimizer(model: torch.nn.Module, *, weight_decay: float, fused: bool) -> torch.optim.AdamW:
+    """AdamW, with weight decay on matrices only; the learning rate is set before each step."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    groups = [
+        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.95), eps=1e-8, fused=fused)
+
+
+def optimizer_tensors(model: torch.nn.Module, optimizer: torch.optim.AdamW) -> dict[str, torch.Tensor]:
+    """The moments of every parameter, by its name; empty before the first step."""
+    return {
+        f"{name}.{moment}": optimizer.state[parameter][moment]
+        for name, parameter in model.named_parameters()
+        if parameter in optimizer.state
+        for moment in _MOMENTS
+    }
+
+
+def load_optimizer(
+    model: torch.nn.Module, optimizer: torch.optim.AdamW, tensors: dict[str, torch.Tensor], step: int
+) -> None:
+    """Put the moments back where `optimizer_tensors` took them from, after `step` steps."""
+    if not tensors:
+        return
+    state: dict[int, Any] = {}
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    ordered = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number, parameter in enumerate(ordered):
+        state[number] = {moment: tensors[f"{names[parameter]}.{moment}"] for moment in _MOMENTS}
+        state[number]["step"] = torch.tensor(float(step))
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def learning_rate(step: int, *, steps: int, warmup: int, peak: float, floor: float) -> float:
+    """The rate of `step` (from 0) of `steps`: linear up to the peak, right after the warm-up, then along a cosine to
+    `floor`, with the last step.
+
+    >>> [round(learning_rate(step, steps=6, warmup=2, peak=1.0, floor=0.1), 2) for step in range(6)]
+    [0.33, 0.67, 1.0, 0.78, 0.33, 0.1]
+    """
+    if step < warmup:
+        return peak * (step + 1) / (warmup + 1)
+    part = (step - warmup) / max(1, steps - 1 - warmup)
+    return floor + (peak - floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, part)))
+
+
+def generate(step: Step, prompt: list[int], *, tokens: int, eos: int | None, seed: int) -> list[int]:
+    """Up to `tokens` ids after `prompt`, drawn from the `TOP` likeliest; the same for the same weights and `seed`."""
+    generator = torch.Generator().manual_seed(seed)
+    longest = step.model.config.max_position_embeddings
+    ids = list(prompt)
+    for _ in range(tokens):
+        context = torch.tensor([ids[-longest:]], device=step.device)
+        best, which = step.logits(context)[0].cpu().topk(min(TOP, step.vocab_size))
+        chosen = torch.multinomial(torch.softmax(best / TEMPERATURE, 0), 1, generator=generator)
+        ids.append(int(which[chosen]))
+        if ids[-1] == eos:
+            break
+    return ids[len(prompt) :]
+
+
+def sample_text(step: Step, shards: Shards, *, tokens: int, seed: int) -> tuple[str, str]:
+    """A prompt from the first document of `shards` that is long enough, and its continuation."""
+    eos = shards.eos
+    prompt = [int(shards.document(0)[0])]
+    for index in range(min(len(shards), 1000)):
+        if len(document := shards.document(index)) > 2 * PROMPT_TOKENS:
+            prompt = document[:PROMPT_TOKENS].tolist()
+            break
+    made = generate(step, prompt, tokens=tokens, eos=eos, seed=seed)
+    tokenizer = shards.tokenizer()
+    return tokenizer.decode(prompt), tokenizer.decode(made)

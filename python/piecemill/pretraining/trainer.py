@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,18 +20,15 @@ from piecemill.errors import PretrainError, Stopped
 from piecemill.loading import Batches
 from piecemill.loading.torch import batches
 from piecemill.pretraining import checkpoint
-from piecemill.pretraining.folder import OLDER, RESULT, RunFolder, checkpoints, read_metrics
+from piecemill.pretraining.folder import OLDER, RESULT, RunFolder, checkpoints
 from piecemill.pretraining.guard import Guard
 from piecemill.pretraining.model import flops_per_token, peak_flops
-from piecemill.pretraining.optimizer import build_optimizer, learning_rate
 from piecemill.pretraining.plan import Resolved
 from piecemill.pretraining.readings import Readings, StepGroup
-from piecemill.pretraining.result import Pace, PretrainProgress, pace_of
-from piecemill.pretraining.step import Batch, Step
+from piecemill.pretraining.result import OnProgress, Pace, PretrainProgress
+from piecemill.pretraining.step import Batch, Step, build_optimizer, learning_rate
 from piecemill.shards import Shards
 from piecemill.shards.folder import TOKENIZER
-
-OnProgress = Callable[[PretrainProgress], None]
 
 
 class Trainer:
@@ -224,15 +220,9 @@ class Trainer:
         window, size = self.resolved.window, self.resolved.batch_size
         return batches(rows, window=window, batch_size=size, seed=seed, epochs=epochs, device=str(self.device))
 
-    def _save(self, feed: Any) -> Path:
+    def _save(self, feed: Any) -> None:
         state = {"loader": feed.state_dict(), "guard": self.guard.state_dict()}
-        return checkpoint.save(
-            self.folder.path, self.done, self.model, self.optimizer, state, self.rows.folder / TOKENIZER
-        )
-
-    def pace(self) -> Pace:
-        """Of all calls so far."""
-        return pace_of(read_metrics(self.folder.path))
+        checkpoint.save(self.folder.path, self.done, self.model, self.optimizer, state, self.rows.folder / TOKENIZER)
 
 
 @contextmanager

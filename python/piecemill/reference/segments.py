@@ -13,6 +13,8 @@ This is the definition; `_core.ActionSegmenter` must give the same tokens.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from piecemill.reference.order import mixed
+
 Pair = tuple[int, int]
 Item = Sequence[int]
 
@@ -50,12 +52,6 @@ def random_words(seed: int, epoch: int, row: int) -> Iterator[int]:
 
     Any row can be made alone, and on any thread.
     """
-
-    def mixed(x: int) -> int:
-        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _64
-        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _64
-        return x ^ (x >> 31)
-
     step = 0x9E3779B97F4A7C15
     state = 0
     for part in (seed, epoch, row):

@@ -11,7 +11,7 @@ import math
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Never
@@ -54,8 +54,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """What `piecemill compare --json` prints."""
-        groups = {kind: [dict(group) for group in found] for kind, found in self.groups.items()}
-        return {"corpus": dict(self.corpus), "tokenizers": [dict(one) for one in self.tokenizers], "groups": groups}
+        return asdict(self)
 
     def __str__(self) -> str:
         corpus, names = self.corpus, [one["name"] for one in self.tokenizers]

@@ -14,6 +14,7 @@ from piecemill.errors import PlanError, ShardError
 from piecemill.files import LocalPlace, read_json
 from piecemill.plans import option, prepared_again
 from piecemill.reporting.comparing import Comparison, DocumentGroups, Ints, compare, group_paths, largest_groups
+from piecemill.reporting.shards import distinct_lengths
 from piecemill.reporting.vocabulary import Counts, section, table
 from piecemill.shards import Shards, open_shards
 from piecemill.shards import folder as prepared
@@ -33,13 +34,11 @@ class PreparedCorpus:
 
     @cached_property
     def splits(self) -> dict[str, Shards]:
-        """The shards of each split."""
         names = prepared.read_plan(self.folder)["splits"]
         return {name: open_shards(self.folder, name, unfinished=True) for name in names}
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer that made the shards."""
         return next(iter(self.splits.values())).tokenizer()
 
     @cached_property
@@ -177,7 +176,7 @@ def _by_group(sums: Ints, grouping: DocumentGroups, words: Mapping[str, float]) 
 def corpus_section(corpus: PreparedCorpus) -> dict[str, Any]:
     """Documents, drops, duplicates, splits, lengths and time."""
     facts, stats = corpus.facts, corpus.facts["stats"]
-    lengths = _lengths(list(corpus.splits.values()))
+    lengths = distinct_lengths(corpus.splits.values())
     text_bytes = sum(split["text_bytes"] for split in facts["splits"].values())
     timing = _timing(corpus.folder, text_bytes)
     tables = [
@@ -238,17 +237,6 @@ def _split_row(name: str, split: Mapping[str, Any], facts: Mapping[str, Any]) ->
         "tokens_share": split["share_of_tokens"],
         "bytes_per_token": split["bytes_per_token"],
     }
-
-
-def _lengths(splits: Sequence[Shards]) -> Ints:
-    """Distinct lengths of documents and how many have each: two rows, so that any corpus takes little memory."""
-    lengths, counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
-    for shards in splits:
-        for number in range(len(shards.entries)):
-            new, often = np.unique(np.diff(shards.checked_ends(number), prepend=0), return_counts=True)
-            lengths, inverse = np.unique(np.concatenate([lengths, new]), return_inverse=True)
-            counts = np.bincount(inverse, np.concatenate([counts, often]), len(lengths)).astype(np.int64)
-    return np.stack([lengths, counts])
 
 
 def _histogram(lengths: Ints) -> list[tuple[str, int, float]]:

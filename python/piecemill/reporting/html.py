@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill._core import splits
 from piecemill.reporting.tokenizers import pretokenizer_of
 from piecemill.reporting.vocabulary import Merges
 from piecemill.tokenizers import Tokenizer
+from piecemill.tokenizers.pretokenizers import NAMED
 
 _WIDTH, _HEIGHT = 720, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 14, 44
@@ -262,8 +262,8 @@ def typing_data(tokenizer: Tokenizer | None, merges: Merges | None) -> tuple[dic
     """What `report.js` needs to encode; None and the reason where it cannot."""
     if tokenizer is None:
         return None, ""
-    named, pretokenizer = {one["name"]: one["patterns"] for one in splits()}, pretokenizer_of(tokenizer)
-    if merges is None or pretokenizer not in named or len(merges.byte_ids) < 256:
+    pretokenizer = pretokenizer_of(tokenizer)
+    if merges is None or pretokenizer not in NAMED or len(merges.byte_ids) < 256:
         return None, "only byte-level BPE with a named pretokenizer and all 256 bytes can be encoded by this page"
     width = 2 if tokenizer.vocab_size <= 1 << 16 else 3
     # Ids mostly rise by one: where they do not, a run begins.
@@ -274,7 +274,7 @@ def typing_data(tokenizer: Tokenizer | None, merges: Merges | None) -> tuple[dic
         "merges": _packed(merges.pairs.reshape(-1), width),
         "runs": [[int(at), int(merges.made[at])] for at in starts],
         "whole": [[token.hex(), i] for token, i in merges.whole.items()],
-        "patterns": [to_javascript(pattern) for pattern in named[pretokenizer]],
+        "patterns": [to_javascript(pattern) for pattern in NAMED[pretokenizer]["patterns"]],
     }, ""
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from piecemill._core import __version__
 from piecemill.errors import PlanError, TokenizerError
-from piecemill.files import as_path, check_writable, replace_file
+from piecemill.files import as_path, check_writable, file_for_user
 from piecemill.objects import is_object_url
 from piecemill.plans import did_you_mean, option
 from piecemill.reporting.comparing import SHOWN_GROUPS, Comparison, Counting, compare, group_paths, names_of
@@ -29,6 +29,7 @@ from piecemill.reporting.runs import actions_section, run_section
 from piecemill.reporting.tokenizers import spelling
 from piecemill.reporting.vocabulary import (
     Merges,
+    bytes_of_tokens,
     compression_by_size,
     merges_of,
     numbers_section,
@@ -127,13 +128,10 @@ def report(
             sections.append(actions_section(Path(path), facts))
     facts = {"piecemill": __version__, "sections": sections}
     content = page(facts, main, merges, LIMIT)
-    try:
-        replace_file(target, content)
-        replace_file(
-            beside, (json.dumps(facts, ensure_ascii=False, indent=1) + "\n").encode("utf-8", "backslashreplace")
-        )
-    except OSError as error:
-        raise PlanError(f"{target}: cannot be written: {error.strerror}. Choose another {option('out')}.") from None
+    with file_for_user(target) as file:
+        file.write(content)
+    with file_for_user(beside) as file:
+        file.write((json.dumps(facts, ensure_ascii=False, indent=1) + "\n").encode("utf-8", "backslashreplace"))
     return Report(str(target), str(beside), len(content), facts)
 
 
@@ -227,26 +225,17 @@ def _tokenizer_sections(
     if compared is not None and len(named) > 1:
         sections.append(_comparison(compared, speed))
     sections.append(vocabulary_section(main, merges, counts))
+    shown, rule = [], "Type text to see how it is cut."
     if corpus is not None:
         shown = samples(corpus, sample)
-        for one in shown:
-            one["tokens"] = [
-                [i, spelling(main, i), _hex(main, i), None if counts is None else int(counts[i])]
-                for i in one.pop("ids")
-            ]
-        sections.append(
-            section(
-                "samples",
-                "Text as tokens",
-                "Each colour change is a token border; hover or tap for id, bytes and count in the corpus.",
-                samples=shown,
-                typing=True,
-            )
-        )
-    else:
-        sections.append(
-            section("samples", "Text as tokens", "Type text to see how it is cut.", samples=[], typing=True)
-        )
+        rule = "Each colour change is a token border; hover or tap for id, bytes and count in the corpus."
+    raw = bytes_of_tokens(main)
+    for one in shown:
+        one["tokens"] = [
+            [i, spelling(main, i), raw and raw[i].hex(" "), None if counts is None else int(counts[i])]
+            for i in one.pop("ids")
+        ]
+    sections.append(section("samples", "Text as tokens", rule, samples=shown, typing=True))
     if main.alphabet is None and main.integers is None:  # else it need not have digits
         try:
             sections.append(numbers_section(main))
@@ -301,14 +290,8 @@ def _compression(
     for kind, groups in (compared.groups if compared is not None else {}).items():
         if not same or kind == "language":
             rows = [
-                group_row(
-                    group["name"],
-                    group["documents"],
-                    group["bytes"],
-                    group["tokens"][0],
-                    words[kind].get(group["name"]),
-                )
-                for group in groups
+                group_row(one["name"], one["documents"], one["bytes"], one["tokens"][0], words[kind].get(one["name"]))
+                for one in groups
             ]
             tables.append(table(f"By {kind}, on the sample", rows, bar="bytes_per_token"))
     figures = {} if by_size is None else by_size["figures"]
@@ -358,14 +341,6 @@ def _comparison(compared: Comparison, speed: bool) -> dict[str, Any]:
         figures=figures,
         tables=[table("Tokenizers", rows, bar="bytes_per_token"), *tables],
     )
-
-
-def _hex(tokenizer: Tokenizer, token: int) -> str | None:
-    """The bytes of a token; None where its tokens are not bytes."""
-    try:
-        return tokenizer.bytes_of(token).hex(" ")
-    except TokenizerError:
-        return None
 
 
 def _with_histories(path: Path, histories: str | PathLike[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ values at a time.
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from piecemill.tokenizers import Tokenizer
 RARE = 100
 "A token that occurs fewer times than this is hardly trained."
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
-_EXACT_LENGTHS = 1 << 20  # a count for each length up to here takes 8 MB; longer documents are few and kept as they are
 _HASHES_AT_ONCE = 16_000_000
 _CACHE_BYTES = "4GiB"
 _ROWS, _ROW_TOKENS = 3, 64
@@ -125,27 +124,26 @@ def _used(counts: NDArray[np.uint64] | None) -> dict[str, int] | None:
     }
 
 
+def distinct_lengths(splits: Iterable[Shards]) -> NDArray[np.int64]:
+    """Distinct lengths of documents, rising, and how many have each: two rows, little memory for any corpus."""
+    lengths, counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    for shards in splits:
+        for number in range(len(shards.entries)):
+            new, often = np.unique(np.diff(shards.checked_ends(number), prepend=0), return_counts=True)
+            lengths, inverse = np.unique(np.concatenate([lengths, new]), return_inverse=True)
+            counts = np.bincount(inverse, np.concatenate([counts, often]), len(lengths)).astype(np.int64)
+    return np.stack([lengths, counts])
+
+
 def length_percentiles(shards: Shards) -> dict[str, int]:
     """Percentiles of tokens per document, and the maximum."""
-    counts = np.zeros(_EXACT_LENGTHS, np.int64)
-    longer: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
-    for number in range(len(shards.entries)):
-        lengths = np.diff(shards.checked_ends(number), prepend=0)
-        short = lengths < _EXACT_LENGTHS
-        counts += np.bincount(lengths[short], minlength=_EXACT_LENGTHS)
-        longer.append(lengths[~short])
-    if not len(shards):
+    lengths, counts = distinct_lengths([shards])
+    if not len(lengths):
         return {}
-    rest = np.sort(np.concatenate(longer))
     reached = np.cumsum(counts)
-
-    def rank(at: int) -> int:
-        short = int(reached[-1])
-        return int(np.searchsorted(reached, at + 1)) if at < short else int(rest[at - short])
-
-    last = len(shards) - 1
-    ranks = {f"p{p}": rank(max(0, -(-p * len(shards) // 100) - 1)) for p in PERCENTILES}
-    return {**ranks, "max": rank(last)}
+    ranks = {f"p{p}": max(0, -(-p * len(shards) // 100) - 1) for p in PERCENTILES}
+    found = {name: int(lengths[np.searchsorted(reached, rank, side="right")]) for name, rank in ranks.items()}
+    return {**found, "max": int(lengths[-1])}
 
 
 def _duplicates(splits: list[Shards]) -> dict[str, int]:

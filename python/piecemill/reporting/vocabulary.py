@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from piecemill.errors import TokenizerError
+from piecemill._core import invalid_documents
 from piecemill.reporting.shards import RARE
 from piecemill.reporting.tokenizers import spelling
 from piecemill.tokenizers import Tokenizer
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
 from piecemill.tokenizers.models.ranks import Ranks, halves
-from piecemill.tokenizers.texts import flatten
+from piecemill.tokenizers.texts import flat_tokens
 
 Counts = NDArray[np.uint64]
 Ints = NDArray[np.int64]
@@ -31,33 +31,15 @@ _RESIDUE = 0.01
 
 # Names of letters in Unicode begin with their script. Japanese mixes three, so they count as one.
 _SCRIPTS = {
-    **{
-        name: name.capitalize() for name in ("LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "HEBREW", "ARABIC", "DEVANAGARI")
-    },
-    **{name: name.capitalize() for name in ("BENGALI", "TAMIL", "TELUGU", "THAI", "GEORGIAN", "HANGUL", "ETHIOPIC")},
+    **{name: name.capitalize() for name in ("LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "HEBREW", "ARABIC", "GEORGIAN")},
+    **{name: name.capitalize() for name in ("DEVANAGARI", "BENGALI", "TAMIL", "TELUGU", "THAI", "HANGUL", "ETHIOPIC")},
     **dict.fromkeys(("CJK", "HIRAGANA", "KATAKANA"), "Han or Kana"),
 }
 _INDENTS = {f"{n} spaces": " " * n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24)} | {f"{n} tabs": "\t" * n for n in (1, 2, 4)}
 _CODE = (
-    *(
-        "snake_case_name",
-        "camelCaseName",
-        "PascalCaseName",
-        "SCREAMING_SNAKE",
-        "kebab-case-name",
-        "__init__",
-        "i",
-        "x1",
-    ),
-    *(
-        "self.assertEqual(",
-        "for (int i = 0; i < n; i++) {",
-        "std::unique_ptr<Node>",
-        "return None",
-        "=> {",
-        "!==",
-        "//",
-    ),
+    *("snake_case_name", "camelCaseName", "PascalCaseName", "SCREAMING_SNAKE", "kebab-case-name", "__init__"),
+    *("i", "x1", "self.assertEqual(", "for (int i = 0; i < n; i++) {", "std::unique_ptr<Node>", "return None"),
+    *("=> {", "!==", "//"),
     *("https://example.org/a?b=c", "user@example.org", "0xDEADBEEF", "3.14159", "1,000,000", "2024-01-31", "\r\n\r\n"),
 )
 
@@ -176,7 +158,7 @@ def compression_by_size(tokenizer: Tokenizer, merges: Merges | None, counts: Cou
 def vocabulary_section(tokenizer: Tokenizer, merges: Merges | None, counts: Counts | None) -> dict[str, Any]:
     """Which tokens are wasted, broken or doubled, with examples."""
     texts = [spelling(tokenizer, i) for i in range(tokenizer.vocab_size)]
-    raw = _raw(tokenizer)
+    raw = bytes_of_tokens(tokenizer)
     special = set(tokenizer.special_tokens.values())
     plain = [i for i in range(tokenizer.vocab_size) if i not in special and texts[i]]
     found: dict[str, list[int]] = {}
@@ -184,7 +166,7 @@ def vocabulary_section(tokenizer: Tokenizer, merges: Merges | None, counts: Coun
         found["never emitted"] = [i for i in plain if not counts[i]]
         found[f"emitted under {RARE} times"] = [i for i in plain if 0 < counts[i] < RARE]
     if raw is not None:
-        broken = {i for i in plain if not _is_utf8(raw[i])}
+        broken = {plain[row] for row, _ in invalid_documents(*flat_tokens(raw[i] for i in plain))}
         if tokenizer.exact:
             whole = [i for i in plain if i not in broken]
             found["unreachable: its own text encodes to other tokens"] = _unreachable(tokenizer, whole, raw)
@@ -279,31 +261,16 @@ def _spread(ids: Sequence[int], most: int) -> list[int]:
     return [ids[at * len(ids) // min(most, len(ids))] for at in range(min(most, len(ids)))]
 
 
-def _raw(tokenizer: Tokenizer) -> list[bytes] | None:
+def bytes_of_tokens(tokenizer: Tokenizer) -> list[bytes] | None:
     """The bytes of every token; None where tokens are not bytes."""
-    raw = []
-    for i in range(tokenizer.vocab_size):
-        try:
-            raw.append(tokenizer.bytes_of(i))
-        except TokenizerError:
-            if i == 0:
-                return None
-            raw.append(b"")
-    return raw
-
-
-def _is_utf8(token: bytes) -> bool:
-    try:
-        token.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    table = tokenizer.model.decode_table()
+    return None if table is None else [token or b"" for token in table.tokens]
 
 
 def _unreachable(tokenizer: Tokenizer, tokens: Sequence[int], raw: Sequence[bytes]) -> list[int]:
     if not tokens:
         return []
-    ids, ends = tokenizer.encode_flat(*flatten([raw[i] for i in tokens]))
+    ids, ends = tokenizer.encode_flat(*flat_tokens(raw[i] for i in tokens))
     alone = np.diff(ends, prepend=0) == 1
     return [i for at, i in enumerate(tokens) if not alone[at] or int(ids[ends[at] - 1]) != i]
 

@@ -33,37 +33,23 @@ BROKEN = (
 
 
 @contextmanager
-def malformed(where: object) -> Iterator[None]:
-    """Turns what a malformed file makes code raise into a TokenizerError that begins with `where`."""
+def malformed(where: object, raised: tuple[type[BaseException], ...] = BROKEN) -> Iterator[None]:
+    """Turns what a malformed file makes code raise into a TokenizerError that begins with `where`.
+
+    These are panics of libraries written in Rust, whose class cannot be imported, and what else is `raised`.
+    """
     try:
         yield
     except (PiecemillError, NotImplementedError):
         raise
     except BaseException as error:
-        if not isinstance(error, BROKEN) and not is_panic(error):
+        if not isinstance(error, raised) and type(error).__name__ != "PanicException":
             raise
         said = " ".join(str(error).split())[:200]
         raise TokenizerError(
             f"{where}: it is malformed ({type(error).__name__}: {said}); expected a tokenizer file as its library "
             "writes it. Restore it, or download it again."
         ) from error
-
-
-def is_panic(error: BaseException) -> bool:
-    """Whether an exception is a panic of a library written in Rust; the class cannot be imported."""
-    return type(error).__name__ == "PanicException"
-
-
-@contextmanager
-def panics_named(where: object) -> Iterator[None]:
-    """Turns a panic of a library, and nothing else, into a TokenizerError that begins with `where`."""
-    try:
-        yield
-    except BaseException as error:
-        if not is_panic(error):
-            raise
-        said = " ".join(str(error).split())[:200]
-        raise TokenizerError(f"{where}: the library that reads it panicked ({said}); it is malformed.") from error
 
 
 def check_ids(where: Path, ids: Mapping[str, int] | Mapping[bytes, int], tokens: int = 0) -> None:

@@ -30,7 +30,7 @@ def save(tokenizer: "Tokenizer", path: str | os.PathLike[str], *, force: bool) -
     except RuntimeError as error:  # links in a circle
         raise TokenizerError(f"{path}: {error}. Choose another place.") from None
     replace = check_target(target, force)
-    contents = files_of(tokenizer)
+    contents = tokenizer.model.files()
     try:
         with new_folder(target, replace=replace) as part:
             for name, content in contents.items():
@@ -41,11 +41,6 @@ def save(tokenizer: "Tokenizer", path: str | os.PathLike[str], *, force: bool) -
             f"{target}: could not be saved ({error}). Nothing there is half written: it is as before, or new and whole "
             "if only the last sync failed. Free some space or choose another folder, and save again."
         ) from error
-
-
-def files_of(tokenizer: "Tokenizer") -> dict[str, bytes]:
-    """The content of each file of a saved tokenizer."""
-    return tokenizer.model.files()
 
 
 def check_target(target: Path, force: bool) -> bool:

@@ -35,17 +35,14 @@ def digits(documents: Iterable[Any]) -> list[bytes]:
     found = []
     for i, one in enumerate(_iterable(documents)):
         values = as_integers(one)
-        if values is None and not isinstance(one, str | bytes):
+        if values is not None:
+            found.append(text_of(values))
+        elif isinstance(one, str | bytes):
+            found.append(one.encode(errors="surrogatepass") if isinstance(one, str) else one)
+        else:
             raise TokenizerError(
                 f"texts[{i}] is {type(one).__name__}; expected integers of 64 bits: a list, an array, or their digits."
             )
-        found.append(
-            text_of(values)
-            if values is not None
-            else one.encode(errors="surrogatepass")
-            if isinstance(one, str)
-            else one
-        )
     return found
 
 
@@ -151,8 +148,7 @@ def _from_list(texts: Sequence[Any]) -> Flat:
             encoded.append(text if type(text) is bytes else text.encode())
         except (UnicodeEncodeError, AttributeError):
             encoded.append(check_text(text, f"texts[{i}]").encode())
-    ends = np.cumsum([len(one) for one in encoded], dtype=np.int64)
-    return np.frombuffer(b"".join(encoded), np.uint8), ends
+    return flat_tokens(encoded)
 
 
 def _from_arrow(texts: Any) -> Flat:

@@ -19,7 +19,7 @@ from piecemill.plans import check_names, did_you_mean, option
 from piecemill.sizes import parse_size
 from piecemill.tokenizers.decoding import Decoding, row_of_ids
 from piecemill.tokenizers.engines import Encoded, Engine, Parse, alphabet_of, choose, load_engine
-from piecemill.tokenizers.malformed import malformed, panics_named
+from piecemill.tokenizers.malformed import malformed
 from piecemill.tokenizers.models import Model
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
 from piecemill.tokenizers.models.config import DEFAULT_CONFIG, TOKENIZER_CONFIG, edited, parse_roles, roles_of
@@ -434,7 +434,7 @@ class Tokenizer:
         narrow = self._narrow(dtype, bos, eos)
         engine = self.engine
         try:
-            with panics_named(self._where):
+            with malformed(self._where, raised=()):  # panics only
                 return engine.encode_flat(data, ends, bos=bos, eos=eos, narrow=narrow, special=parse, threads=threads)
         except ValueError:
             check_flat(data, ends)  # says what is wrong with them

@@ -38,7 +38,6 @@ class Verified:
     "Bytes of the documents."
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
         return asdict(self)
 
     def __str__(self) -> str:

@@ -35,8 +35,8 @@ from piecemill.tokenizers.models.config import read_template
 from piecemill.tokenizers.models.integers import IntegerBPE
 from piecemill.tokenizers.models.vocabulary import check_special_tokens
 from piecemill.tokenizers.pretokenizers import superword_pretokenizer
-from piecemill.training.alphabet import Alphabet, Narrowed
-from piecemill.training.counting import CountJob, add_words, count_block, count_on, never_cut
+from piecemill.training.alphabet import Alphabet, IntegerCorpus, Narrowed
+from piecemill.training.counting import CountJob, Feed, add_words, count_block, count_on, never_cut
 from piecemill.training.counts import (
     NOTHING,
     Corpus,
@@ -47,15 +47,11 @@ from piecemill.training.counts import (
     not_read,
     write_counts,
 )
-from piecemill.training.feed import Feed
 from piecemill.training.groups import Grouping, Tags, check_parallel, group_records, in_parts
 from piecemill.training.growing import Start, padded, start_of
-from piecemill.training.integers import IntegerCorpus
 from piecemill.training.plan import DEFAULT_PRETOKENIZER, TrainPlan
-from piecemill.training.progress import Stage, TrainProgress
-from piecemill.training.remaining import Remaining, moment
-from piecemill.training.result import Counted
-from piecemill.training.stages import Stages
+from piecemill.training.result import Counted, Stage, TrainProgress
+from piecemill.training.stages import Remaining, Stages, moment
 
 OnProgress = Callable[[TrainProgress], None]
 
@@ -238,7 +234,7 @@ class Run:
         between = self._finished(self.start, self.pretokenizer, first.merges, None, {})
         with self.stages.stage("segment"):
             start = Start(between, self.second_pretokenizer)
-            counts = self.stages.watch(counter.finish, self.progress, lambda: None)
+            counts = self.stages.watch(counter.finish, self.progress)
             self.spills = (self.spills[0] + counter.spills[0], self.spills[1] + counter.spills[1])
             corpus = self._segmented(start, [counts], plan.vocab_size, plan.max_words)
         self.progress = _core.Progress()
@@ -317,7 +313,7 @@ class Run:
                 ids, id_ends = start.segment(words, ends, self.plan.workers)
                 corpus.add_ids(ids, id_ends, counts, number if self.plan.balance else None)
 
-        self.stages.watch(segment, self.progress, lambda: None)
+        self.stages.watch(segment, self.progress)
         return corpus
 
     def _measured(self, groups: list[_core.WordCounts]) -> list[_core.WordCounts]:
@@ -337,7 +333,7 @@ class Run:
                         return
                     count_block(block, counter.add, self.pretokenizer, tags)
 
-            self.stages.watch(read, self.progress, lambda: None)
+            self.stages.watch(read, self.progress)
             check_parallel(self.tags, tags, plan.balance_on)
             return groups + tags.by_group(counter.finish(), [1])
 
@@ -399,17 +395,17 @@ class Run:
                 self._read(source, partial(add_words, counter, self.second_counter), lambda: counter.distinct, "count")
             else:
                 self._read_elsewhere(source, counter)
-            counts: _core.WordCounts = self.stages.watch(counter.finish, self.progress, lambda: None)
+            counts: _core.WordCounts = self.stages.watch(counter.finish, self.progress)
             groups = [counts]
             if self.tags is not None:
-                groups = self.stages.watch(partial(self.tags.by_group, counts, self.parts), self.progress, lambda: None)
+                groups = self.stages.watch(partial(self.tags.by_group, counts, self.parts), self.progress)
             self.spills = counter.spills
             self.distinct_words = sum(map(len, groups))
         if self.save_counts is not None:
             # The file is opened and renamed in this thread: stopped, the one that writes has nothing left to write to.
             with self.stages.stage("save counts"), new_file(self.save_counts) as file:
                 write = partial(write_counts, counts, file, self.pretokenizer, self.corpus, self.tally)
-                self.stages.watch(write, self.progress, lambda: None)
+                self.stages.watch(write, self.progress)
         return groups
 
     def _read(self, source: object, add: Callable[..., None], distinct: Callable[[], int], stage: Stage) -> None:

@@ -45,7 +45,6 @@ class Corpus:
 
     @property
     def hex(self) -> str:
-        """The fingerprint in hexadecimal."""
         return f"{self.fingerprint[0]:016x}{self.fingerprint[1]:016x}"
 
 

@@ -283,9 +283,9 @@ def json_of_ranks(model: Ranks) -> TokenizerJson:
 def known_of(model: Growable) -> Known:
     if isinstance(model, ByteBPE):
         vocabulary = model.vocabulary
-        tokens = list(vocabulary.tokens)
+        tokens, ordinary = list(vocabulary.tokens), frozenset(vocabulary.ranked)
         for text, i in vocabulary.special_tokens.items():
-            if i not in vocabulary.reachable:
+            if i not in ordinary:
                 tokens[i] = bytes_of(text) or b""
         return Known(tokens, vocabulary.ranked, list(map(tuple, vocabulary.merges.tolist())), whole_words=False)
     # Of a merge listed twice, HF takes the rank of the last.

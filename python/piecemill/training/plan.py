@@ -151,15 +151,11 @@ class TrainPlan(SourceOptions):
             )
         if self.integers:
             self._check_integers()
-        base = (
-            1
-            if self.integers
-            else 256
-            if self.alphabet is None
-            else 1
-            if self.alphabet == AUTO
-            else len(alphabet_bytes(self.alphabet))
-        )
+        base = 256
+        if self.integers or self.alphabet == AUTO:
+            base = 1  # at least one occurs
+        elif self.alphabet is not None:
+            base = len(alphabet_bytes(self.alphabet))
         least = base + len(self.special_tokens)
         for name, lowest, highest in (
             ("vocab_size", 0, 2**30),
@@ -173,9 +169,7 @@ class TrainPlan(SourceOptions):
             ("max_words", 1, 2**32 - 1),
         ):
             value = getattr(self, name)
-            if value is None and name in ("max_token_bytes", "threads", "superwords"):
-                continue
-            if not isinstance(value, int) or not lowest <= value <= highest:
+            if value is not None and not lowest <= value <= highest:
                 raise PlanError(f"{option(name, value)}: expected a whole number from {lowest} to {highest:,}.")
         if self.vocab_size < least and self.start is None:
             raise PlanError(
@@ -251,23 +245,14 @@ class TrainPlan(SourceOptions):
 
     def _check_integers(self) -> None:
         """Refuse what is about text."""
-        unset = {
-            "pretokenizer": (None, "none"),
-            "alphabet": (None,),
-            "start": (None,),
-            "save_counts": (None,),
-            "from_counts": ((),),
-            "superwords": (None,),
-            "balance": (None,),
-            "weight": ((),),
-        }
-        for name, values in unset.items():
-            if (value := getattr(self, name)) not in values:
+        of_text = ("pretokenizer", "alphabet", "start", "save_counts", "from_counts", "superwords", "balance", "weight")
+        for name in of_text:
+            value = getattr(self, name)
+            if value not in (None, ()) and (name, value) != ("pretokenizer", "none"):
                 raise PlanError(f"integers and {option(name, value)}: {name} is for text. Leave it out.")
 
     @property
     def memory_bytes(self) -> int:
-        """`memory` as a number."""
         return parse_size(self.memory, "memory")
 
     @property

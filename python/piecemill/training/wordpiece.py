@@ -94,10 +94,10 @@ class WordPiecePlan(SourceOptions):
             raise PlanError(f"{option('bytes' if self.bytes else 'integers')}: WordPiece is learned from text only.")
         SourceOptions.__post_init__(self)
         _ = self.counting
-        for name, lowest in (("vocab_size", 1), ("limit_alphabet", 1)):
+        for name in ("vocab_size", "limit_alphabet"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or not lowest <= value <= 2**30):
-                raise PlanError(f"{option(name, value)}: expected a whole number from {lowest} to {2**30:,}.")
+            if value is not None and not 1 <= value <= 2**30:
+                raise PlanError(f"{option(name, value)}: expected a whole number from 1 to {2**30:,}.")
 
     @property
     def counting(self) -> TrainPlan:
@@ -163,9 +163,8 @@ def train_wordpiece(
     if UNK not in plan.special_tokens:
         raise PlanError(f"special_tokens={plan.special_tokens!r:.80}: {UNK} is missing, the token of unknown words.")
     opened = open_executor(executor, ray_address=ray_address)
-    return _WordPieceRun(plan.counting, on_progress or (lambda _: None), force=force, executor=opened).learn(
-        source, plan
-    )
+    run = _WordPieceRun(plan.counting, on_progress or (lambda _: None), force=force, executor=opened)
+    return run.learn(source, plan)
 
 
 class _WordPieceRun(Run):
@@ -176,7 +175,7 @@ class _WordPieceRun(Run):
         data, ends, counts = counted.arrays()
         with self.stages.stage("segment"):
             spell = partial(spelled, data, ends, counts, plan, self.plan.workers)
-            words = self.stages.watch(spell, self.progress, lambda: None)
+            words = self.stages.watch(spell, self.progress)
             del data, ends, counts
             initial = Initial.of(words, plan)
             corpus = initial.corpus(words, plan, self.plan.workers)

@@ -9,7 +9,7 @@ from piecemill._core import Encoder, __version__, read_integers
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers.engines import Encoded, EncodeOptions, Parse
 from piecemill.tokenizers.models.integers import IntegerBPE
-from piecemill.tokenizers.texts import flatten
+from piecemill.tokenizers.texts import flat_tokens, flatten
 
 _FIRST = 0x10000
 "The first code point of four bytes; there are 2**20 of them."
@@ -37,10 +37,13 @@ class IntegerEngine:
             self._table[model.values - low] = self._spelled
         for left, right in model.merges.tolist():
             tokens.append(tokens[left - special] + tokens[right - special])
-        data, ends = np.frombuffer(b"".join(tokens), np.uint8), np.cumsum([len(one) for one in tokens], dtype=np.int64)
         ids = np.arange(special, special + len(tokens), dtype=np.uint32)
         self.encoder = Encoder.characters(
-            *(data, ends, ids, model.merges - np.uint32(special)), byte_ids=None, unk=0, fuse_unk=False, prefix="never"
+            *(*flat_tokens(tokens), ids, model.merges - np.uint32(special)),
+            byte_ids=None,
+            unk=0,
+            fuse_unk=False,
+            prefix="never",
         )
 
     def encode(self, text: str, special: Parse) -> NDArray[np.uint32]:

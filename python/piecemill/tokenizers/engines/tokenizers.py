@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from piecemill._core import documents_outside, resolve_split, split_text
 from piecemill.errors import PiecemillError, PretokenizerError, TokenizerError
 from piecemill.tokenizers.engines import LibraryEngine, Parse, alphabet_of
-from piecemill.tokenizers.malformed import malformed, panics_named
+from piecemill.tokenizers.malformed import malformed
 from piecemill.tokenizers.models.byte_bpe import ByteBPE
 from piecemill.tokenizers.models.ranks import Ranks
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
@@ -75,7 +75,7 @@ class HFEngine(LibraryEngine):
         self._check_alphabet(texts)
         tokenizer = self._tokenizer(special)
         try:
-            with panics_named(self._where):
+            with malformed(self._where, raised=()):  # panics only
                 return list(_rows(tokenizer, texts, threads))
         except ValueError as error:  # 1.0 says only now that it cannot carry out a pretokenizer
             raise PretokenizerError(
@@ -97,7 +97,7 @@ class HFEngine(LibraryEngine):
                 if regex not in DIGITS:
                     check_pattern(regex)
             try:
-                with panics_named(self._where):
+                with malformed(self._where, raised=()):  # panics only
                     self._loaded[parsed] = _load(self._model.tokenizer_json(parsed))
             except Exception as error:
                 where = f"{self._model.file}: " if isinstance(self._model, TokenizerJson) else ""

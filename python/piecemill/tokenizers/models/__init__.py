@@ -10,8 +10,8 @@ Start with `Model`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from piecemill.tokenizers.models.byte_bpe import ByteBPE
@@ -86,6 +86,16 @@ class Model(Protocol):
 
     def decode_table(self) -> DecodeTable | None:
         """What each id decodes to; None where only the home library can decode exactly."""
+
+
+class Stored:
+    """What models share, each a dataclass: its fields are pickled, and nothing that was computed from them."""
+
+    def parse_refused(self) -> str | None:
+        return None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type] # a dataclass
 
 
 def find_id(special_tokens: Mapping[str, int], token: str | bytes, ids: Callable[[bytes], int | None]) -> int | None:

@@ -13,9 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from piecemill._core import __version__, bpe_parts, bpe_vocabulary
+from piecemill._core import __version__, bpe_body, bpe_parts, bpe_vocabulary
 from piecemill.errors import PretokenizerError, TokenizerError
-from piecemill.tokenizers.models import Declared, DecodeTable, find_id
+from piecemill.tokenizers.models import Declared, DecodeTable, Stored, find_id
 from piecemill.tokenizers.models.byte_level import characters_of
 from piecemill.tokenizers.models.config import (
     ALPHABET,
@@ -28,7 +28,7 @@ from piecemill.tokenizers.models.config import (
     with_roles,
 )
 from piecemill.tokenizers.models.vocabulary import Vocabulary, check_special_tokens, checked_merges
-from piecemill.tokenizers.models.writing import DIGITS, body, complete
+from piecemill.tokenizers.models.writing import DIGITS, complete
 from piecemill.tokenizers.pretokenizers import PATTERNS, Pattern, name_of
 
 _NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -47,7 +47,7 @@ class NotPlain(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class ByteBPE:
+class ByteBPE(Stored):
     """A vocabulary and a pretokenizer."""
 
     vocabulary: Vocabulary
@@ -74,9 +74,6 @@ class ByteBPE:
     @property
     def declared(self) -> Declared:
         return declared(self.beside, self.special_tokens, self.post_processor)
-
-    def parse_refused(self) -> str | None:
-        return None
 
     def identity(self) -> str:
         # Of the file we would write, so a tokenizer is the same before saving and after loading.
@@ -124,10 +121,8 @@ class ByteBPE:
     @cached_property
     def _body(self) -> str:
         # Kept: the identity, the files and the HF engine all need it, and it takes 50 ms for 50,257 tokens.
-        return body(self.vocabulary)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_body"}
+        special = {i: text for text, i in self.special_tokens.items()}
+        return bpe_body(self.vocabulary.tokens, special, self.vocabulary.merges)
 
 
 def byte_bpe(content: bytes, file: Path, *, training: Mapping[str, Any], beside: Mapping[str, bytes]) -> ByteBPE:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from piecemill._core import __version__
 from piecemill.errors import TokenizerError
 from piecemill.integers import LIMIT, text_of, values_of
-from piecemill.tokenizers.models import Declared, DecodeTable, find_id
+from piecemill.tokenizers.models import Declared, DecodeTable, Stored, find_id
 from piecemill.tokenizers.models.config import declared, training_json
 from piecemill.tokenizers.models.vocabulary import check_special_tokens, checked_merges
 
@@ -28,7 +28,7 @@ _FORMAT = "piecemill integers 1"
 
 
 @dataclass(frozen=True, eq=False)
-class IntegerBPE:
+class IntegerBPE(Stored):
     """Integers and merges."""
 
     values: NDArray[np.int64]

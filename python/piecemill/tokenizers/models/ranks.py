@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers.malformed import MOST_IDS, check_ids
-from piecemill.tokenizers.models import Declared, DecodeTable, find_id
+from piecemill.tokenizers.models import Declared, DecodeTable, Stored, find_id
 from piecemill.tokenizers.models.byte_level import bytes_of, characters_of
 from piecemill.tokenizers.models.config import END_OF_TEXT
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
@@ -84,7 +84,7 @@ def published_file(name: str) -> Path | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Ranks:
+class Ranks(Stored):
     """A `.tiktoken` file with its pretokenizer and special tokens."""
 
     content: bytes
@@ -94,6 +94,7 @@ class Ranks:
     special_tokens: Mapping[str, int]
 
     kind = "tiktoken file"
+    exact = True
 
     def __post_init__(self) -> None:
         # Read now, as the ranks are, so that a wrong pretokenizer or a broken line is an error when loading.
@@ -145,13 +146,6 @@ class Ranks:
     @property
     def declared(self) -> Declared:
         return Declared(END_OF_TEXT if END_OF_TEXT in self.special_tokens else None)
-
-    def parse_refused(self) -> str | None:
-        return None
-
-    @property
-    def exact(self) -> bool:
-        return True
 
     def identity(self) -> str:
         # By the pattern, not the name: "cl100k" and its regex are the same tokenizer.
@@ -227,9 +221,6 @@ class Ranks:
             },
             ensure_ascii=False,
         )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: self.__dict__[name] for name in ("content", "file", "pretokenizer", "special_tokens")}
 
 
 def halves(token: bytes, ranks: Mapping[bytes, int], below: int = MOST_IDS) -> tuple[bytes, bytes]:

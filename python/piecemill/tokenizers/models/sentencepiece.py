@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from piecemill.errors import TokenizerError
-from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
+from piecemill.tokenizers.models import Declared, DecodeTable, Stored, special_by_bytes
 from piecemill.tokenizers.models.config import declared
 from piecemill.tokenizers.models.vocabulary import check_special_tokens
 
@@ -69,7 +68,7 @@ class SentencePieceFile:
 
 
 @dataclass(frozen=True, eq=False)
-class SentencePiece:
+class SentencePiece(Stored):
     """A `.model`, and the files beside it."""
 
     content: bytes
@@ -78,6 +77,7 @@ class SentencePiece:
     beside: Mapping[str, bytes] = field(default_factory=dict)
 
     home = "sentencepiece"
+    exact = False  # it normalizes, and replaces spaces by another character
 
     def __post_init__(self) -> None:
         try:
@@ -111,10 +111,6 @@ class SentencePiece:
 
     def parse_refused(self) -> str | None:
         return "sentencepiece has no way to find control tokens in a text"
-
-    @property
-    def exact(self) -> bool:
-        return False  # it normalizes, and replaces spaces by another character
 
     def identity(self) -> str:
         return hashlib.sha256(self.content).hexdigest()
@@ -161,9 +157,6 @@ class SentencePiece:
     @cached_property
     def _ids(self) -> dict[str, int]:
         return {piece.text: i for i, piece in enumerate(self.read.pieces)}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"content": self.content, "file": self.file, "beside": self.beside}
 
 
 _EACH_BYTE = "piecemill.each_byte"

@@ -15,7 +15,7 @@ from typing import Any
 
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers.malformed import BROKEN, check_ids
-from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
+from piecemill.tokenizers.models import Declared, DecodeTable, Stored, special_by_bytes
 from piecemill.tokenizers.models.byte_bpe import merge_pairs
 from piecemill.tokenizers.models.byte_level import CHARACTERS, bytes_of, characters_of
 from piecemill.tokenizers.models.config import declared
@@ -37,7 +37,7 @@ _CLEANUP = (
 
 
 @dataclass(frozen=True, eq=False)
-class TokenizerJson:
+class TokenizerJson(Stored):
     """A tokenizer.json, and the files beside it."""
 
     content: bytes
@@ -131,9 +131,6 @@ class TokenizerJson:
     def declared(self) -> Declared:
         return declared(self.beside, self.special_tokens, self.data.get("post_processor"))
 
-    def parse_refused(self) -> str | None:
-        return None
-
     def identity(self) -> str:
         return hashlib.sha256(self.content).hexdigest()
 
@@ -191,7 +188,7 @@ class TokenizerJson:
         if kind == "ByteLevel":
             # An added token is text, as HF 1.0 decodes it; 0.2x reads "é" as a byte even there.
             return DecodeTable(
-                _each(spelled, lambda text: _or_text(None if text in self.added_ids else bytes_of(text), text))
+                _each(spelled, lambda text: (None if text in self.added_ids else bytes_of(text)) or text.encode())
             )
         if kind is None:  # HF puts spaces between the tokens
             return DecodeTable(_each(spelled, lambda text: b" " + text.encode()), _each(spelled, str.encode))
@@ -202,9 +199,6 @@ class TokenizerJson:
         if kind == "Sequence":
             return _llama(spelled, decoder.get("decoders") or [])
         return None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: self.__dict__[name] for name in ("content", "file", "beside", "training")}
 
 
 def _refuse_cut_letters(file: Path, model: Mapping[str, Any]) -> None:
@@ -271,10 +265,6 @@ def _hide(model: dict[str, Any], added: list[dict[str, Any]], hidden: list[str])
 
 def _each(spelled: list[str | None], to_bytes: Any) -> list[bytes | None]:
     return [None if text is None else to_bytes(text) for text in spelled]
-
-
-def _or_text(found: bytes | None, text: str) -> bytes:
-    return text.encode() if found is None else found
 
 
 def _word_piece(spelled: list[str | None], decoder: Mapping[str, Any]) -> DecodeTable | None:

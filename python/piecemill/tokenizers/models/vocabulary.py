@@ -81,11 +81,6 @@ class Vocabulary:
         """The bytes that have a token: the first ones of `ranked`."""
         return b"".join(one for one in (self.tokens[i] for i in self.ranked[:256]) if len(one) == 1)
 
-    @cached_property
-    def reachable(self) -> frozenset[int]:
-        """The ids that ordinary text can reach."""
-        return frozenset(self.ranked)
-
 
 def checked_merges(merges: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """`merges` as a read-only (n, 2) copy."""

@@ -8,27 +8,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from piecemill._core import bpe_body
-from piecemill.tokenizers.models.vocabulary import Vocabulary
 from piecemill.tokenizers.pretokenizers import PATTERNS, Pattern
 
 DIGITS = {r"\p{N}": True, r"\p{N}+": False}
 "Regexes for which tokenizer.json has a dedicated step, and whether it cuts digits one by one."
 
 
-def tokenizer_json(vocabulary: Vocabulary, pattern: Pattern | None) -> str:
-    """The file that HF `tokenizers` and `transformers` load."""
-    return complete(body(vocabulary), vocabulary.special_tokens, pattern)
-
-
-def body(vocabulary: Vocabulary) -> str:
-    """Vocabulary and merges: the large part of the file, which does not depend on the rest."""
-    special = {i: text for text, i in vocabulary.special_tokens.items()}
-    return bpe_body(vocabulary.tokens, special, vocabulary.merges)
-
-
 def complete(body: str, added_tokens: Mapping[str, int], pattern: Pattern | None, post_processor: Any = None) -> str:
-    """A tokenizer.json around a `body`."""
+    """A tokenizer.json around the `body`: vocabulary and merges, the large part, which does not depend on the rest."""
     head = {
         "version": "1.0",
         "truncation": None,

@@ -21,17 +21,8 @@ COUNTS = np.dtype(
 BATCH = np.dtype([("n", "u4"), ("documents", "u4"), ("bos", "u4"), ("eos", "u4"), ("from", "i8")])
 POINTERS = (
     *("batch", "text", "ends", "kinds", "documents", "sure", "words", "class_index", "class_blocks", "table", "pool"),
-    *(
-        "pairs",
-        "byte_pairs",
-        "symbol_of_byte",
-        "id_of_symbol",
-        "misses",
-        "winners0",
-        "winners1",
-        "winners2",
-        "winners3",
-    ),
+    *("pairs", "byte_pairs", "symbol_of_byte", "id_of_symbol", "misses"),
+    *("winners0", "winners1", "winners2", "winners3"),
     *("longs", "unresolved", "tile_missed", "tile_first", "tile_count", "tile_base", "document_offset", "staged"),
     *("out", "direct_count", "direct", "raw_ends", "token_ends", "counts", "reported", "life", "added", "added_ends"),
     "found",
