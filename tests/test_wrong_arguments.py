@@ -250,6 +250,11 @@ def test_tensors_and_datasets_with_wrong_arguments(shards, tok):
     for wrong in ("cuba", "cuda:99", 5, None, [], object()):
         assert "device=" in refuses(torch.batches, shards, window=8, device=wrong)
     assert "windows=" in refuses(as_dataset, shards)
+    for wrong in (-1, tok.vocab_size):
+        said = refuses(torch.text_batches, [TEXT], tok, window=8, pad_id=wrong)
+        assert said == f"pad_id={wrong}: the vocabulary has {tok.vocab_size} ids."
+    assert "did you mean 'window'" in refuses(torch.BatchDataset, shards, windw=8)
+    assert "expected rows, such as" in refuses(torch.BatchDataset, "shards/", window=8)
     for name in ("eos", "bos", "dtype", "window", "device"):
         for wrong in WRONG:
             refuses(torch.text_batches, [TEXT], tok, **{"window": 8, name: wrong})
