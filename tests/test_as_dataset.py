@@ -1,5 +1,7 @@
 """`as_dataset`: windows in the formats and selections of Hugging Face `datasets`."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -70,3 +72,47 @@ def test_a_format_or_a_column_that_windows_do_not_have_is_an_error(windows):
         as_dataset(windows).with_format("pandas")
     with pytest.raises(PlanError, match="column 'ids': windows have input_ids, labels"):
         _ = as_dataset(windows).with_format("torch", columns="ids")[0]
+
+
+def test_what_map_returns_without_windows_is_an_ordinary_dataset(windows):
+    from piecemill.loading.datasets import as_dataset
+
+    dataset = as_dataset(windows)
+    lengths = dataset.map(lambda row: {"first": int(row["input_ids"][0])}, remove_columns=dataset.column_names)
+    assert lengths[:4] == {"first": [int(row["input_ids"][0]) for row in dataset.select(range(4))]}
+    rows = dataset.map(dict, remove_columns="window")
+    assert rows.to_pandas()["labels"][3].tolist() == dataset[3]["labels"].tolist()
+
+
+@pytest.mark.parametrize("name", ["to_parquet", "to_json", "to_csv", "save_to_disk", "to_pandas", "to_dict", "to_list"])
+def test_numbers_of_windows_are_never_written_for_rows(windows, name, tmp_path):
+    from piecemill.loading.datasets import as_dataset
+
+    with pytest.raises(PlanError, match=f"{name}: this dataset holds the numbers of windows alone. Write rows with"):
+        getattr(as_dataset(windows), name)(str(tmp_path / "rows"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_transform_of_the_user_gets_windows(windows):
+    from piecemill.loading.datasets import as_dataset
+
+    dataset = as_dataset(windows)
+    cut = dataset.with_transform(lambda rows: {"two": [ids[:2].tolist() for ids in rows["input_ids"]]})
+    want = [ids[:2].tolist() for ids in dataset[3:5]["input_ids"]]
+    assert cut[3:5]["two"] == cut.select(range(3, 5))[:]["two"] == want
+    assert cut.with_format(None)[3].keys() == dataset[3].keys()
+
+
+def test_windows_are_pickled_for_workers_that_are_spawned(windows):
+    from piecemill.loading.datasets import as_dataset
+
+    dataset = as_dataset(windows)
+    assert pickle.loads(pickle.dumps(dataset))[5]["input_ids"].tolist() == dataset[5]["input_ids"].tolist()
+
+
+@pytest.mark.parametrize("boundaries", [False, True])
+def test_no_windows_are_no_rows(windows, boundaries):
+    from piecemill.loading.datasets import as_dataset
+
+    dataset = as_dataset(Windows(windows.rows, window=8, boundaries=boundaries))
+    assert {name: column.shape for name, column in dataset[3:3].items()} == dict.fromkeys(dataset[0], (0, 8))

@@ -309,6 +309,7 @@ def test_the_stored_plan_is_a_config_file_in_all_but_spelling(corpus, tmp_path):
     [
         ("vocab_sise = 300", r'Unknown option: "\[vocab_sise\]" from .*plan\.toml\. Did you mean --vocab-size\?'),
         ('vocab_size = "many"', r"vocab_size.*plan\.toml.*many"),
+        ("vocab_size = 300.5", r'vocab_size.*plan\.toml: unable to convert "300\.5" into int'),
         ("vocab_size = 3", "--vocab-size 3: the 256 bytes"),
         ("vocab_size = \n", r"plan\.toml: not TOML: .*line 1"),
         ("[trian]\nvocab_size = 300", r"plan\.toml: \[trian\] is no command\. Did you mean \[train\]\?"),
@@ -360,6 +361,7 @@ def test_a_config_file_holds_sources_and_a_table_for_each_command(corpus, tmp_pa
     [
         (["--vocabsize", "300"], "Did you mean --vocab-size?"),
         (["--vocab-size", "many"], 'unable to convert "many" into int'),
+        (["--vocab-size", "300.5"], 'unable to convert "300.5" into int'),
         (["--vocab-size", "100"], "--vocab-size 100: the 256 bytes"),
         (["--on-bad-document", "ignore"], "ignore"),
         (["--memory", "lots"], "--memory lots: expected a size"),
@@ -367,8 +369,8 @@ def test_a_config_file_holds_sources_and_a_table_for_each_command(corpus, tmp_pa
         (["--pretokenizer", "(unclosed"], "does not compile"),
         (["--pretokenizer", ""], "pretokenizer ``: none has this name. Choose gpt2, cl100k, o200k,"),
         (["--pretokenizer", "GPT-2"], "Did you mean `gpt2`?"),
-        (["--special-token", "a"], "special_tokens[1] is 'a'"),
-        (["--special-token", "<a>", "--special-token", "<a>"], "special_tokens[2] repeats special_tokens[1]"),
+        (["--special-token", "a"], "special token 'a': this is how tokenizer.json writes"),
+        (["--special-token", "<a>", "--special-token", "<a>"], "special token '<a>' is given twice"),
         (["--vocab-size", "1099511627776"], "--vocab-size 1099511627776: expected a whole number"),
         (["--save-counts", "."], "--save-counts .: is a folder"),
         (["--separator", ""], "--separator '': expected at least one character"),

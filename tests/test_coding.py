@@ -2,12 +2,14 @@
 
 import json
 import os
+import subprocess
 
 import numpy as np
 import pytest
 
 import models
 import piecemill
+from command import PIECEMILL, environment
 from command import piecemill as run
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers import coding
@@ -149,3 +151,13 @@ def test_tokenizers_that_do_not_decode_id_by_id_decode_rows_whole(tmp_path, monk
     ids = tok.encode("the import of a class")
     (pieces,) = coding.decode_rows(tok, [("x", ids)])
     assert b"".join(pieces).decode() == tok.decode(ids)
+
+
+def test_a_reader_that_has_gone_is_no_error(folder, tmp_path):
+    (tmp_path / "long.txt").write_text("some text " * 200_000)  # more than a pipe holds
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [PIECEMILL, "encode", folder / "tok", tmp_path / "long.txt"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=environment(), timeout=600)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")

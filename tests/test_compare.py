@@ -151,6 +151,7 @@ def test_wrong_use_is_an_error_in_words(corpus):
         pm.compare([], on=corpus)
     with pytest.raises(PlanError, match="did you mean 'sample'"):
         pm.compare([small_tokenizer()], on=corpus, smaple=3)
+    assert "no tokenizer was given: name one or more before the flags" in piecemill("compare", "--on", corpus).stderr
 
 
 def test_the_command_prints_a_table_or_json(corpus, bytes_only, tmp_path):

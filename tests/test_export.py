@@ -272,7 +272,7 @@ def test_a_count_that_differs_from_the_prediction_is_an_error_and_leaves_no_part
         ({"overlap": -1}, "overlap=-1"),
         ({"zst": True}, "zst goes with"),
         ({"pad_id": 3}, "pad_id=3"),
-        ({"to": "megatron", "window": 512}, "Megatron cuts documents itself"),
+        ({"to": "megatron", "window": 512}, "Megatron cuts documents itself. Leave out window="),
     ],
 )
 def test_plans_that_cannot_work_are_refused(options, says):

@@ -228,3 +228,8 @@ def test_what_cannot_be_learned_is_refused():
 def test_only_text_is_taken(kind):
     with pytest.raises(PlanError, match=f"{kind}.*text only"):
         pm.train_wordpiece(["some text"], vocab_size=100, **{kind: True})
+
+
+def test_zero_and_one_are_no_and_yes():
+    made = [pm.train_wordpiece(["Each É each é"], vocab_size=30, lowercase=value) for value in (False, 0, True, 1)]
+    assert made[0].identity == made[1].identity != made[2].identity == made[3].identity

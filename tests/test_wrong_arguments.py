@@ -1,6 +1,7 @@
 """Wrong arguments in Python: the error is one of ours, names the argument, and nothing was created."""
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -250,9 +251,28 @@ def test_tensors_and_datasets_with_wrong_arguments(shards, tok):
     for wrong in ("cuba", "cuda:99", 5, None, [], object()):
         assert "device=" in refuses(torch.batches, shards, window=8, device=wrong)
     assert "windows=" in refuses(as_dataset, shards)
+    for wrong in (-1, tok.vocab_size):
+        said = refuses(torch.text_batches, [TEXT], tok, window=8, pad_id=wrong)
+        assert said == f"pad_id={wrong}: the vocabulary has {tok.vocab_size} ids."
+    assert "did you mean 'window'" in refuses(torch.BatchDataset, shards, windw=8)
+    assert "expected rows, such as" in refuses(torch.BatchDataset, "shards/", window=8)
     for name in ("eos", "bos", "dtype", "window", "device"):
         for wrong in WRONG:
             refuses(torch.text_batches, [TEXT], tok, **{"window": 8, name: wrong})
+
+
+def test_special_tokens_for_ranks(tok, tmp_path):
+    tok.save(tmp_path / "tok")
+    ranks, free = tmp_path / "tok" / "ranks.tiktoken", tok.vocab_size
+    load = functools.partial(pm.load_tokenizer, ranks, pretokenizer="gpt2")
+    assert load(special_tokens={"<a>": free, "<b>": free + 1}).encode("<b>", special="parse").tolist() == [free + 1]
+    with pytest.raises(TokenizerError, match=rf"special token '<b>' with id {free}: .* no other special token has"):
+        load(special_tokens={"<a>": free, "<b>": free})
+    for wrong in (["<a>"], "<a>", {5: free}):
+        with pytest.raises(TokenizerError, match=r"^special_tokens=.*: expected the id of each text"):
+            load(special_tokens=wrong)
+    done = piecemill("encode", tmp_path / "tok", "x", "--pretokenizer", "gpt2")
+    assert "; --pretokenizer is for .tiktoken files" in done.stderr
 
 
 def test_a_tokenizer_of_integers_with_wrong_arguments():

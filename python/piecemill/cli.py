@@ -29,6 +29,7 @@ from piecemill.command import (
     as_flags,
     print_result,
     read_sources,
+    read_value,
 )
 from piecemill.errors import PiecemillError, PlanError, PretokenizerError
 from piecemill.executors import PartOptions
@@ -61,7 +62,7 @@ app = App(
     version=__version__,
     version_flags=["--version", "-V"],
     help="Turn raw corpora into training batches.",
-    default_parameter=Parameter(negative_iterable=(), show_default=_shown, consume_multiple=True),
+    default_parameter=Parameter(negative_iterable=(), show_default=_shown, consume_multiple=True, converter=read_value),
     suppress_keyboard_interrupt=False,
     error_formatter=_panel,
 )
@@ -306,6 +307,8 @@ def run() -> None:
         _fail(error, 2)
     except PiecemillError as error:
         _fail(error, 1)
+    except BrokenPipeError:
+        sys.exit(1)  # whoever read the output has gone, as `head` does: there is nobody to tell
     except OSError as error:
         names = " and ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
         full = " Free some space, or choose another place." if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""

@@ -9,9 +9,9 @@ from io import BufferedReader
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, get_args
 
-from cyclopts import Group, Parameter, Token
+from cyclopts import CoercionError, Group, Parameter, Token, convert
 
 from piecemill.errors import PlanError
 from piecemill.sources.options import SourceOptions
@@ -62,6 +62,14 @@ def as_flags(plan: type, **parameters: Parameter) -> None:
     """Set how the fields of a plan are shown and read on the command line; the plan itself does not know."""
     for name, parameter in parameters.items():
         plan.__annotations__[name] = Annotated[plan.__annotations__[name], parameter]
+
+
+def read_value(kind: Any, tokens: Sequence[Token]) -> Any:
+    """A value as the parser reads it; but a fraction is no whole number, which the parser would round."""
+    for token in tokens if int in (kind, *get_args(kind)) else ():
+        if "." in token.value:
+            raise CoercionError(token=token, target_type=int)
+    return convert(kind, tokens)
 
 
 def unescaped(_: Any, tokens: Sequence[Token]) -> str:

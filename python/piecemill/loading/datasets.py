@@ -24,18 +24,12 @@ def as_dataset(windows: Windows, labels: Literal["shifted", "unshifted"] = "unsh
     model does not take, so that nothing is shifted twice.
 
     `dataset[7]`, `dataset[3:9]`, `shuffle`, `select`, `map`, `filter`, `with_format("torch")` and torch's DataLoader
-    work as with any dataset. It holds the number of each window, 8 bytes, and what `map` adds: save the shards instead.
+    work as with any dataset. It holds the number of each window, 8 bytes, and what `map` adds: save the shards instead,
+    and join two with `piecemill.loading.mix`. `map(..., remove_columns="window")` gives an ordinary dataset of the rows
+    that its function returns.
     """
-
     chosen = windows.with_labels(labels)
-
-    def rows(asked: Mapping[str, Any]) -> dict[str, Any]:
-        numbers = np.asarray(asked["window"], np.int64)
-        columns, _ = gather([chosen], np.zeros(len(numbers), np.int64), numbers)
-        if labels == "shifted":
-            columns["shifted_labels"] = columns.pop("labels")
-        return columns | {name: added for name, added in asked.items() if name != "window"}
-
+    rows = partial(_gathered, chosen, labels)
     return _of(datasets.Dataset.from_dict({"window": np.arange(len(chosen))}).with_transform(rows), rows)
 
 
@@ -52,7 +46,10 @@ class WindowDataset(datasets.Dataset):  # type: ignore[misc] # datasets has no t
         **options: Any,
     ) -> None:
         """As `datasets` has it, of the windows: "torch", "numpy" and other formats of tensors; None for the default."""
-        if type not in ("custom", "arrow"):  # a transform, ours or another; or the stored numbers, which `map` reads
+        transform = options.get("transform")
+        if transform is not None and getattr(transform, "func", None) not in _OURS:
+            options["transform"] = partial(_transformed, self.rows, transform)
+        elif type not in ("custom", "arrow"):  # a transform of ours; or the stored numbers, which `map` reads
             options = {"transform": _formatted(self.rows, type, columns, options)}
             type, columns, output_all_columns = "custom", None, False
         super().set_format(type, columns, output_all_columns, **options)
@@ -72,7 +69,28 @@ class WindowDataset(datasets.Dataset):  # type: ignore[misc] # datasets has no t
 
     def map(self, *given: Any, **named: Any) -> "WindowDataset":
         """As `datasets` has it; the function gets windows, and columns that it adds come with them."""
-        return _of(super().map(*given, **named), self.rows)
+        mapped = super().map(*given, **named)
+        if "window" in mapped.column_names:
+            return _of(mapped, self.rows)
+        mapped.__class__ = datasets.Dataset
+        mapped.reset_format()
+        return mapped  # type: ignore[no-any-return]
+
+
+def _refused(name: str) -> Callable[..., Any]:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise PlanError(
+            f"{name}: this dataset holds the numbers of windows alone. Write rows with `piecemill export`, or take the "
+            'ordinary dataset that dataset.map(dict, remove_columns="window") gives.'
+        )
+
+    return refuse
+
+
+for _name in ("csv", "dict", "json", "list", "pandas", "parquet", "polars", "sql"):
+    setattr(WindowDataset, f"to_{_name}", _refused(f"to_{_name}"))
+for _name in ("save_to_disk", "push_to_hub"):
+    setattr(WindowDataset, _name, _refused(_name))
 
 
 def _of(dataset: "datasets.Dataset", rows: Rows) -> WindowDataset:
@@ -90,9 +108,27 @@ def _formatted(rows: Rows, type: str | None, columns: str | Sequence[str] | None
     return partial(_some, rows, formatter, None if wanted is None else tuple(wanted))
 
 
+def _gathered(windows: Windows, labels: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The windows of some numbers, and the other columns that were requested."""
+    numbers = np.asarray(asked["window"], np.int64)
+    columns, _ = gather([windows], np.zeros(len(numbers), np.int64), numbers)
+    if labels == "shifted":
+        columns["shifted_labels"] = columns.pop("labels")
+    return columns | {name: added for name, added in asked.items() if name != "window"}
+
+
+def _transformed(rows: Rows, transform: Rows, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What a transform of the user makes of windows."""
+    return transform(rows(asked))
+
+
 def _some(rows: Rows, formatter: Any, columns: tuple[str, ...] | None, asked: Mapping[str, Any]) -> dict[str, Any]:
     found = rows(asked)
     if unknown := [name for name in columns or () if name not in found]:
         raise PlanError(f"column {unknown[0]!r}: windows have {', '.join(found)}.")
     some = {name: found[name] for name in columns or found}
     return some if formatter is None else formatter.recursive_tensorize(some)
+
+
+_OURS = (_gathered, _transformed, _some)
+"What transforms of a `WindowDataset` begin with: they get the numbers of windows."

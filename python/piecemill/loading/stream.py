@@ -141,7 +141,7 @@ class TextBatches(Prefetched[Any]):
             warnings.warn(note, stacklevel=4)  # at the call of `text_batches`
         self._dtype = getattr(torch, dtype)
         self._bos, self._eos = resolve_bos(tokenizer, edges[0]), resolve_eos(tokenizer, edges[1])
-        self._pad = self._eos or 0 if cut.pad_id is None else cut.pad_id
+        self._pad = cut.padding(self._eos, tokenizer.vocab_size)
         self._lane = lane_to(device)
         self._kept = {  # what must be the same to resume from a state
             "seed": plan.seed,

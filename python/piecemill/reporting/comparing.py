@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import WordCounter, count_ids, gather_documents, invalid_documents
 from piecemill.errors import PlanError, SourceError
-from piecemill.plans import FROM_PLAN, did_you_mean, with_keywords
+from piecemill.plans import FROM_PLAN, by_place, did_you_mean, with_keywords
 from piecemill.reporting.plan import ComparePlan
 from piecemill.shards.format import token_dtype
 from piecemill.sizes import parse_size, plural, show_bytes, show_count
@@ -127,7 +127,12 @@ def compare(
     plan = with_keywords(plan, ComparePlan, locals(), unknown)
     single = isinstance(tokenizers, str | PathLike | Tokenizer)
     if single or not isinstance(tokenizers, Iterable) or not (tokenizers := list(tokenizers)):
-        raise PlanError(f"tokenizers={tokenizers!r:.60}: expected a list of one or more tokenizers or paths.")
+        raise PlanError(
+            by_place(
+                f"tokenizers={tokenizers!r:.60}: expected a list of one or more tokenizers or paths.",
+                "no tokenizer was given: name one or more before the flags.",
+            )
+        )
     loaded = [one if isinstance(one, Tokenizer) else load_tokenizer(one) for one in tokenizers]
     most = parse_size(plan.sample, "sample")
     # Small blocks, so that a sample has many; but not so small that threads have nothing to do.

@@ -41,7 +41,7 @@ class ExportPlan:
     "Places to predict from in one row, which has one token more: the label of the last place."
 
     overlap: int = 0
-    "Tokens that a row shares with the one before it in the same document."
+    "Tokens that a row shares with the one before it."
 
     tail: Tail = "keep"
     "What to do with the tokens after the last full row: keep them as a shorter one, pad it, or drop them."
@@ -60,9 +60,11 @@ class ExportPlan:
 
     def __post_init__(self) -> None:
         if self.to == "megatron":
-            if (self.window, self.overlap, self.tail, self.pack, self.pad_id) != (2048, 0, "keep", True, None):
+            rows = {"window": 2048, "overlap": 0, "tail": "keep", "pack": True, "pad_id": None}
+            given = [option(name, ...) for name, default in rows.items() if getattr(self, name) != default]
+            if given:
                 raise PlanError(
-                    f"{option('to', 'megatron')}: Megatron cuts documents itself. Give no window, overlap, tail, pack."
+                    f"{option('to', 'megatron')}: Megatron cuts documents itself. Leave out {' and '.join(given)}."
                 )
         elif self.to not in ("parquet", "jsonl"):
             raise PlanError(f"{option('to', self.to)}: expected parquet, jsonl or megatron.")

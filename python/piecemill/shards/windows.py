@@ -119,6 +119,13 @@ class WindowSpec:
         """
         return 0 if self.overlap_labels else max(0, self.overlap - (self.labels == "unshifted"))
 
+    def padding(self, eos: int | None, vocab_size: int) -> int:
+        """The id that fills a row after its last token."""
+        pad = (eos or 0) if self.pad_id is None else self.pad_id
+        if not 0 <= pad < vocab_size:
+            raise PlanError(f"pad_id={pad}: the vocabulary has {vocab_size:,} ids.")
+        return pad
+
     def count(self, lengths: Ints, *, short: bool = True) -> Ints:
         """How many windows streams of these lengths have, with or without a short last one.
 
@@ -163,10 +170,7 @@ class Windows:
         check_rows(rows)
         check_names(options, WindowSpec.__slots__)
         self.rows, self.cut, self.group = rows, WindowSpec(**options), group
-        pad = rows.eos if self.cut.pad_id is None else self.cut.pad_id
-        self.pad = 0 if pad is None else pad
-        if not 0 <= self.pad < rows.vocab_size:
-            raise PlanError(f"pad_id={self.pad}: the vocabulary has {rows.vocab_size:,} ids.")
+        self.pad = self.cut.padding(rows.eos, rows.vocab_size)
         if self.cut.pack and rows.tokens < self.cut.window + 1:
             raise LoadError(
                 f"{rows}: window={self.cut.window} needs {self.cut.window + 1:,} tokens, one more than it holds, and "
@@ -376,7 +380,7 @@ def gather(
     arrays: list[NDArray[Any]] = []
     masked = np.zeros(len(numbers), np.int64)
     for which, windows in enumerate(parts):
-        mine = np.flatnonzero((part == which) & (numbers >= 0)) if len(parts) > 1 or numbers.min() < 0 else None
+        mine = np.flatnonzero((part == which) & (numbers >= 0)) if len(parts) > 1 or (numbers < 0).any() else None
         if mine is not None and not len(mine):
             continue
         ranges = windows.view.ranges(numbers if mine is None else numbers[mine])
@@ -390,7 +394,8 @@ def gather(
         if cut.boundaries:
             documents.append(_segments(windows.rows, ranges, row))
     pieces_of_rows = np.concatenate(found) if found else np.zeros((0, 4), np.int64)
-    gather_windows(arrays, pieces_of_rows, masked, inputs, labels, pad=parts[0].pad)
+    if len(numbers):
+        gather_windows(arrays, pieces_of_rows, masked, inputs, labels, pad=parts[0].pad)
     columns, cuts = {"input_ids": inputs, "labels": labels}, None
     if cut.boundaries:
         columns["position_ids"], columns["document_ids"], cuts = _boundaries(labels, pieces_of_rows, documents)

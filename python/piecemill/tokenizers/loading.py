@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.errors import TokenizerError
-from piecemill.plans import did_you_mean, new_names, option
+from piecemill.plans import by_place, did_you_mean, new_names, option
 from piecemill.tokenizers import hub
 from piecemill.tokenizers.malformed import BROKEN, check_ids, malformed
 from piecemill.tokenizers.models import Model
@@ -56,6 +56,10 @@ def load_tokenizer(
     default. `pretokenizer` and `special_tokens` (text and id) are for files that have neither: .tiktoken (OpenAI's are
     known by their hash) and vocab.json with merges.txt (gpt2, and the entries that no merge makes, unless given).
     """
+    if not isinstance(special_tokens or {}, Mapping) or not all(isinstance(text, str) for text in special_tokens or ()):
+        raise TokenizerError(
+            f"special_tokens={special_tokens!r:.60}: expected the id of each text, such as {{'<s>': 128000}}."
+        )
     file = _file_of(spec)
     with malformed(file):
         model = _model_of(file, spec, pretokenizer, special_tokens)
@@ -74,8 +78,9 @@ def _model_of(
         return _vocab_and_merges(file.parent, pretokenizer, special_tokens)
     if pretokenizer is not None or special_tokens is not None:
         raise TokenizerError(
-            f"{file}: it has its own pretokenizer and special tokens; pretokenizer= and special_tokens= are for "
-            ".tiktoken files and for vocab.json with merges.txt."
+            f"{file}: it has its own pretokenizer and special tokens; "
+            f"{by_place('pretokenizer= and special_tokens= are', '--pretokenizer is')} for .tiktoken files and for "
+            "vocab.json with merges.txt."
         )
     if file.name == INTEGERS:
         return read_integers_json(read_json(file), file, _training(file), files_beside(file))

@@ -59,7 +59,7 @@ def check_target(target: Path, force: bool) -> bool:
         shown = ", ".join((strange or inside)[:5]) + (", ..." if len(strange or inside) > 5 else "")
         raise TokenizerError(
             f"{target} is not only a saved tokenizer: it holds {shown}. "
-            "It is never replaced, even with force; choose another folder."
+            f"It is never replaced, even with {option('force', True)}; choose another folder."
         )
     if not force:
         raise TokenizerError(

@@ -147,7 +147,8 @@ class TrainPlan(SourceOptions):
             raise PlanError(f"{option('alphabet', self.alphabet)}: expected characters, such as 'ACGT', or 'auto'.")
         if self.alphabet is not None and self.start is not None:
             raise PlanError(
-                "alphabet and start: the alphabet of the start tokenizer is kept as it is. Give one of them."
+                f"{option('alphabet')} and {option('start')}: the alphabet of the start tokenizer is kept as it is. "
+                "Give one of them."
             )
         if self.integers:
             self._check_integers()

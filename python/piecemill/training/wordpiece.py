@@ -98,6 +98,9 @@ class WordPiecePlan(SourceOptions):
             value = getattr(self, name)
             if value is not None and not 1 <= value <= 2**30:
                 raise PlanError(f"{option(name, value)}: expected a whole number from 1 to {2**30:,}.")
+        for name in ("lowercase", "strip_accents"):
+            if type(value := getattr(self, name)) is int and value in (0, 1):  # tokenizer.json has them as they are
+                object.__setattr__(self, name, bool(value))
 
     @property
     def counting(self) -> TrainPlan:

@@ -101,13 +101,14 @@ class Ranks(Stored):
         _ = self.pattern
         check_ids(self.file, self.ranks)
         check_ids(self.file, self.special_tokens, len(self.ranks))
-        taken = frozenset(self.ranks.values())
+        taken = {*self.ranks.values()}
         for text, i in self.special_tokens.items():
             if not text or i < 0 or i in taken:
                 raise TokenizerError(
-                    f"{self.file}: special token {text!r} with id {i}: expected a text, and an id that no rank has "
-                    f"({max(taken) + 1:,} and up are free)."
+                    f"{self.file}: special token {text!r} with id {i}: expected a text, and an id that no rank and "
+                    f"no other special token has ({max(taken) + 1:,} and up are free)."
                 )
+            taken.add(i)
 
     @property
     def pattern(self) -> Pattern | None:

@@ -105,25 +105,25 @@ def check_special_tokens(special_tokens: Sequence[str]) -> None:
         raise TokenizerError(
             f"special_tokens={special_tokens!r}: expected a list of strings; write [{special_tokens!r}]."
         )
-    seen: dict[str, int] = {}
-    for i, text in enumerate(special_tokens):
+    seen: set[str] = set()
+    for text in special_tokens:
         if not isinstance(text, str) or not text:
-            raise TokenizerError(f"special_tokens[{i}] is {text!r}; expected a string of at least one character.")
+            raise TokenizerError(f"special token {text!r}: expected a string of at least one character.")
         if len(text) == 1 and bytes_of(text) is not None:
             raise TokenizerError(
-                f"special_tokens[{i}] is {text!r}, which is how tokenizer.json writes byte 0x{bytes_of(text).hex()}: "  # type: ignore[union-attr]
-                "every such byte in a text would become the special token. Give it a longer name, such as '<|end|>'."
+                f"special token {text!r}: this is how tokenizer.json writes byte 0x{bytes_of(text).hex()}, so "  # type: ignore[union-attr]
+                "every such byte in a text would become it. Give it a longer name, such as '<|end|>'."
             )
         if text in seen:
-            raise TokenizerError(f"special_tokens[{i}] repeats special_tokens[{seen[text]}], {text!r}; give each once.")
+            raise TokenizerError(f"special token {text!r} is given twice; give each once.")
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise TokenizerError(
-                f"special_tokens[{i}] is {text!r}: character {error.start} is half of a surrogate pair; "
+                f"special token {text!r}: character {error.start} is half of a surrogate pair; "
                 "expected text that UTF-8 can hold."
             ) from None
-        seen[text] = i
+        seen.add(text)
 
 
 def _filled(tokens: list[bytes | None], special_tokens: dict[str, int]) -> list[bytes]:
