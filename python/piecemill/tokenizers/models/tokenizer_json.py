@@ -28,6 +28,9 @@ _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in range(256))
 "How a vocabulary with byte fallback spells the token of each byte."
 
+_KEEP_ASCII = ("NFC", "NFD", "NFKC", "NFKD", "StripAccents")
+"Normalizers that leave ASCII and U+2581 as they are."
+
 _LLAMA = ["Replace", "ByteFallback", "Fuse"]
 _CLEANUP = (
     (" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"),
@@ -183,16 +186,21 @@ class TokenizerJson:
     def decode_table(self) -> DecodeTable | None:
         decoder = self.data.get("decoder") or {"type": None}
         spelled: list[str | None] = [None] * self.vocab_size
-        for text, i in (*self.vocab.items(), *self.added_ids.items()):
+        for text, i in self.vocab.items():
             spelled[i] = text
+        listed = {one["content"]: one for one in reversed(self.added_tokens)}  # HF takes the first of two
+        for text, i in self.added_ids.items():
+            normalizer = self.data.get("normalizer") if listed[text].get("normalized") else None
+            spelled[i] = _normalized(text, normalizer)
+            if not spelled[i]:
+                return None
         if "" in spelled:
             return None
         kind = decoder.get("type")
         if kind == "ByteLevel":
             # An added token is text, as HF 1.0 decodes it; 0.2x reads "é" as a byte even there.
-            return DecodeTable(
-                _each(spelled, lambda text: _or_text(None if text in self.added_ids else bytes_of(text), text))
-            )
+            added = {spelled[i] for i in self.added_ids.values()}
+            return DecodeTable(_each(spelled, lambda text: _or_text(None if text in added else bytes_of(text), text)))
         if kind is None:  # HF puts spaces between the tokens
             return DecodeTable(_each(spelled, lambda text: b" " + text.encode()), _each(spelled, str.encode))
         if kind == "WordPiece":
@@ -267,6 +275,26 @@ def _hide(model: dict[str, Any], added: list[dict[str, Any]], hidden: list[str])
 
 
 # Decoders of HF as tables: each gives a token the same bytes wherever it stands, the first token aside.
+
+
+def _normalized(text: str | None, step: Any) -> str | None:
+    """An added token as HF decodes it, after this step of the normalizer; None where only HF can say."""
+    if not step or text is None:
+        return text
+    kind, pattern = step.get("type"), (step.get("pattern") or {}).get("String")
+    if kind == "Sequence":
+        for one in step.get("normalizers") or []:
+            text = _normalized(text, one)
+        return text
+    if not text.replace(_SPACE, "").isascii():
+        return None
+    if kind in _KEEP_ASCII:
+        return text
+    if kind == "Lowercase":
+        return text.lower()
+    if kind == "Prepend":
+        return f"{step['prepend']}{text}"
+    return text.replace(pattern, step["content"]) if kind == "Replace" and pattern else None
 
 
 def _each(spelled: list[str | None], to_bytes: Any) -> list[bytes | None]:
