@@ -142,6 +142,8 @@ class TextBatches(Prefetched[Any]):
         self._dtype = getattr(torch, dtype)
         self._bos, self._eos = resolve_bos(tokenizer, edges[0]), resolve_eos(tokenizer, edges[1])
         self._pad = self._eos or 0 if cut.pad_id is None else cut.pad_id
+        if not 0 <= self._pad < tokenizer.vocab_size:
+            raise PlanError(f"pad_id={self._pad}: the vocabulary has {tokenizer.vocab_size:,} ids.")
         self._lane = lane_to(device)
         self._kept = {  # what must be the same to resume from a state
             "seed": plan.seed,
