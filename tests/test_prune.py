@@ -358,3 +358,15 @@ def test_what_cannot_be_pruned_is_refused(tmp_path):
     for options in ({"vocab_size": 258}, {"vocab_size": "256"}, {"vocab_size": 256, "ids": "same"}):
         with pytest.raises(PlanError):
             pm.prune(tok, counts=np.zeros(257), **options)
+
+
+def test_two_tokens_with_one_id_cannot_be_pruned(tmp_path):
+    tok = pm.train_bpe(TEXTS, vocab_size=262, pretokenizer="gpt2")
+    data = data_of(tok)
+    vocab = data["model"]["vocab"]
+    vocab[next(text for text, i in vocab.items() if i == 260)] = 259
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data))
+    both = load_tokenizer(tmp_path)
+    assert both.encode("abc").size
+    with pytest.raises(PlanError, match=r"tokenizer\.json: two tokens have the same id; expected an id of its own"):
+        pm.prune(both, counts=np.zeros(both.vocab_size), vocab_size=258)

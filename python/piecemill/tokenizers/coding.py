@@ -118,7 +118,7 @@ def _rows(line: bytes, where: str) -> list[Ids]:
     if line.lstrip().startswith(b"["):
         try:
             given = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise TokenizerError(f"{where}: not JSON: {error}. Expected a list of ids on each line.") from None
         lists = given if given and all(isinstance(one, list) for one in given) else [given]
         for one in lists:

@@ -238,6 +238,9 @@ def _prunable(tokenizer: Tokenizer) -> Model:
         settings = model.data["model"]
         affixes = any(settings.get(name) for name in ("continuing_subword_prefix", "end_of_word_suffix"))
         if not affixes and all(character in model.vocab for character in CHARACTERS):
+            ids = {**model.vocab, **model.added_ids}
+            if len(set(ids.values())) < len(ids):
+                raise PlanError(f"{model.file}: two tokens have the same id; expected an id of its own for each token.")
             return model
     raise PlanError(
         f"a {tokenizer.kind} cannot be pruned: without some tokens it could not encode every text, or not by merges. "

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.errors import TokenizerError
-from piecemill.tokenizers.malformed import BROKEN, check_ids
+from piecemill.tokenizers.malformed import BROKEN, check_ids, malformed
 from piecemill.tokenizers.models import Declared, DecodeTable, special_by_bytes
 from piecemill.tokenizers.models.byte_bpe import merge_pairs
 from piecemill.tokenizers.models.byte_level import CHARACTERS, bytes_of, characters_of
@@ -113,6 +113,10 @@ class TokenizerJson:
     @cached_property
     def exact(self) -> bool:
         """True only where every part of the file keeps all bytes."""
+        with malformed(self.file):
+            return self._keeps_all_bytes()
+
+    def _keeps_all_bytes(self) -> bool:
         steps = self.data.get("pre_tokenizer") or {}
         steps = steps.get("pretokenizers", [steps])
         kept = all(
@@ -184,6 +188,10 @@ class TokenizerJson:
         return (self.data.get("decoder") or {}).get("type") == "ByteLevel"
 
     def decode_table(self) -> DecodeTable | None:
+        with malformed(self.file):
+            return self._decode_table()
+
+    def _decode_table(self) -> DecodeTable | None:
         decoder = self.data.get("decoder") or {"type": None}
         spelled: list[str | None] = [None] * self.vocab_size
         for text, i in self.vocab.items():
