@@ -170,8 +170,8 @@ class TokenizerJson:
             )
         added = [one | {"special": True} if one["content"] in texts else one for one in self.added_tokens]
         added += [added_token(text, ids[text]) for text in texts if text not in self.added_ids]
-        data = self.data | {"added_tokens": added, "model": model}
-        return replace(self, content=json.dumps(data, ensure_ascii=False).encode())
+        data = json.dumps(self.data | {"added_tokens": added, "model": model}, ensure_ascii=False)
+        return replace(self, content=data.encode("utf-8", "backslashreplace"))
 
     def id_of(self, token: str | bytes) -> int | None:
         if isinstance(token, str):
