@@ -102,6 +102,7 @@ def test_an_npy_is_one_row_in_the_narrowest_type(folder, tok, tmp_path):
         ("1 \x1c2", "line 1: '\\x1c2' is no id"),
         ("[1, true]", "line 1: 'true' is no id"),
         ("[1, 2", "line 1: not JSON"),
+        ("[" * 100_000, "line 1: not JSON"),
     ],
 )
 def test_a_bad_id_is_named(folder, tmp_path, content, match):

@@ -159,6 +159,14 @@ def test_the_command_says_what_it_changed(tmp_path):
     assert "nothing to change" in nothing.stderr
 
 
+def test_half_a_surrogate_pair_in_a_config_stays_as_it_was(tmp_path):
+    piecemill.train_bpe([TEXT], vocab_size=270).save(tmp_path / "tok")
+    config = tmp_path / "tok" / "tokenizer_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"name": "\ud800"}))
+    piecemill.load_tokenizer(tmp_path / "tok").edit(add_special=["<a>"]).save(tmp_path / "edited")
+    assert json.loads((tmp_path / "edited" / "tokenizer_config.json").read_text())["name"] == "\ud800"
+
+
 def test_a_wrong_edit_is_an_error():
     tok = piecemill.train_bpe([TEXT], vocab_size=270)
     with pytest.raises(TokenizerError, match=r"add_special='<a>': expected a list, such as \['<a>'\]"):

@@ -174,6 +174,28 @@ def test_decoding_is_exact_or_as_upstream_does_it(made, name):
     assert tok.decode_batch(ids, ends) == [tok.decode(tok.encode(text)) for text in PLAIN]
 
 
+@pytest.mark.parametrize("name", ["bpe-spaces", "unigram"])
+def test_spaces_at_the_start_are_decoded_as_sentencepiece_does(made, name):
+    tok = load(made, f"{name}.model")
+    theirs = sentencepiece.SentencePieceProcessor(model_file=str(made / f"{name}.model"))
+    space, word = theirs.piece_to_id("▁"), theirs.encode("the")
+    rows = [[space, *word], [space, space, *word, space, *word], [theirs.eos_id(), space, *word], [space], []]
+    assert [tok.decode(ids) for ids in rows] == [theirs.decode(ids) for ids in rows]
+    ends = np.cumsum([len(ids) for ids in rows])
+    assert tok.decode_batch([i for ids in rows for i in ids], ends) == [theirs.decode(ids) for ids in rows]
+    assert tok.bytes_of(space) == b" "
+    with pytest.raises(TokenizerError, match=r"decode_bytes: a token of .* use decode"):
+        tok.decode_bytes(rows[0])
+
+
+def test_a_user_defined_piece_with_a_space_is_found_no_more_than_by_sentencepiece(tmp_path):
+    options = {"user_defined_symbols": "of the", "add_dummy_prefix": False}
+    (tmp_path / "tok.model").write_bytes(models.sentencepiece_model("bpe", **models.AS_IT_IS, **options))
+    tok = load_tokenizer(tmp_path / "tok.model")
+    theirs = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "tok.model"))
+    assert tok.encode("end of the line").tolist() == theirs.encode("end of the line")
+
+
 @pytest.mark.parametrize("name", ["bpe.model", "bpe-symbols-bare.model"])
 def test_bytes_that_are_not_text_are_decoded_as_sentencepiece_does(made, name):
     tok = load(made, name)

@@ -140,6 +140,18 @@ def test_a_state_knows_the_weights_it_was_taken_with(tmp_path):
         batches(rows, weights=[2, 1.5, 1], **options).load_state_dict(state)  # as many draws in an epoch
 
 
+def test_a_state_knows_which_groups_it_was_taken_over(tmp_path):
+    documents = [[number] * 10 for number in range(60)]
+    groups = [number % 3 for number in range(60)]  # of one size
+    rows = write_rows(tmp_path / "rows", documents, groups=groups, weights=(1, 2, 1))
+    options = {"window": 7, "epochs": 1}
+    for weights, others in (([1, 0, 0], [0, 1, 0]), ([1, 1, 0], [1, 0, 1]), ([0, 0, 1], None)):
+        state = batches(rows, weights=weights, **options).state_dict()
+        batches(rows, weights=weights, **options).load_state_dict(state)
+        with pytest.raises(LoadError, match="with the same weights"):
+            batches(rows, weights=others, **options).load_state_dict(state)
+
+
 def test_weights_of_one_leave_a_folder_in_one_piece(tmp_path):
     rows = grouped(tmp_path / "a", [1, 1, 1])
     assert len(batches(rows, window=7).maker.parts.windows) == 1

@@ -169,6 +169,9 @@ def test_wrong_options_are_named(folder, tokenizer):
         text_batches(folder, tokenizer, order="random")
     with pytest.raises(PlanError, match="device"):
         text_batches(folder, tokenizer, device="meta")
+    for pad_id in (-1, tokenizer.vocab_size):
+        with pytest.raises(PlanError, match=f"pad_id={pad_id}: the vocabulary has"):
+            text_batches(folder, tokenizer, pad_id=pad_id)
 
 
 def test_documents_in_memory_and_one_that_is_longer_than_many_windows(tokenizer, tmp_path):

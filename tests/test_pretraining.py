@@ -370,7 +370,12 @@ def test_the_command_line_costs_no_torch_and_training_no_arrow():
 CHANGES = {
     "plan.json": ["", "[]", '{"options": 1}', "\x80"],
     "result.json": ["", "[1]"],
-    "metrics.jsonl": ["{\n", "[]\n", '{"kind": "train", "step": 1}\n', '{"step": 1}\n'],
+    "metrics.jsonl": [
+        *("{\n", "[]\n", '{"kind": "train", "step": 1}\n', '{"step": 1}\n'),
+        '{"kind": "val", "step": 1, "tokens": "x", "loss": 2.0}\n',
+        '{"kind": "val", "step": 1, "tokens": 8, "loss": Infinity}\n',
+        '{"kind": "pace", "step": 1, "tokens": 8, "seconds": []}\n',
+    ],
     "checkpoints/step-00000001/state.json": ["", "{}", '{"loader": {}, "guard": {}}', '{"loader": 1}'],
     "checkpoints/step-00000001/config.json": ["", "[]", '{"model_type": "llama", "initializer_range": "x"}'],
 }

@@ -358,3 +358,23 @@ def test_what_cannot_be_pruned_is_refused(tmp_path):
     for options in ({"vocab_size": 258}, {"vocab_size": "256"}, {"vocab_size": 256, "ids": "same"}):
         with pytest.raises(PlanError):
             pm.prune(tok, counts=np.zeros(257), **options)
+
+
+def test_merges_and_ids_that_do_not_fit_together_cannot_be_pruned(tmp_path):
+    data = data_of(pm.train_bpe(TEXTS, vocab_size=262, pretokenizer="gpt2"))
+
+    def refused(match):
+        (tmp_path / "tokenizer.json").write_text(json.dumps(data))
+        tok = load_tokenizer(tmp_path)
+        assert tok.encode("abc").size
+        with pytest.raises(PlanError, match=match):
+            pm.prune(tok, counts=np.zeros(tok.vocab_size), vocab_size=258)
+
+    merges, vocab = data["model"]["merges"], data["model"]["vocab"]
+    used = next("".join(pair) for pair in merges if any("".join(pair) in other for other in merges))
+    at = next(at for at, pair in enumerate(merges) if "".join(pair) == used)
+    gone = merges.pop(at)
+    refused(f"tokenizer.json: a merge needs '{used}', which no merge makes")
+    merges.insert(at, gone)
+    vocab[next(text for text, i in vocab.items() if i == 260)] = 259
+    refused(r"tokenizer\.json: two tokens have the same id; expected an id of its own")

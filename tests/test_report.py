@@ -398,6 +398,7 @@ def test_markup_and_control_characters_are_escaped(made, written):
     assert "\x00" not in text
     assert text.count("</script>") == 2
     assert escape('<a href="x">\n\x00') == "&lt;a href=&quot;x&quot;&gt;\\n\\u0000"
+    assert escape("a\u202egpj.exe\u2066") == "a\\u202egpj.exe\\u2066"  # else all that follows is read backwards
 
 
 # In a browser

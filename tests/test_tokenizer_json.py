@@ -380,6 +380,29 @@ def test_any_ids_are_decoded_as_hf_does(name, tmp_path):
         tok.decode([0, 99999])
 
 
+NORMALIZED = {
+    "lowercase": ("bytes", {"type": "Lowercase"}),
+    "several": ("bytes", sequence({"type": "NFC"}, replace("Two", "One"), {"type": "StripAccents"}, of="normalizers")),
+    "Llama": ("llama", sequence({"type": "Prepend", "prepend": SPACE}, replace(" ", SPACE), of="normalizers")),
+    "BERT, by HF": ("words", None),  # its own
+}
+
+
+@pytest.mark.parametrize("name", NORMALIZED)
+def test_normalized_added_tokens_are_decoded_as_hf_does(name, tmp_path):
+    kind, normalizer = NORMALIZED[name]
+    data = base(kind) if normalizer is None else changed(kind, normalizer=normalizer)
+    vocab = data["model"]["vocab"]
+    texts = [text for text in ("<Two Words>", "<Kept>") if text not in vocab]
+    data["added_tokens"] += [
+        added(text, len(vocab) + i, normalized=text != "<Kept>", special=True) for i, text in enumerate(texts)
+    ]
+    tok, hf = load(data, tmp_path), HF(json.dumps(data))
+    first, last = tok.vocab_size - 2, tok.vocab_size - 1
+    for ids in ([first], [last], [first, last, 300, first, 301, last]):
+        assert tok.decode(ids) == hf.decode(ids)
+
+
 # vocab.json and merges.txt
 
 

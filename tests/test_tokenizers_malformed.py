@@ -14,6 +14,7 @@ from hf import needs_trainers
 from models import AS_IT_IS, sentencepiece_model, tokenizer_json
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers import load_tokenizer
+from piecemill.tokenizers.listing import tokens_of
 
 FUZZ = r"""
 import copy, json, random, resource, sys
@@ -148,6 +149,16 @@ def test_a_text_that_a_tokenizer_cannot_encode_is_an_error_of_the_tokenizer(tmp_
     tokenizer = load_tokenizer(tmp_path / "tokenizer.json")
     with pytest.raises(TokenizerError, match=r"tokenizer\.json: HF tokenizers .* cannot encode"):
         tokenizer.encode("\U000e0001")
+
+
+@needs_trainers
+@pytest.mark.parametrize("broken", [{"decoder": {"type": "Sequence", "decoders": [7]}}, {"pre_tokenizer": "x"}])
+def test_what_only_decoding_reads_is_an_error_of_the_file_too(tmp_path, broken):
+    data = json.loads(tokenizer_json("unigram")) | broken
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data))
+    tokenizer = load_tokenizer(tmp_path / "tokenizer.json")
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json: it is malformed|HF tokenizers .* refused it"):
+        _ = tokenizer.exact, tokens_of(tokenizer)
 
 
 @pytest.mark.parametrize("endless", ["/dev/zero", "pipe"])

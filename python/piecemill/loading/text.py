@@ -97,13 +97,15 @@ class WindowMaker(Maker):
         shards = plan.order.shards if isinstance(plan.order, Local) else shards
         fetched = shards and any(isinstance(each.rows, FetchedRows) for each in windows)
         self._ahead = LookAhead(self.parts, self.draws, shards) if fetched else None
-        shared = rows.identity if len(windows) == 1 else hash_bytes(f"{rows.identity} {self.parts.shares}".encode())
+        groups = [each.group for each in windows]
+        drawn = f"{rows.identity} {self.parts.shares}" + (f" of {groups}" if groups[0] is not None else "")
+        data = rows.identity if groups == [None] else hash_bytes(drawn.encode())
         self.identity = {
             "window": windows[0].cut.window,
             "overlap": windows[0].cut.overlap,
             "pack": int(windows[0].cut.pack),
             "tokenizer": rows.tokenizer_identity,
-            "data": shared,
+            "data": data,
         }
 
     def make_rows(self, samples: Ints, room: Room) -> tuple[Columns, Ints | None]:

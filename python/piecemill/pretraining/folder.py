@@ -123,6 +123,12 @@ def read_record(folder: Path, name: str) -> dict[str, Any]:
     return record
 
 
+_NUMBERS = {"train": ("tokens", "loss"), "val": ("tokens", "loss"), "pace": ("tokens", "seconds")}
+"Numbers of a record in metrics.jsonl that are read again, by its kind."
+_MOST = 1e300
+"No number of a run is as large as this."
+
+
 def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
     """The records of a run, in order; a line truncated by a crash is ignored."""
     path = run / METRICS
@@ -135,10 +141,18 @@ def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(content.split(b"\n")[:-1], 1):
         where, hint = f"{path}, line {number:,}", "It was changed: restore it, or delete the line."
         record = parse_json(line, where, hint, PretrainError)
-        wanted = {"train": "loss", "val": "loss", "pace": "seconds"}.get(str(record.get("kind")))
-        if type(record.get("step")) is not int or "kind" not in record or (wanted and wanted not in record):
+        if not _is_whole(record):
             raise PretrainError(f"{where}: {line[:60]!r}; expected a kind, a step and its values. {hint}")
         yield record
+
+
+def _is_whole(record: dict[str, Any]) -> bool:
+    """Whether a record of metrics.jsonl has its kind, its step, and the numbers that are read again."""
+    numbers = {name: record.get(name) for name in _NUMBERS.get(str(record.get("kind")), ())}
+    if numbers.get("loss") in ("nan", "inf", "-inf"):  # of `_plain`
+        del numbers["loss"]
+    known = all(isinstance(value, int | float) and abs(value) < _MOST for value in numbers.values())
+    return known and "kind" in record and type(record.get("step")) is int
 
 
 def _plain(value: Any) -> Any:

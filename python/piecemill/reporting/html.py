@@ -23,7 +23,8 @@ from piecemill.tokenizers.pretokenizers import NAMED
 
 _WIDTH, _HEIGHT = 720, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 14, 44
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufeff\u2028\u2029]")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufeff\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"What does not show, and what would turn the text around it."
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 

@@ -118,7 +118,7 @@ def _rows(line: bytes, where: str) -> list[Ids]:
     if line.lstrip().startswith(b"["):
         try:
             given = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise TokenizerError(f"{where}: not JSON: {error}. Expected a list of ids on each line.") from None
         lists = given if given and all(isinstance(one, list) for one in given) else [given]
         for one in lists:
@@ -161,6 +161,7 @@ def load_ids(file: Path) -> Iterator[tuple[str, Ids]]:
 def decode_rows(tokenizer: Tokenizer, rows: Iterable[tuple[str, Ids]]) -> Iterator[Iterator[bytes]]:
     """The bytes of each row of ids, in pieces; a row is cut only where every id has the same bytes anywhere."""
     table = tokenizer.model.decode_table()
+    table = table if table is not None and table.rows else None
     decode = tokenizer.decode_bytes if table is not None else lambda ids: tokenizer.decode(ids).encode()
     alone = table is not None and table.first is None
     for where, ids in rows:

@@ -20,7 +20,7 @@ class Decoding:
     def __init__(self, model: Model) -> None:
         self._model = model
         self._table = table = model.decode_table()
-        self._decoder = None if table is None else _decoder(table)
+        self._decoder = _decoder(table) if table is not None and table.rows else None
         # Bound once: a short row takes less than a microsecond.
         self._text: Callable[[ArrayLike], str] = self._by_home
         if self._decoder is not None:
@@ -55,7 +55,8 @@ class Decoding:
 
     def bytes_of(self, token_id: int) -> bytes:
         """The bytes of one id, at any position."""
-        self._need_table("bytes_of", "decode")
+        if self._table is None:
+            self._need_table("bytes_of", "decode")
         found = None if self._table is None else self._table.tokens[token_id]
         if found is None:
             raise TokenizerError(f"id {token_id} has no token; this vocabulary has gaps.")

@@ -277,7 +277,7 @@ class Tokenizer:
 
     @did_you_mean
     def bytes_of(self, token_id: int) -> bytes:
-        """The bytes of one id; of a special token, its text in UTF-8."""
+        """The bytes of one id; of a special token, its text in UTF-8, as it is decoded."""
         if not isinstance(token_id, Integral):
             raise TokenizerError(f"token_id: found {type(token_id).__name__}, expected the number of a token.")
         if not 0 <= token_id < self.vocab_size:

@@ -238,6 +238,16 @@ def _prunable(tokenizer: Tokenizer) -> Model:
         settings = model.data["model"]
         affixes = any(settings.get(name) for name in ("continuing_subword_prefix", "end_of_word_suffix"))
         if not affixes and all(character in model.vocab for character in CHARACTERS):
+            ids = {**model.vocab, **model.added_ids}
+            if len(set(ids.values())) < len(ids):
+                raise PlanError(f"{model.file}: two tokens have the same id; expected an id of its own for each token.")
+            pairs = merge_pairs(settings)
+            known = {*CHARACTERS, *(left + right for left, right in pairs)}
+            unmade = next((part for pair in pairs for part in pair if part not in known), None)
+            if unmade is not None and not settings.get("ignore_merges"):
+                raise PlanError(
+                    f"{model.file}: a merge needs {unmade!r:.40}, which no merge makes; expected one before."
+                )
             return model
     raise PlanError(
         f"a {tokenizer.kind} cannot be pruned: without some tokens it could not encode every text, or not by merges. "
@@ -289,8 +299,8 @@ def _smaller(model: Model, known: Known, number: Mapping[int, int], holes: Itera
         "model": {**data["model"], "vocab": dict(sorted(ids.items(), key=lambda item: item[1])), "merges": pairs},
         "post_processor": _renumbered(data.get("post_processor"), ids, number),
     }
-    if (padding := data.get("padding")) is not None:
-        changed["padding"] = padding | {"pad_id": ids.get(padding.get("pad_token"), padding.get("pad_id"))}
+    if isinstance(padding := data.get("padding"), dict):
+        changed["padding"] = padding | {"pad_id": ids.get(padding.get("pad_token", ""), padding.get("pad_id"))}
     return with_data(model, changed)
 
 

@@ -4,6 +4,8 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import Any
 
+from numpy.typing import NDArray
+
 from piecemill.errors import TokenizerError
 from piecemill.tokenizers.engines import LibraryEngine, Parse
 from piecemill.tokenizers.models.sentencepiece import SentencePiece
@@ -39,6 +41,11 @@ class SentencePieceEngine(LibraryEngine):
 
     def rows(self, texts: list[str], special: Parse, threads: int) -> Any:
         return self._processor.encode(texts, out_type=int, num_threads=threads or -1)  # -1: all cores
+
+    def decode(self, ids: NDArray[Any]) -> str:
+        """The text that `ids` stand for."""
+        text: str = self._processor.decode(ids.tolist())
+        return text
 
     @cached_property
     def _processor(self) -> Any:

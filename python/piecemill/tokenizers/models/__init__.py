@@ -40,6 +40,8 @@ class DecodeTable:
     "What the first id that has any bytes gives instead."
     errors: str = "replace"
     "Error handler of `bytes.decode` for bytes that are not UTF-8, or `home`: then the home library decodes."
+    rows: bool = True
+    "Whether a row is the bytes of its ids one after another; else the home library decodes rows."
 
 
 class Model(Protocol):

@@ -159,7 +159,8 @@ def with_roles(
         flags = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
         added = {str(special_tokens[text]): {"content": text, **flags} for text in new}
         changed["added_tokens_decoder"] = {**known, **added}
-    return (json.dumps(changed, indent=2, ensure_ascii=False) + "\n").encode()
+    # A lone surrogate in a text of the config stays the escape that it was in the file.
+    return (json.dumps(changed, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
 
 
 def edited(

@@ -135,8 +135,13 @@ class SentencePiece(Stored):
         return self._ids.get(token)
 
     def decode_table(self) -> DecodeTable:
-        """As sentencepiece decodes: control tokens are nothing, and the space it put before the text is removed."""
+        """As sentencepiece decodes: control tokens are nothing, and the space it put before the text is removed.
+
+        A model that removes extra spaces takes one off each piece until one has text: no table gives that.
+        """
         tokens: list[bytes | None] = [self._surface(piece) for piece in self.read.pieces]
+        if self.read.extra_spaces:
+            return DecodeTable(tokens, rows=False)
         if not self.read.dummy_prefix:
             return DecodeTable(tokens, errors=_EACH_BYTE)
         first = [

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.errors import TokenizerError
-from piecemill.tokenizers.malformed import BROKEN, check_ids
+from piecemill.tokenizers.malformed import BROKEN, check_ids, malformed
 from piecemill.tokenizers.models import Declared, DecodeTable, Stored, special_by_bytes
 from piecemill.tokenizers.models.byte_bpe import merge_pairs
 from piecemill.tokenizers.models.byte_level import CHARACTERS, bytes_of, characters_of
@@ -27,6 +27,9 @@ _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 
 BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in range(256))
 "How a vocabulary with byte fallback spells the token of each byte."
+
+_KEEP_ASCII = ("NFC", "NFD", "NFKC", "NFKD", "StripAccents")
+"Normalizers that leave ASCII and U+2581 as they are."
 
 _LLAMA = ["Replace", "ByteFallback", "Fuse"]
 _CLEANUP = (
@@ -110,6 +113,10 @@ class TokenizerJson(Stored):
     @cached_property
     def exact(self) -> bool:
         """True only where every part of the file keeps all bytes."""
+        with malformed(self.file):
+            return self._keeps_all_bytes()
+
+    def _keeps_all_bytes(self) -> bool:
         steps = self.data.get("pre_tokenizer") or {}
         steps = steps.get("pretokenizers", [steps])
         kept = all(
@@ -160,8 +167,8 @@ class TokenizerJson(Stored):
             )
         added = [one | {"special": True} if one["content"] in texts else one for one in self.added_tokens]
         added += [added_token(text, ids[text]) for text in texts if text not in self.added_ids]
-        data = self.data | {"added_tokens": added, "model": model}
-        return replace(self, content=json.dumps(data, ensure_ascii=False).encode())
+        data = json.dumps(self.data | {"added_tokens": added, "model": model}, ensure_ascii=False)
+        return replace(self, content=data.encode("utf-8", "backslashreplace"))
 
     def id_of(self, token: str | bytes) -> int | None:
         if isinstance(token, str):
@@ -178,17 +185,28 @@ class TokenizerJson(Stored):
         return (self.data.get("decoder") or {}).get("type") == "ByteLevel"
 
     def decode_table(self) -> DecodeTable | None:
+        with malformed(self.file):
+            return self._decode_table()
+
+    def _decode_table(self) -> DecodeTable | None:
         decoder = self.data.get("decoder") or {"type": None}
         spelled: list[str | None] = [None] * self.vocab_size
-        for text, i in (*self.vocab.items(), *self.added_ids.items()):
+        for text, i in self.vocab.items():
             spelled[i] = text
+        listed = {one["content"]: one for one in reversed(self.added_tokens)}  # HF takes the first of two
+        for text, i in self.added_ids.items():
+            normalizer = self.data.get("normalizer") if listed[text].get("normalized") else None
+            spelled[i] = _normalized(text, normalizer)
+            if not spelled[i]:
+                return None
         if "" in spelled:
             return None
         kind = decoder.get("type")
         if kind == "ByteLevel":
             # An added token is text, as HF 1.0 decodes it; 0.2x reads "é" as a byte even there.
+            added = {spelled[i] for i in self.added_ids.values()}
             return DecodeTable(
-                _each(spelled, lambda text: (None if text in self.added_ids else bytes_of(text)) or text.encode())
+                _each(spelled, lambda text: (None if text in added else bytes_of(text)) or text.encode())
             )
         if kind is None:  # HF puts spaces between the tokens
             return DecodeTable(_each(spelled, lambda text: b" " + text.encode()), _each(spelled, str.encode))
@@ -261,6 +279,26 @@ def _hide(model: dict[str, Any], added: list[dict[str, Any]], hidden: list[str])
 
 
 # Decoders of HF as tables: each gives a token the same bytes wherever it stands, the first token aside.
+
+
+def _normalized(text: str | None, step: Any) -> str | None:
+    """An added token as HF decodes it, after this step of the normalizer; None where only HF can say."""
+    if not step or text is None:
+        return text
+    kind, pattern = step.get("type"), (step.get("pattern") or {}).get("String")
+    if kind == "Sequence":
+        for one in step.get("normalizers") or []:
+            text = _normalized(text, one)
+        return text
+    if not text.replace(_SPACE, "").isascii():
+        return None
+    if kind in _KEEP_ASCII:
+        return text
+    if kind == "Lowercase":
+        return text.lower()
+    if kind == "Prepend":
+        return f"{step['prepend']}{text}"
+    return text.replace(pattern, step["content"]) if kind == "Replace" and pattern else None
 
 
 def _each(spelled: list[str | None], to_bytes: Any) -> list[bytes | None]:
