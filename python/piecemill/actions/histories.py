@@ -23,6 +23,7 @@ from piecemill.actions.items import Items, as_keys
 from piecemill.errors import PlanError, SourceError
 from piecemill.files import file_for_user
 from piecemill.plans import did_you_mean, option
+from piecemill.sizes import plural
 
 META = b"piecemill.histories"
 Report = Mapping[str, Mapping[str, int]]
@@ -145,6 +146,11 @@ class Histories:
                 f"items). Add the items; {option('unknown', 'drop')} leaves these actions out."
             )
         kept = self.keep_actions(~lost)
+        if not len(kept):
+            raise SourceError(
+                f"histories: none of their {plural(len(used), 'item')} is among the {len(items):,} items. Expected "
+                f"keys such as {items.keys[0]!r}, found {self.keys[int(used[0])].as_py()!r}."
+            )
         counts = {
             "unknown_items": int((row_of[used] < 0).sum()),
             "actions_dropped": int(lost.sum()),

@@ -32,7 +32,7 @@ from piecemill.actions.histories import (
 from piecemill.actions.items import as_keys
 from piecemill.actions.tables import Layout, Origin, as_table, find_column, plain, read_bytes, read_table
 from piecemill.errors import PlanError, SourceError
-from piecemill.plans import did_you_mean, option
+from piecemill.plans import did_you_mean, option, option_of
 from piecemill.sizes import plural
 
 __all__ = ["Histories", "LeaveOutSplit", "k_core", "leave_out", "max_items", "read_interactions", "show_report"]
@@ -153,8 +153,9 @@ class _Columns:
         """The column of the time."""
         if self._time is None and not {column.lower() for column in self._all} & set(TIMES):
             known = ", ".join(map(repr, self._all))
+            asking = option_of("actions split", "time", ...)
             raise SourceError(
-                f"{self._name}: which column is the time? Its columns are {known}. Say {option('time', ...)}, or "
+                f"{self._name}: which column is the time? Its columns are {known}. Say {asking}, or "
                 f"{option('time', 'none')} if the rows of each user are in order of time already."
             )
         return find_column(self._all, TIMES, self._time, self._name, "time")
@@ -284,9 +285,9 @@ def _times_in(values: Any, column: str, origin: Origin, on_bad_row: str, form: s
 
 def _no_time(values: Any, bad: list[int], column: str, origin: Origin, expected: str) -> SourceError:
     remedy = (
-        f"{option('on_bad_row', 'skip')} leaves them out"
+        f"{option_of('actions split', 'on_bad_row', 'skip')} leaves them out"
         if len(bad) < len(values)
-        else f"{option('time_format', '%d/%m/%Y')} reads dates in another form"
+        else f"{option_of('actions split', 'time_format', '%d/%m/%Y')} reads dates in another form"
     )
     return SourceError(
         f"{origin.at(bad[0])}: {column!r} is {values[bad[0]].as_py()!r}, expected {expected} ({len(bad):,} of "
@@ -317,7 +318,7 @@ def _drop_nulls(column: str, values: Any, keep: NDArray[np.bool_], origin: Origi
     if on_bad_row == "stop":
         raise SourceError(
             f"{origin.at(int(np.argmax(lost)))}: no {column!r} ({plural(int(lost.sum()), 'such row')}). Every row "
-            f"needs one: fix the file; {option('on_bad_row', 'skip')} leaves these rows out."
+            f"needs one: fix the file; {option_of('actions split', 'on_bad_row', 'skip')} leaves these rows out."
         )
     keep &= ~lost
 
