@@ -264,3 +264,20 @@ def test_lines_may_end_as_on_an_old_mac(tmp_path):
     (tmp_path / "a.csv").write_bytes("user,item,time\nu,a,1\nu,é,2\n".encode("latin-1"))
     with pytest.raises(SourceError, match=r"a\.csv: line 3: not UTF-8\. Convert the file"):
         read_interactions(tmp_path / "a.csv")
+
+
+def test_text_of_json_lines_that_looks_like_a_date_is_text(tmp_path):
+    rows = [("2020-01-02", "2024-03-01T00:00:00Z"), ("2020-01-01", "2024-02-01 10:00:00.123456789Z")]
+    lines = [json.dumps({"user": 1, "item": item, "time": time}) + "\n" for item, time in rows]
+    (tmp_path / "h.jsonl").write_text("".join(lines))
+    assert read_interactions(tmp_path / "h.jsonl").lists() == [["2020-01-01", "2020-01-02"]]
+    (tmp_path / "i.jsonl").write_text('{"released": "1995-01-01", "item": 1, "x": "y"}\n')
+    items = Items.of(tmp_path / "i.jsonl")
+    assert (items.columns, items.labels) == (("released", "x"), (["1995-01-01"], ["y"]))
+
+
+def test_products_of_amazon_have_one_key_in_reviews_and_catalogue():
+    """Reviews of 2023 name a product and its parent; histories took the parent, items the product."""
+    table = pa.table({"user_id": ["u"] * 2, "asin": ["a1", "a2"], "parent_asin": ["p1", "p2"], "timestamp": [1, 2]})
+    histories = read_interactions(table)
+    assert histories.keys.to_pylist() == Items.of(table, columns=["user_id"]).keys == ["p1", "p2"]

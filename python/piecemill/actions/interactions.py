@@ -254,7 +254,10 @@ def _times(table: pa.Table, column: str, origin: Origin, on_bad_row: str, time_f
     raise SourceError(f"{origin.name}, column {column!r}: times are {kind}, expected numbers, dates or timestamps.")
 
 
-_READINGS: Sequence[Any] = (pa.int64(), pa.float64(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
+_READINGS: Sequence[Any] = (
+    *(pa.int64(), pa.float64()),
+    *(pa.timestamp(unit, zone) for unit in ("us", "ns") for zone in (None, "UTC")),
+)
 
 
 def _times_of_text(values: Any, column: str, origin: Origin, on_bad_row: str) -> Any:

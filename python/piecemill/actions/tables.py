@@ -482,7 +482,12 @@ def _read_jsonl(data: bytes, path: str | Path) -> pa.Table:
     try:
         # A block holds at least the longest line; 1 MiB is the reader's own default.
         options = pjson.ReadOptions(block_size=min(max(len(data), 1), 1 << 26))
-        return _validated(pjson.read_json(io.BytesIO(data), options), path)
+        table = pjson.read_json(io.BytesIO(data), options)
+        dates = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
+        if dates:  # text that reads as a date; a key or a category is what the file says
+            parse = pjson.ParseOptions(explicit_schema=pa.schema([(name, pa.string()) for name in dates]))
+            table = pjson.read_json(io.BytesIO(data), options, parse).select(table.column_names)
+        return _validated(table, path)
     except pa.ArrowException as error:
         raise SourceError(f"{path}{_jsonl_problem(data, str(error))}") from None
 
