@@ -7,6 +7,7 @@ Start with `Histories.of`, `k_core` and `leave_out`.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -344,19 +345,28 @@ def _is_count(number: Any) -> bool:
 def show_report(report: Report) -> str:
     """What every step counted, a line for each.
 
-    >>> print(show_report({"read": {"rows": 1200, "bad_rows": 0}, "k_core": {"k": 5, "users_dropped": 3}}))
-    read       1,200 rows
+    >>> print(show_report({"read": {"rows": 1200, "bad_rows": 0, "ties": 1}, "k_core": {"k": 5, "users_dropped": 3}}))
+    read       1,200 rows, 1 tie
     k_core     k=5, 3 users dropped
     """
     lines = []
     for step, counts in report.items():
         told = [
-            f"{what}={count}" if what in _SETTINGS else f"{count:,} {what.replace('_', ' ')}"
+            f"{what}={count}" if what in _SETTINGS else f"{count:,} {_noun(what, count)}"
             for what, count in counts.items()
             if count
         ]
         lines.append(f"{step:<10} {', '.join(told)}")
     return "\n".join(lines)
+
+
+def _noun(what: str, count: int) -> str:
+    """What was counted, in words; of one thing in the singular."""
+    words = what.replace("_", " ")
+    if count != 1:
+        return words
+    nouns = r"(row|duplicate|tie|round|user|item|action|target)s\b"
+    return re.sub(nouns, r"\1", words.replace("histories", "history"))
 
 
 def _dropped(before: Histories, after: Histories) -> dict[str, int]:

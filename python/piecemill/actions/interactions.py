@@ -30,7 +30,7 @@ from piecemill.actions.histories import (
     show_report,
 )
 from piecemill.actions.items import as_keys
-from piecemill.actions.tables import Layout, Origin, as_table, find_column, plain, read_bytes, read_table
+from piecemill.actions.tables import Layout, Origin, as_numbers, as_table, find_column, plain, read_bytes, read_table
 from piecemill.errors import PlanError, SourceError
 from piecemill.plans import did_you_mean, option, option_of
 from piecemill.sizes import plural
@@ -95,7 +95,7 @@ def read_interactions(
     table = as_table(table, origin.name)
     found.choose(table.column_names)
     user, item = found.names["user"], found.names["item"]
-    users, items = plain(table.column(user)), plain(table.column(item))
+    users, items = _keys(table, user), _keys(table, item)
     if pa.types.is_large_list(items.type):
         return _read_list_column(users, items, user, item, origin, repeats)
     counts = {"rows": len(items)}
@@ -233,6 +233,12 @@ def _repeats(built: Histories, repeats: str, counts: dict[str, int]) -> Historie
     if repeats == "first":
         built = built.keep_actions(~before)
     return replace(built, report={"read": {**counts, **built.counts}})
+
+
+def _keys(table: pa.Table, column: str) -> Any:
+    """The keys of a column; pandas makes floats of whole numbers beside a missing one, and they are numbers again."""
+    values = plain(table.column(column))
+    return as_numbers(values) if pa.types.is_floating(values.type) else values
 
 
 def _times(table: pa.Table, column: str, origin: Origin, on_bad_row: str, time_format: str | None) -> tuple[str, Any]:

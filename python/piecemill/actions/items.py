@@ -348,6 +348,8 @@ def as_keys(keys: Any, name: str, column: str | None) -> Any:
             array = plain(pa.array(keys))
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError, UnicodeError) as error:
             raise SourceError(f"{where}: keys are not all text or all whole numbers ({error}).") from None
+    if pa.types.is_floating(array.type):
+        array = as_numbers(array)
     if array.null_count:
         row = int(np.argmax(np.asarray(array.is_null())))
         raise SourceError(f"{where}, row {row:,}: no key, expected text or a whole number.")

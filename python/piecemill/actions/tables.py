@@ -197,7 +197,7 @@ def read_table(
             parts = pq.ParquetDataset(path, page_checksum_verification=True)
             return _validated(parts.read(None if choose is None else choose(parts.schema.names)), path)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"{path}: cannot be read as Parquet: {error}.") from error
+        raise SourceError(f"{path}: cannot be read as Parquet: {str(error).rstrip('.')}.") from error
     data = read_bytes(path)
     match kind:
         case "csv" | "tsv":
@@ -274,6 +274,8 @@ def as_numbers(values: Any) -> Any:
     written = values
     if pa.types.is_floating(values.type):
         written = pc.if_else(pc.is_nan(values), None, values)
+        if (pc.max(pc.abs(written)).as_py() or 0) > 1 << 53:  # beyond it, floats of several whole numbers are the same
+            return values
     elif pc.all(pc.match_substring_regex(values, _WHOLE_FLOAT)).as_py():
         written = bare_numbers(values)
     try:
