@@ -280,3 +280,14 @@ def test_from_arrays_to_batches(tmp_path):
     digits = " ".join(map(str, lists[0]))
     ids = run("encode", tmp_path / "tok", digits).stdout
     assert run("decode", tmp_path / "tok", *ids.split()).stdout.split() == digits.split()
+
+
+def test_short_lists_in_parquet_are_read_though_their_values_repeat(tmp_path):
+    """Repeating text is read as a dictionary; of lists, pyarrow has none, and the file could not be read."""
+    lists = [[60, 62], [60], [], None, [62, 60]] * 50
+    for kind in (pa.list_(pa.int8()), pa.large_list(pa.int64())):
+        pq.write_table(pa.table({"codes": pa.array(lists, kind)}), tmp_path / "in.parquet")
+        opened = open_source(tmp_path / "in.parquet", field="codes", integers=True, on_bad_document="skip")
+        (block,) = opened.blocks()
+        assert [block.text(i) for i in range(3)] == ["60 62 ", "60 ", "62 60 "]
+        assert (len(block), block.tally.left_out, len(block.tally.skipped)) == (150, {"empty": 50}, 50)

@@ -147,7 +147,7 @@ class Histories:
                 f"items). Add the items; {option('unknown', 'drop')} leaves these actions out."
             )
         kept = self.keep_actions(~lost)
-        if not len(kept):
+        if len(self) and not len(kept):
             raise SourceError(
                 f"histories: none of their {plural(len(used), 'item')} is among the {len(items):,} items. Expected "
                 f"keys such as {items.keys[0]!r}, found {self.keys[int(used[0])].as_py()!r}."

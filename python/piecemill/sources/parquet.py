@@ -125,9 +125,8 @@ def text_chunks(task: Task, meta: pq.FileMetaData, reading: Reading) -> tuple[Te
     column are broken, which ends the process.
     """
     paths = [meta.schema.column(number).path for number in range(meta.num_columns)]
-    number = next(
-        n for n, path in enumerate(paths) if path == reading.field or path.startswith(f"{reading.field}.list.")
-    )
+    number = next(n for n, path in enumerate(paths) if f"{path}.".startswith(f"{reading.field}."))
+    is_text = paths[number] == reading.field
     path = task.paths[0]
     with open_bytes(path, reading.storage) as file:
         end = file.seek(-8, 2)
@@ -137,7 +136,8 @@ def text_chunks(task: Task, meta: pq.FileMetaData, reading: Reading) -> tuple[Te
     chunks = _chunks(footer, number)
     if len(chunks) != meta.num_row_groups:
         raise ValueError(f"{len(chunks)} row groups in the footer, expected {meta.num_row_groups}")
-    return chunks
+    # pyarrow reads a column of text as a dictionary, and has no such way for the values in lists.
+    return chunks if is_text else tuple(one._replace(has_dictionary=False) for one in chunks)
 
 
 @lru_cache(4)  # tasks of one file come one after another
