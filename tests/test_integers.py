@@ -178,7 +178,7 @@ def test_bad_documents_are_named_or_skipped():
         list(open_source(nulls, integers=True).blocks())
     (block,) = open_source(nulls, integers=True, on_bad_document="skip").blocks()
     assert [block.text(i) for i in range(len(block))] == ["1 ", "2 3 "]
-    with pytest.raises(SourceError, match="a list of the column has a null"):
+    with pytest.raises(SourceError, match=r"<Table>\[0\]: null, or has a null or a number beyond 64 bits"):
         list(open_source(pa.table({"text": [[1, None]]}), integers=True).blocks())
     with pytest.raises(SourceError, match="expected lists of integers, or their digits"):
         list(open_source(pa.table({"text": [[1.5]]}), integers=True).blocks())
@@ -291,3 +291,21 @@ def test_short_lists_in_parquet_are_read_though_their_values_repeat(tmp_path):
         (block,) = opened.blocks()
         assert [block.text(i) for i in range(3)] == ["60 62 ", "60 ", "62 60 "]
         assert (len(block), block.tally.left_out, len(block.tally.skipped)) == (150, {"empty": 50}, 50)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.int64()), pa.large_list(pa.uint64()), pa.list_(pa.uint64(), 2)], ids=["list", "large", "fixed"]
+)
+def test_a_list_that_is_not_all_integers_costs_no_other_document(kind, tmp_path):
+    """It was taken for a broken file: of 1 skipped document told, the rest of the file was left out."""
+    lists = [[1, 2], [3, None], None, [5, 6], [None, None], [7, 8]]
+    if pa.types.is_uint64(kind.value_type):
+        lists[1] = [3, 2**63]
+    table = pa.table({"text": pa.array(lists, kind)})
+    pq.write_table(table, tmp_path / "in.parquet")
+    for source in (table, tmp_path / "in.parquet"):
+        (block,) = open_source(source, integers=True, on_bad_document="skip").blocks()
+        assert [block.text(i) for i in range(len(block))] == ["1 2 ", "5 6 ", "7 8 "]
+        assert [one.name.rpartition("[")[2] for one in block.tally.skipped] == ["1]", "2]", "4]"]
+    (block,) = open_source(table.slice(1), integers=True, on_bad_document="skip").blocks()
+    assert [block.text(i) for i in range(len(block))] == ["5 6 ", "7 8 "]

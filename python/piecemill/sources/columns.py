@@ -31,6 +31,7 @@ LARGE = 16 * 1024 * 1024
 
 _NO_BYTES = np.empty(0, np.uint8)
 _MOST_NAMES = 1024
+_LARGEST = np.iinfo(np.int64).max
 
 
 class NoColumn(Exception):
@@ -101,7 +102,10 @@ class Column:
         problems = [(row, f"no {group!r} to group by") for row in np.flatnonzero(lost)[:LISTED_SKIPS].tolist()]
         if array.null_count:
             missing = np.asarray(array.is_null()) & ~lost
-            problems += [(row, "null, expected text") for row in np.flatnonzero(missing)[:LISTED_SKIPS].tolist()]
+            reason = "null, expected text"
+            if packer.reading.integers:
+                reason = "null, or has a null or a number beyond 64 bits, expected integers"
+            problems += [(row, reason) for row in np.flatnonzero(missing)[:LISTED_SKIPS].tolist()]
             lost = lost | missing
         starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
         found_invalid = [] if packer.reading.raw else invalid_documents(data, ends)
@@ -136,11 +140,16 @@ def is_list(kind: Any) -> bool:
 
 
 def _digits(lists: Any) -> Any:
-    """Lists of integers as text: each list is a document."""
+    """Lists of integers as text: each list is a document. One with a null or a number beyond 64 bits becomes null."""
     values = lists.flatten()  # without what is behind nulls
-    if values.null_count:
-        raise NoColumn("a list of the column has a null, expected integers")
     lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0), np.int64)
+    strange = np.asarray(values.is_null())
+    if pa.types.is_uint64(values.type):
+        strange |= np.asarray(pc.greater(values, pa.scalar(_LARGEST, pa.uint64())).fill_null(False))
+    if strange.any():
+        kept: NDArray[np.bool_] = np.ones(len(lists), bool)
+        kept[np.searchsorted(np.cumsum(lengths), np.flatnonzero(strange), side="right")] = False
+        return _digits(lists.take(pa.array(np.arange(len(lists)), mask=~kept)))
     data, ends = write_integers(np.ascontiguousarray(values.cast(pa.int64()), np.int64), np.cumsum(lengths))
     starts = np.concatenate([np.zeros(1, np.int64), ends])
     valid = None if not lists.null_count else pc.is_valid(lists).buffers()[1]
