@@ -143,6 +143,16 @@ def test_an_npy_file_of_something_else_is_an_error_that_says_what(tmp_path, arra
         list(open_source(tmp_path, integers=True).blocks())
 
 
+def test_a_row_of_an_npy_file_with_a_number_too_large_costs_no_other_row(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([[1, 2], [3, 2**63], [5, 6]], np.uint64))
+    (block,) = open_source(tmp_path, integers=True, on_bad_document="skip").blocks()
+    assert [(block.text(i), block.name(i)) for i in range(2)] == [
+        ("1 2 ", f"{tmp_path}/a.npy[0]"),
+        ("5 6 ", f"{tmp_path}/a.npy[2]"),
+    ]
+    assert [one.name for one in block.tally.skipped] == [f"{tmp_path}/a.npy[1]"]
+
+
 def test_a_truncated_npy_file_is_an_error_at_its_row(tmp_path):
     np.save(tmp_path / "bad.npy", np.ones((10, 4), np.int32))
     whole = (tmp_path / "bad.npy").read_bytes()

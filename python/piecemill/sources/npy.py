@@ -37,9 +37,7 @@ def read(task: Task, packer: Packer) -> Iterator[Documents]:
                 # No buffer for more than there is: a damaged header may say any shape. A size of 0 is unknown.
                 if 0 < task.sizes[0] < count * width * dtype.itemsize:
                     raise ValueError("the file ends before its last row")
-                _add(
-                    read_up_to(file, count * width * dtype.itemsize), dtype, width, row, count, task.first_file, packer
-                )
+                _add(read_up_to(file, count * width * dtype.itemsize), dtype, width, row, count, task, packer)
                 row += count
                 packer.progress(header + row * width * dtype.itemsize)
                 yield from packer.full()
@@ -70,14 +68,18 @@ def _header(file: BinaryIO) -> tuple["np.dtype[Any]", int, int]:
     return dtype, rows, width
 
 
-def _add(data: bytes, dtype: "np.dtype[Any]", width: int, row: int, count: int, file: int, packer: Packer) -> None:
+def _add(data: bytes, dtype: "np.dtype[Any]", width: int, row: int, count: int, task: Task, packer: Packer) -> None:
     if len(data) < count * width * dtype.itemsize:
         raise ValueError("the file ends before its last row")
-    values = np.frombuffer(data, dtype)
-    if values.dtype.kind == "u" and values.dtype.itemsize == 8 and values.size and values.max() >> np.uint64(63):
-        raise ValueError(f"{values.max()} is too large; expected integers of 64 bits with a sign")
-    ends = np.arange(1, count + 1, dtype=np.int64) * width
-    text, text_ends = write_integers(np.ascontiguousarray(values, np.int64), ends)
+    values, rows = np.frombuffer(data, dtype).reshape(count, width), np.arange(row, row + count)
+    if dtype.kind == "u" and dtype.itemsize == 8:
+        large = (values >> np.uint64(63)).any(axis=1)
+        for number in np.flatnonzero(large).tolist():
+            reason = f"{values[number].max()} is too large; expected integers of 64 bits with a sign"
+            packer.bad(f"{task.paths[0]}[{row + number}]", reason)
+        values, rows = values[~large], rows[~large]
+    ends = np.arange(1, len(rows) + 1, dtype=np.int64) * width
+    text, text_ends = write_integers(np.ascontiguousarray(values, np.int64).reshape(-1), ends)
     keep = np.diff(text_ends, prepend=0) > 0
-    packer.left_out("empty", count - int(keep.sum()))
-    packer.add(text, text_ends[keep], file, np.flatnonzero(keep) + row)
+    packer.left_out("empty", len(rows) - int(keep.sum()))
+    packer.add(text, text_ends[keep], task.first_file, rows[keep])
