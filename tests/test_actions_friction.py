@@ -281,3 +281,27 @@ def test_products_of_amazon_have_one_key_in_reviews_and_catalogue():
     table = pa.table({"user_id": ["u"] * 2, "asin": ["a1", "a2"], "parent_asin": ["p1", "p2"], "timestamp": [1, 2]})
     histories = read_interactions(table)
     assert histories.keys.to_pylist() == Items.of(table, columns=["user_id"]).keys == ["p1", "p2"]
+
+
+def test_what_has_no_order_is_no_history_and_no_row_of_features():
+    """A set has another order in every process, and so had histories and codes; a mapping may hold times."""
+    tok = pm.train_actions([["a", "b"]], {"a": ["x"], "b": ["y"]}, vocab_size=4)
+    for strange in ({"a", "b"}, {"b": 2, "a": 1}):
+        with pytest.raises(SourceError, match=r"user 'u' has \{.*expected a list of items in order of time"):
+            read_interactions({"u": strange})
+        with pytest.raises(SourceError, match=r"histories\[1\]: found (set|dict), expected a list"):
+            pm.train_actions([["a"], strange], {"a": ["x"], "b": ["y"]})
+        with pytest.raises(TokenizerError, match=r"sequence: found (set|dict), expected a list"):
+            tok.encode(strange)
+    with pytest.raises(SourceError, match=r"item 'a' has \{"):
+        Items.of({"a": {"x", "y"}})
+    with pytest.raises(SourceError, match=r"item 'a' has None, expected 1 values"):
+        Items.of({"a": None})
+
+
+def test_a_data_frame_that_makes_no_table_is_an_error_that_says_why():
+    pandas = pytest.importorskip("pandas")
+    mixed = pandas.DataFrame({"user": ["u", "u"], "item": ["x", 5], "time": [1, 2]})
+    for frame in (mixed, pandas.concat([mixed[["user", "time"]], mixed[["time"]]], axis=1)):
+        with pytest.raises(SourceError, match=r"interactions: columns that make no table: "):
+            read_interactions(frame)

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from piecemill.actions.items import Items, as_keys
+from piecemill.actions.tables import is_row
 from piecemill.errors import PlanError, SourceError
 from piecemill.files import file_for_user
 from piecemill.plans import did_you_mean, option
@@ -111,7 +112,7 @@ class Histories:
             )
         rows = list(source)
         for number, row in enumerate(rows):
-            if isinstance(row, str) or not hasattr(row, "__len__"):
+            if not is_row(row):
                 raise SourceError(f"histories[{number}]: found {type(row).__name__}, expected a list of item keys.")
         flat = as_keys(list(chain.from_iterable(rows)), "histories", None)
         ends = np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)))

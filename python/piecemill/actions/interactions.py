@@ -30,7 +30,17 @@ from piecemill.actions.histories import (
     show_report,
 )
 from piecemill.actions.items import as_keys
-from piecemill.actions.tables import Layout, Origin, as_numbers, as_table, find_column, plain, read_bytes, read_table
+from piecemill.actions.tables import (
+    Layout,
+    Origin,
+    as_numbers,
+    as_table,
+    find_column,
+    is_row,
+    plain,
+    read_bytes,
+    read_table,
+)
 from piecemill.errors import PlanError, SourceError
 from piecemill.plans import did_you_mean, option, option_of
 from piecemill.sizes import plural
@@ -164,7 +174,7 @@ class _Columns:
 def _of_mapping(source: Mapping[Any, Any], origin: Origin, repeats: str) -> Histories:
     """Histories from a mapping user -> items in order of time."""
     for user, items in source.items():
-        if isinstance(items, str) or not hasattr(items, "__len__"):
+        if not is_row(items):
             raise SourceError(f"{origin.name}: user {user!r} has {items!r}, expected a list of items in order of time.")
     flat = as_keys(list(chain.from_iterable(source.values())), origin.name, None)
     ends = np.cumsum(np.fromiter(map(len, source.values()), np.int64, len(source)))

@@ -27,6 +27,7 @@ from piecemill.actions.tables import (
     cut_list,
     find_column,
     fraction_in,
+    is_row,
     pick,
     plain,
     read_table,
@@ -422,10 +423,10 @@ def from_mapping(source: Mapping[Any, Any], columns: Sequence[str] | None, name:
     else:
         if isinstance(first, str | int):
             rows = [[row] for row in rows]
-        width = len(rows[0])
+        width = len(rows[0]) if is_row(rows[0]) else 1
         taken = list(columns) if columns is not None else [f"f{number}" for number in range(width)]
         for key, row in zip(source, rows, strict=True):
-            if isinstance(row, str | int | Mapping) or len(row) != width:
+            if not is_row(row) or len(row) != width:
                 raise SourceError(f"{name}: item {key!r} has {row!r}, expected {width} values as the first item has.")
         if len(taken) != width:
             raise SourceError(f"{name}: {len(taken)} names of columns for {width} values per item.")

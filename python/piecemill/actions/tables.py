@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -233,16 +233,19 @@ def as_table(source: Any, name: str) -> pa.Table:
         return source
     if isinstance(source, pa.RecordBatch):
         return pa.Table.from_batches([source])
-    if hasattr(source, "__arrow_c_stream__"):
-        return pa.table(source)
-    if isinstance(source, dict):
+    if hasattr(source, "__arrow_c_stream__") or isinstance(source, dict):
         try:
             return pa.table(source)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+        except (pa.ArrowException, TypeError, ValueError) as error:  # a column of several kinds, or there twice
             raise SourceError(f"{name}: columns that make no table: {error}.") from None
     raise SourceError(
         f"{name}: found {type(source).__name__}, expected a mapping, a path, or a table of Arrow, pandas or polars."
     )
+
+
+def is_row(values: Any) -> bool:
+    """Whether `values` are some in an order: a list, an array and the like, but no text, set or mapping."""
+    return hasattr(values, "__len__") and not isinstance(values, str | bytes | Set | Mapping)
 
 
 def plain(values: Any) -> Any:
