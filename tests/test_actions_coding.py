@@ -196,3 +196,48 @@ def test_several_values_become_features_of_the_commonest_first():
         code_like(pa.table({"item": ["n"], "genres": ["Comedy|Noir"]}), items)
     with pytest.raises(PlanError, match="many='genres': expected a column and 1 to 64 features"):
         make_items(table, many=("genres",))
+
+
+def test_several_values_with_an_unknown_one_stand_where_the_known_ones_stood():
+    """By a rule for unknown values, an item is coded as the item of the values that the rule leaves it."""
+    genres = ["Action|Comedy", "Action", "Action|other", "other", "Action|Comedy|other", "Comedy"]
+    items = make_items(pa.table({"item": list("abcdef"), "genres": genres}), many=("genres=2",), hash_buckets="none")
+    new = pa.table({"item": ["x", "y"], "genres": ["Western|Action", "Noir|Comedy|Action"]})
+    coded = code_like(new, items, unknown_value="genres=other")
+    assert coded.codes.tolist() == items.codes[[2, 0]].tolist()  # as Action|other, and Action|Comedy|other
+    assert coded.made["unknown_values"] == {"genres": 2}
+    coded = code_like(new, items, unknown_value="genres=(none)")
+    assert coded.codes.tolist() == items.codes[[1, 0]].tolist()  # as Action, and Action|Comedy
+    with pytest.raises(PlanError, match=r"no such value; it knows 'Action', 'Comedy', 'other'\. Name one .*, \(none\)"):
+        code_like(new, items, unknown_value="genres=Drama")
+    with pytest.raises(SourceError, match=r"unknown_value='genres=\(none\)' leaves the values out"):
+        code_like(new, items)
+
+
+def test_several_values_coded_in_another_order_are_refused(tmp_path):
+    """Of b|c, b came first while it was the commoner one; in a catalogue coded anew it comes second."""
+    rows = ["a", "a", "a", "a|b", "a|c", "b", "b", "c", "b|c"]
+    old, new = (pa.table({"item": list(range(len(g))), "g": g}) for g in (rows, [*rows, "c", "c"]))
+    items, other = (make_items(table, many=("g=2",), hash_buckets="none") for table in (old, new))
+    assert code_like(new, items).codes[:9].tolist() == items.codes.tolist()
+    with pytest.raises(SourceError, match=r"'g_0': it holds values in another order.* `piecemill actions features"):
+        code_like(other, items)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_whole_numbers_are_the_same_with_and_without_missing_ones_beside_them(ending, tmp_path):
+    """pandas makes 1990 of a year 1990.0 once another year is missing, in a table and in a CSV."""
+    pandas = pytest.importorskip("pandas")
+
+    def written(name, years):
+        table = pandas.DataFrame({"item": range(len(years)), "year": years})
+        path = tmp_path / f"{name}.{ending}"
+        table.to_csv(path, index=False) if ending == "csv" else table.to_parquet(path)
+        return path
+
+    gap, full = written("gap", [1990, None, 1991]), written("full", [1991, 1990])
+    items = make_items(gap, missing="unknown", hash_buckets="none")
+    assert items.labels == (["1990", "1991", "unknown"],)
+    assert code_like(full, items).codes.tolist() == [[1], [0]]
+    items = make_items(full, hash_buckets="none")
+    assert code_like(gap, items, unknown_value="drop").codes.tolist() == [[1990], [1991]]

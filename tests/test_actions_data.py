@@ -333,3 +333,17 @@ def test_the_published_sizes_come_out_of_the_real_data(shared):
     assert items.codes.shape == (12_101, 5)
     train = split.train.map_to_items(items)
     assert [items.keys[row] for row in train.items[:3]] == split.train.lists()[0]
+
+
+def test_whole_keys_that_pandas_made_floats_are_numbers_again(tmp_path):
+    """One row without an item makes floats of a whole column; float keys were refused, and no row could be skipped."""
+    table = pa.table({"user": [1.0, 1.0, 1.0], "item": [7.0, float("nan"), 8.0], "time": [1, 2, 3]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match=r"row 1: no 'item'"):
+        read_interactions(tmp_path / "a.parquet")
+    histories = read_interactions(tmp_path / "a.parquet", on_bad_row="skip")
+    assert (histories.lists(), histories.users.to_pylist()) == ([[7, 8]], [1])
+    assert Items.of(pa.table({"item": [7.0, 8.0], "x": ["a", "b"]})).keys == [7, 8]
+    for lost in (0.5, 2.0**53 + 2):  # several ids have the same float beyond 2**53
+        with pytest.raises(SourceError, match="'item': keys are double"):
+            read_interactions(pa.table({"user": [1, 1], "item": [7.0, lost], "time": [1, 2]}))

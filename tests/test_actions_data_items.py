@@ -141,7 +141,11 @@ def test_saved_items_come_back_and_are_readable(tmp_path):
         (pa.table({"item": [1, 2, 1], "x": [1, 1, 1]}), {}, "the key 1 of row 0 stands in row 2 again"),
         (pa.table({"item": [1, None], "x": [1, 1]}), {}, "row 1: no key"),
         (pa.table({"item": [1, 2], "x": ["a", None]}), {}, r"row 1: the item 2 has no 'x' \(1 such item\)"),
-        (pa.table({"item": [1, 2], "x": [True, None]}), {"missing": "?"}, "the missing value '\\?' is no bool"),
+        (
+            pa.table({"item": [1, 2], "x": [0.5, None]}),
+            {"missing": "?"},
+            "found double, expected text or whole numbers",
+        ),
         (pa.table({"item": [0.5], "x": [1]}), {}, "keys are double"),
         (17, {}, "found int, expected a mapping"),
     ],
@@ -171,3 +175,16 @@ def test_the_value_for_what_is_missing_can_differ_by_column():
     assert Items.of(table, missing="unknown").labels == (["5", "1990", "unknown"], ["unknown", "x", "y"])
     with pytest.raises(PlanError, match="missing='yeer=1': no column 'yeer'"):
         Items.of(table, missing=["yeer=1"])
+
+
+def test_a_missing_value_for_one_column_is_not_that_of_another_with_a_like_name():
+    table = pa.table({"item": ["a", "b"], "tag": ["x", None], "tag_2": [None, "y"], "ids": [["p", None], ["q", "r"]]})
+    with pytest.raises(SourceError, match=r"row 0: the item 'a' has no 'tag_2'"):
+        Items.of(table, missing=["tag=none", "ids=-"])
+    items = Items.of(table, missing=["tag=none", "tag_2=nothing", "ids=-"])
+    assert items.labels == (["none", "x"], ["nothing", "y"], ["p", "q"], ["-", "r"])
+
+
+def test_truth_values_may_be_missing():
+    items = Items.of(pa.table({"item": [1, 2, 3], "adult": [True, None, False]}), missing="unknown")
+    assert (items.labels, items.codes.tolist()) == ((["false", "true", "unknown"],), [[1], [2], [0]])

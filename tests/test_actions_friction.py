@@ -161,8 +161,8 @@ def test_messages_of_the_command_line_speak_of_flags(small):
     pq.write_table(pa.table({"user": ["u", None], "item": ["i0", "i1"], "time": [3, 4]}), small / "b.parquet")
     pq.write_table(pa.table({"user": ["u"] * 4, "item": list("abcd"), "time": [1, 2, 3, 4]}), small / "c.parquet")
     for words, wanted in (
-        (("split", "a.parquet"), "Say --user ...."),
-        (("split", "a.parquet", "--user", "who"), "Say --time ..., or --time none if"),
+        (("split", "a.parquet"), "Say `piecemill actions split --user ...`."),
+        (("split", "a.parquet", "--user", "who"), "Say `piecemill actions split --time ...`, or --time none if"),
         (("split", "b.parquet"), "--on-bad-row skip"),
         (("split", "c.parquet", "--items", "items.parquet"), "--unknown drop"),
         (("train", "c.parquet", "--items", "items.parquet"), "`actions split --items ... --unknown drop`"),
@@ -212,3 +212,96 @@ def test_show_prints_of_the_plan_what_a_line_holds(small):
         line
         == "plan     vocab_size=12   counts=published   arithmetic=exact   min_pair_weight=0.0   ended=vocabulary full"
     )
+
+
+def test_histories_without_any_known_item_are_an_error_that_shows_both_kinds_of_keys(tmp_path):
+    """A file of keys without leading zeros, beside items with them, left nothing and said so nowhere."""
+    tok = pm.train_actions([["01", "02"], ["02", "03"]], {"01": ["x"], "02": ["y"], "03": ["x"]}, vocab_size=5)
+    tok.save(tmp_path / "voc")
+    (tmp_path / "h.txt").write_text("u 1 2 3\nv 2\n")
+    for form in ("jsonl", "npy", "shards"):
+        words = ("--tokenizer", tmp_path / "voc", "--to", form, "--unknown", "drop", "--out", tmp_path / "out")
+        done = piecemill("actions", "encode", tmp_path / "h.txt", *words)
+        assert (done.returncode, (tmp_path / "out").exists()) == (1, False)
+        assert "none of their 3 items is among the 3 items. Expected keys such as '01', found '1'." in done.stderr
+    (tmp_path / "h.txt").write_text("u 1 02 3\nv 2\n")
+    done = piecemill("actions", "encode", tmp_path / "h.txt", *words)
+    assert "note: 3 actions of 3 unknown items left out; users without any other: 1" in done.stdout
+
+
+def test_what_a_command_says_to_do_is_an_option_of_the_command_that_it_names(tmp_path):
+    """`actions train` and `actions encode` read the same files, and have no --user and no --key."""
+    (tmp_path / "h.csv").write_text("who,item,time\nu,a,1\nu,b,2\n")
+    (tmp_path / "i.csv").write_text("sku,x\na,1\nb,2\n")
+    pm.train_actions([["a", "b"]], {"a": ["x"], "b": ["y"]}, vocab_size=4).save(tmp_path / "voc")
+    done = piecemill("actions", "encode", tmp_path / "h.csv", "--tokenizer", tmp_path / "voc", "--out", tmp_path / "o")
+    assert "which column is the user? Its columns are 'who', 'item', 'time'. Say `piecemill actions split --user" in (
+        done.stderr
+    )
+    done = piecemill(
+        "actions", "split", tmp_path / "h.csv", "--user", "who", "--items", tmp_path / "i.csv", "--out", "o"
+    )
+    assert (
+        "which column is the key? Its columns are 'sku', 'x'. Say `piecemill actions features --key ...`" in done.stderr
+    )
+
+
+def test_items_are_written_to_a_file_that_is_named_as_what_it_is(tmp_path):
+    """A Parquet file named .csv was read as CSV, which ended in a Python error."""
+    (tmp_path / "i.csv").write_text("item,x\na,1\nb,2\n")
+    done = piecemill("actions", "features", tmp_path / "i.csv", "--out", tmp_path / "o.csv")
+    assert (done.returncode, (tmp_path / "o.csv").exists()) == (2, False)
+    assert "Name the file" in done.stderr
+    assert "o.parquet" in done.stderr
+
+
+def test_lines_may_end_as_on_an_old_mac(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"user,item,time\ru,a,1\ru,b,2\r")
+    assert read_interactions(tmp_path / "a.csv").lists() == [["a", "b"]]
+    (tmp_path / "a.csv").write_bytes(b"user,item,time\ru,a,1\ru,b,x\r")
+    with pytest.raises(SourceError, match=r"a\.csv, line 3: 'time' is 'x'"):
+        read_interactions(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_bytes("user,item,time\nu,a,1\nu,é,2\n".encode("latin-1"))
+    with pytest.raises(SourceError, match=r"a\.csv: line 3: not UTF-8\. Convert the file"):
+        read_interactions(tmp_path / "a.csv")
+
+
+def test_text_of_json_lines_that_looks_like_a_date_is_text(tmp_path):
+    rows = [("2020-01-02", "2024-03-01T00:00:00Z"), ("2020-01-01", "2024-02-01 10:00:00.123456789Z")]
+    lines = [json.dumps({"user": 1, "item": item, "time": time}) + "\n" for item, time in rows]
+    (tmp_path / "h.jsonl").write_text("".join(lines))
+    assert read_interactions(tmp_path / "h.jsonl").lists() == [["2020-01-01", "2020-01-02"]]
+    (tmp_path / "i.jsonl").write_text('{"released": "1995-01-01", "item": 1, "x": "y"}\n')
+    items = Items.of(tmp_path / "i.jsonl")
+    assert (items.columns, items.labels) == (("released", "x"), (["1995-01-01"], ["y"]))
+
+
+def test_products_of_amazon_have_one_key_in_reviews_and_catalogue():
+    """Reviews of 2023 name a product and its parent; histories took the parent, items the product."""
+    table = pa.table({"user_id": ["u"] * 2, "asin": ["a1", "a2"], "parent_asin": ["p1", "p2"], "timestamp": [1, 2]})
+    histories = read_interactions(table)
+    assert histories.keys.to_pylist() == Items.of(table, columns=["user_id"]).keys == ["p1", "p2"]
+
+
+def test_what_has_no_order_is_no_history_and_no_row_of_features():
+    """A set has another order in every process, and so had histories and codes; a mapping may hold times."""
+    tok = pm.train_actions([["a", "b"]], {"a": ["x"], "b": ["y"]}, vocab_size=4)
+    for strange in ({"a", "b"}, {"b": 2, "a": 1}):
+        with pytest.raises(SourceError, match=r"user 'u' has \{.*expected a list of items in order of time"):
+            read_interactions({"u": strange})
+        with pytest.raises(SourceError, match=r"histories\[1\]: found (set|dict), expected a list"):
+            pm.train_actions([["a"], strange], {"a": ["x"], "b": ["y"]})
+        with pytest.raises(TokenizerError, match=r"sequence: found (set|dict), expected a list"):
+            tok.encode(strange)
+    with pytest.raises(SourceError, match=r"item 'a' has \{"):
+        Items.of({"a": {"x", "y"}})
+    with pytest.raises(SourceError, match=r"item 'a' has None, expected 1 values"):
+        Items.of({"a": None})
+
+
+def test_a_data_frame_that_makes_no_table_is_an_error_that_says_why():
+    pandas = pytest.importorskip("pandas")
+    mixed = pandas.DataFrame({"user": ["u", "u"], "item": ["x", 5], "time": [1, 2]})
+    for frame in (mixed, pandas.concat([mixed[["user", "time"]], mixed[["time"]]], axis=1)):
+        with pytest.raises(SourceError, match=r"interactions: columns that make no table: "):
+            read_interactions(frame)

@@ -12,7 +12,7 @@ import models
 import piecemill as pm
 from command import piecemill
 from corpora import small_tokenizer, write_jsonl
-from piecemill.errors import PlanError
+from piecemill.errors import PlanError, SourceError, TokenizerError
 from piecemill.reporting.comparing import gini, names_of, renyi_efficiency, words_in
 
 DOCUMENTS = {
@@ -164,3 +164,30 @@ def test_the_command_prints_a_table_or_json(corpus, bytes_only, tmp_path):
     assert "bytes per token by source" in done.stdout
     found = json.loads(piecemill("compare", bytes_only, "--on", corpus, "--json").stdout)
     assert found["tokenizers"][0]["bytes_per_token"] == 1.0
+
+
+def test_documents_that_one_of_the_tokenizers_cannot_encode_are_bad_ones(tmp_path):
+    """They stopped the comparison with `texts[1]`, and `--on-bad-document skip` did not help."""
+    dna = pm.train_bpe(["ACGT" * 9], alphabet="ACGT", pretokenizer="none", vocab_size=8)
+    more = pm.train_bpe(["ACGTN" * 9], alphabet="ACGTN", pretokenizer="none", vocab_size=8)
+    documents = ["ACGT", "ACGNT", "GGG"]
+    with pytest.raises(SourceError, match=r"<list>\[1\]: 'N' \(byte 0x4e\) at byte 3 of the document is not in"):
+        pm.compare([dna, more], on=documents)
+    found = pm.compare([more, dna], on=documents, on_bad_document="skip")
+    assert found.corpus["documents"] == 2
+    assert "skipped" in found.corpus["notes"][0]
+    events = pm.train_bpe([[1, 2, 3, 1, 2]], integers=True, vocab_size=5)
+    other = pm.train_bpe([[1, 2, 9]], integers=True, vocab_size=4)
+    found = pm.compare([events, other], on=[[1, 2], [1, 3], [9]], integers=True, on_bad_document="skip")
+    assert found.corpus["documents"] == 1
+    with pytest.raises(PlanError, match=r"integers: 5 tokens encodes integers"):
+        pm.compare([dna, events], on=documents)
+
+
+def test_a_report_names_the_tokenizer_that_cannot_encode_the_corpus(tmp_path):
+    documents = ["ACGT" * 9, "ACGN" * 9]
+    more = pm.train_bpe(documents, alphabet="ACGTN", pretokenizer="none", vocab_size=8)
+    pm.train_bpe(documents[:1], alphabet="ACGT", pretokenizer="none", vocab_size=8).save(tmp_path / "dna")
+    pm.prepare(documents, more, out=tmp_path / "shards")
+    with pytest.raises(TokenizerError, match=r"^dna cannot encode a document: texts\[1\]: 'N' \(byte 0x4e\)"):
+        pm.report(tmp_path / "shards", against=[tmp_path / "dna"], out=tmp_path / "r.html")

@@ -143,6 +143,16 @@ def test_an_npy_file_of_something_else_is_an_error_that_says_what(tmp_path, arra
         list(open_source(tmp_path, integers=True).blocks())
 
 
+def test_a_row_of_an_npy_file_with_a_number_too_large_costs_no_other_row(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([[1, 2], [3, 2**63], [5, 6]], np.uint64))
+    (block,) = open_source(tmp_path, integers=True, on_bad_document="skip").blocks()
+    assert [(block.text(i), block.name(i)) for i in range(2)] == [
+        ("1 2 ", f"{tmp_path}/a.npy[0]"),
+        ("5 6 ", f"{tmp_path}/a.npy[2]"),
+    ]
+    assert [one.name for one in block.tally.skipped] == [f"{tmp_path}/a.npy[1]"]
+
+
 def test_a_truncated_npy_file_is_an_error_at_its_row(tmp_path):
     np.save(tmp_path / "bad.npy", np.ones((10, 4), np.int32))
     whole = (tmp_path / "bad.npy").read_bytes()
@@ -178,6 +188,8 @@ def test_bad_documents_are_named_or_skipped():
         list(open_source(nulls, integers=True).blocks())
     (block,) = open_source(nulls, integers=True, on_bad_document="skip").blocks()
     assert [block.text(i) for i in range(len(block))] == ["1 ", "2 3 "]
+    with pytest.raises(SourceError, match=r"<Table>\[0\]: null, or has a null or a number of more than 64 bits"):
+        list(open_source(pa.table({"text": [[1, None]]}), integers=True).blocks())
     with pytest.raises(SourceError, match="expected lists of integers, or their digits"):
         list(open_source(pa.table({"text": [[1.5]]}), integers=True).blocks())
 
@@ -317,3 +329,32 @@ def test_from_arrays_to_batches(tmp_path):
     digits = " ".join(map(str, lists[0]))
     ids = run("encode", tmp_path / "tok", digits).stdout
     assert run("decode", tmp_path / "tok", *ids.split()).stdout.split() == digits.split()
+
+
+def test_short_lists_in_parquet_are_read_though_their_values_repeat(tmp_path):
+    """Repeating text is read as a dictionary; of lists, pyarrow has none, and the file could not be read."""
+    lists = [[60, 62], [60], [], None, [62, 60]] * 50
+    for kind in (pa.list_(pa.int8()), pa.large_list(pa.int64())):
+        pq.write_table(pa.table({"codes": pa.array(lists, kind)}), tmp_path / "in.parquet")
+        opened = open_source(tmp_path / "in.parquet", field="codes", integers=True, on_bad_document="skip")
+        (block,) = opened.blocks()
+        assert [block.text(i) for i in range(3)] == ["60 62 ", "60 ", "62 60 "]
+        assert (len(block), block.tally.left_out, len(block.tally.skipped)) == (150, {"empty": 50}, 50)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.int64()), pa.large_list(pa.uint64()), pa.list_(pa.uint64(), 2)], ids=["list", "large", "fixed"]
+)
+def test_a_list_that_is_not_all_integers_costs_no_other_document(kind, tmp_path):
+    """It was taken for a broken file: of 1 skipped document told, the rest of the file was left out."""
+    lists = [[1, 2], [3, None], None, [5, 6], [None, None], [7, 8]]
+    if pa.types.is_uint64(kind.value_type):
+        lists[1] = [3, 2**63]
+    table = pa.table({"text": pa.array(lists, kind)})
+    pq.write_table(table, tmp_path / "in.parquet")
+    for source in (table, tmp_path / "in.parquet"):
+        (block,) = open_source(source, integers=True, on_bad_document="skip").blocks()
+        assert [block.text(i) for i in range(len(block))] == ["1 2 ", "5 6 ", "7 8 "]
+        assert [one.name.rpartition("[")[2] for one in block.tally.skipped] == ["1]", "2]", "4]"]
+    (block,) = open_source(table.slice(1), integers=True, on_bad_document="skip").blocks()
+    assert [block.text(i) for i in range(len(block))] == ["5 6 ", "7 8 "]

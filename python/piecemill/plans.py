@@ -276,6 +276,11 @@ def option(name: str, value: Any = None) -> str:
     return name + ("" if value is None else "=..." if value is ... else f"={value!r}")
 
 
+def option_of(command: str, name: str, value: Any) -> str:
+    """An option of one command, said by what others use too: `piecemill actions split --user ...`."""
+    return by_place(option(name, value), f"`piecemill {command} {option(name, value)}`")
+
+
 def by_place(in_python: str, in_shell: str) -> str:
     """What to do, said to whom reads it: someone who writes Python, or who runs commands."""
     return in_shell if _flags else in_python

@@ -34,6 +34,7 @@ from piecemill.actions.tables import (
     Origin,
     as_floats,
     as_table,
+    bare_numbers,
     column_of,
     cut_list,
     find_column,
@@ -43,12 +44,14 @@ from piecemill.actions.tables import (
     read_table,
 )
 from piecemill.errors import PlanError, SourceError
-from piecemill.plans import did_you_mean, option
+from piecemill.plans import did_you_mean, option, option_of
 from piecemill.sizes import plural
 
 Ints = NDArray[np.int64]
 Rules = str | Sequence[str] | None
 "What becomes of a value that the coding does not know: error, drop, or a value; or `column=` one of these."
+NOTHING = "(none)"
+"What a feature of several values says behind the last of them."
 _NAMED = 5
 
 
@@ -159,6 +162,7 @@ class _Raw:
                     f"are {known}."
                 )
         self._table, self.keys, self.origin, _ = row_per_item(table, key, wanted, origin, npy=npy)
+        self.replaced: dict[str, int] = {}
         self._codes = self._arrays(coding, embeddings, semantic_ids)
 
     def _arrays(self, coding: Mapping[str, Any], embeddings: str | None, semantic_ids: str | None) -> dict[str, Ints]:
@@ -177,7 +181,7 @@ class _Raw:
             if not asked:
                 raise PlanError(
                     f"{self.origin.name}: the items to be coded alike have codes of embeddings; "
-                    f"{option('embeddings', ...)} gives those of these items."
+                    f"{option_of('actions features', 'embeddings', ...)} gives those of these items."
                 )
             vectors = vectors_of(asked, self._table, len(self.keys), self.origin)
             if vectors.shape[1] != books.dimensions:
@@ -191,7 +195,7 @@ class _Raw:
             if semantic_ids is None:
                 raise PlanError(
                     f"{self.origin.name}: the items to be coded alike have semantic ids; "
-                    f"{option('semantic_ids', ...)} gives those of these items."
+                    f"{option_of('actions features', 'semantic_ids', ...)} gives those of these items."
                 )
             ids = read_ids(semantic_ids, len(self.keys))
             if ids.shape[1] != len(kinds["ids"]):
@@ -212,10 +216,16 @@ class _Raw:
         codes[~there] = empty
         return codes
 
-    def texts(self, one: Mapping[str, Any]) -> Any:
-        """The values of a column as text, null where there is none."""
+    def texts(self, one: Mapping[str, Any], rule: str | None) -> Any:
+        """The values of a column as text, null where there is none.
+
+        `rule` is what becomes of unknown ones of several values: a known one takes their place before they are put in
+        order, and `(none)` leaves them out.
+        """
         if one["kind"] == "many":
             lists = value_lists(self._table, one["from"], one["separator"], self.origin)
+            if rule not in (None, "error", "drop"):
+                lists = self._known(lists, one, str(rule))
             return pa.array(in_slots(lists, one["order"], one["slots"])[one["slot"]], pa.large_string())
         column, element = pick(self._table.column_names, one["from"])
         values = plain(self._table.column(column or one["from"]))
@@ -238,7 +248,21 @@ class _Raw:
                 raise SourceError(f"{where}: found {values.type}, expected text or whole numbers.") from None
         if pa.types.is_nested(values.type):
             raise SourceError(f"{where}: found {values.type}, expected a value per item.")
-        return values.cast(pa.large_string())
+        texts = values.cast(pa.large_string())
+        names = pa.array(_names(one), pa.large_string())
+        return pc.if_else(pc.is_in(texts, value_set=names), texts, bare_numbers(texts))
+
+    def _known(self, lists: list[list[str]], one: Mapping[str, Any], rule: str) -> list[list[str]]:
+        """The values of each item with `rule` in place of unknown ones, which are counted."""
+        order = set(one["order"])
+        if rule not in {*order, NOTHING}:
+            raise PlanError(
+                f"{option('unknown_value', rule)}: the column {one['from']!r} has no such value; it knows "
+                f"{_some(one['order'])}. Name one of them (as {one['from']}=...), {NOTHING}, or drop."
+            )
+        self.replaced[one["from"]] = sum(value not in order for values in lists for value in values)
+        kept = [[value if value in order else rule for value in values] for values in lists]
+        return [[value for value in dict.fromkeys(values) if value != NOTHING] for values in kept]
 
 
 class _Coded:
@@ -246,6 +270,7 @@ class _Coded:
 
     def __init__(self, items: Items, coding: Mapping[str, Any], origin: Origin) -> None:
         self.keys, self.origin, self._items = items.known, origin, items
+        self.replaced: dict[str, int] = {}
         own = coding_of(items)
         self._own = {one["name"]: one for one in own["columns"]}
         for one in coding["columns"]:
@@ -264,6 +289,10 @@ class _Coded:
                     f"{told}: its bins have the edges {_short(mine.get('edges'))}, those to be coded alike "
                     f"{_short(one.get('edges'))}, so a number says something else. {remedy}"
                 )
+            if "many" in (one["kind"], mine["kind"]) and _places(mine) != _places(one):
+                raise SourceError(
+                    f"{told}: it holds values in another order, so a value stands in another feature. {remedy}"
+                )
             if "embedding" in (one["kind"], mine["kind"]) and own.get("embeddings") != coding.get("embeddings"):
                 raise SourceError(f"{told}: codes of other codebooks, so a code says something else. {remedy}")
 
@@ -274,7 +303,7 @@ class _Coded:
         codes: Ints = self._items.codes[:, self._items.columns.index(one["name"])]
         return codes
 
-    def texts(self, one: Mapping[str, Any]) -> Any:
+    def texts(self, one: Mapping[str, Any], _rule: str | None) -> Any:
         """The values of a column as text."""
         number = self._items.columns.index(one["name"])
         labels = self._items.labels[number]
@@ -286,7 +315,10 @@ class _Coded:
 def _apply(rows: _Raw | _Coded, like: Items, coding: Mapping[str, Any], unknown_value: Rules) -> Items:
     columns = coding["columns"]
     names = [one["name"] for one in columns]
-    rules = by_column(unknown_value, names, names, "unknown_value")
+    made_from = {one["name"]: _column_in(one["from"]) for one in columns}
+    rules = by_column(unknown_value, made_from, names, "unknown_value")
+    # The features of one column follow one rule: unknown values stand in the first of them.
+    of_many = {one["from"]: rules[one["name"]] for one in columns if one.get("slot") == 0}
     codes = np.empty((len(rows.keys), len(columns)), np.int64)
     kept = np.ones(len(rows.keys), bool)
     listed = [unknown_value] if isinstance(unknown_value, str) else unknown_value or ()
@@ -304,7 +336,7 @@ def _apply(rows: _Raw | _Coded, like: Items, coding: Mapping[str, Any], unknown_
             codes[:, number], shown = own, own
             codes[:, number] = np.where(_is_known(own, one), own, -1)
         else:
-            shown = rows.texts(one)
+            shown = rows.texts(one, of_many.get(one["from"]))
             if one["missing"] is not None:
                 shown = shown.fill_null(one["missing"])
             codes[:, number] = _by_name(shown, one)
@@ -328,9 +360,14 @@ def _apply(rows: _Raw | _Coded, like: Items, coding: Mapping[str, Any], unknown_
     if not kept.any():
         why = "every item has a value that the coding does not know; none is left" if len(kept) else "no item in it"
         raise SourceError(f"{rows.origin.name}: {why}.")
-    made |= {"dropped": int((~kept).sum()), "unknown_values": replaced}
+    made |= {"dropped": int((~kept).sum()), "unknown_values": {**rows.replaced, **replaced}}
     keys = rows.keys.filter(pa.array(kept)).to_pylist()
     return Items(keys, codes[kept], tuple(names), like.labels, made, coding)
+
+
+def _places(one: Mapping[str, Any]) -> tuple[Any, ...]:
+    """By what the values of a column of several find their features."""
+    return one.get("order"), one.get("slots"), one.get("slot")
 
 
 def _names(one: Mapping[str, Any]) -> list[str]:
@@ -399,14 +436,18 @@ def _unknown(rows: _Raw | _Coded, one: Mapping[str, Any], unknown: NDArray[np.bo
             f"{len(one['values']):,} values of {one['name']!r} is free to distinguish it ({such}). "
             "Train anew with more hash buckets, or let them share one."
         )
-    instead = option("unknown_value", f"{one['name']}={_names(one)[0]}")
+    several = one["kind"] == "many"
+    known = f"{one['from']}={NOTHING}" if several else f"{one['name']}={_names(one)[0]}"
+    instead = (
+        f"{option('unknown_value', known)} {'leaves the values out' if several else 'takes a known value instead'}"
+    )
     taken = (shown[int(at)] for at in np.flatnonzero(unknown))
     values = [value.as_py() if isinstance(value, pa.Scalar) else int(value) for value in taken]
     if one["kind"] == "bins" or values[0] is None:
         return (
             f"{rows.origin.at(row)}: the item {item!r} has no {one['name']!r} ({such}), "
             f"and the items to be coded alike all had one. Fill it in; {rules}, "
-            f"{instead} takes a known value instead."
+            f"{instead}."
         )
     counted = Counter(map(str, values)).most_common()
     told = ", ".join(f"{value!r} ({count:,} item{'s' * (count > 1)})" for value, count in counted[:_NAMED])
@@ -414,7 +455,7 @@ def _unknown(rows: _Raw | _Coded, one: Mapping[str, Any], unknown: NDArray[np.bo
     return (
         f"{rows.origin.at(row)}: the item {item!r} has {one['name']}={str(values[0])!r}, which the coding does not "
         f"know. Unknown values: {told}{more}; known are {_some(_names(one))}. Train anew with these items; {rules}, "
-        f"{instead} takes a known value instead."
+        f"{instead}."
     )
 
 
@@ -484,7 +525,7 @@ def in_slots(lists: list[list[str]], order: Sequence[str], slots: int) -> list[l
     """
     rank = {value: place for place, value in enumerate(order)}
     ordered = [sorted(values, key=lambda value: rank.get(value, -1)) for values in lists]
-    return [[values[slot] if slot < len(values) else "(none)" for values in ordered] for slot in range(slots)]
+    return [[values[slot] if slot < len(values) else NOTHING for values in ordered] for slot in range(slots)]
 
 
 def _list_column(values: Any, name: str, origin: Origin) -> NDArray[np.float32]:

@@ -99,6 +99,8 @@ def features(
     """
     from piecemill.actions.features import MadeItems, make_items
 
+    if out.suffix.lower() not in ("", ".parquet"):
+        raise PlanError(f"--out {out}: the items are written as Parquet. Name the file {out.with_suffix('.parquet')}.")
     check_new(out, force)
     made = MadeItems(make_items(source, plan=plan), out)
     made.items.save(out)

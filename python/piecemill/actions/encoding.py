@@ -19,6 +19,7 @@ from piecemill.errors import PlanError, TokenizerError
 from piecemill.files import check_writable, new_file, new_folder, replaced
 from piecemill.plans import option
 from piecemill.shards.format import token_dtype
+from piecemill.sizes import plural
 
 _SHARDS = {"plan.json", "files.jsonl", "stats.json", "tokenizer", "entries", "all"}
 _OLD_SHARDS = {"items.npy", "ends.npy", "table.npy", "tokenizer", "manifest.json"}
@@ -62,7 +63,11 @@ class Encoded:
         tokens = (
             "" if self.tokens is None else f", {self.tokens:,} tokens ({self.tokens / max(1, self.actions):.2f} each)"
         )
-        return f"{self.histories:,} histories, {self.actions:,} actions{tokens} in {self.out}"
+        line = f"{self.histories:,} histories, {self.actions:,} actions{tokens} in {self.out}"
+        if lost := self.report.get("items"):
+            actions, items = plural(lost["actions_dropped"], "action"), plural(lost["unknown_items"], "unknown item")
+            line += f"\nnote: {actions} of {items} left out; users without any other: {lost['users_dropped']:,}"
+        return line
 
 
 def encode_histories(

@@ -118,7 +118,7 @@ def make_items(
         part, left_out = _several(table, one, origin)
         parts.append(part)
         made.setdefault("values_left_out", {})[name] = left_out
-    empty = by_column(plan.missing, binned, table.column_names, "missing")
+    empty = by_column(plan.missing, dict(zip(binned, binned, strict=True)), table.column_names, "missing")
     parts += [_binned(table, one, keys, empty[name], origin) for one, name in zip(plan.bins, binned, strict=True)]
     if not parts:
         raise SourceError(

@@ -7,6 +7,7 @@ Start with `Histories.of`, `k_core` and `leave_out`.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -20,9 +21,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from piecemill.actions.items import Items, as_keys
+from piecemill.actions.tables import is_row
 from piecemill.errors import PlanError, SourceError
 from piecemill.files import file_for_user
 from piecemill.plans import did_you_mean, option
+from piecemill.sizes import plural
 
 META = b"piecemill.histories"
 Report = Mapping[str, Mapping[str, int]]
@@ -109,7 +112,7 @@ class Histories:
             )
         rows = list(source)
         for number, row in enumerate(rows):
-            if isinstance(row, str) or not hasattr(row, "__len__"):
+            if not is_row(row):
                 raise SourceError(f"histories[{number}]: found {type(row).__name__}, expected a list of item keys.")
         flat = as_keys(list(chain.from_iterable(rows)), "histories", None)
         ends = np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)))
@@ -145,6 +148,11 @@ class Histories:
                 f"items). Add the items; {option('unknown', 'drop')} leaves these actions out."
             )
         kept = self.keep_actions(~lost)
+        if len(self) and not len(kept):
+            raise SourceError(
+                f"histories: none of their {plural(len(used), 'item')} is among the {len(items):,} items. Expected "
+                f"keys such as {items.keys[0]!r}, found {self.keys[int(used[0])].as_py()!r}."
+            )
         counts = {
             "unknown_items": int((row_of[used] < 0).sum()),
             "actions_dropped": int(lost.sum()),
@@ -337,19 +345,28 @@ def _is_count(number: Any) -> bool:
 def show_report(report: Report) -> str:
     """What every step counted, a line for each.
 
-    >>> print(show_report({"read": {"rows": 1200, "bad_rows": 0}, "k_core": {"k": 5, "users_dropped": 3}}))
-    read       1,200 rows
+    >>> print(show_report({"read": {"rows": 1200, "bad_rows": 0, "ties": 1}, "k_core": {"k": 5, "users_dropped": 3}}))
+    read       1,200 rows, 1 tie
     k_core     k=5, 3 users dropped
     """
     lines = []
     for step, counts in report.items():
         told = [
-            f"{what}={count}" if what in _SETTINGS else f"{count:,} {what.replace('_', ' ')}"
+            f"{what}={count}" if what in _SETTINGS else f"{count:,} {_noun(what, count)}"
             for what, count in counts.items()
             if count
         ]
         lines.append(f"{step:<10} {', '.join(told)}")
     return "\n".join(lines)
+
+
+def _noun(what: str, count: int) -> str:
+    """What was counted, in words; of one thing in the singular."""
+    words = what.replace("_", " ")
+    if count != 1:
+        return words
+    nouns = r"(row|duplicate|tie|round|user|item|action|target)s\b"
+    return re.sub(nouns, r"\1", words.replace("histories", "history"))
 
 
 def _dropped(before: Histories, after: Histories) -> dict[str, int]:

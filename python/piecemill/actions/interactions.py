@@ -23,9 +23,20 @@ from numpy.typing import NDArray
 from piecemill._core import invalid_documents
 from piecemill.actions.histories import Histories, from_lists
 from piecemill.actions.items import as_keys, first_repeat
-from piecemill.actions.tables import Layout, Origin, as_table, find_column, numbers_of, plain, read_bytes, read_table
+from piecemill.actions.tables import (
+    Layout,
+    Origin,
+    as_numbers,
+    as_table,
+    find_column,
+    is_row,
+    numbers_of,
+    plain,
+    read_bytes,
+    read_table,
+)
 from piecemill.errors import PlanError, SourceError
-from piecemill.plans import did_you_mean, option
+from piecemill.plans import did_you_mean, option, option_of
 from piecemill.sizes import plural
 
 USERS = ("user", "user_id", "userid", "uid", "reviewerid", "customer_id", "session_id", "sessionid")
@@ -86,7 +97,7 @@ def read_interactions(
     table = as_table(table, origin.name)
     found.choose(table.column_names)
     user, item = found.names["user"], found.names["item"]
-    users, items = plain(table.column(user)), plain(table.column(item))
+    users, items = _keys(table, user), _keys(table, item)
     if pa.types.is_large_list(items.type):
         return _read_list_column(users, items, user, item, origin, repeats)
     counts = {"rows": len(items)}
@@ -144,8 +155,9 @@ class _Columns:
         """The column of the time."""
         if self._time is None and not {column.lower() for column in self._all} & set(TIMES):
             known = ", ".join(map(repr, self._all))
+            asking = option_of("actions split", "time", ...)
             raise SourceError(
-                f"{self._name}: which column is the time? Its columns are {known}. Say {option('time', ...)}, or "
+                f"{self._name}: which column is the time? Its columns are {known}. Say {asking}, or "
                 f"{option('time', 'none')} if the rows of each user are in order of time already."
             )
         return find_column(self._all, TIMES, self._time, self._name, "time")
@@ -154,7 +166,7 @@ class _Columns:
 def _of_mapping(source: Mapping[Any, Any], origin: Origin, repeats: str) -> Histories:
     """Histories from a mapping user -> items in order of time."""
     for user, items in source.items():
-        if isinstance(items, str) or not hasattr(items, "__len__"):
+        if not is_row(items):
             raise SourceError(f"{origin.name}: user {user!r} has {items!r}, expected a list of items in order of time.")
     flat = as_keys(list(chain.from_iterable(source.values())), origin.name, None)
     ends = np.cumsum(np.fromiter(map(len, source.values()), np.int64, len(source)))
@@ -230,6 +242,12 @@ def _repeats(built: Histories, repeats: str, counts: dict[str, int]) -> Historie
     return replace(built, report={"read": {**counts, **built.counts}})
 
 
+def _keys(table: pa.Table, column: str) -> Any:
+    """The keys of a column; pandas makes floats of whole numbers beside a missing one, and they are numbers again."""
+    values = plain(table.column(column))
+    return as_numbers(values) if pa.types.is_floating(values.type) else values
+
+
 def _times(table: pa.Table, column: str, origin: Origin, on_bad_row: str, time_format: str | None) -> tuple[str, Any]:
     """The times as numbers that sort as they do; null where there is none."""
     values = plain(table.column(column))
@@ -249,7 +267,10 @@ def _times(table: pa.Table, column: str, origin: Origin, on_bad_row: str, time_f
     raise SourceError(f"{origin.name}, column {column!r}: times are {kind}, expected numbers, dates or timestamps.")
 
 
-_READINGS: Sequence[Any] = (pa.int64(), pa.float64(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
+_READINGS: Sequence[Any] = (
+    *(pa.int64(), pa.float64()),
+    *(pa.timestamp(unit, zone) for unit in ("us", "ns") for zone in (None, "UTC")),
+)
 
 
 def _times_of_text(values: Any, column: str, origin: Origin, on_bad_row: str) -> Any:
@@ -280,9 +301,9 @@ def _times_in(values: Any, column: str, origin: Origin, on_bad_row: str, form: s
 
 def _no_time(values: Any, bad: list[int], column: str, origin: Origin, expected: str) -> SourceError:
     remedy = (
-        f"{option('on_bad_row', 'skip')} leaves them out"
+        f"{option_of('actions split', 'on_bad_row', 'skip')} leaves them out"
         if len(bad) < len(values)
-        else f"{option('time_format', '%d/%m/%Y')} reads dates in another form"
+        else f"{option_of('actions split', 'time_format', '%d/%m/%Y')} reads dates in another form"
     )
     return SourceError(
         f"{origin.at(bad[0])}: {column!r} is {values[bad[0]].as_py()!r}, expected {expected} ({len(bad):,} of "
@@ -305,7 +326,7 @@ def _drop_nulls(column: str, values: Any, keep: NDArray[np.bool_], origin: Origi
     if on_bad_row == "stop":
         raise SourceError(
             f"{origin.at(int(np.argmax(lost)))}: no {column!r} ({plural(int(lost.sum()), 'such row')}). Every row "
-            f"needs one: fix the file; {option('on_bad_row', 'skip')} leaves these rows out."
+            f"needs one: fix the file; {option_of('actions split', 'on_bad_row', 'skip')} leaves these rows out."
         )
     keep &= ~lost
 

@@ -8,7 +8,6 @@ Start with `Items.of`.
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,16 +27,17 @@ from piecemill.actions.tables import (
     cut_list,
     find_column,
     fraction_in,
+    is_row,
     pick,
     plain,
     read_table,
 )
 from piecemill.errors import PlanError, SourceError
 from piecemill.files import file_for_user, hash_bytes
-from piecemill.plans import did_you_mean, option
+from piecemill.plans import did_you_mean, option, option_of
 from piecemill.sizes import plural
 
-KEY_NAMES = ("item", "item_id", "itemid", "key", "asin", "parent_asin", "product_id", "movieid", "id")
+KEY_NAMES = ("item", "item_id", "itemid", "key", "parent_asin", "asin", "product_id", "movieid", "id")
 "What the column of keys is called where nobody says."
 _META = b"piecemill.items"
 Missing = str | int | Sequence[str] | None
@@ -183,15 +183,17 @@ def items_of(table: pa.Table, origin: Origin, key: str, columns: Sequence[str] |
         raise SourceError(f"{origin.name}: no column beside the key {key!r}; expected a feature of the items.")
     keys = as_keys(table.column(key), origin.name, key)
     found = [(name, column, values) for name in wanted for column, values in _columns(table, name, origin)]
-    empty = by_column(missing, [column for _, column, _ in found], table.column_names, "missing")
+    sources = {column: str(pick(table.column_names, name)[0]) for name, column, _ in found}
+    empty = by_column(missing, sources, table.column_names, "missing")
     codes, labels, coding = [], [], []
     for name, column, values in found:
-        taken = as_numbers(values) if origin.kind in TEXT_FORMATS else values
+        untyped = origin.kind in TEXT_FORMATS
+        taken = as_numbers(values) if untyped or pa.types.is_floating(values.type) else values
         # Every other kind of file would report that these are not whole numbers; a column requested by name is text.
-        if origin.kind in TEXT_FORMATS and columns is None and (part := fraction_in(taken)) is not None:
+        if untyped and columns is None and (part := fraction_in(taken)) is not None:
             raise SourceError(
                 f"{origin.name}, column {column!r}: found numbers such as {part}, expected text or whole numbers. Put "
-                f"them into bins ({option('bins', f'{column}=8')}), or name the columns to take."
+                f"them into bins ({option_of('actions features', 'bins', f'{column}=8')}), or name the columns to take."
             )
         numbers, meaning = _coded(taken, column, keys, origin, empty[column])
         codes.append(numbers)
@@ -267,11 +269,13 @@ def values_coding(
 
 
 def by_column(
-    given: str | int | Sequence[Any] | None, columns: Sequence[str], known: Sequence[str], what: str
+    given: str | int | Sequence[Any] | None, columns: Mapping[str, str], known: Sequence[str], what: str
 ) -> dict[str, Any]:
     """What `given` says of each of `columns`: a value for all, or `name=value` for one; None where nothing is said.
 
-    >>> by_column(["unknown", "year=-1"], ["genre", "year"], [], "missing")
+    `columns` are features and the columns they are made from: either name means them.
+
+    >>> by_column(["unknown", "year=-1"], {"genre": "genre", "year": "year"}, [], "missing")
     {'genre': 'unknown', 'year': '-1'}
     """
     said: dict[str, Any] = dict.fromkeys(columns)
@@ -286,7 +290,7 @@ def by_column(
         name, equals, value = str(one).rpartition("=")
         if not equals:
             continue
-        own = [column for column in columns if name in (column, re.sub(r"(_\d+|\[-?\d+\])$", "", column))]
+        own = [column for column, made_from in columns.items() if name in (column, made_from)]
         if not own and name not in known:
             raise PlanError(
                 f"{option(what, one)}: no column {name!r}; the columns are {', '.join(map(repr, columns))}."
@@ -348,6 +352,8 @@ def as_keys(keys: Any, name: str, column: str | None) -> Any:
             array = plain(pa.array(keys))
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError, UnicodeError) as error:
             raise SourceError(f"{where}: keys are not all text or all whole numbers ({error}).") from None
+    if pa.types.is_floating(array.type):
+        array = as_numbers(array)
     if array.null_count:
         row = int(np.argmax(np.asarray(array.is_null())))
         raise SourceError(f"{where}, row {row:,}: no key, expected text or a whole number.")
@@ -391,24 +397,21 @@ def _coded(
 ) -> tuple[NDArray[np.int64], list[Any] | None]:
     """The codes of a column and what they stand for, `missing` in place of nulls."""
     where = f"{origin.name}, column {column!r}"
-    if pa.types.is_null(values.type):
+    if pa.types.is_null(values.type) or pa.types.is_boolean(values.type):
         values = values.cast(pa.large_string())
-    if not values.null_count:
+    if not values.null_count or not (pa.types.is_integer(values.type) or pa.types.is_large_string(values.type)):
         return encode(values, where)
     if missing is None:
         row = int(np.argmax(np.asarray(values.is_null())))
         raise SourceError(
             f"{origin.at(row)}: the item {keys[row].as_py()!r} has no {column!r} "
             f"({plural(values.null_count, 'such item')}). Every item needs a value in every "
-            f"column: fill it in, or {option('missing', ...)} gives them one."
+            f"column: fill it in, or {option_of('actions features', 'missing', ...)} gives them one."
         )
     try:
         return encode(values.fill_null(pa.scalar(missing).cast(values.type)), where)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        if not pa.types.is_integer(values.type):
-            raise SourceError(
-                f"{where}: the missing value {missing!r} is no {values.type}; expected a value like the others."
-            ) from None
+    except pa.ArrowInvalid:
+        pass
     # Whole numbers, and a word where there is none: numbers as text then, in the order of numbers.
     distinct = np.unique(np.asarray(values.drop_null()))
     any_value = next(iter(distinct.tolist()), 0)  # all may be missing, as the video_release_date of MovieLens
@@ -434,10 +437,10 @@ def from_mapping(source: Mapping[Any, Any], columns: Sequence[str] | None, name:
     else:
         if isinstance(first, str | int):
             rows = [[row] for row in rows]
-        width = len(rows[0])
+        width = len(rows[0]) if is_row(rows[0]) else 1
         taken = list(columns) if columns is not None else [f"f{number}" for number in range(width)]
         for key, row in zip(source, rows, strict=True):
-            if isinstance(row, str | int | Mapping) or len(row) != width:
+            if not is_row(row) or len(row) != width:
                 raise SourceError(f"{name}: item {key!r} has {row!r}, expected {width} values as the first item has.")
         if len(taken) != width:
             raise SourceError(f"{name}: {len(taken)} names of columns for {width} values per item.")

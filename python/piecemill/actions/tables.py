@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from piecemill.errors import PlanError, SourceError
 from piecemill.files import as_path
-from piecemill.plans import option
+from piecemill.plans import option, option_of
 from piecemill.sources.columns import first_line
 from piecemill.sources.streams import PACKINGS, BrokenStream, ByteStream
 
@@ -116,7 +116,7 @@ class Layout:
             raise SourceError(
                 f"{path}, line 1: expected 4 cells (user, item, rating, time) or 3 (item, title, genres) as in a file "
                 f"of MovieLens, found {text[:80]!r}. Put a line of names in front; for interactions, "
-                f"{option('header', 'user,item,...')} names the columns."
+                f"{option_of('actions split', 'header', 'user,item,...')} names the columns."
             )
         return delimiter, cells, True
 
@@ -149,17 +149,17 @@ class Origin:
         """The place of a row; a text file is read again for it, as blank lines and quotes shift lines."""
         if self.path is None or self.kind not in ("csv", "tsv", "recbole", "jsonl", "lines"):
             return f"{self.name}, row {row:,}"
-        text = read_bytes(self.path).decode("utf-8", "replace")
+        data = read_bytes(self.path)
+        text, first = data.decode("utf-8", "replace"), _first_line(data)
         header = self.kind not in ("jsonl", "lines")
-        first = text[: text.find("\n") if "\n" in text else None]
         if self.kind in ("csv", "tsv"):
-            delimiter, _, header = self.layout.within(self.path, self.kind, first.encode())
+            delimiter, _, header = self.layout.within(self.path, self.kind, first)
             if len(delimiter) > 1:
                 text, delimiter = text.replace(delimiter, _INSIDE), _INSIDE
-            rows = csv.reader(io.StringIO(text), delimiter=delimiter)
+            rows = csv.reader(io.StringIO(text, newline=None), delimiter=delimiter)
             lines = (rows.line_num for cells in rows if cells)
         else:
-            header = header and not _is_u_item(first.encode())
+            header = header and not _is_u_item(first)
             lines = (number for number, line in enumerate(text.split("\n"), 1) if line.strip())
         return f"{self.name}, line {next(islice(lines, row + header, None)):,}"
 
@@ -178,7 +178,7 @@ def format_of(path: str | Path, asked: str | None = None) -> str:
     if not suffixes or suffixes[-1] not in ENDINGS:
         raise SourceError(
             f"{path}: cannot detect the format from the name; expected one of {' '.join(ENDINGS)}, or "
-            f"say {option('format', ...)}."
+            f"say {option_of('actions split', 'format', ...)}."
         )
     return ENDINGS[suffixes[-1]]
 
@@ -197,7 +197,7 @@ def read_table(
             parts = pq.ParquetDataset(path, page_checksum_verification=True)
             return _validated(parts.read(None if choose is None else choose(parts.schema.names)), path)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"{path}: cannot be read as Parquet: {error}.") from error
+        raise SourceError(f"{path}: cannot be read as Parquet: {str(error).rstrip('.')}.") from error
     data = read_bytes(path)
     match kind:
         case "csv" | "tsv":
@@ -233,16 +233,19 @@ def as_table(source: Any, name: str) -> pa.Table:
         return source
     if isinstance(source, pa.RecordBatch):
         return pa.Table.from_batches([source])
-    if hasattr(source, "__arrow_c_stream__"):
-        return pa.table(source)
-    if isinstance(source, dict):
+    if hasattr(source, "__arrow_c_stream__") or isinstance(source, dict):
         try:
             return pa.table(source)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+        except (pa.ArrowException, TypeError, ValueError) as error:  # a column of several kinds, or there twice
             raise SourceError(f"{name}: columns that make no table: {error}.") from None
     raise SourceError(
         f"{name}: found {type(source).__name__}, expected a mapping, a path, or a table of Arrow, pandas or polars."
     )
+
+
+def is_row(values: Any) -> bool:
+    """Whether `values` are some in an order: a list, an array and the like, but no text, set or mapping."""
+    return hasattr(values, "__len__") and not isinstance(values, str | bytes | Set | Mapping)
 
 
 def plain(values: Any) -> Any:
@@ -262,16 +265,35 @@ def plain(values: Any) -> Any:
 
 
 def as_numbers(values: Any) -> Any:
-    """Text in which every value is a whole number, written as one writes it, as int64; else as it was.
+    """Whole numbers as int64: floats, and text of numbers as one writes them; other values as they were.
+
+    pandas makes floats of whole numbers with a missing value among them, and writes them as 10.0.
 
     >>> as_numbers(plain(pa.array(["10", "9"]))).to_pylist(), as_numbers(plain(pa.array(["10", "09"]))).to_pylist()
     ([10, 9], ['10', '09'])
+    >>> as_numbers(plain(pa.array(["10.0", None]))).to_pylist(), as_numbers(pa.array([2.0, float("nan")])).to_pylist()
+    ([10, None], [2, None])
     """
+    written = values
+    if pa.types.is_floating(values.type):
+        written = pc.if_else(pc.is_nan(values), None, values)
+        if (pc.max(pc.abs(written)).as_py() or 0) > 1 << 53:  # beyond it, floats of several whole numbers are the same
+            return values
+    elif pc.all(pc.match_substring_regex(values, _WHOLE_FLOAT)).as_py():
+        written = bare_numbers(values)
     try:
-        numbers = values.cast(pa.int64())
+        numbers = written.cast(pa.int64())
     except pa.ArrowInvalid:
         return values
-    return numbers if numbers.cast(pa.large_string()).equals(values) else values
+    return numbers if numbers.cast(written.type).equals(written) else values
+
+
+_WHOLE_FLOAT = r"^(-?\d+)\.0$"
+
+
+def bare_numbers(texts: Any) -> Any:
+    """Texts such as 10.0 as 10; other texts as they were."""
+    return pc.replace_substring_regex(texts, _WHOLE_FLOAT, r"\1")
 
 
 def fraction_in(values: Any) -> str | None:
@@ -358,9 +380,10 @@ def find_column(columns: Sequence[str], usual: Sequence[str], asked: str | None,
             return found[candidate]
     row = ""
     if any(map(_is_number, columns)):
-        way = "" if kind == "key" else f", or name the columns: {option('header', 'user,item,...')}"
+        way = "" if kind == "key" else f", or name the columns: {option_of('actions split', 'header', 'user,item,...')}"
         row = f" If its first line is a row, put a line of names in front{way}."
-    raise SourceError(f"{name}: which column is the {kind}? Its columns are {known}. Say {option(kind, ...)}.{row}")
+    asking = option_of("actions features" if kind == "key" else "actions split", kind, ...)
+    raise SourceError(f"{name}: which column is the {kind}? Its columns are {known}. Say {asking}.{row}")
 
 
 def _element(values: Any, starts: NDArray[np.int64], lengths: NDArray[np.int64], element: int) -> Any:
@@ -413,7 +436,8 @@ def _read_csv(
 
 
 def _first_line(data: bytes) -> bytes:
-    return data[: data.find(b"\n") if b"\n" in data else None]
+    line: re.Match[bytes] = re.match(rb"[^\r\n]*", data)  # type: ignore[assignment] # it always matches
+    return line[0]
 
 
 def _to_utf8(data: bytes) -> bytes:
@@ -455,6 +479,8 @@ def _csv_problem(message: str, width: int) -> str:
     match = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", message, re.S)
     if match:
         return f"line {match[1]}: found {match[3]} cells, expected {match[2]} as in the first line: {match[4][:80]!r}."
+    if match := re.search(r"Row #(\d+): .*invalid UTF8", message):
+        return f"line {match[1]}: not UTF-8. Convert the file first, for example with `iconv -f latin1 -t utf-8`."
     return f"not a table of {width} columns: {message.splitlines()[0]}."
 
 
@@ -482,7 +508,12 @@ def _read_jsonl(data: bytes, path: str | Path) -> pa.Table:
     try:
         # A block holds at least the longest line; 1 MiB is the reader's own default.
         options = pjson.ReadOptions(block_size=min(max(len(data), 1), 1 << 26))
-        return _validated(pjson.read_json(io.BytesIO(data), options), path)
+        table = pjson.read_json(io.BytesIO(data), options)
+        dates = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
+        if dates:  # text that reads as a date; a key or a category is what the file says
+            parse = pjson.ParseOptions(explicit_schema=pa.schema([(name, pa.string()) for name in dates]))
+            table = pjson.read_json(io.BytesIO(data), options, parse).select(table.column_names)
+        return _validated(table, path)
     except pa.ArrowException as error:
         raise SourceError(f"{path}{_jsonl_problem(data, str(error))}") from None
 

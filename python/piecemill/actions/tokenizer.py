@@ -10,7 +10,7 @@ Start with `ActionTokenizer.load`.
 
 import math
 import os
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 from numbers import Integral
@@ -381,7 +381,7 @@ class ActionTokenizer:
             raise TokenizerError(
                 f"sequence: found the text {sequence!r}, expected a list of item keys. Put a single key in a list."
             )
-        if not isinstance(sequence, Iterable):
+        if not isinstance(sequence, Iterable) or isinstance(sequence, Set | Mapping):
             raise TokenizerError(f"sequence: found {type(sequence).__name__}, expected a list of item keys.")
         sequence = sequence if isinstance(sequence, np.ndarray) else list(sequence)
         ids = _array(sequence, "sequence")

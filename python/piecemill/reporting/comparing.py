@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import reduce
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Never
@@ -20,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill._core import WordCounter, count_ids, gather_documents, invalid_documents
-from piecemill.errors import PlanError, SourceError
-from piecemill.plans import FROM_PLAN, by_place, did_you_mean, with_keywords
+from piecemill.errors import PlanError, SourceError, TokenizerError
+from piecemill.plans import FROM_PLAN, by_place, did_you_mean, option, with_keywords
 from piecemill.reporting.plan import ComparePlan
 from piecemill.shards.format import token_dtype
 from piecemill.sizes import parse_size, plural, show_bytes, show_count
@@ -134,17 +135,21 @@ def compare(
             )
         )
     loaded = [one if isinstance(one, Tokenizer) else load_tokenizer(one) for one in tokenizers]
+    names = names_of(tokenizers, loaded)
     most = parse_size(plan.sample, "sample")
     # Small blocks, so that a sample has many; but not so small that threads have nothing to do.
     opened = plan.open_source(
-        on, group=plan.language, block_bytes=max(1 << 16, min(BLOCK_BYTES, most // 64 or BLOCK_BYTES))
+        on,
+        group=plan.language,
+        block_bytes=max(1 << 16, min(BLOCK_BYTES, most // 64 or BLOCK_BYTES)),
+        **_documents_of(dict(zip(names, loaded, strict=True)), plan),
     )
     inside = [file.inside or file.path.rpartition("/")[2] for file in opened.files]
     groupings = group_paths(inside, [file.named for file in opened.files])
     if plan.language is not None:
         groupings["language"] = DocumentGroups()
     tally = opened.found
-    with Counting(loaded, threads=plan.threads) as counting:
+    with Counting(loaded, names, threads=plan.threads) as counting:
         for block in sample_blocks(opened, most):
             tally += block.tally
             if len(block):
@@ -154,8 +159,21 @@ def compare(
         total = opened.total_bytes
         whole = total is None or tally.source_bytes >= total
         notes = [*opened.notes, *([f"left out {described}"] if (described := tally.describe()) else [])]
-        names = names_of(tokenizers, loaded)
-        return counting.result(names, groupings, source_bytes=total, whole=whole, notes=notes)
+        return counting.result(groupings, source_bytes=total, whole=whole, notes=notes)
+
+
+def _documents_of(named: Mapping[str, Tokenizer], plan: ComparePlan) -> dict[str, Any]:
+    """What the source must refuse, as `open_source` takes it: documents that not every tokenizer can encode."""
+    of_integers = {name: one.integers for name, one in named.items() if one.integers is not None}
+    if of_integers and not plan.integers:
+        raise PlanError(
+            f"{option('integers')}: {next(iter(of_integers))} encodes integers: say that documents are such."
+        )
+    alphabets = [set(one.alphabet) for one in named.values() if one.alphabet is not None]
+    return {
+        "alphabet": bytes(sorted(set.intersection(*alphabets))) if alphabets and not plan.integers else None,
+        "known": reduce(np.intersect1d, of_integers.values()) if of_integers else None,
+    }
 
 
 def names_of(given: Sequence[object], loaded: Sequence[Tokenizer]) -> list[str]:
@@ -256,8 +274,8 @@ def ending_of(path: str) -> str:
 class Counting:
     """Encodes blocks with every tokenizer and adds up, overall and by group. A context manager, for scratch files."""
 
-    def __init__(self, tokenizers: Sequence[Tokenizer], *, threads: int | None = None) -> None:
-        self.tokenizers, self.threads = tokenizers, threads
+    def __init__(self, tokenizers: Sequence[Tokenizer], names: Sequence[str], *, threads: int | None = None) -> None:
+        self.tokenizers, self.names, self.threads = tokenizers, names, threads
         # A row for documents, bytes and words, then one for the tokens of each tokenizer; a column for each group.
         self.sums: dict[str, Ints] = {}
         self.total = np.zeros(3 + len(tokenizers), np.int64)
@@ -277,9 +295,12 @@ class Counting:
         rows = [np.ones(len(ends), np.int64), np.diff(ends, prepend=0), words_in(data, ends)]
         for at, tokenizer in enumerate(self.tokenizers):
             started = time.perf_counter()
-            ids, id_ends = tokenizer.encode_flat(
-                data, ends, dtype=token_dtype(tokenizer.vocab_size), threads=self.threads
-            )
+            try:
+                ids, id_ends = tokenizer.encode_flat(
+                    data, ends, dtype=token_dtype(tokenizer.vocab_size), threads=self.threads
+                )
+            except TokenizerError as error:  # such as a letter that is not in its alphabet
+                raise TokenizerError(f"{self.names[at]} cannot encode a document: {error}") from None
             self.seconds[at] += time.perf_counter() - started
             count_ids(ids, self.counts[at])
             rows.append(np.diff(id_ends, prepend=0))
@@ -292,8 +313,8 @@ class Counting:
             more = np.stack([np.bincount(of, row) for row in table]).astype(np.int64)
             self.sums[kind] = _added(self.sums.get(kind, more[:, :0]), more)
 
-    def result(self, names: Sequence[str], groups: Mapping[str, DocumentGroups], **corpus: Any) -> Comparison:
-        """The comparison, with the names of tokenizers and of the groups of each kind."""
+    def result(self, groups: Mapping[str, DocumentGroups], **corpus: Any) -> Comparison:
+        """The comparison, with the names of the groups of each kind."""
         documents, size, words, *tokens = self.total.tolist()
         whole = words_kept_whole(self._words, self.tokenizers)
         ginis = [{kind: _gini(sums[3 + at], sums[1]) for kind, sums in self.sums.items()} for at in range(len(tokens))]
@@ -301,7 +322,7 @@ class Counting:
             {"documents": documents, "bytes": size, "words": words, **corpus},
             [
                 {
-                    "name": names[at],
+                    "name": self.names[at],
                     "model": tokenizer.kind,
                     "identity": tokenizer.identity,
                     "engine": tokenizer.engine.name,

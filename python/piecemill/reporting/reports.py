@@ -263,13 +263,13 @@ def _compared(
         return None
     corpus = corpora[0]
     groups = group_paths(corpus.paths)
-    with Counting(loaded, threads=threads) as counting:
+    with Counting(loaded, names, threads=threads) as counting:
         for data, ends, files in corpus.sample(sample):
             counting.add(data, ends, {kind: grouping.of_files(files) for kind, grouping in groups.items()})
         if not counting.total[0]:
             return None
         whole = int(counting.total[0]) == corpus.facts["documents"]
-        found = counting.result(names, groups, whole=whole)
+        found = counting.result(groups, whole=whole)
     if language is None:
         return found
     more = corpus.by_language(loaded, language, sample=str(sample), threads=threads)

@@ -76,7 +76,7 @@ class Reading:
             raise PlanError(f"{option('on_bad_document', self.on_bad_document)}: expected 'stop' or 'skip'")
         if self.separator == "":
             raise PlanError(
-                f"{option('separator', '')}: expected at least one character, or None for a document per file"
+                f"{option('separator', '')}: expected at least one character. Leave it out for a document per file."
             )
         if self.group == "":
             raise PlanError(f"{option('group', '')}: expected the name of a field or column, or None")
