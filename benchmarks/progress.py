@@ -11,7 +11,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-from piecemill._core import FlatCorpus, Progress, WordCounter, train_words
+from piecemill._core import FlatCorpus, Progress, WordCounter
 from piecemill.sources import open_source
 from piecemill.training.remaining import Moment, moment
 from protocol import CACHE, HERE
@@ -31,13 +31,15 @@ RUNS = [
 ]
 
 
-def record(corpus: Path, split: str, vocab_size: int, threads: int) -> list[Moment]:
+def record(path: Path, split: str, vocab_size: int, threads: int) -> list[Moment]:
     progress, asked, whole = Progress(), (vocab_size, 0, None, []), split == "none"
-    held = FlatCorpus(*asked, threads) if whole else WordCounter(split, 2**31, ".")
-    for block in open_source(corpus, on_bad_document="skip").blocks():
-        held.add(block.data, block.ends)
-    work = partial(held.train, progress) if whole else partial(train_words, held.finish(), *asked, progress, threads)
-    _, some, _ = watched(work, lambda seconds: moment(seconds, progress))
+    corpus, counter = FlatCorpus(*asked, threads if whole else 1), WordCounter(split, 2**31, ".")
+    add = corpus.add if whole else counter.add
+    for block in open_source(path, on_bad_document="skip").blocks():
+        add(block.data, block.ends)
+    if not whole:
+        corpus.add_words(counter.finish(), 0)
+    _, some, _ = watched(partial(corpus.train, progress), lambda seconds: moment(seconds, progress))
     return [Moment(round(seen.seconds, 4), *seen[1:7], round(seen.round_seconds, 4)) for seen in some]
 
 
