@@ -2,17 +2,28 @@
 
 use xxhash_rust::xxh3::xxh3_128;
 
+/// Asks for the memory at `place`, which will be read soon; the address may be anything.
+#[inline(always)]
+pub fn prefetch<T>(place: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing that the program sees, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(place.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
+
 /// The xxh3 hash of every document of `data`, as (low, high) halves one after another.
 ///
 /// 128 bits: among a billion documents, two different ones share a hash with a chance of about 1e-21, so equal
 /// hashes may be taken for equal texts.
 pub fn hash_documents(data: &[u8], ends: &[i64]) -> Vec<u64> {
     let mut hashes = Vec::with_capacity(ends.len() * 2);
-    let mut start = 0;
-    for &end in ends {
-        let hash = xxh3_128(&data[start..end as usize]);
+    for document in slices(data, ends) {
+        let hash = xxh3_128(document);
         hashes.extend([hash as u64, (hash >> 64) as u64]);
-        start = end as usize;
     }
     hashes
 }
@@ -82,6 +93,12 @@ pub fn count_ids<T: Copy + Into<u32>>(ids: &[T], counts: &mut [u64]) -> std::res
         counts.iter_mut().zip(&table).for_each(|(count, &more)| *count += u64::from(more));
     }
     Ok(())
+}
+
+/// The documents of `data`, whose `ends` rise and are not beyond it.
+pub fn slices<'d, T>(data: &'d [T], ends: &'d [i64]) -> impl Iterator<Item = &'d [T]> {
+    let starts = std::iter::once(0).chain(ends.iter().copied());
+    starts.zip(ends).map(|(start, &end)| &data[start as usize..end as usize])
 }
 
 /// Where document `n` lies.

@@ -12,7 +12,9 @@
 //! Documents may have tags, one for each group of them: then a word is counted with the two bytes of its tag before it,
 //! and [`WordCounts::by_group`] takes the groups apart.
 
+use crate::arrays::slices;
 use crate::error::{Error, Result};
+use crate::lock;
 use crate::pretoken::Split;
 use crate::runs::{self, Item, SpilledRun};
 use hashbrown::HashTable;
@@ -492,11 +494,5 @@ pub fn pieces<'d, T>(data: &'d [T], ends: &'d [i64]) -> Result<impl Iterator<Ite
     {
         return Err(Error::Source(format!("ends must rise from 0 to at most {} (the length of the data)", data.len())));
     }
-    let starts = std::iter::once(0).chain(ends.iter().copied());
-    Ok(starts.zip(ends).map(|(start, &end)| &data[start as usize..end as usize]))
-}
-
-/// Locks even if another thread panicked: tables are only handed back whole.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    Ok(slices(data, ends))
 }

@@ -43,33 +43,23 @@ pub struct Rows<'a> {
 
 /// An id as the caller wants it.
 pub trait Id: Copy {
-    /// From a narrow id.
-    fn narrow(id: u16) -> Self;
-    /// From a wide id.
-    fn wide(id: u32) -> Self;
-    /// From `pad` or `IGNORED`.
-    fn mark(id: i64) -> Self;
+    /// From an id, `pad` or `IGNORED`.
+    fn of(id: i64) -> Self;
 }
 
-macro_rules! id {
-    ($type:ty) => {
-        impl Id for $type {
-            #[inline(always)]
-            fn narrow(id: u16) -> Self {
-                id as $type
-            }
-            #[inline(always)]
-            fn wide(id: u32) -> Self {
-                id as $type
-            }
-            fn mark(id: i64) -> Self {
-                id as $type
-            }
-        }
-    };
+impl Id for i32 {
+    #[inline(always)]
+    fn of(id: i64) -> Self {
+        id as i32
+    }
 }
-id!(i32);
-id!(i64);
+
+impl Id for i64 {
+    #[inline(always)]
+    fn of(id: i64) -> Self {
+        id
+    }
+}
 
 /// Fills `inputs` and `labels`, both of as many rows as `masked` has; on an error, which says what does not fit, they
 /// may be half full.
@@ -113,9 +103,9 @@ pub fn gather<T: Id>(rows: &Rows<'_>, inputs: &mut [T], labels: &mut [T]) -> Res
     for (row, (&filled, &masked)) in filled.iter().zip(rows.masked).enumerate() {
         let (inputs, labels) =
             (&mut inputs[row * window..(row + 1) * window], &mut labels[row * window..(row + 1) * window]);
-        inputs[filled.min(window)..].fill(T::mark(rows.pad));
-        labels[filled.saturating_sub(1)..].fill(T::mark(IGNORED));
-        labels[..(masked.max(0) as usize).min(window)].fill(T::mark(IGNORED));
+        inputs[filled.min(window)..].fill(T::of(rows.pad));
+        labels[filled.saturating_sub(1)..].fill(T::of(IGNORED));
+        labels[..(masked.max(0) as usize).min(window)].fill(T::of(IGNORED));
     }
     Ok(())
 }
@@ -127,8 +117,8 @@ fn span(start: i64, length: i64) -> Option<std::ops::Range<usize>> {
 
 fn widen<T: Id>(tokens: &Tokens<'_>, span: std::ops::Range<usize>, out: &mut [T]) {
     match tokens {
-        Tokens::Narrow(ids) => out.iter_mut().zip(&ids[span]).for_each(|(out, &id)| *out = T::narrow(id)),
-        Tokens::Wide(ids) => out.iter_mut().zip(&ids[span]).for_each(|(out, &id)| *out = T::wide(id)),
+        Tokens::Narrow(ids) => out.iter_mut().zip(&ids[span]).for_each(|(out, &id)| *out = T::of(id.into())),
+        Tokens::Wide(ids) => out.iter_mut().zip(&ids[span]).for_each(|(out, &id)| *out = T::of(id.into())),
     }
 }
 

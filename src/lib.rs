@@ -26,7 +26,14 @@ pub mod pretoken;
 pub mod progress;
 #[cfg(feature = "python")]
 mod py;
+#[cfg(test)]
+mod random;
 pub mod runs;
 pub mod sources;
 
 pub use error::{Error, Result};
+
+/// Locks even if another thread panicked: what locks guard here is whole at any time.
+fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -16,7 +16,7 @@ import tokenizers
 from command import piecemill as run
 from corpora import write_jsonl
 from piecemill import reference
-from piecemill._core import FlatCorpus, Progress, WordCounter, split_text, train_words
+from piecemill._core import FlatCorpus, Progress, WordCounter, split_text
 from piecemill.errors import PlanError, SourceError
 from piecemill.sources import open_source
 from piecemill.tokenizers.models.byte_level import BYTE_ORDER
@@ -41,6 +41,12 @@ def balanced(groups, n_merges, *, measure_on=(), after=0, window=0, min_frequenc
     for number, words in enumerate([*groups, *measure_on]):
         corpus.add_words(counted(words), number)
     return corpus.train(Progress(), (bool(measure_on), after, window))
+
+
+def plainly(words, *limits):
+    corpus = FlatCorpus(*limits)
+    corpus.add_words(counted(words), 0)
+    return corpus.train(Progress())
 
 
 def pairs(learned):
@@ -85,7 +91,7 @@ def test_one_group_and_merges_over_all_groups_are_plain_training():
     rng = random.Random(3)
     groups = random_groups(rng, 4)
     together = sum(map(Counter, groups), Counter())
-    plain = pairs(train_words(counted(together), 256 + 80, 0, None, (), Progress()))
+    plain = pairs(plainly(together, 256 + 80, 0, None, ()))
     assert pairs(balanced([together], 80)) == plain
     assert pairs(balanced(groups, 80, after=80)) == plain
     assert pairs(balanced(groups, 80)) != plain
@@ -93,7 +99,7 @@ def test_one_group_and_merges_over_all_groups_are_plain_training():
 
 def test_one_group_is_plain_training_also_with_limits_and_special_tokens():
     words = random_groups(random.Random(8), 1)[0]
-    plain = train_words(counted(words), 330, 50, 4, [b"ab", b"<end>"], Progress())
+    plain = plainly(words, 330, 50, 4, [b"ab", b"<end>"])
     corpus = FlatCorpus(330, 50, 4, [b"ab", b"<end>"])
     corpus.add_words(counted(words), 0)
     learned = corpus.train(Progress(), (False, 0, 0))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from piecemill import reference
-from piecemill._core import FlatCorpus, Learned, Progress, WordCounter, train_words
+from piecemill._core import FlatCorpus, Learned, Progress, WordCounter
 from piecemill.tokenizers.models.byte_level import BYTE_ORDER
 
 
@@ -26,8 +26,9 @@ def train_counted(words, vocab_size, *, special_tokens=(), min_frequency=0, max_
     counted = Counter(words)
     counter = WordCounter("none", 2**30, "/tmp")
     counter.add_counts(*flat(list(counted)), np.array(list(counted.values()), np.uint64))
-    limits = (vocab_size, min_frequency, max_token_bytes, special_tokens)
-    return train_words(counter.finish(), *limits, Progress(), threads)
+    corpus = FlatCorpus(vocab_size, min_frequency, max_token_bytes, special_tokens, threads)
+    corpus.add_words(counter.finish(), 0)
+    return corpus.train(Progress())
 
 
 def train_flat(

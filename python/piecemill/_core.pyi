@@ -14,7 +14,7 @@ __all__ = [
     "documents_outside", "extract_lines", "first_match", "first_sequence", "gather_documents", "gather_tokens",
     "gather_windows", "hash_documents", "invalid_documents", "later_copies", "map_file", "normalize", "number_keys",
     "python_set_order", "read_integers", "read_texts", "resolve_split", "sort_hashes", "split_text",
-    "split_text_reference", "splits", "take_sequences", "train_actions", "train_words", "walk_folder", "walk_listing",
+    "split_text_reference", "splits", "take_sequences", "train_actions", "walk_folder", "walk_listing",
     "write_integers",
 ]  # fmt: skip
 
@@ -339,17 +339,6 @@ class Learned:
     @property
     def stats(self) -> dict[str, Any]:
         """How merging went: rounds, occurrences, peak_live_pairs, peak_queue, queue_per_mille, peak_places."""
-
-def train_words(
-    counts: WordCounts,
-    vocab_size: int,
-    min_frequency: int,
-    max_token_bytes: int | None,
-    special_tokens: Sequence[bytes],
-    progress: Progress,
-    threads: int = 1,
-) -> Learned:
-    """Learn merges from counted words. The result is the same for any number of threads."""
 
 _Listed: TypeAlias = tuple[list[tuple[int, str]], int]
 _Bytes: TypeAlias = NDArray[np.uint8]

@@ -5,6 +5,8 @@
 //! nothing but itself and its own (seed, epoch, row), so that threads and batches do not show in the result.
 //! The plain version this must equal is `reference/segments.py`.
 
+use super::walk::unordered;
+use crate::bpe::pair::PairMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
@@ -12,56 +14,6 @@ use std::ops::Range;
 const NONE: u32 = u32::MAX;
 /// Fewer items than this per thread are done sooner than the thread is started.
 const WORTH_A_THREAD: usize = 2_000;
-
-/// The token of each pair: open addressing over packed pairs, at most half full.
-///
-/// Nearly all lookups fail, so keys stand alone: a miss reads one of them and no token. 0 is padding and never part of
-/// a pair, so key 0 is a free place.
-struct Rules {
-    keys: Vec<u64>,
-    tokens: Vec<u32>,
-    shift: u32,
-}
-
-impl Rules {
-    /// Rules of tokens `first`, `first + 1`, ...; of a pair that was merged twice, the later one stays.
-    fn new(first: u32, merges: &[[u32; 2]]) -> Self {
-        let bits = (merges.len() * 2).next_power_of_two().trailing_zeros().max(4);
-        let places = 1 << bits;
-        let mut rules = Rules { keys: vec![0; places], tokens: vec![NONE; places], shift: 64 - bits };
-        for (token, &[a, b]) in (first..).zip(merges) {
-            let place = rules.place(a, b);
-            rules.keys[place] = key(a, b);
-            rules.tokens[place] = token;
-        }
-        rules
-    }
-
-    /// Where the pair stands, or would.
-    #[inline]
-    fn place(&self, a: u32, b: u32) -> usize {
-        let key = key(a, b);
-        let mask = self.keys.len() - 1;
-        let mut place = (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize;
-        while self.keys[place] != key && self.keys[place] != 0 {
-            place = (place + 1) & mask;
-        }
-        place
-    }
-
-    /// The token of the pair {a, b}, or `NONE`.
-    #[inline]
-    fn get(&self, a: u32, b: u32) -> u32 {
-        let place = self.place(a, b);
-        if self.keys[place] == 0 { NONE } else { self.tokens[place] }
-    }
-}
-
-#[inline]
-fn key(a: u32, b: u32) -> u64 {
-    let (low, high) = if a < b { (a, b) } else { (b, a) };
-    u64::from(low) << 32 | u64::from(high)
-}
 
 /// Sequences of items: `items[starts[i]..stops[i]]` are rows of `table`, which has `width` tokens a row.
 #[derive(Clone, Copy)]
@@ -124,7 +76,8 @@ pub enum Way<'a> {
 
 /// A vocabulary, ready to encode.
 pub struct Segmenter {
-    rules: Rules,
+    /// The token of each pair; nearly all lookups fail.
+    rules: PairMap<u32>,
     priority: Vec<f64>,
 }
 
@@ -132,7 +85,15 @@ impl Segmenter {
     /// `merges[k]` is the pair of token `first + k`; `priority` has the weight of every token.
     pub fn new(first: u32, merges: &[[u32; 2]], priority: Vec<f64>) -> Self {
         assert_eq!(priority.len(), first as usize + merges.len(), "one priority per token");
-        Segmenter { rules: Rules::new(first, merges), priority }
+        // Of a pair that was merged twice, the later one stays.
+        let rules = merges.iter().map(|&[a, b]| unordered(a, b)).zip(first..).collect();
+        Segmenter { rules, priority }
+    }
+
+    /// The token of the pair {a, b}, or `NONE`.
+    #[inline]
+    fn token(&self, a: u32, b: u32) -> u32 {
+        self.rules.get(&unordered(a, b)).copied().unwrap_or(NONE)
     }
 
     /// The tokens of all sequences, and where each ends.
@@ -198,7 +159,7 @@ impl Segmenter {
         let entry = |rank: u32, at: usize| Reverse(u64::from(rank) << 32 | at as u64);
         // ranks[i] is the token of i and what comes next.
         row.ranks.clear();
-        row.ranks.extend(tokens.windows(2).map(|pair| self.rules.get(pair[0], pair[1])));
+        row.ranks.extend(tokens.windows(2).map(|pair| self.token(pair[0], pair[1])));
         let live = row.ranks.iter().enumerate().filter(|&(_, &rank)| rank != NONE);
         row.heap.clear();
         row.heap.extend(live.map(|(at, &rank)| entry(rank, at)));
@@ -225,14 +186,14 @@ impl Segmenter {
             if after < end {
                 ranks[gone] = NONE;
                 previous[after] = at as u32;
-                ranks[at] = self.rules.get(rank, tokens[after]);
+                ranks[at] = self.token(rank, tokens[after]);
                 if ranks[at] != NONE {
                     heap.push(entry(ranks[at], at));
                 }
             }
             if at > 0 {
                 let before = previous[at] as usize;
-                ranks[before] = self.rules.get(tokens[before], rank);
+                ranks[before] = self.token(tokens[before], rank);
                 if ranks[before] != NONE {
                     heap.push(entry(ranks[before], before));
                 }
@@ -371,7 +332,7 @@ impl Nodes {
         let here = self.set(sets, node);
         let mut best: Option<Candidate> = None;
         let mut offer = |a: u32, b: u32, times: f64, size: usize, place: Place, x: usize, y: usize| {
-            let token = segmenter.rules.get(a, b);
+            let token = segmenter.token(a, b);
             if token != NONE {
                 let score = segmenter.priority[token as usize] * times / size as f64;
                 if best.is_none_or(|best| score > best.score) {

@@ -108,15 +108,6 @@ impl Corpus<'_> {
     }
 }
 
-/// Why training ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// The vocabulary has the requested size.
-    Full,
-    /// No pair is left that weighs enough.
-    NoPairs,
-}
-
 /// The weight of each merged pair when it was merged.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Weights {
@@ -135,13 +126,13 @@ pub enum Weights {
 #[derive(Clone, Debug)]
 pub struct Learned {
     /// Merged pairs, smaller id first, in order.
-    pub merges: Vec<(u32, u32)>,
+    pub merges: Vec<[u32; 2]>,
     /// Their weights.
     pub weights: Weights,
     /// How many sequences each merge changed.
     pub touched: Vec<u32>,
-    /// Why it ended.
-    pub ended: Ended,
+    /// Whether the vocabulary has the requested size; if not, no pair was left to merge.
+    pub full: bool,
     /// How it went.
     pub stats: Stats,
 }

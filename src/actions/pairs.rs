@@ -4,6 +4,7 @@
 //! code with a list of pairs prefetches the places of the next ones while it works on the present one.
 
 use super::weight::Weight;
+use crate::arrays::prefetch;
 use crate::bpe::pair::{Pair, hash};
 
 /// How many pairs ahead memory is prefetched.
@@ -33,7 +34,7 @@ impl<W: Weight> Pairs<W> {
     /// Asks for the place of `pair`, which will be looked up soon.
     #[inline(always)]
     pub fn prefetch(&self, pair: Pair) {
-        prefetch(&self.slots, hash(pair) as usize & (self.slots.len() - 1));
+        prefetch(self.slots.as_ptr().wrapping_add(hash(pair) as usize & (self.slots.len() - 1)));
     }
 
     /// The slot of `pair`, or the free one where it belongs.
@@ -87,18 +88,6 @@ impl<W: Weight> Pairs<W> {
     }
 }
 
-/// Asks for an element that will be used soon.
-#[inline(always)]
-pub fn prefetch<T>(elements: &[T], at: usize) {
-    #[cfg(target_arch = "x86_64")]
-    if let Some(element) = elements.get(at) {
-        // SAFETY: a prefetch of a valid reference; it reads nothing the program can see.
-        unsafe { std::arch::x86_64::_mm_prefetch((element as *const T).cast(), std::arch::x86_64::_MM_HINT_T0) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (elements, at);
-}
-
 /// Lists of sequences, one after another in one array. A list that outgrows its place moves to the end.
 #[derive(Default)]
 pub struct Lists {
@@ -132,7 +121,7 @@ impl Lists {
     /// Asks for the end of a list that will grow soon.
     #[inline(always)]
     pub fn prefetch(&self, number: u32) {
-        prefetch(&self.spans, number as usize);
+        prefetch(self.spans.as_ptr().wrapping_add(number as usize));
     }
 
     pub fn push(&mut self, number: u32, sequence: u32) {

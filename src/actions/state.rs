@@ -9,7 +9,7 @@
 //! what changed.
 
 use super::Corpus;
-use super::pairs::prefetch;
+use crate::arrays::prefetch;
 
 /// One node: the context slot behind the set, then the set.
 pub type Node<'a> = &'a [u32];
@@ -103,7 +103,7 @@ impl State {
     /// Asks for the beginning of a sequence that will be read soon.
     #[inline(always)]
     pub fn prefetch(&self, number: u32) {
-        prefetch(&self.nodes, self.spans[number as usize].0);
+        prefetch(self.nodes.as_ptr().wrapping_add(self.spans[number as usize].0));
     }
 
     /// Puts `n` for the pair (a, b) wherever it is in a sequence, left to right; false if it is nowhere.

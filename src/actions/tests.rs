@@ -5,16 +5,7 @@ use super::queue::Queue;
 use super::state::{Rewrite, State};
 use super::weight::{Scale, Weight, common_denominator};
 use crate::bpe::pair::pair;
-
-/// Numbers that look random and are the same every time.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, limit: u32) -> u32 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) % limit as u64) as u32
-    }
-}
+use crate::random::Random;
 
 /// A sequence as sets and contexts, rewritten with the whole of it in view.
 type Plain = Vec<(Vec<u32>, u32)>;
@@ -80,22 +71,21 @@ fn rewrite_plainly(nodes: &mut Plain, (a, b): (u32, u32), n: u32) {
 
 #[test]
 fn a_local_rewrite_is_the_rewrite_of_the_whole_and_its_regions_hold_all_that_changed() {
-    let mut draw = Draw(1);
+    let mut random = Random(1);
+    let mut below = |limit: u32| random.below(limit as usize) as u32;
     let (mut merged, mut gone) = (0, 0);
     for round in 0..3000 {
-        let m = 1 + draw.below(4) as usize;
-        let values = 1 + draw.below(3);
-        let features: Vec<u32> = (0..8)
-            .flat_map(|_| (0..m as u32).map(|c| 1 + c * values + draw.below(values)).collect::<Vec<_>>())
-            .collect();
-        let items: Vec<u32> =
-            (0..1 + draw.below(if round % 10 == 0 { 60 } else { 9 })).map(|_| draw.below(8)).collect();
+        let m = 1 + below(4) as usize;
+        let values = 1 + below(3);
+        let features: Vec<u32> =
+            (0..8).flat_map(|_| (0..m as u32).map(|c| 1 + c * values + below(values)).collect::<Vec<_>>()).collect();
+        let items: Vec<u32> = (0..1 + below(if round % 10 == 0 { 60 } else { 9 })).map(|_| below(8)).collect();
         let ends = [items.len() as u64];
         let mut state = State::new(&Corpus { features: &features, n_features: m, items: &items, ends: &ends });
         let mut done = Rewrite::default();
         let width = state.width;
         for n in 1 + values * m as u32..40 {
-            let (x, y) = (1 + draw.below(n - 1), 1 + draw.below(n - 1));
+            let (x, y) = (1 + below(n - 1), 1 + below(n - 1));
             let (a, b) = (x.min(y), x.max(y));
             let before = state.sequence(0).to_vec();
             let mut expected = plain(&before, width);

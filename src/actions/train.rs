@@ -9,13 +9,14 @@
 //! searched. Changes are added up over all sequences of a merge, and a pair then gets one entry in the queue.
 
 use super::counting::{Counted, MOST_PAIRS, share, too_many_pairs};
-use super::pairs::{AHEAD, Pairs, prefetch};
+use super::pairs::{AHEAD, Pairs};
 use super::queue::Queue;
 use super::state::{Rewrite, State};
 use super::tally::Tally;
 use super::walk::{Marks, each_pair};
 use super::weight::{Scale, Weight, common_denominator};
-use super::{Arithmetic, Corpus, Counts, Ended, Learned, Plan, Stats, Weights};
+use super::{Arithmetic, Corpus, Counts, Learned, Plan, Stats, Weights};
+use crate::arrays::prefetch;
 use crate::bpe::pair::{Pair, pair, split};
 use crate::error::{Error, Result};
 use crate::progress::Progress;
@@ -120,7 +121,7 @@ impl<'a, W: Weight> Trainer<'a, W> {
                 merges: Vec::new(),
                 weights: Weights::Float64(Vec::new()),
                 touched: Vec::new(),
-                ended: Ended::Full,
+                full: true,
                 stats: Stats::default(),
             },
             weights: Vec::new(),
@@ -139,7 +140,7 @@ impl<'a, W: Weight> Trainer<'a, W> {
         while vocab_size < self.plan.vocab_size {
             let pairs = &self.pairs;
             let Some((weight, merged)) = self.queue.pop(|pair| pairs.total(pair)) else {
-                self.learned.ended = Ended::NoPairs;
+                self.learned.full = false;
                 break;
             };
             self.merge(merged, weight, vocab_size)?;
@@ -245,7 +246,7 @@ impl<'a, W: Weight> Trainer<'a, W> {
             }
         }
         W::relist(&mut self.pairs.lists, number, &kept);
-        self.learned.merges.push((a, b));
+        self.learned.merges.push([a, b]);
         self.learned.touched.push(touched);
         self.learned.stats.visited += listed.len() as u64;
         self.learned.stats.touched += touched as u64;
@@ -351,7 +352,7 @@ impl<'a, W: Weight> Trainer<'a, W> {
                 self.pairs.prefetch(ahead.0);
             }
             let number = self.pairs.number_or_add(pair);
-            prefetch(&self.pairs.totals, number as usize);
+            prefetch(self.pairs.totals.as_ptr().wrapping_add(number as usize));
             self.numbers.push(number);
         }
         for (&(pair, delta), &number) in deltas.iter().zip(&self.numbers) {

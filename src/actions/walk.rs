@@ -77,7 +77,8 @@ fn across<W: Weight>(left: Seen<'_>, right: Seen<'_>, scale: &Scale<W>, found: &
     }
 }
 
-fn unordered(x: u32, y: u32) -> Pair {
+/// The pair of two tokens, the smaller one first.
+pub fn unordered(x: u32, y: u32) -> Pair {
     if x < y { pair(x, y) } else { pair(y, x) }
 }
 

@@ -16,7 +16,7 @@ use super::merge::{Listed, Merger, NARROW_SLOTS, NO_PAIR, in_threads};
 use super::pair::{Pair, pair};
 use super::part::{Neighbours, Part, Place, Rule, Tally};
 use super::queue::Queue;
-use super::{Ended, Learned, Plan};
+use super::{Learned, Plan};
 use crate::error::Result;
 use crate::progress::Progress;
 use rayon::prelude::*;
@@ -193,7 +193,7 @@ impl<'a, S: Slot, P: Place> Balancer<'a, S, P> {
         while self.merger.learned.vocab_size < self.merger.plan.vocab_size {
             self.merger.progress.check()?;
             let Some(lane) = self.worst() else {
-                self.merger.learned.ended = Ended::NoPairs;
+                self.merger.learned.full = false;
                 break;
             };
             let (listed, counts) = (&self.merger.listed, &self.counts);

@@ -20,7 +20,7 @@ use super::corpus::{Corpus, Slot};
 use super::pair::{Pair, PairMap, pair, split};
 use super::part::{Neighbours, Part, Place, Rule, Tally};
 use super::queue::Queue;
-use super::{Ended, Learned, Plan, Stats};
+use super::{Learned, Plan, Stats};
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 use rayon::prelude::*;
@@ -185,7 +185,7 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
                 merges: Vec::new(),
                 counts: Vec::new(),
                 vocab_size,
-                ended: Ended::Full,
+                full: true,
                 stats: Stats::default(),
                 groups: Vec::new(),
             },
@@ -205,7 +205,7 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
             self.progress.floor.store(self.floor, Relaxed);
             self.progress.rounds_ready.fetch_add(1, Relaxed);
             if !any {
-                self.learned.ended = Ended::NoPairs;
+                self.learned.full = false;
                 break;
             }
             while self.learned.vocab_size < self.plan.vocab_size {
@@ -267,7 +267,7 @@ impl<'a, S: Slot, P: Place, const WEIGHTED: bool> Merger<'a, S, P, WEIGHTED> {
 
         let (a, b) = split(merged);
         let n = self.new_token(a, b);
-        self.learned.merges.push((a, b));
+        self.learned.merges.push([a, b]);
         self.learned.counts.push(count);
         self.progress.pair.store(merged, Relaxed);
         let (a_span, b_span) = (self.spans[a as usize] as usize, self.spans[b as usize] as usize);

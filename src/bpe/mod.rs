@@ -139,26 +139,17 @@ fn is_shown(byte: u8) -> bool {
     matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff)
 }
 
-/// Why training ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// The vocabulary has the requested size.
-    Full,
-    /// No pair is left that occurs often enough (or is short enough).
-    NoPairs,
-}
-
 /// What was learned, and what it cost.
 #[derive(Clone, Debug)]
 pub struct Learned {
     /// Merged pairs, in order.
-    pub merges: Vec<(u32, u32)>,
+    pub merges: Vec<[u32; 2]>,
     /// The count of each merged pair when it was merged.
     pub counts: Vec<u64>,
     /// Entries in the vocabulary.
     pub vocab_size: u32,
-    /// Why it ended.
-    pub ended: Ended,
+    /// Whether the vocabulary has the requested size; if not, no pair was left to merge.
+    pub full: bool,
     /// How it went.
     pub stats: Stats,
     /// The groups of [`balance`] at the end: those of the training text, then those of the development set.

@@ -5,6 +5,7 @@
 //! found. Sums do not depend on who adds first, so merges do not depend on the number of parts.
 
 use super::corpus::{Corpus, Slot};
+use crate::arrays::prefetch;
 
 /// A position in the slots: 32 bits while they suffice, else 64.
 pub trait Place: Copy + Send + Sync + 'static {
@@ -241,7 +242,7 @@ impl<S: Slot, P: Place> Part<S, P> {
         }
         for i in range {
             if let Some(ahead) = places.get(i + AHEAD) {
-                prefetch(slots, ahead.index());
+                prefetch(slots.as_ptr().wrapping_add(ahead.index()));
             }
             let place = places[i].index();
             if slots[place] != a || slots[place + a_span] != b {
@@ -292,7 +293,7 @@ impl<S: Slot, P: Place> Part<S, P> {
         };
         for (i, place) in places.iter().enumerate() {
             if let Some(ahead) = places.get(i + AHEAD) {
-                prefetch(slots, ahead.index());
+                prefetch(slots.as_ptr().wrapping_add(ahead.index()));
             }
             let place = place.index();
             let (x, y) = (slots[place - 1], slots[place + span]);
@@ -315,16 +316,4 @@ impl<S: Slot, P: Place> Part<S, P> {
     pub(super) fn done(&mut self) {
         self.taken = Places::NONE;
     }
-}
-
-/// Asks for a slot that will be read soon.
-#[inline]
-fn prefetch<S>(slots: &[S], index: usize) {
-    #[cfg(target_arch = "x86_64")]
-    if let Some(slot) = slots.get(index) {
-        // SAFETY: a prefetch of a valid reference; it reads nothing the program can see.
-        unsafe { std::arch::x86_64::_mm_prefetch((slot as *const S).cast(), std::arch::x86_64::_MM_HINT_T0) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (slots, index);
 }

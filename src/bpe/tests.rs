@@ -3,6 +3,7 @@
 use super::corpus::{Corpus, Slot, deal};
 use super::{Plan, byte_order, merge};
 use crate::progress::Progress;
+use crate::random::Random;
 use std::collections::BTreeMap;
 
 fn plan(merges: u32) -> Plan {
@@ -11,11 +12,11 @@ fn plan(merges: u32) -> Plan {
     Plan { vocab_size, min_frequency: 0, max_token_bytes: None, max_words: None, special_tokens, start: None }
 }
 
-fn fast<S: Slot>(words: &[(Vec<u8>, u64)], merges: u32) -> (Vec<(u32, u32)>, Vec<u64>) {
+fn fast<S: Slot>(words: &[(Vec<u8>, u64)], merges: u32) -> (Vec<[u32; 2]>, Vec<u64>) {
     fast_in_parts::<S>(words, merges, 1)
 }
 
-fn fast_in_parts<S: Slot>(words: &[(Vec<u8>, u64)], merges: u32, parts: usize) -> (Vec<(u32, u32)>, Vec<u64>) {
+fn fast_in_parts<S: Slot>(words: &[(Vec<u8>, u64)], merges: u32, parts: usize) -> (Vec<[u32; 2]>, Vec<u64>) {
     let plan = plan(merges);
     let mut corpus: Vec<_> = (0..parts).map(|_| Corpus::<S>::new(&plan)).collect();
     words.iter().for_each(|(word, weight)| deal(&mut corpus, |part| part.push(word, *weight)));
@@ -24,16 +25,16 @@ fn fast_in_parts<S: Slot>(words: &[(Vec<u8>, u64)], merges: u32, parts: usize) -
 }
 
 /// As `reference/bpe.py`: count everything, take the best, replace it everywhere, begin again.
-fn naive(words: &[(Vec<u8>, u64)], merges: u32) -> (Vec<(u32, u32)>, Vec<u64>) {
+fn naive(words: &[(Vec<u8>, u64)], merges: u32) -> (Vec<[u32; 2]>, Vec<u64>) {
     let mut rank = [0; 256];
     byte_order().zip(0..).for_each(|(byte, id)| rank[byte as usize] = id);
     let mut words: Vec<(Vec<u32>, u64)> =
         words.iter().map(|(word, weight)| (word.iter().map(|&b| rank[b as usize]).collect(), *weight)).collect();
     let (mut learned, mut counts) = (Vec::new(), Vec::new());
     for token in 256..256 + merges {
-        let mut pairs = BTreeMap::<(u32, u32), u64>::new();
+        let mut pairs = BTreeMap::<[u32; 2], u64>::new();
         for (word, weight) in &words {
-            word.windows(2).for_each(|two| *pairs.entry((two[0], two[1])).or_default() += weight);
+            word.windows(2).for_each(|two| *pairs.entry([two[0], two[1]]).or_default() += weight);
         }
         let Some((&best, &count)) = pairs.iter().rev().max_by_key(|&(_, &count)| count) else { break };
         learned.push(best);
@@ -57,37 +58,26 @@ fn every_word_over_three_symbols_merges_as_a_recount_says() {
 }
 
 /// A word with `token` in place of `pair`, left to right.
-fn merged(word: &[u32], pair: (u32, u32), token: u32) -> Vec<u32> {
+fn merged(word: &[u32], pair: [u32; 2], token: u32) -> Vec<u32> {
     let mut merged = Vec::with_capacity(word.len());
     let mut at = 0;
     while at < word.len() {
-        let hit = at + 1 < word.len() && (word[at], word[at + 1]) == pair;
+        let hit = at + 1 < word.len() && word[at..at + 2] == pair;
         merged.push(if hit { token } else { word[at] });
         at += 1 + hit as usize;
     }
     merged
 }
 
-/// A small local generator: the same words on every machine.
-fn random() -> impl FnMut(u64) -> u64 {
-    let mut state = 88_172_645_463_325_252u64;
-    move |below| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % below
-    }
-}
-
 #[test]
 fn heaps_of_random_words_merge_as_a_recount_says() {
-    let mut random = random();
+    let mut random = Random(1);
     for heap in 0..60 {
         let mut words: Vec<(Vec<u8>, u64)> = (0..40 + heap)
             .map(|_| {
-                let len = 1 + random(14);
-                let weight = if heap % 2 == 0 { 1 } else { 1 + random(1 << (heap % 12)) };
-                ((0..len).map(|_| b'a' + (random(6) * random(6) / 6) as u8).collect(), weight)
+                let len = 1 + random.below(14);
+                let weight = if heap % 2 == 0 { 1 } else { 1 + random.below(1 << (heap % 12)) as u64 };
+                ((0..len).map(|_| b'a' + (random.below(6) * random.below(6) / 6) as u8).collect(), weight)
             })
             .collect();
         words.sort_by_key(|&(_, weight)| std::cmp::Reverse(weight));

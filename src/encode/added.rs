@@ -7,9 +7,11 @@
 
 use super::normalize::{Normalizer, Scratch};
 use crate::error::{Error, Result};
+use crate::lock;
 use aho_corasick::{AhoCorasick, MatchKind};
+use regex_syntax::is_word_character;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// A text that is a token.
 #[derive(Clone, Debug)]
@@ -31,14 +33,14 @@ pub struct AddedToken {
 }
 
 /// Which special tokens a call looks for.
-#[derive(Clone, Copy, Debug)]
-pub enum Special<'a> {
+#[derive(Debug)]
+pub enum Special {
     /// None: their text is text.
     Plain,
     /// All.
     Parse,
     /// These.
-    Set(&'a [String]),
+    Set(Vec<String>),
 }
 
 /// One found token.
@@ -96,7 +98,7 @@ impl Added {
     }
 
     /// What looks for the tokens that `special` asks for, and for those that are not special.
-    pub fn finder(&self, special: Special) -> Result<Arc<Finder>> {
+    pub fn finder(&self, special: &Special) -> Result<Arc<Finder>> {
         let named = || self.tokens.iter().zip(&self.names);
         let make = |wanted: &dyn Fn(&String) -> bool| {
             let tokens = named().filter(|(token, name)| !token.special || wanted(name));
@@ -112,7 +114,7 @@ impl Added {
                         "special: {unknown:?} is not a special token of this tokenizer."
                     )));
                 }
-                let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut sets = lock(&self.sets);
                 if let Some(found) = sets.get(texts) {
                     return Ok(found.clone());
                 }
@@ -176,8 +178,8 @@ impl Search {
             let token = &self.tokens[one.pattern()];
             let (mut start, mut end) = (one.start(), one.end());
             if token.single_word {
-                let before = text[..start].chars().next_back().is_some_and(is_word);
-                let after = text[end..].chars().next().is_some_and(is_word);
+                let before = text[..start].chars().next_back().is_some_and(is_word_character);
+                let after = text[end..].chars().next().is_some_and(is_word_character);
                 if before || after {
                     continue;
                 }
@@ -192,18 +194,4 @@ impl Search {
             last_end = end;
         }
     }
-}
-
-/// `\w` of the regex engine.
-fn is_word(character: char) -> bool {
-    static WORD: OnceLock<Vec<(char, char)>> = OnceLock::new();
-    let ranges = WORD.get_or_init(|| {
-        use regex_syntax::hir::{Class, HirKind};
-        match regex_syntax::parse(r"\w").map(regex_syntax::hir::Hir::into_kind) {
-            Ok(HirKind::Class(Class::Unicode(class))) => class.iter().map(|one| (one.start(), one.end())).collect(),
-            _ => unreachable!("\\w is a Unicode class"),
-        }
-    });
-    let at = ranges.partition_point(|&(_, end)| end < character);
-    ranges.get(at).is_some_and(|&(start, _)| start <= character)
 }

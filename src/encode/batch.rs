@@ -10,13 +10,14 @@
 
 use super::added::Found;
 use super::cache::{self, Cache, Lines, MOST_REPEATED, REPEATED, SPILLED, count, repeated_count, spill_range};
-use super::isa::{BEYOND, Instructions, Isa, KEYS, SHORT, WithIsa, fold, hash_long, prefetch, with_isa};
-use super::lockstep::{GROUP, Group, GroupIds, LONGEST};
+use super::isa::{BEYOND, Instructions, Isa, KEYS, SHORT, WithIsa, fold, hash_long, with_isa};
+use super::lockstep::{GROUP, Group, LONGEST};
 use super::normalize;
 use super::shared::Shared;
 use super::whole::WholeWords;
 use super::wordpiece;
 use super::{lockstep, long};
+use crate::arrays::prefetch;
 use crate::pretoken::block::BLOCK;
 use std::sync::Arc;
 
@@ -69,7 +70,7 @@ pub trait Model: Sync {
         words: &[&[u8]],
         group: &mut Group<LANES>,
         scratch: &mut Scratch,
-        ids: &mut GroupIds,
+        ids: &mut [u32],
         ends: &mut [usize; GROUP],
     );
 
@@ -83,7 +84,6 @@ pub struct Scratch {
     pub long: long::Scratch,
     pub wordpiece: wordpiece::Scratch,
     pub text: Vec<u8>,
-    pub ids: Vec<u32>,
 }
 
 /// Aligned to a processor cache line, so that storing four keys writes one line.
@@ -121,7 +121,7 @@ pub struct Worker {
     /// Ids of the batch that do not fit a value.
     pub spill: Vec<u32>,
     alone: Vec<u32>,
-    group_ids: GroupIds,
+    group_ids: Vec<u32>,
     pub scratch: Scratch,
     /// Ids of the documents in hand.
     pub out: Vec<u32>,
@@ -153,7 +153,7 @@ impl Worker {
             sorted: Box::new([0; ROOM]),
             spill: vec![],
             alone: vec![],
-            group_ids: lockstep::group_ids(),
+            group_ids: vec![0; lockstep::GROUP_IDS * GROUP],
             scratch: Scratch::default(),
             out: vec![],
             normal: normalize::Scratch::default(),

@@ -5,7 +5,7 @@ use super::alphabet::{Adjacent, Alphabet};
 use super::batch::{Model, Scratch};
 use super::isa::Isa;
 use super::joined::{Joined, SPACE, code_point};
-use super::lockstep::{GROUP, Group, GroupIds, LONGEST};
+use super::lockstep::{GROUP, Group, LONGEST};
 use super::long::Long;
 use super::pairs::NOBODY;
 use super::vocabulary::{Symbols, Unit};
@@ -99,7 +99,7 @@ impl Symbols {
         isa: I,
         group: &mut Group<LANES>,
         words: usize,
-        ids: &mut GroupIds,
+        ids: &mut [u32],
         ends: &mut [usize; GROUP],
     ) {
         isa.merge(&self.pairs, group, words);
@@ -133,7 +133,7 @@ impl Model for Bytes {
         words: &[&[u8]],
         group: &mut Group<LANES>,
         _: &mut Scratch,
-        ids: &mut GroupIds,
+        ids: &mut [u32],
         ends: &mut [usize; GROUP],
     ) {
         group.begin();
@@ -310,7 +310,7 @@ impl Model for Characters {
         words: &[&[u8]],
         group: &mut Group<LANES>,
         _: &mut Scratch,
-        ids: &mut GroupIds,
+        ids: &mut [u32],
         ends: &mut [usize; GROUP],
     ) {
         group.begin();

@@ -12,6 +12,7 @@ use super::encoder::Encoder;
 use super::memory::prefer_large_pages;
 use super::scan::{Drain, Stretch};
 use crate::error::{Error, Result};
+use crate::lock;
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,55 +36,42 @@ pub struct Options<'a> {
     pub bos: Option<u32>,
     /// An id after every document.
     pub eos: Option<u32>,
-    /// Ids of 16 bits instead of 32.
-    pub narrow: bool,
     /// Which special tokens are looked for.
-    pub special: Special<'a>,
+    pub special: &'a Special,
     /// At least 1.
     pub threads: usize,
 }
 
-/// Ids of one width or the other.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Ids {
-    /// 32 bits.
-    Wide(Vec<u32>),
-    /// 16 bits.
-    Narrow(Vec<u16>),
-}
-
 impl Encoder {
     /// The ids of all documents, and where each ends. `ends` rise, and the last is the length of `data`; the documents
-    /// are checked to be valid UTF-8, unless the encoder takes bytes. `wide` and `narrow` allocate a buffer for a number
-    /// of ids, or return one that was used before.
-    pub fn documents(
+    /// are checked to be valid UTF-8, unless the encoder takes bytes. `buffer` allocates a buffer for a number of ids, or
+    /// returns one that was used before.
+    pub fn documents<T: Id>(
         &self,
         data: &[u8],
         ends: &[i64],
         options: Options,
-        wide: impl FnMut(usize) -> Vec<u32>,
-        narrow: impl FnMut(usize) -> Vec<u16>,
-    ) -> Result<(Ids, Vec<i64>)> {
+        buffer: impl FnMut(usize) -> Vec<T>,
+    ) -> Result<(Vec<T>, Vec<i64>)> {
         let chunk = (data.len() / (4 * options.threads)).clamp(LEAST_CHUNK, CHUNK);
-        self.documents_in_chunks(data, ends, options, chunk, wide, narrow)
+        self.documents_in_chunks(data, ends, options, chunk, buffer)
     }
 
     /// As [`Encoder::documents`], with `chunk` bytes of text to a thread at once: with few of them, small inputs are
     /// enough for several threads.
-    pub(crate) fn documents_in_chunks(
+    pub(crate) fn documents_in_chunks<T: Id>(
         &self,
         data: &[u8],
         ends: &[i64],
         options: Options,
         chunk: usize,
-        mut wide: impl FnMut(usize) -> Vec<u32>,
-        mut narrow: impl FnMut(usize) -> Vec<u16>,
-    ) -> Result<(Ids, Vec<i64>)> {
+        mut buffer: impl FnMut(usize) -> Vec<T>,
+    ) -> Result<(Vec<T>, Vec<i64>)> {
         let largest = [Some(self.largest_id()), options.bos, options.eos].into_iter().flatten().max().unwrap_or(0);
-        if options.narrow && largest > u32::from(u16::MAX) {
+        if largest > T::LARGEST {
             return Err(Error::Tokenizer(format!(
                 "ids go up to {largest}, which 16 bits cannot hold; expected at most {}. Ask for uint32.",
-                u16::MAX
+                T::LARGEST
             )));
         }
         let finder = self.finder(options.special)?;
@@ -93,12 +81,7 @@ impl Encoder {
         loop {
             let mut id_ends = vec![0; ends.len()];
             let how = (options, chunk, room);
-            let done = if options.narrow {
-                self.encode_into(data, ends, how, &finder, narrow(room), &mut id_ends)?.map(Ids::Narrow)
-            } else {
-                self.encode_into(data, ends, how, &finder, wide(room), &mut id_ends)?.map(Ids::Wide)
-            };
-            match done {
+            match self.encode_into(data, ends, how, &finder, buffer(room), &mut id_ends)? {
                 Some(ids) => return Ok((ids, id_ends)),
                 None => room = 4 * room + 64,
             }
@@ -267,8 +250,12 @@ fn check_utf8(data: &[u8], ends: &[i64], from: usize, to: usize) -> Result<()> {
     Ok(())
 }
 
-/// An id as it is written.
-trait Id: Copy + Send + Sync {
+/// An id as it is written: of 16 or 32 bits.
+pub trait Id: Copy + Send + Sync {
+    /// The largest there is.
+    const LARGEST: u32;
+
+    /// The same id, which is at most the largest.
     fn of(id: u32) -> Self;
 
     /// The ids as `u32`, the type that a worker writes; None for a narrower type.
@@ -276,6 +263,8 @@ trait Id: Copy + Send + Sync {
 }
 
 impl Id for u32 {
+    const LARGEST: u32 = u32::MAX;
+
     #[inline(always)]
     fn of(id: u32) -> u32 {
         id
@@ -287,6 +276,8 @@ impl Id for u32 {
 }
 
 impl Id for u16 {
+    const LARGEST: u32 = u16::MAX as u32;
+
     #[inline(always)]
     fn of(id: u32) -> u16 {
         id as u16
@@ -358,7 +349,7 @@ struct Unwinding<'a, 'r, T>(&'a Run<'r, T>);
 impl<T> Drop for Unwinding<'_, '_, T> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.turn.lock().unwrap_or_else(PoisonError::into_inner).overflowed = true;
+            lock(&self.0.turn).overflowed = true;
             self.0.changed.notify_all();
         }
     }
@@ -388,7 +379,7 @@ impl<T: Id> Run<'_, T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Turn> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.turn)
     }
 
     /// The documents of the next chunk.

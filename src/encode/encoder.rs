@@ -10,11 +10,12 @@ use super::shared::Shared;
 use super::vocabulary::Symbols;
 use super::wordpiece::WordPiece;
 use crate::error::{Error, Result};
+use crate::lock;
 use crate::pretoken::Split;
 use crate::pretoken::fast::Scanner;
 use crate::pretoken::split::Visitor;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Capacity of the largest buffer of ids that is kept between calls: 8 MiB.
 const KEPT_IDS: usize = 4 * scan::FULL;
@@ -123,7 +124,7 @@ impl Encoder {
     }
 
     /// What looks for the special tokens that a call asks for.
-    pub fn finder(&self, special: Special) -> Result<std::sync::Arc<Finder>> {
+    pub fn finder(&self, special: &Special) -> Result<Arc<Finder>> {
         self.added.finder(special)
     }
 
@@ -135,7 +136,7 @@ impl Encoder {
 
     /// Lends a worker to `work`; it keeps its cache for the next call.
     pub fn with_worker<T>(&self, work: impl FnOnce(&mut Worker) -> T) -> T {
-        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = || lock(&self.idle);
         let taken = idle().pop();
         let bytes = self.cache_bytes();
         let mut worker = taken.unwrap_or_else(|| Worker::new(bytes, self.instructions));
@@ -157,7 +158,7 @@ impl Encoder {
 
     /// Changes the bound from the next call on; all caches are emptied.
     pub fn set_cache_bytes(&self, bytes: usize) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = lock(&self.idle);
         self.cache_bytes.store(bytes, Ordering::Relaxed);
         idle.clear();
     }
@@ -175,25 +176,25 @@ impl Encoder {
 
     /// Takes the buffers that earlier calls left.
     pub fn take_spare(&self) -> Vec<Vec<u32>> {
-        std::mem::take(&mut *self.spare.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.spare))
     }
 
     /// Leaves at most `most` buffers to later calls, none of them huge.
     pub fn keep_spare(&self, mut buffers: Vec<Vec<u32>>, most: usize) {
         buffers.retain(|buffer| buffer.capacity() <= KEPT_IDS);
         buffers.truncate(most);
-        *self.spare.lock().unwrap_or_else(PoisonError::into_inner) = buffers;
+        *lock(&self.spare) = buffers;
     }
 
     /// What the threads of a call share: the table of earlier calls, unless these had far fewer threads.
     pub fn shared(&self, threads: usize) -> Arc<Shared> {
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = lock(&self.shared);
         let kept = shared.take().filter(|kept| kept.suits(threads));
         shared.insert(kept.unwrap_or_else(|| Arc::new(Shared::new(threads)))).clone()
     }
 
     /// The ids of one text.
-    pub fn encode(&self, text: &str, special: Special) -> Result<Vec<u32>> {
+    pub fn encode(&self, text: &str, special: &Special) -> Result<Vec<u32>> {
         let finder = self.finder(special)?;
         self.with_worker(|worker| {
             let stretch = Stretch { buffer: text.as_bytes(), start: 0, end: text.len() };

@@ -9,11 +9,10 @@ use super::cache::Line;
 use super::joined::Joined;
 use super::lockstep::{self, Group};
 use super::pairs::Pairs;
-use crate::pretoken::Classes;
-use crate::pretoken::block::{BLOCK, Block};
 #[cfg(target_arch = "x86_64")]
 pub use crate::pretoken::wide::Avx2;
-use crate::pretoken::wide::{Blocks, Characters, Plain};
+pub use crate::pretoken::wide::Portable;
+use crate::pretoken::wide::{Blocks, Characters};
 
 /// A set of instructions that the encoder is compiled for.
 pub trait Isa: Blocks + Send + Sync {
@@ -176,47 +175,6 @@ pub fn hash_long(word: &[u8]) -> u64 {
         hash = fold(u128::from_le_bytes(*last) ^ u128::from(hash)).wrapping_add(hash.rotate_left(29));
     }
     hash ^ hash >> 32
-}
-
-/// Asks for the cache line at `place` before it is needed; the address may be anything.
-#[inline(always)]
-pub fn prefetch<T>(place: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing that the program sees, whatever the address.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(place.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
-}
-
-/// Plain Rust.
-#[derive(Clone, Copy)]
-pub struct Portable;
-
-impl Blocks for Portable {
-    const WIDE: bool = Plain::WIDE;
-
-    #[inline(always)]
-    fn ascii(self, bytes: &[u8; BLOCK]) -> Block {
-        Plain.ascii(bytes)
-    }
-
-    #[inline(always)]
-    fn wide(self, ascii: &Block, bytes: &[u8; BLOCK], classes: &Classes, characters: &mut Characters) -> Block {
-        Plain.wide(ascii, bytes, classes, characters)
-    }
-
-    #[inline(always)]
-    fn decode(self, bytes: &[u8; BLOCK], characters: &mut Characters) {
-        Plain.decode(bytes, characters)
-    }
-
-    #[inline(always)]
-    fn spread(self, bits: u64, chars: u64) -> u64 {
-        Plain.spread(bits, chars)
-    }
 }
 
 impl Isa for Portable {

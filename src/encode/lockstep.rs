@@ -87,14 +87,6 @@ impl<const LANES: usize> Group<LANES> {
 /// Ids of a word in a group, at most: three for every byte, which no model exceeds.
 pub const GROUP_IDS: usize = 384;
 
-/// Room for the ids of a group.
-pub type GroupIds = Vec<u32>;
-
-/// Such room.
-pub fn group_ids() -> GroupIds {
-    vec![0; GROUP_IDS * GROUP]
-}
-
 /// Merges the first `words` words of a group whose words lie one after another.
 #[inline(always)]
 pub fn merge<I: Isa, const LANES: usize>(isa: I, pairs: &Pairs, group: &mut Group<LANES>, words: usize) {

@@ -55,8 +55,10 @@ mod wordpiece;
 pub use added::{AddedToken, Special};
 pub use bpe::{Bytes, Characters, Unknown};
 pub use decode::Decoder;
-pub use documents::{Ids, Options};
+pub use documents::{Id, Options};
 pub use encoder::{Encoder, Prefix, Settings};
 pub use isa::Instructions;
+#[cfg(any(test, feature = "fuzzing"))]
+pub use normalize::Form;
 pub use normalize::{Normalizer, Scratch as NormalizerScratch, Step, nfc_leaves};
 pub use wordpiece::{Options as WordPieceOptions, WordPiece};

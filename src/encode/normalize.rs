@@ -16,6 +16,7 @@
 //! before.
 
 use crate::error::{Error, Result};
+use crate::pretoken::classes::decode;
 use memchr::memmem::Finder;
 use std::collections::HashSet;
 use std::sync::OnceLock;
@@ -27,6 +28,17 @@ use unicode_normalization_alignments::char::{
 /// One step, named as in the binding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
+    /// What looks at characters.
+    Form(Form),
+    /// A text before each text that is not empty.
+    Prepend(String),
+    /// Every occurrence of the first, left to right, becomes the second.
+    Replace(String, String),
+}
+
+/// What becomes of characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
     /// Canonical composition.
     Nfc,
     /// Canonical decomposition.
@@ -39,10 +51,6 @@ pub enum Step {
     Lowercase,
     /// Marks (M) go; nothing is decomposed.
     StripAccents,
-    /// A text before each text that is not empty.
-    Prepend(String),
-    /// Every occurrence of the first, left to right, becomes the second.
-    Replace(String, String),
 }
 
 impl Step {
@@ -50,12 +58,12 @@ impl Step {
     pub fn parse<S: AsRef<str>>(step: &[S]) -> Result<Step> {
         let words: Vec<&str> = step.iter().map(AsRef::as_ref).collect();
         Ok(match words[..] {
-            ["nfc"] => Step::Nfc,
-            ["nfd"] => Step::Nfd,
-            ["nfkc"] => Step::Nfkc,
-            ["nfkd"] => Step::Nfkd,
-            ["lowercase"] => Step::Lowercase,
-            ["strip_accents"] => Step::StripAccents,
+            ["nfc"] => Step::Form(Form::Nfc),
+            ["nfd"] => Step::Form(Form::Nfd),
+            ["nfkc"] => Step::Form(Form::Nfkc),
+            ["nfkd"] => Step::Form(Form::Nfkd),
+            ["lowercase"] => Step::Form(Form::Lowercase),
+            ["strip_accents"] => Step::Form(Form::StripAccents),
             ["prepend", text] => Step::Prepend(text.to_owned()),
             ["replace", old, new] => Step::Replace(old.to_owned(), new.to_owned()),
             _ => {
@@ -96,11 +104,6 @@ impl Normalizer {
         Ok(Normalizer { steps: steps.into_iter().map(Ready::new).collect::<Result<_>>()? })
     }
 
-    /// Whether there is no step at all.
-    pub fn is_empty(&self) -> bool {
-        self.steps.is_empty()
-    }
-
     /// `text` after all steps: itself if nothing was to do, else a text in `scratch`.
     pub fn apply<'t>(&self, text: &'t str, scratch: &'t mut Scratch) -> &'t str {
         let mut changed = false;
@@ -126,12 +129,7 @@ enum Ready {
 impl Ready {
     fn new(step: Step) -> Result<Ready> {
         Ok(match step {
-            Step::Nfc => Ready::Characters(Plain::of(Kind::Nfc)),
-            Step::Nfd => Ready::Characters(Plain::of(Kind::Nfd)),
-            Step::Nfkc => Ready::Characters(Plain::of(Kind::Nfkc)),
-            Step::Nfkd => Ready::Characters(Plain::of(Kind::Nfkd)),
-            Step::Lowercase => Ready::Characters(Plain::of(Kind::Lowercase)),
-            Step::StripAccents => Ready::Characters(Plain::of(Kind::StripAccents)),
+            Step::Form(form) => Ready::Characters(Plain::of(form)),
             Step::Prepend(text) => Ready::Prepend(text),
             Step::Replace(old, _) if old.is_empty() => {
                 return Err(Error::Tokenizer(
@@ -177,34 +175,24 @@ impl Ready {
     }
 }
 
-/// The steps that look at characters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Nfc,
-    Nfd,
-    Nfkc,
-    Nfkd,
-    Lowercase,
-    StripAccents,
-}
-
 /// Bytes looked at together.
 const BLOCK: usize = 64;
 
 /// Code points, surrogates included so that the index needs no arithmetic.
-const CODE_POINTS: usize = 0x11_0000;
+pub const CODE_POINTS: usize = 0x11_0000;
 
-/// Beyond these every character is plain for every kind. A test asks about every code point.
-const LISTED: [std::ops::Range<u32>; 3] = [0..0x2_0000, 0x2_f800..0x2_fa20, 0xe_0000..0xe_1000];
+/// Beyond these every character is plain for every form, and none has a flag of `wordpiece` but those that are filled in
+/// there: ideographs and private use. Tests ask about every code point.
+pub const LISTED: [std::ops::Range<u32>; 3] = [0..0x2_0000, 0x2_f800..0x2_fa20, 0xe_0000..0xe_1000];
 
 /// Whether NFC leaves a character alone wherever it stands. Surrogates are no characters, and are left alone.
 pub fn nfc_leaves(code_point: usize) -> bool {
-    Plain::of(Kind::Nfc).is_plain(code_point)
+    Plain::of(Form::Nfc).is_plain(code_point)
 }
 
 /// Which characters a step leaves alone wherever they stand.
 struct Plain {
-    kind: Kind,
+    form: Form,
     /// A bit for each code point, set for those that are *not* plain.
     bits: Box<[u64; CODE_POINTS / 64]>,
     /// Text without bytes from here on, and without capital letters where `upper` is set, is plain.
@@ -213,19 +201,19 @@ struct Plain {
 }
 
 impl Plain {
-    /// The table of `kind`, built on first use (about 10 ms) and shared by all threads.
-    fn of(kind: Kind) -> &'static Plain {
+    /// The table of `form`, built on first use (about 10 ms) and shared by all threads.
+    fn of(form: Form) -> &'static Plain {
         static TABLES: [OnceLock<Plain>; 6] = [const { OnceLock::new() }; 6];
-        TABLES[kind as usize].get_or_init(|| Plain::build(kind))
+        TABLES[form as usize].get_or_init(|| Plain::build(form))
     }
 
-    fn build(kind: Kind) -> Plain {
+    fn build(form: Form) -> Plain {
         let bits = vec![0; CODE_POINTS / 64].into_boxed_slice();
         let mut bits: Box<[u64; CODE_POINTS / 64]> = bits.try_into().expect("made with that length");
         let second_halves = second_halves();
         let mut first = char::MAX;
         for c in LISTED.into_iter().flatten().filter_map(char::from_u32) {
-            if !is_plain(kind, c, &second_halves) {
+            if !is_plain(form, c, &second_halves) {
                 bits[c as usize / 64] |= 1 << (c as usize % 64);
                 if !c.is_ascii() {
                     first = first.min(c);
@@ -234,7 +222,7 @@ impl Plain {
         }
         let mut utf8 = [0; 4];
         let limit = first.encode_utf8(&mut utf8).as_bytes()[0];
-        Plain { kind, bits, limit, upper: kind == Kind::Lowercase }
+        Plain { form, bits, limit, upper: form == Form::Lowercase }
     }
 
     #[inline(always)]
@@ -280,7 +268,7 @@ impl Plain {
     /// Appends the normalized text, in which all is plain before `from`.
     fn write(&self, text: &str, mut from: usize, out: &mut String) {
         out.push_str(&text[..from]);
-        if self.kind == Kind::Lowercase {
+        if self.form == Form::Lowercase {
             return self.lowercase(&text[from..], out);
         }
         let bytes = text.as_bytes();
@@ -323,17 +311,17 @@ impl Plain {
     /// the end of `out` already: it was plain, so it was copied.
     fn normalize(&self, text: &str, from: usize, to: usize, out: &mut String) {
         let mut run = &text[from..to];
-        match self.kind {
-            Kind::Nfd => out.extend(run.nfd().map(|(c, _)| c)),
-            Kind::Nfkd => out.extend(run.nfkd().map(|(c, _)| c)),
-            Kind::StripAccents => {}
-            Kind::Lowercase => self.lowercase(run, out),
-            Kind::Nfc | Kind::Nfkc => {
+        match self.form {
+            Form::Nfd => out.extend(run.nfd().map(|(c, _)| c)),
+            Form::Nfkd => out.extend(run.nfkd().map(|(c, _)| c)),
+            Form::StripAccents => {}
+            Form::Lowercase => self.lowercase(run, out),
+            Form::Nfc | Form::Nfkc => {
                 if let Some(before) = text[..from].chars().next_back() {
                     out.truncate(out.len() - before.len_utf8());
                     run = &text[from - before.len_utf8()..to];
                 }
-                if self.kind == Kind::Nfc {
+                if self.form == Form::Nfc {
                     out.extend(run.nfc().map(|(c, _)| c));
                 } else {
                     out.extend(run.nfkc().map(|(c, _)| c));
@@ -350,37 +338,21 @@ fn ascii_prefix(text: &str) -> usize {
     whole + text.as_bytes()[whole..].iter().take_while(|byte| byte.is_ascii()).count()
 }
 
-/// The code point of the character at `at` and its length. The text is valid UTF-8.
-#[inline(always)]
-pub(super) fn decode(text: &[u8], at: usize) -> (usize, usize) {
-    let first = text[at] as usize;
-    let next = |n: usize| (text[at + n] & 0x3f) as usize;
-    if first < 0x80 {
-        (first, 1)
-    } else if first < 0xe0 {
-        ((first & 0x1f) << 6 | next(1), 2)
-    } else if first < 0xf0 {
-        ((first & 0x0f) << 12 | next(1) << 6 | next(2), 3)
-    } else {
-        ((first & 0x07) << 18 | next(1) << 12 | next(2) << 6 | next(3), 4)
-    }
-}
-
-fn is_plain(kind: Kind, c: char, second_halves: &HashSet<char>) -> bool {
+fn is_plain(form: Form, c: char, second_halves: &HashSet<char>) -> bool {
     let mut first = None;
-    match kind {
-        Kind::Lowercase => return c.to_lowercase().eq([c]),
-        Kind::StripAccents => return !is_combining_mark(c),
-        Kind::Nfc | Kind::Nfd => decompose_canonical(c, |part| first = first.or(Some(part))),
-        Kind::Nfkc | Kind::Nfkd => decompose_compatible(c, |part| first = first.or(Some(part))),
+    match form {
+        Form::Lowercase => return c.to_lowercase().eq([c]),
+        Form::StripAccents => return !is_combining_mark(c),
+        Form::Nfc | Form::Nfd => decompose_canonical(c, |part| first = first.or(Some(part))),
+        Form::Nfkc | Form::Nfkd => decompose_compatible(c, |part| first = first.or(Some(part))),
     }
     let first = first.unwrap_or(c);
     let alone = std::iter::once(c);
     canonical_combining_class(first) == 0
-        && match kind {
-            Kind::Nfc => !second_halves.contains(&first) && alone.nfc().map(|(c, _)| c).eq([c]),
-            Kind::Nfkc => !second_halves.contains(&first) && alone.nfkc().map(|(c, _)| c).eq([c]),
-            Kind::Nfd => alone.nfd().map(|(c, _)| c).eq([c]),
+        && match form {
+            Form::Nfc => !second_halves.contains(&first) && alone.nfc().map(|(c, _)| c).eq([c]),
+            Form::Nfkc => !second_halves.contains(&first) && alone.nfkc().map(|(c, _)| c).eq([c]),
+            Form::Nfd => alone.nfd().map(|(c, _)| c).eq([c]),
             _ => alone.nfkd().map(|(c, _)| c).eq([c]),
         }
 }
@@ -404,34 +376,25 @@ fn second_halves() -> HashSet<char> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuzzing::plainly;
+    use crate::random::Random;
 
-    const KINDS: [Kind; 6] = [Kind::Nfc, Kind::Nfd, Kind::Nfkc, Kind::Nfkd, Kind::Lowercase, Kind::StripAccents];
+    const FORMS: [Form; 6] = [Form::Nfc, Form::Nfd, Form::Nfkc, Form::Nfkd, Form::Lowercase, Form::StripAccents];
 
-    fn whole(kind: Kind, text: &str) -> String {
-        match kind {
-            Kind::Nfc => text.nfc().map(|(c, _)| c).collect(),
-            Kind::Nfd => text.nfd().map(|(c, _)| c).collect(),
-            Kind::Nfkc => text.nfkc().map(|(c, _)| c).collect(),
-            Kind::Nfkd => text.nfkd().map(|(c, _)| c).collect(),
-            Kind::Lowercase => text.chars().flat_map(char::to_lowercase).collect(),
-            Kind::StripAccents => text.chars().filter(|&c| !is_combining_mark(c)).collect(),
-        }
-    }
-
-    fn apply(kind: Kind, text: &str) -> String {
-        let normalizer = Normalizer { steps: vec![Ready::Characters(Plain::of(kind))] };
+    fn apply(form: Form, text: &str) -> String {
+        let normalizer = Normalizer { steps: vec![Ready::Characters(Plain::of(form))] };
         normalizer.apply(text, &mut Scratch::default()).to_owned()
     }
 
     #[test]
     fn the_listed_blocks_hold_everything_that_is_not_plain() {
         let halves = second_halves();
-        for kind in KINDS {
-            let table = Plain::of(kind);
+        for form in FORMS {
+            let table = Plain::of(form);
             for c in '\0'..=char::MAX {
-                assert_eq!(table.is_plain(c as usize), is_plain(kind, c, &halves), "{kind:?} {c:?}");
+                assert_eq!(table.is_plain(c as usize), is_plain(form, c, &halves), "{form:?} {c:?}");
             }
-            assert_eq!(table.limit, [0xcc, 0xc3, 0xc2, 0xc2, 0xc3, 0xcc][kind as usize]);
+            assert_eq!(table.limit, [0xcc, 0xc3, 0xc2, 0xc2, 0xc3, 0xcc][form as usize]);
         }
         for c in '\0'..=char::MAX {
             let mut last = c;
@@ -448,27 +411,23 @@ mod tests {
     fn stretches_put_together_are_the_whole_text_normalized() {
         // Everything that is not plain somewhere, and some that is.
         let odd: Vec<char> =
-            ('\0'..='\u{1ffff}').filter(|&c| !Plain::of(Kind::Nfkc).is_plain(c as usize) || c < '\u{400}').collect();
+            ('\0'..='\u{1ffff}').filter(|&c| !Plain::of(Form::Nfkc).is_plain(c as usize) || c < '\u{400}').collect();
         let marks: Vec<char> = odd.iter().copied().filter(|&c| canonical_combining_class(c) > 0).collect();
         let few: Vec<char> =
             "aeo\u{300}\u{301}\u{323}\u{338}\u{345}=\u{1100}\u{1161}\u{11a8}\u{ac00}\u{9c7}\u{9be}".chars().collect();
-        let mut state = 1u64;
-        let mut below = |n: usize| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) as usize % n
-        };
+        let mut random = Random(1);
         for _ in 0..4000 {
             let mut text = String::new();
-            for _ in 0..below(60) {
-                match below(6) {
-                    0 => text.push(odd[below(odd.len())]),
-                    1 | 2 => text.push(marks[below(marks.len())]),
-                    3 => text.extend(std::iter::repeat_n('x', below(70))),
-                    _ => text.push(few[below(few.len())]),
+            for _ in 0..random.below(60) {
+                match random.below(6) {
+                    0 => text.push(random.pick(&odd)),
+                    1 | 2 => text.push(random.pick(&marks)),
+                    3 => text.extend(std::iter::repeat_n('x', random.below(70))),
+                    _ => text.push(random.pick(&few)),
                 }
             }
-            for kind in KINDS {
-                assert_eq!(apply(kind, &text), whole(kind, &text), "{kind:?} {text:?}");
+            for form in FORMS {
+                assert_eq!(apply(form, &text), plainly(form, &text), "{form:?} {text:?}");
             }
         }
     }
@@ -476,7 +435,11 @@ mod tests {
     #[test]
     fn a_text_that_is_normal_is_not_copied() {
         let text = "plain text \u{e9} \u{4e2d}\u{6587} \u{430}".repeat(20);
-        let normalizer = Normalizer::new(vec![Step::Nfc, Step::Lowercase, Step::Replace("~".into(), "-".into())]);
+        let normalizer = Normalizer::new(vec![
+            Step::Form(Form::Nfc),
+            Step::Form(Form::Lowercase),
+            Step::Replace("~".into(), "-".into()),
+        ]);
         let mut scratch = Scratch::default();
         assert!(std::ptr::eq(normalizer.expect("good steps").apply(&text, &mut scratch), text.as_str()));
         assert_eq!(scratch.done.capacity(), 0);

@@ -135,49 +135,6 @@ fn filter_bit(hash: u64) -> u64 {
     1 << (32 + (hash >> 20 & 31))
 }
 
-/// A table that grows, for building a vocabulary.
-pub struct GrowingPairs {
-    entries: Vec<u64>,
-    shift: u32,
-}
-
-impl GrowingPairs {
-    /// An empty table with room for `most` pairs.
-    pub fn new(most: usize) -> GrowingPairs {
-        let room = (most * 2).next_power_of_two().max(16);
-        GrowingPairs { entries: vec![EMPTY; room], shift: 64 - room.trailing_zeros() }
-    }
-
-    /// Adds a pair that is not there yet.
-    pub fn insert(&mut self, left: u32, right: u32, merged: u32) {
-        let mut at = self.place(left, right);
-        while self.entries[at] != EMPTY {
-            at = (at + 1) & (self.entries.len() - 1);
-        }
-        self.entries[at] = key(left, right) << VALUE_BITS | u64::from(merged);
-    }
-
-    /// What merging makes, or [`NOBODY`].
-    #[inline]
-    pub fn get(&self, left: u32, right: u32) -> u32 {
-        let mut at = self.place(left, right);
-        loop {
-            let entry = self.entries[at];
-            if entry == EMPTY {
-                return NOBODY;
-            }
-            if key_in(entry) == key(left, right) {
-                return symbol_in(entry);
-            }
-            at = (at + 1) & (self.entries.len() - 1);
-        }
-    }
-
-    fn place(&self, left: u32, right: u32) -> usize {
-        (key(left, right).wrapping_mul(GOLDEN) >> self.shift) as usize
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -353,6 +353,7 @@ impl Builder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     fn naive(tokens: &[(&[u8], u32)], bytes: &[u8]) -> Option<(u32, usize)> {
         let found = tokens.iter().filter(|(token, _)| !token.is_empty() && bytes.starts_with(token));
@@ -375,11 +376,8 @@ mod tests {
 
     #[test]
     fn random_tokens_over_all_bytes_and_over_few() {
-        let mut state = 1u64;
-        let mut below = |n: usize| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) as usize % n
-        };
+        let mut random = Random(1);
+        let mut below = |n: usize| random.below(n);
         for alphabet in [2, 5, 250, 256] {
             let mut words: Vec<Vec<u8>> =
                 (0..3000).map(|_| (0..1 + below(7)).map(|_| below(alphabet) as u8).collect()).collect();

@@ -6,7 +6,8 @@
 //! lowest rank, the leftmost on a tie" is the least symbol. Tokens that no merge makes come last.
 //! The plain version of what these tables do is `reference/encode.py`.
 
-use super::pairs::{GrowingPairs, NOBODY, Pairs};
+use super::pairs::{NOBODY, Pairs};
+use crate::bpe::pair::{PairMap, pair};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
 
@@ -320,7 +321,8 @@ fn find_halves(
     unit: Unit,
     halves: &mut [(u32, u32)],
 ) -> Result<()> {
-    let mut pairs = GrowingPairs::new(order.len());
+    let mut pairs = PairMap::with_capacity_and_hasher(order.len(), Default::default());
+    let merged = |pairs: &PairMap<u32>, left, right| pairs.get(&pair(left, right)).copied().unwrap_or(NOBODY);
     let (mut parts, mut ranks) = (Vec::new(), Vec::new());
     for symbol in initial..order.len() {
         let bytes = tokens[order[symbol] as usize];
@@ -338,7 +340,7 @@ fn find_halves(
             continue;
         }
         ranks.clear();
-        ranks.extend(parts.windows(2).map(|pair| pairs.get(pair[0], pair[1])));
+        ranks.extend(parts.windows(2).map(|two| merged(&pairs, two[0], two[1])));
         while parts.len() > 2 {
             let (at, made) = ranks.iter().copied().enumerate().min_by_key(|&(_, rank)| rank).unwrap_or((0, NOBODY));
             if made == NOBODY {
@@ -348,10 +350,10 @@ fn find_halves(
             parts.remove(at + 1);
             ranks.remove(at);
             if at > 0 {
-                ranks[at - 1] = pairs.get(parts[at - 1], made);
+                ranks[at - 1] = merged(&pairs, parts[at - 1], made);
             }
             if at < ranks.len() {
-                ranks[at] = pairs.get(made, parts[at + 1]);
+                ranks[at] = merged(&pairs, made, parts[at + 1]);
             }
         }
         let found = match parts[..] {
@@ -359,7 +361,7 @@ fn find_halves(
             _ => halves_by_definition(bytes, by_bytes, unit),
         };
         if let Some((left, right)) = found {
-            pairs.insert(left, right, symbol as u32);
+            pairs.insert(pair(left, right), symbol as u32);
             halves[symbol] = (left, right);
         }
     }

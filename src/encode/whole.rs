@@ -1,7 +1,8 @@
 //! Tokens that a whole word can be: one lookup instead of merging, for a word that is new to the cache.
 
-use super::isa::{SHORT, fold, hash_long, key_of, prefetch};
+use super::isa::{SHORT, fold, hash_long, key_of};
 use super::memory::{Table, Zero};
+use crate::arrays::prefetch;
 
 /// The id of each of some words.
 pub struct WholeWords {

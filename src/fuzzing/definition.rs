@@ -2,7 +2,10 @@
 //!
 //! It is `reference/encode.py` with what stands around it: added tokens, normalizing and the prefix.
 
-use crate::encode::{AddedToken, Prefix, Step};
+use crate::encode::{
+    AddedToken, Bytes, Characters, Encoder, Form, Instructions, Normalizer, Prefix, Settings, Step, Unknown,
+};
+use crate::error::Result;
 use crate::pretoken::Split;
 use fancy_regex::Regex;
 use std::collections::HashMap;
@@ -61,6 +64,31 @@ impl Definition {
         ids
     }
 
+    /// The encoder that must equal it.
+    pub fn encoder(&self, cache_bytes: usize, instructions: Instructions) -> Result<Encoder> {
+        let Definition { kind, tokens, ids, merges, steps, added, prefix } = self;
+        let settings = Settings {
+            normalizer: if steps.is_empty() { None } else { Some(Normalizer::new(steps.clone())?) },
+            added: added.clone(),
+            prefix: *prefix,
+            cache_bytes,
+            instructions,
+        };
+        let tokens: Vec<&[u8]> = tokens.iter().map(Vec::as_slice).collect();
+        match kind {
+            Kind::Bytes { split, whole_words } => {
+                Encoder::bytes(Bytes::new(&tokens, ids, merges.as_deref(), *whole_words)?, split.clone(), settings)
+            }
+            Kind::Characters { of_bytes, unknown, fuse } => {
+                let unknown = match of_bytes.as_deref().map(<[u32; 256]>::try_from) {
+                    Some(Ok(of_bytes)) => Unknown::Bytes(Box::new(of_bytes)),
+                    _ => Unknown::Id { id: *unknown, fuse: *fuse },
+                };
+                Encoder::characters(Characters::new(&tokens, ids, merges.as_deref(), unknown)?, settings)
+            }
+        }
+    }
+
     /// The ids of a document that is not UTF-8; None if it is refused: only byte-level BPE without a split takes one, and
     /// only where nothing is looked for in it.
     pub fn encode_raw(&self, document: &[u8], wanted: &dyn Fn(&AddedToken) -> bool) -> Option<Vec<u32>> {
@@ -88,12 +116,7 @@ impl Definition {
         let mut text = text.to_owned();
         for step in &self.steps {
             text = match step {
-                Step::Nfc => text.nfc().map(|(c, _)| c).collect(),
-                Step::Nfd => text.nfd().map(|(c, _)| c).collect(),
-                Step::Nfkc => text.nfkc().map(|(c, _)| c).collect(),
-                Step::Nfkd => text.nfkd().map(|(c, _)| c).collect(),
-                Step::Lowercase => text.chars().flat_map(char::to_lowercase).collect(),
-                Step::StripAccents => text.chars().filter(|&c| !is_combining_mark(c)).collect(),
+                Step::Form(form) => plainly(*form, &text),
                 Step::Prepend(_) if text.is_empty() => text,
                 Step::Prepend(before) => format!("{before}{text}"),
                 Step::Replace(old, new) => text.replace(old, new),
@@ -142,6 +165,18 @@ impl Definition {
                 }
             }
         }
+    }
+}
+
+/// A whole text in a form.
+pub fn plainly(form: Form, text: &str) -> String {
+    match form {
+        Form::Nfc => text.nfc().map(|(c, _)| c).collect(),
+        Form::Nfd => text.nfd().map(|(c, _)| c).collect(),
+        Form::Nfkc => text.nfkc().map(|(c, _)| c).collect(),
+        Form::Nfkd => text.nfkd().map(|(c, _)| c).collect(),
+        Form::Lowercase => text.chars().flat_map(char::to_lowercase).collect(),
+        Form::StripAccents => text.chars().filter(|&c| !is_combining_mark(c)).collect(),
     }
 }
 

@@ -3,11 +3,7 @@
 use super::definition::{Definition, Kind};
 use super::pretoken::splits;
 use super::{Input, letters};
-use crate::encode::{
-    AddedToken, Bytes, Characters, Encoder, Ids, Instructions, Normalizer, Options, Prefix, Settings, Special, Step,
-    Unknown,
-};
-use crate::error::Result;
+use crate::encode::{AddedToken, Encoder, Form, Instructions, Options, Prefix, Special, Step};
 
 /// Few letters each, so that merges happen: one to four bytes long, with spaces and without, with case and marks.
 const ALPHABETS: [&str; 10] = [
@@ -37,7 +33,7 @@ const LONG_WORD: usize = (64 << 10) + 1;
 pub fn encode(data: &[u8]) {
     let mut input = Input(data);
     let case = Case::read(&mut input);
-    let encoder = match case.encoder() {
+    let encoder = match case.definition.encoder(case.cache_bytes, case.instructions) {
         Ok(encoder) => encoder,
         Err(error) => return assert!(case.may_be_refused(), "{error} {case}"),
     };
@@ -45,16 +41,16 @@ pub fn encode(data: &[u8]) {
     let want: Vec<Option<Vec<u32>>> = documents.iter().map(|document| case.want(document)).collect();
     if case.long_tables {
         let letter = case.alphabet[0].as_str();
-        let ids = encoder.encode(&letter.repeat(LONG_WORD.div_ceil(letter.len())), Special::Plain);
+        let ids = encoder.encode(&letter.repeat(LONG_WORD.div_ceil(letter.len())), &Special::Plain);
         assert!(ids.is_ok_and(|ids| !ids.is_empty()), "{case}");
     }
     for (document, want) in documents.iter().zip(&want) {
         if let (Ok(text), Some(want)) = (str::from_utf8(document), want) {
-            assert_eq!(encoder.encode(text, case.special()).as_ref(), Ok(want), "{text:?} {case}");
+            assert_eq!(encoder.encode(text, &case.special).as_ref(), Ok(want), "{text:?} {case}");
         }
     }
     if case.cache_bytes < 1 << 20 {
-        let ids = encoder.encode(&case.many_words(), Special::Plain);
+        let ids = encoder.encode(&case.many_words(), &Special::Plain);
         assert!(ids.is_ok_and(|ids| !ids.is_empty()), "{case}");
     }
     case.check_documents(&encoder, &documents, &want);
@@ -65,9 +61,7 @@ struct Case {
     alphabet: Vec<String>,
     /// Letters of the alphabet, added tokens, and others.
     pieces: Vec<String>,
-    /// None: plain; else the special tokens that are looked for, or all.
-    special: Option<Vec<String>>,
-    parse: bool,
+    special: Special,
     bos: Option<u32>,
     eos: Option<u32>,
     narrow: bool,
@@ -84,16 +78,15 @@ impl Case {
         let added = added(input, &alphabet);
         let texts = |tokens: &[AddedToken]| tokens.iter().map(|token| token.text.clone()).collect::<Vec<_>>();
         let special: Vec<AddedToken> = added.iter().filter(|token| token.special).cloned().collect();
-        let (special, parse) = match input.below(4) {
-            0 | 1 => (None, true),
-            2 => (None, false),
-            _ => (Some(texts(&special[..input.below(special.len() + 1)])), false),
+        let special = match input.below(4) {
+            0 | 1 => Special::Parse,
+            2 => Special::Plain,
+            _ => Special::Set(texts(&special[..input.below(special.len() + 1)])),
         };
         let pieces = [alphabet.clone(), alphabet.clone(), texts(&added), letters(OTHERS)].concat();
         let marks = input.byte();
         Case {
             special,
-            parse,
             bos: (marks & 1 != 0).then_some(1),
             eos: (marks & 2 != 0).then_some(2),
             narrow: marks & 4 != 0,
@@ -107,30 +100,6 @@ impl Case {
             definition: definition(input, &alphabet, added),
             alphabet,
             pieces,
-        }
-    }
-
-    fn encoder(&self) -> Result<Encoder> {
-        let Definition { kind, tokens, ids, merges, steps, added, prefix } = &self.definition;
-        let settings = Settings {
-            normalizer: if steps.is_empty() { None } else { Some(Normalizer::new(steps.clone())?) },
-            added: added.clone(),
-            prefix: *prefix,
-            cache_bytes: self.cache_bytes,
-            instructions: self.instructions,
-        };
-        let tokens: Vec<&[u8]> = tokens.iter().map(Vec::as_slice).collect();
-        match kind {
-            Kind::Bytes { split, whole_words } => {
-                Encoder::bytes(Bytes::new(&tokens, ids, merges.as_deref(), *whole_words)?, split.clone(), settings)
-            }
-            Kind::Characters { of_bytes, unknown, fuse } => {
-                let unknown = match of_bytes.as_deref().map(<[u32; 256]>::try_from) {
-                    Some(Ok(of_bytes)) => Unknown::Bytes(Box::new(of_bytes)),
-                    _ => Unknown::Id { id: *unknown, fuse: *fuse },
-                };
-                Encoder::characters(Characters::new(&tokens, ids, merges.as_deref(), unknown)?, settings)
-            }
         }
     }
 
@@ -148,14 +117,6 @@ impl Case {
             || matches!(self.definition.kind, Kind::Characters { .. })
                 && merges.is_none()
                 && !tokens.iter().all(|token| String::from_utf8_lossy(token).chars().all(is_token))
-    }
-
-    fn special(&self) -> Special<'_> {
-        match &self.special {
-            Some(texts) => Special::Set(texts),
-            None if self.parse => Special::Parse,
-            None => Special::Plain,
-        }
     }
 
     /// Documents of known letters, and now and then of any bytes.
@@ -200,8 +161,9 @@ impl Case {
     /// None if it is not valid UTF-8.
     fn want(&self, document: &[u8]) -> Option<Vec<u32>> {
         let wanted = |token: &AddedToken| match &self.special {
-            Some(texts) => texts.contains(&token.text),
-            None => self.parse,
+            Special::Plain => false,
+            Special::Parse => true,
+            Special::Set(texts) => texts.contains(&token.text),
         };
         match str::from_utf8(document) {
             Ok(text) => Some(self.definition.encode(text, &wanted)),
@@ -220,19 +182,18 @@ impl Case {
             .collect()
         };
         let data_ends = ends(&mut documents.iter().map(Vec::len));
-        let options = Options {
-            bos: self.bos,
-            eos: self.eos,
-            narrow: self.narrow,
-            special: self.special(),
-            threads: self.threads,
-        };
+        let options = Options { bos: self.bos, eos: self.eos, special: &self.special, threads: self.threads };
         let broken = want.iter().position(Option::is_none);
         let marked =
             |ids: &Vec<u32>| -> Vec<u32> { self.bos.into_iter().chain(ids.iter().copied()).chain(self.eos).collect() };
         let marked: Vec<Vec<u32>> = want.iter().flatten().map(marked).collect();
         for _ in 0..2 {
-            let got = encoder.documents_in_chunks(&data, &data_ends, options, self.chunk, |_| vec![], |_| vec![]);
+            let got = if self.narrow {
+                let got = encoder.documents_in_chunks::<u16>(&data, &data_ends, options, self.chunk, |_| vec![]);
+                got.map(|(ids, ends)| (ids.into_iter().map(u32::from).collect(), ends))
+            } else {
+                encoder.documents_in_chunks::<u32>(&data, &data_ends, options, self.chunk, |_| vec![])
+            };
             match (got, broken) {
                 (Err(error), _) if self.narrow && encoder.largest_id() > u32::from(u16::MAX) => {
                     assert!(error.to_string().contains("16 bits"), "{error} {self}");
@@ -241,11 +202,6 @@ impl Case {
                     assert!(error.to_string().starts_with(&format!("texts[{broken}]: byte ")), "{error} {self}");
                 }
                 (Ok((ids, id_ends)), None) => {
-                    let ids = match ids {
-                        Ids::Wide(ids) if !self.narrow => ids,
-                        Ids::Narrow(ids) if self.narrow => ids.into_iter().map(u32::from).collect(),
-                        _ => panic!("ids of the other width"),
-                    };
                     assert_eq!(ids, marked.concat(), "{documents:?} {self}");
                     assert_eq!(id_ends, ends(&mut marked.iter().map(Vec::len)), "{self}");
                 }
@@ -271,7 +227,7 @@ impl std::fmt::Display for Case {
         let tokens = tokens.iter().enumerate().filter(|(_, token)| token.len() > 1);
         let tokens: Vec<(usize, String)> = tokens.map(|(index, token)| (index, shown(token))).collect();
         writeln!(f, "\ntokens {tokens:?}\nmerges {merges:?}\nadded {added:?}")?;
-        writeln!(f, "steps {steps:?}, prefix {prefix:?}, special {:?}", self.special())?;
+        writeln!(f, "steps {steps:?}, prefix {prefix:?}, special {:?}", self.special)?;
         writeln!(f, "threads {}, chunk {}, cache {}", self.threads, self.chunk, self.cache_bytes)?;
         write!(f, "instructions {:?}, narrow {}, long tables {}", self.instructions, self.narrow, self.long_tables)
     }
@@ -302,12 +258,12 @@ fn added(input: &mut Input, alphabet: &[String]) -> Vec<AddedToken> {
 fn steps(input: &mut Input) -> Vec<Step> {
     let replace = |old: &str, new: &str| Step::Replace(old.into(), new.into());
     match input.below(16) {
-        8 => vec![Step::Nfc],
-        9 => vec![Step::Lowercase],
-        10 => vec![Step::Nfkc, Step::Lowercase],
-        11 => vec![Step::Nfd, Step::StripAccents],
-        12 => vec![Step::Nfkd],
-        13 => vec![replace("a", "bb"), Step::Nfc],
+        8 => vec![Step::Form(Form::Nfc)],
+        9 => vec![Step::Form(Form::Lowercase)],
+        10 => vec![Step::Form(Form::Nfkc), Step::Form(Form::Lowercase)],
+        11 => vec![Step::Form(Form::Nfd), Step::Form(Form::StripAccents)],
+        12 => vec![Step::Form(Form::Nfkd)],
+        13 => vec![replace("a", "bb"), Step::Form(Form::Nfc)],
         14 => vec![Step::Prepend("\u{2581}".into()), replace(" ", "\u{2581}")],
         15 => vec![replace("b", "")],
         _ => vec![],

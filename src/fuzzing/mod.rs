@@ -10,7 +10,11 @@ mod pretoken;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
+pub(crate) use definition::{Definition, Kind, plainly};
 pub use encode::encode;
+#[cfg(test)]
+pub(crate) use pretoken::KINDS;
 pub use pretoken::pretoken;
 
 /// The bytes of a fuzzer, read as decisions. After the last byte every decision is 0.

@@ -4,8 +4,10 @@ use super::{Input, letters};
 use crate::pretoken::{Split, TABLE};
 use std::sync::OnceLock;
 
-/// One or more of each kind of character that a rule of a named split distinguishes.
-const KINDS: &str = " \n\r\tasvelLSDM1'/!\0\
+/// One or more of each kind that a rule of a named split distinguishes; the third line is beyond ASCII: Kelvin sign and
+/// long s (which case folding meets), title case, modifier, no case, mark, digit, number, blank, newline-like, symbols,
+/// emoji. In the second are the letter, mark, punctuation and unassigned code point that deepseek-v3 sees among ideographs.
+pub const KINDS: &str = " \n\r\tasvelLSDM1'/!\0\
     \u{30a2}\u{3099}\u{30fb}\u{3040}\
     \u{212a}\u{17f}\u{1c5}\u{2b0}\u{4e2d}\u{301}\u{663}\u{bd}\u{3000}\u{a0}\u{85}\u{2028}\u{e9}\u{c9}\u{200b}\u{2014}\u{1f600}";
 

@@ -1,19 +1,14 @@
 //! A short run of the fuzz targets: the same inputs everywhere, and those that are kept.
 
+use crate::random::Random;
 use std::path::Path;
 
 /// Bytes of all kinds: even ones, few different ones, ASCII.
-fn inputs(seed: u64, count: usize, most: u64) -> impl Iterator<Item = Vec<u8>> {
-    let mut state = seed;
-    let mut next = move || {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33
-    };
+fn inputs(seed: u64, count: usize, most: usize) -> impl Iterator<Item = Vec<u8>> {
+    let mut random = Random(seed);
     (0..count).map(move |number| {
         let mask = [0xff, 0xff, 0x3f, 0x0f][number % 4];
-        (0..next() % (most + 1)).map(|_| next() as u8 & mask).collect()
+        (0..random.below(most + 1)).map(|_| random.below(256) as u8 & mask).collect()
     })
 }
 

@@ -63,6 +63,22 @@ pub fn classes() -> &'static Classes {
     TABLE.get_or_init(build)
 }
 
+/// The code point of the character at `at` and its length. The text is valid UTF-8.
+#[inline(always)]
+pub fn decode(text: &[u8], at: usize) -> (usize, usize) {
+    let first = text[at] as usize;
+    let next = |n: usize| (text[at + n] & 0x3f) as usize;
+    if first < 0x80 {
+        (first, 1)
+    } else if first < 0xe0 {
+        ((first & 0x1f) << 6 | next(1), 2)
+    } else if first < 0xf0 {
+        ((first & 0x0f) << 12 | next(1) << 6 | next(2), 3)
+    } else {
+        ((first & 0x07) << 18 | next(1) << 12 | next(2) << 6 | next(3), 4)
+    }
+}
+
 fn build() -> Box<Classes> {
     let number = |kind: Kinds| kind.trailing_zeros() as u8;
     let table = vec![number(REST_ELSEWHERE); CODE_POINTS].into_boxed_slice();

@@ -8,11 +8,11 @@
 use super::block::{BLOCK, Block};
 use super::classes::{
     ANY, BLANK, CASELESS, Classes, IDEOGRAPHIC, Kinds, LETTER, LOWER, MARK, NEWLINE, NUMBER, PUNCTUATION, REST, SYMBOL,
-    UPPER, WHITE, classes,
+    UPPER, WHITE, classes, decode,
 };
 #[cfg(target_arch = "x86_64")]
 use super::wide::Avx2;
-use super::wide::{Blocks, Characters, Plain};
+use super::wide::{Blocks, Characters, Portable};
 
 /// One split: where pretokens end, one at a time or many at once.
 pub trait Scanner {
@@ -35,7 +35,7 @@ pub fn for_each<'t, S: Scanner>(text: &'t str, each: impl FnMut(&'t [u8])) {
         // SAFETY: the instructions were found.
         return unsafe { for_each_wide::<S>(blocks, text, each) };
     }
-    scan::<S, _>(Plain, text, each);
+    scan::<S, _>(Portable, text, each);
 }
 
 /// # Safety
@@ -105,15 +105,7 @@ impl<'t> Text<'t> {
             return (1 << self.classes[first as usize], 1);
         }
         // The text is valid UTF-8, so the bytes that `first` announces are there.
-        let next = |n: usize| (self.bytes[at + n] & 0x3f) as usize;
-        let first = first as usize;
-        let (code_point, len) = if first < 0xe0 {
-            ((first & 0x1f) << 6 | next(1), 2)
-        } else if first < 0xf0 {
-            ((first & 0x0f) << 12 | next(1) << 6 | next(2), 3)
-        } else {
-            ((first & 0x07) << 18 | next(1) << 12 | next(2) << 6 | next(3), 4)
-        };
+        let (code_point, len) = decode(self.bytes, at);
         (1 << self.classes[code_point], len)
     }
 

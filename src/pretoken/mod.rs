@@ -16,7 +16,7 @@
 //! ```
 
 pub(crate) mod block;
-mod classes;
+pub(crate) mod classes;
 pub(crate) mod fast;
 mod own;
 mod reference;

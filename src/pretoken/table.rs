@@ -10,7 +10,7 @@
 //! takes white space at the very end of a text as one pretoken, where the plain form (tiktoken's own first one, and what
 //! HF tokenizers run) cuts after the last newline in it. Ours is the plain one.
 
-use super::classes::{IDEOGRAPHIC, NUMBER};
+use super::classes::{IDEOGRAPHIC, Kinds, NUMBER};
 use super::fast::{self, Joined};
 use super::split::Visitor;
 
@@ -40,14 +40,6 @@ enum Scanner {
     O200k,
     Tekken,
     DeepSeekV3,
-    JoinedGpt2,
-    JoinedDigitsThenGpt2,
-    JoinedCl100k,
-    JoinedQwen2,
-    JoinedQwen35,
-    JoinedO200k,
-    JoinedTekken,
-    JoinedDeepSeekV3,
 }
 
 impl Named {
@@ -56,23 +48,20 @@ impl Named {
     pub fn visit<V: Visitor>(&self, visitor: V) -> V::Out {
         match self.scanner {
             Scanner::Whole => visitor.whole(),
-            Scanner::Gpt2 => visitor.scanner::<fast::Gpt2>(),
-            Scanner::DigitsThenGpt2 => visitor.scanner::<fast::DigitsThenGpt2>(),
-            Scanner::Cl100k => visitor.scanner::<fast::Cl100k>(),
-            Scanner::Qwen2 => visitor.scanner::<fast::Qwen2>(),
-            Scanner::Qwen35 => visitor.scanner::<fast::Qwen35>(),
-            Scanner::O200k => visitor.scanner::<fast::O200k>(),
-            Scanner::Tekken => visitor.scanner::<fast::Tekken>(),
-            Scanner::DeepSeekV3 => visitor.scanner::<fast::DeepSeekV3>(),
-            Scanner::JoinedGpt2 => visitor.scanner::<Joined<fast::Gpt2, 0>>(),
-            Scanner::JoinedDigitsThenGpt2 => visitor.scanner::<Joined<fast::DigitsThenGpt2, NUMBER>>(),
-            Scanner::JoinedCl100k => visitor.scanner::<Joined<fast::Cl100k, 0>>(),
-            Scanner::JoinedQwen2 => visitor.scanner::<Joined<fast::Qwen2, 0>>(),
-            Scanner::JoinedQwen35 => visitor.scanner::<Joined<fast::Qwen35, 0>>(),
-            Scanner::JoinedO200k => visitor.scanner::<Joined<fast::O200k, 0>>(),
-            Scanner::JoinedTekken => visitor.scanner::<Joined<fast::Tekken, 0>>(),
-            Scanner::JoinedDeepSeekV3 => visitor.scanner::<Joined<fast::DeepSeekV3, { NUMBER | IDEOGRAPHIC }>>(),
+            Scanner::Gpt2 => self.scan::<fast::Gpt2, 0, V>(visitor),
+            Scanner::DigitsThenGpt2 => self.scan::<fast::DigitsThenGpt2, NUMBER, V>(visitor),
+            Scanner::Cl100k => self.scan::<fast::Cl100k, 0, V>(visitor),
+            Scanner::Qwen2 => self.scan::<fast::Qwen2, 0, V>(visitor),
+            Scanner::Qwen35 => self.scan::<fast::Qwen35, 0, V>(visitor),
+            Scanner::O200k => self.scan::<fast::O200k, 0, V>(visitor),
+            Scanner::Tekken => self.scan::<fast::Tekken, 0, V>(visitor),
+            Scanner::DeepSeekV3 => self.scan::<fast::DeepSeekV3, { NUMBER | IDEOGRAPHIC }, V>(visitor),
         }
+    }
+
+    #[inline]
+    fn scan<S: fast::Scanner, const ENDS: Kinds, V: Visitor>(&self, visitor: V) -> V::Out {
+        if is_joined(self.name) { visitor.scanner::<Joined<S, ENDS>>() } else { visitor.scanner::<S>() }
     }
 }
 
@@ -214,20 +203,12 @@ pub static TABLE: [Named; 17] = [
         scanner: Scanner::DigitsThenGpt2,
     },
     Named { name: "none", aliases: &[], patterns: &[], cuts_at_spaces: false, scanner: Scanner::Whole },
-    joined("gpt2-superwords", &[between!(r" ?\p{N}+|\s+(?!\S)|[\r\n]", r"[^\s\p{L}\p{N}]")], Scanner::JoinedGpt2),
-    joined("cl100k-superwords", &[symbol_borders!(r"\p{N}{1,3}", r"[^\s\p{L}\p{N}]")], Scanner::JoinedCl100k),
-    joined(
-        "o200k-superwords",
-        &[borders!(r"\p{N}{1,3}", cased_line_end!(), r"[^\s\p{L}\p{M}\p{N}]")],
-        Scanner::JoinedO200k,
-    ),
-    joined("qwen2-superwords", &[symbol_borders!(r"\p{N}", r"[^\s\p{L}\p{N}]")], Scanner::JoinedQwen2),
-    joined("qwen3.5-superwords", &[symbol_borders!(r"\p{N}", r"[^\s\p{L}\p{M}\p{N}]")], Scanner::JoinedQwen35),
-    joined(
-        "tekken-superwords",
-        &[borders!(r"\p{N}", cased_line_end!(), r"[^\s\p{L}\p{M}\p{N}]")],
-        Scanner::JoinedTekken,
-    ),
+    joined("gpt2-superwords", &[between!(r" ?\p{N}+|\s+(?!\S)|[\r\n]", r"[^\s\p{L}\p{N}]")], Scanner::Gpt2),
+    joined("cl100k-superwords", &[symbol_borders!(r"\p{N}{1,3}", r"[^\s\p{L}\p{N}]")], Scanner::Cl100k),
+    joined("o200k-superwords", &[borders!(r"\p{N}{1,3}", cased_line_end!(), r"[^\s\p{L}\p{M}\p{N}]")], Scanner::O200k),
+    joined("qwen2-superwords", &[symbol_borders!(r"\p{N}", r"[^\s\p{L}\p{N}]")], Scanner::Qwen2),
+    joined("qwen3.5-superwords", &[symbol_borders!(r"\p{N}", r"[^\s\p{L}\p{M}\p{N}]")], Scanner::Qwen35),
+    joined("tekken-superwords", &[borders!(r"\p{N}", cased_line_end!(), r"[^\s\p{L}\p{M}\p{N}]")], Scanner::Tekken),
     joined(
         "deepseek-v3-superwords",
         &[between!(
@@ -237,12 +218,12 @@ pub static TABLE: [Named; 17] = [
             ),
             r"[^\s\p{L}\p{M}\p{N}\p{C}゛゜゠・]"
         )],
-        Scanner::JoinedDeepSeekV3,
+        Scanner::DeepSeekV3,
     ),
     joined(
         "digits-then-gpt2-superwords",
         &[between!(r"\p{N}|\s+(?![^\s\p{N}])|[\r\n]", r"[^\s\p{L}\p{N}]")],
-        Scanner::JoinedDigitsThenGpt2,
+        Scanner::DigitsThenGpt2,
     ),
 ];
 

@@ -4,8 +4,10 @@ use super::block::{BLOCK, Block};
 use super::classes::{self, classes};
 use super::fast::{Scanner, Text, scan};
 use super::split::Visitor;
-use super::wide::{Blocks, Characters, Plain};
+use super::wide::{Blocks, Characters, Portable};
 use super::{Split, TABLE};
+use crate::fuzzing::KINDS;
+use crate::random::Random;
 use fancy_regex::Regex;
 use rayon::prelude::*;
 
@@ -15,13 +17,6 @@ mod own;
 fn named() -> impl Iterator<Item = &'static str> {
     TABLE.iter().filter(|row| !row.patterns.is_empty()).map(|row| row.name)
 }
-
-/// One or more of each kind that a rule distinguishes; the third line is beyond ASCII: Kelvin sign and long s (which
-/// case folding meets), title case, modifier, no case, mark, digit, number, blank, newline-like, symbols, emoji. In the
-/// second are the letter, mark, punctuation and unassigned code point that deepseek-v3 sees among ideographs.
-const KINDS: &str = " \n\r\tasvelLSDM1'/!\0\
-    \u{30a2}\u{3099}\u{30fb}\u{3040}\
-    \u{212a}\u{17f}\u{1c5}\u{2b0}\u{4e2d}\u{301}\u{663}\u{bd}\u{3000}\u{a0}\u{85}\u{2028}\u{e9}\u{c9}\u{200b}\u{2014}\u{1f600}";
 
 fn split(name: &str) -> Split {
     Split::new(name).expect(name)
@@ -71,7 +66,7 @@ impl<B: Blocks> Visitor for By<'_, B> {
 
 /// The ends by every way to read blocks that this processor has; they are the same.
 fn in_every_way(split: &Split, text: &str) -> Vec<usize> {
-    let ends = split.visit(By(Plain, text));
+    let ends = split.visit(By(Portable, text));
     assert_eq!(fast(split, text), ends, "{} {text:?}", split.name());
     #[cfg(target_arch = "x86_64")]
     if let Some(avx512) = super::wide::Avx512::detect() {
@@ -92,27 +87,18 @@ fn check(split: &Split, text: &str) {
     assert_eq!(got.last().copied().unwrap_or(0), text.len());
 }
 
-/// A small generator (xorshift64*): the runs are the same everywhere.
-struct Random(u64);
-
 impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n
-    }
-
     fn any_char(&mut self) -> char {
-        let limit = [0x80, 0x300, 0x3100, 0x11_0000][self.below(4)];
+        let limit = self.pick(&[0x80, 0x300, 0x3100, 0x11_0000]);
         char::from_u32(self.below(limit) as u32).unwrap_or('\u{fffd}')
     }
 
-    /// Characters of `kinds`, now and then any other, in runs of one to (rarely) ninety.
-    fn text(&mut self, kinds: &[char], runs: usize) -> String {
+    /// Up to eight of `kinds`, now and then any other character, in fewer than `most` runs of one to (rarely) ninety.
+    fn text(&mut self, kinds: &[char], most: usize) -> String {
+        let some: Vec<char> = (0..1 + self.below(8)).map(|_| self.pick(kinds)).collect();
         let mut text = String::new();
-        for _ in 0..runs {
-            let c = if self.below(8) == 0 { self.any_char() } else { kinds[self.below(kinds.len())] };
+        for _ in 0..self.below(most) {
+            let c = if self.below(8) == 0 { self.any_char() } else { self.pick(&some) };
             let len = [1, 1, 1, 1, 1, 2, 2, 3, 4, 7, self.below(12), self.below(90)][self.below(12)];
             text.extend(std::iter::repeat_n(c, len));
         }
@@ -152,25 +138,19 @@ fn a_de_bruijn_text_has_every_word() {
 }
 
 #[test]
-fn every_mix_of_six_kinds_in_ascii() {
+fn every_mix_of_five_or_six_kinds() {
     for name in named() {
         let split = split(name);
-        for alphabet in [" \nasA1'/!", " \n\tal'!1", "'sSlLvea "] {
-            let alphabet: Vec<char> = alphabet.chars().collect();
-            check(&split, &every_mix(&alphabet, if alphabet.len() > 8 { 5 } else { 6 }));
-        }
-    }
-}
-
-#[test]
-fn every_mix_of_six_kinds_beyond_ascii() {
-    for name in named() {
-        let split = split(name);
-        for alphabet in
-            ["aA\u{301}\u{4e2d}' ", "A\u{301}\u{1c5}'s\u{17f}", " \n\u{3000}a!\u{85}", "\u{663}1a \u{301}/\n"]
-        {
-            let alphabet: Vec<char> = alphabet.chars().collect();
-            check(&split, &every_mix(&alphabet, if alphabet.len() > 6 { 5 } else { 6 }));
+        for (alphabet, order) in [
+            (" \nasA1'/!", 5),
+            (" \n\tal'!1", 6),
+            ("'sSlLvea ", 5),
+            ("aA\u{301}\u{4e2d}' ", 6),
+            ("A\u{301}\u{1c5}'s\u{17f}", 6),
+            (" \n\u{3000}a!\u{85}", 6),
+            ("\u{663}1a \u{301}/\n", 5),
+        ] {
+            check(&split, &every_mix(&alphabet.chars().collect::<Vec<_>>(), order));
         }
     }
 }
@@ -205,9 +185,7 @@ fn random_texts() {
         let split = split(name);
         check(&split, "");
         for _ in 0..300 {
-            let some: Vec<char> = (0..1 + random.below(8)).map(|_| kinds[random.below(kinds.len())]).collect();
-            let runs = random.below(120);
-            check(&split, &random.text(&some, runs));
+            check(&split, &random.text(&kinds, 120));
         }
     }
 }
@@ -264,9 +242,7 @@ fn a_word_may_begin_anew_where_it_is_said_to_resume() {
         let split = split(row.name);
         let mut places = 0;
         for _ in 0..400 {
-            let some: Vec<char> = (0..1 + random.below(8)).map(|_| kinds[random.below(kinds.len())]).collect();
-            let runs = random.below(60);
-            let text = random.text(&some, runs);
+            let text = random.text(&kinds, 60);
             if let Some(avx2) = super::wide::Avx2::detect() {
                 places += split.visit(Resume(avx2, &text));
             }
@@ -287,10 +263,8 @@ fn soak() {
     let mut random = Random(setting("SOAK_SEED", 2) as u64);
     let splits = named().map(split).collect::<Vec<_>>();
     for _ in 0..setting("SOAK", 100_000) {
-        let some: Vec<char> = (0..1 + random.below(8)).map(|_| kinds[random.below(kinds.len())]).collect();
-        let longest = if random.below(8) == 0 { 100 } else { 16 };
-        let runs = random.below(longest);
-        let text = random.text(&some, runs);
+        let most = if random.below(8) == 0 { 100 } else { 16 };
+        let text = random.text(&kinds, most);
         splits.iter().for_each(|split| check(split, &text));
     }
 }
@@ -512,7 +486,7 @@ fn where_a_split_cuts_at_spaces_two_halves_are_the_whole() {
                 }
                 for _ in 0..40 {
                     let some = |n: usize, random: &mut Random| -> String {
-                        (0..random.below(n)).map(|_| kinds[random.below(kinds.len())]).collect()
+                        (0..random.below(n)).map(|_| random.pick(&kinds)).collect()
                     };
                     let before = format!("{}{visible}", some(6, &mut random));
                     let after = format!("{cut_at}{}", some(6, &mut random));

@@ -54,11 +54,11 @@ pub trait Blocks: Copy {
     fn spread(self, bits: u64, chars: u64) -> u64;
 }
 
-/// Only ASCII, on any processor.
+/// Plain Rust, on any processor: only ASCII.
 #[derive(Clone, Copy)]
-pub struct Plain;
+pub struct Portable;
 
-impl Blocks for Plain {
+impl Blocks for Portable {
     const WIDE: bool = false;
 
     #[inline(always)]

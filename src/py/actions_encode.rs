@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 type Encoded<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<i64>>);
 
 #[pyclass(name = "ActionSegmenter", frozen, module = "piecemill._core")]
-struct PySegmenter(Segmenter);
+pub struct PySegmenter(Segmenter);
 
 /// A [`Way`] as Python gives it: seed, epoch and rows, or a name.
 #[derive(FromPyObject)]
@@ -96,8 +96,4 @@ impl PySegmenter {
         let (ids, ends) = py.detach(|| self.0.encode(sequences, way, threads));
         Ok((ids.into_pyarray(py), ends.into_pyarray(py)))
     }
-}
-
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PySegmenter>()
 }

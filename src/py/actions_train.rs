@@ -1,17 +1,18 @@
 //! Learning vocabularies of actions: `train_actions`, `LearnedActions`, `python_set_order`.
 
+use super::arrays::pairs;
 use super::progress::PyProgress;
 use super::to_py;
-use crate::actions::{Arithmetic, Corpus, Counts, Ended, Learned, Plan, Weights, set_order, train};
+use crate::actions::{Arithmetic, Corpus, Counts, Learned, Plan, Weights, set_order, train};
 use crate::error::Error;
-use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2, ToPyArray};
+use numpy::{IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2, ToPyArray};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 #[pyfunction]
 #[pyo3(signature = (features, items, ends, n_init, vocab_size, counts, arithmetic, min_pair_weight, threads, progress))]
 #[allow(clippy::too_many_arguments)] // flat arrays and the fields of the plan
-fn train_actions(
+pub fn train_actions(
     py: Python<'_>,
     features: PyReadonlyArray2<'_, u32>,
     items: PyReadonlyArray1<'_, u32>,
@@ -38,7 +39,7 @@ fn train_actions(
     let plan = Plan { vocab_size, n_init, counts, arithmetic, min_pair_weight, threads };
     let corpus =
         Corpus { features: features.as_slice()?, n_features, items: items.as_slice()?, ends: ends.as_slice()? };
-    py.detach(|| train(&corpus, &plan, &progress.0)).map(PyLearnedActions).map_err(to_py)
+    PyLearnedActions::new(py, py.detach(|| train(&corpus, &plan, &progress.0)).map_err(to_py)?)
 }
 
 fn unknown(option: &str, given: &str, expected: &str) -> PyErr {
@@ -46,65 +47,45 @@ fn unknown(option: &str, given: &str, expected: &str) -> PyErr {
 }
 
 #[pyfunction]
-fn python_set_order<'py>(py: Python<'py>, inserted: PyReadonlyArray1<'py, u32>) -> PyResult<Bound<'py, PyArray1<u32>>> {
+pub fn python_set_order<'py>(
+    py: Python<'py>,
+    inserted: PyReadonlyArray1<'py, u32>,
+) -> PyResult<Bound<'py, PyArray1<u32>>> {
     Ok(set_order(inserted.as_slice()?).to_pyarray(py))
 }
 
-#[pyclass(name = "LearnedActions", frozen, module = "piecemill._core")]
-pub struct PyLearnedActions(Learned);
-
-#[pymethods]
-impl PyLearnedActions {
-    #[getter]
-    fn merges<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<u32>>> {
-        let flat: Vec<u32> = self.0.merges.iter().flat_map(|&(left, right)| [left, right]).collect();
-        flat.to_pyarray(py).reshape([self.0.merges.len(), 2])
-    }
-
-    #[getter]
-    fn weights<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        match &self.0.weights {
-            Weights::Exact { numerators, .. } => PyList::new(py, numerators),
-            Weights::Float64(weights) => PyList::new(py, weights),
-        }
-    }
-
-    #[getter]
-    fn denominator(&self) -> i128 {
-        match self.0.weights {
-            Weights::Exact { denominator, .. } => denominator,
-            Weights::Float64(_) => 1,
-        }
-    }
-
-    #[getter]
-    fn touched<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u32>> {
-        self.0.touched.to_pyarray(py)
-    }
-
-    #[getter]
-    fn full(&self) -> bool {
-        self.0.ended == Ended::Full
-    }
-
-    #[getter]
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = &self.0.stats;
-        let dict = PyDict::new(py);
-        dict.set_item("visited", stats.visited)?;
-        dict.set_item("touched", stats.touched)?;
-        dict.set_item("pairs", stats.pairs)?;
-        dict.set_item("queued", stats.queued)?;
-        dict.set_item("peak_queue", stats.peak_queue)?;
-        dict.set_item("listed", stats.listed)?;
-        dict.set_item("count_seconds", stats.count_seconds)?;
-        dict.set_item("merge_seconds", stats.merge_seconds)?;
-        Ok(dict)
-    }
+#[pyclass(name = "LearnedActions", frozen, get_all, module = "piecemill._core")]
+pub struct PyLearnedActions {
+    merges: Py<PyArray2<u32>>,
+    weights: Py<PyList>,
+    denominator: i128,
+    touched: Py<PyArray1<u32>>,
+    full: bool,
+    stats: Py<PyDict>,
 }
 
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PyLearnedActions>()?;
-    module.add_function(wrap_pyfunction!(train_actions, module)?)?;
-    module.add_function(wrap_pyfunction!(python_set_order, module)?)
+impl PyLearnedActions {
+    fn new(py: Python<'_>, learned: Learned) -> PyResult<Self> {
+        let (weights, denominator) = match &learned.weights {
+            Weights::Exact { numerators, denominator } => (PyList::new(py, numerators)?, *denominator),
+            Weights::Float64(weights) => (PyList::new(py, weights)?, 1),
+        };
+        let stats = PyDict::new(py);
+        stats.set_item("visited", learned.stats.visited)?;
+        stats.set_item("touched", learned.stats.touched)?;
+        stats.set_item("pairs", learned.stats.pairs)?;
+        stats.set_item("queued", learned.stats.queued)?;
+        stats.set_item("peak_queue", learned.stats.peak_queue)?;
+        stats.set_item("listed", learned.stats.listed)?;
+        stats.set_item("count_seconds", learned.stats.count_seconds)?;
+        stats.set_item("merge_seconds", learned.stats.merge_seconds)?;
+        Ok(PyLearnedActions {
+            merges: pairs(py, learned.merges)?.unbind(),
+            weights: weights.unbind(),
+            denominator,
+            touched: learned.touched.into_pyarray(py).unbind(),
+            full: learned.full,
+            stats: stats.unbind(),
+        })
+    }
 }

@@ -1,11 +1,11 @@
 //! Loops over flat buffers that every room shares.
 
 use crate::arrays;
-use numpy::ndarray::Array2;
-use numpy::{PyArray2, PyReadonlyArray1, PyReadwriteArray1, ToPyArray};
+use crate::lock;
+use numpy::{IntoPyArray, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use xxhash_rust::xxh3;
 
 /// `data` and `ends` as slices, once they are known to fit together: the loops index without asking again.
@@ -24,21 +24,25 @@ pub fn documents<'a>(
     Ok((data, ends))
 }
 
+/// Pairs of ids as an array of n x 2.
+pub fn pairs(py: Python<'_>, pairs: Vec<[u32; 2]>) -> PyResult<Bound<'_, PyArray2<u32>>> {
+    let rows = pairs.len();
+    pairs.into_flattened().into_pyarray(py).reshape([rows, 2])
+}
+
 #[pyfunction]
-fn hash_documents<'py>(
+pub fn hash_documents<'py>(
     py: Python<'py>,
     data: PyReadonlyArray1<'py, u8>,
     ends: PyReadonlyArray1<'py, i64>,
 ) -> PyResult<Bound<'py, PyArray2<u64>>> {
     let (data, ends) = documents(&data, &ends)?;
     let hashes = py.detach(|| arrays::hash_documents(data, ends));
-    let rows =
-        Array2::from_shape_vec((ends.len(), 2), hashes).map_err(|error| PyValueError::new_err(error.to_string()))?;
-    Ok(rows.to_pyarray(py))
+    hashes.into_pyarray(py).reshape([ends.len(), 2])
 }
 
 #[pyfunction]
-fn count_ids(py: Python<'_>, ids: &Bound<'_, PyAny>, mut counts: PyReadwriteArray1<'_, u64>) -> PyResult<()> {
+pub fn count_ids(py: Python<'_>, ids: &Bound<'_, PyAny>, mut counts: PyReadwriteArray1<'_, u64>) -> PyResult<()> {
     let counts = counts.as_slice_mut()?;
     let size = counts.len();
     let counted = if let Ok(ids) = ids.extract::<PyReadonlyArray1<'_, u16>>() {
@@ -54,7 +58,7 @@ fn count_ids(py: Python<'_>, ids: &Bound<'_, PyAny>, mut counts: PyReadwriteArra
 
 /// Boxed: it must begin at a multiple of 64 bytes, and an object of Python begins at any multiple of 16.
 #[pyclass(name = "Xxh3", frozen, module = "piecemill._core")]
-struct PyXxh3(Mutex<Box<xxh3::Xxh3>>);
+pub struct PyXxh3(Mutex<Box<xxh3::Xxh3>>);
 
 #[pymethods]
 impl PyXxh3 {
@@ -65,17 +69,11 @@ impl PyXxh3 {
 
     fn update(&self, py: Python<'_>, data: PyReadonlyArray1<'_, u8>) -> PyResult<()> {
         let data = data.as_slice()?;
-        py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).update(data));
+        py.detach(|| lock(&self.0).update(data));
         Ok(())
     }
 
     fn hexdigest(&self) -> String {
-        format!("{:016x}", self.0.lock().unwrap_or_else(PoisonError::into_inner).digest())
+        format!("{:016x}", lock(&self.0).digest())
     }
-}
-
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PyXxh3>()?;
-    module.add_function(wrap_pyfunction!(count_ids, module)?)?;
-    module.add_function(wrap_pyfunction!(hash_documents, module)?)
 }

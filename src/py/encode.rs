@@ -1,49 +1,35 @@
 //! `Encoder` and `Decoder`: texts to ids and back, over flat buffers.
 
-use super::arrays::documents;
+use super::arrays::{documents, pairs};
 use super::to_py;
+use crate::arrays::slices;
 use crate::encode::{
-    AddedToken, Bytes, Characters, Decoder, Encoder, Ids, Instructions, Normalizer, NormalizerScratch, Options, Prefix,
+    AddedToken, Bytes, Characters, Decoder, Encoder, Id, Instructions, Normalizer, NormalizerScratch, Options, Prefix,
     Settings, Special, Step, Unknown, WordPiece, WordPieceOptions,
 };
 use crate::error::Error;
+use crate::lock;
 use crate::pretoken::Split;
 use numpy::ndarray::ArrayView1;
-use numpy::{Element, IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2, ToPyArray};
+use numpy::{Element, IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2, ToPyArray};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
-use std::sync::{Mutex, PoisonError};
+use std::any::Any;
+use std::sync::Mutex;
 
-/// What `special` may be.
-enum Asked {
-    Plain,
-    Parse,
-    Set(Vec<String>),
-}
-
-impl Asked {
-    fn get(&self) -> Special<'_> {
-        match self {
-            Asked::Plain => Special::Plain,
-            Asked::Parse => Special::Parse,
-            Asked::Set(texts) => Special::Set(texts),
-        }
-    }
-}
-
-impl<'py> FromPyObject<'_, 'py> for Asked {
+impl<'py> FromPyObject<'_, 'py> for Special {
     type Error = PyErr;
 
-    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Asked> {
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Special> {
         if let Ok(name) = given.cast::<PyString>() {
             return match name.to_str()? {
-                "plain" => Ok(Asked::Plain),
-                "parse" => Ok(Asked::Parse),
+                "plain" => Ok(Special::Plain),
+                "parse" => Ok(Special::Parse),
                 other => Err(PyValueError::new_err(format!("special={other:?}: expected 'plain', 'parse' or a list"))),
             };
         }
-        Ok(Asked::Set(given.extract()?))
+        Ok(Special::Set(given.extract()?))
     }
 }
 
@@ -58,7 +44,7 @@ const KEPT_BYTES: usize = 12 << 20;
 const KEPT: usize = 2;
 
 fn take<T>(kept: &Mutex<Vec<Vec<T>>>, room: usize) -> Vec<T> {
-    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kept = lock(kept);
     match kept.iter().position(|buffer| buffer.capacity() >= room) {
         Some(at) => kept.swap_remove(at),
         None => Vec::new(),
@@ -70,7 +56,7 @@ fn give_back<T>(kept: &Mutex<Vec<Vec<T>>>, buffer: Vec<T>) {
     if size > KEPT_BYTES {
         return;
     }
-    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kept = lock(kept);
     let held: usize = kept.iter().map(|one| size_of_val(&one[..])).sum();
     if kept.len() == KEPT || held + size > KEPT_BYTES {
         if kept.iter().any(|one| one.capacity() >= buffer.capacity()) {
@@ -81,23 +67,23 @@ fn give_back<T>(kept: &Mutex<Vec<Vec<T>>>, buffer: Vec<T>) {
     kept.push(buffer);
 }
 
-#[pyclass(name = "_Ids", frozen, module = "piecemill._core")]
-struct PyIds {
-    ids: Option<Ids>,
+/// Ids that an array shows; when it is garbage, they go back.
+struct Lent<T: 'static> {
+    ids: Vec<T>,
+    kept: &'static Mutex<Vec<Vec<T>>>,
 }
 
-impl Drop for PyIds {
+impl<T> Drop for Lent<T> {
     fn drop(&mut self) {
-        match self.ids.take() {
-            Some(Ids::Wide(ids)) => give_back(&WIDE, ids),
-            Some(Ids::Narrow(ids)) => give_back(&NARROW, ids),
-            None => {}
-        }
+        give_back(self.kept, std::mem::take(&mut self.ids));
     }
 }
 
+#[pyclass(name = "_Ids", frozen, module = "piecemill._core")]
+pub struct PyIds(#[expect(dead_code, reason = "it only lives as long as the array")] Box<dyn Any + Send + Sync>);
+
 #[pyclass(name = "Encoder", frozen, module = "piecemill._core")]
-struct PyEncoder {
+pub struct PyEncoder {
     encoder: Encoder,
 }
 
@@ -112,11 +98,6 @@ type Symbols<'py> = (
     Bound<'py, PyArray1<bool>>,
 );
 
-fn slices<'a>(data: &'a [u8], ends: &[i64]) -> Vec<&'a [u8]> {
-    let starts = std::iter::once(0).chain(ends.iter().copied());
-    starts.zip(ends).map(|(start, &end)| &data[start as usize..end as usize]).collect()
-}
-
 /// The tokens one by one, and their ids.
 fn tokens<'a>((data, ends, ids): &'a Tokens<'_>) -> PyResult<(Vec<&'a [u8]>, &'a [u32])> {
     let (data, ends) = documents(data, ends)?;
@@ -124,7 +105,7 @@ fn tokens<'a>((data, ends, ids): &'a Tokens<'_>) -> PyResult<(Vec<&'a [u8]>, &'a
     if ids.len() != ends.len() {
         return Err(PyValueError::new_err(format!("{} ids for {} tokens; expected as many", ids.len(), ends.len())));
     }
-    Ok((slices(data, ends), ids))
+    Ok((slices(data, ends).collect(), ids))
 }
 
 pub fn merges<'a>(given: Option<&'a PyReadonlyArray2<'_, u32>>) -> PyResult<Option<&'a [[u32; 2]]>> {
@@ -141,7 +122,7 @@ fn steps(given: &[Vec<String>]) -> PyResult<Normalizer> {
 }
 
 #[pyfunction]
-fn normalize(text: &str, steps: Vec<Vec<String>>) -> PyResult<String> {
+pub fn normalize(text: &str, steps: Vec<Vec<String>>) -> PyResult<String> {
     Ok(self::steps(&steps)?.apply(text, &mut NormalizerScratch::default()).to_owned())
 }
 
@@ -189,14 +170,28 @@ fn prefix_named(name: &str) -> PyResult<Prefix> {
     }
 }
 
-/// An array over ids that `PyIds` owns.
-fn array<'py, T: Element>(py: Python<'py>, ids: Ids, of: fn(&Ids) -> &[T]) -> PyResult<Bound<'py, PyAny>> {
-    let owner = Bound::new(py, PyIds { ids: Some(ids) })?;
-    let held = owner.get().ids.as_ref().map(of).unwrap_or_default();
-    let view = ArrayView1::from(held);
-    // SAFETY: the array keeps its owner alive, and the owner never touches the ids until it is dropped.
-    let array = unsafe { PyArray1::borrow_from_array(&view, owner.clone().into_any()) };
-    Ok(array.into_any())
+/// Ids, and where each document ends.
+type Encoded<'py> = (Bound<'py, PyAny>, Bound<'py, PyArray1<i64>>);
+
+impl PyEncoder {
+    /// The ids in an array whose memory is taken from `kept`, and goes back there.
+    fn documents<'py, T: Id + Element>(
+        &self,
+        py: Python<'py>,
+        (data, ends): (&[u8], &[i64]),
+        options: Options,
+        kept: &'static Mutex<Vec<Vec<T>>>,
+    ) -> PyResult<Encoded<'py>> {
+        let documents = || self.encoder.documents(data, ends, options, |room| take(kept, room));
+        let (ids, ends) = py.detach(documents).map_err(to_py)?;
+        let lent = Lent { ids, kept };
+        // SAFETY: the array keeps its owner alive, and the owner never touches the ids until it is dropped.
+        let array = unsafe {
+            let view = ArrayView1::from_shape_ptr(lent.ids.len(), lent.ids.as_ptr());
+            PyArray1::borrow_from_array(&view, Bound::new(py, PyIds(Box::new(lent)))?.into_any())
+        };
+        Ok((array.into_any(), ends.into_pyarray(py)))
+    }
 }
 
 #[pymethods]
@@ -294,13 +289,13 @@ impl PyEncoder {
     fn symbols<'py>(&self, py: Python<'py>) -> PyResult<Symbols<'py>> {
         let symbols = self.encoder.symbols().ok_or_else(|| PyValueError::new_err("this is not byte-level BPE"))?;
         let (bytes, ends) = symbols.flat();
-        let halves = symbols.halves.iter().flat_map(|&(left, right)| [left, right]).collect::<Vec<u32>>();
+        let halves = symbols.halves.iter().map(|&(left, right)| [left, right]).collect();
         let itself = (0..symbols.len() as u32).map(|symbol| symbols.is_itself(symbol)).collect::<Vec<bool>>();
         Ok((
             bytes.to_pyarray(py),
             ends[1..].to_pyarray(py),
             symbols.ids.all().to_pyarray(py),
-            halves.into_pyarray(py).reshape((symbols.len(), 2))?,
+            pairs(py, halves)?,
             itself.into_pyarray(py),
         ))
     }
@@ -316,11 +311,11 @@ impl PyEncoder {
         self.encoder.set_cache_bytes(bytes);
     }
 
-    fn encode<'py>(&self, py: Python<'py>, text: &str, special: Asked) -> PyResult<Bound<'py, PyArray1<u32>>> {
+    fn encode<'py>(&self, py: Python<'py>, text: &str, special: Special) -> PyResult<Bound<'py, PyArray1<u32>>> {
         // Letting go of the interpreter costs more than a short text.
         let ids = match text.len() {
-            ..4096 => self.encoder.encode(text, special.get()),
-            _ => py.detach(|| self.encoder.encode(text, special.get())),
+            ..4096 => self.encoder.encode(text, &special),
+            _ => py.detach(|| self.encoder.encode(text, &special)),
         };
         Ok(ids.map_err(to_py)?.into_pyarray(py))
     }
@@ -335,33 +330,16 @@ impl PyEncoder {
         bos: Option<u32>,
         eos: Option<u32>,
         narrow: bool,
-        special: Asked,
+        special: Special,
         threads: usize,
-    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyArray1<i64>>)> {
-        let (data, ends) = documents(&data, &ends)?;
+    ) -> PyResult<Encoded<'py>> {
+        let texts = documents(&data, &ends)?;
         let threads = match threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             some => some,
         };
-        let options = Options { bos, eos, narrow, special: special.get(), threads };
-        let (ids, ends) = py
-            .detach(|| {
-                let wide = |room| take(&WIDE, room);
-                let narrow = |room| take(&NARROW, room);
-                self.encoder.documents(data, ends, options, wide, narrow)
-            })
-            .map_err(to_py)?;
-        let array = match &ids {
-            Ids::Wide(_) => array::<u32>(py, ids, |ids| match ids {
-                Ids::Wide(ids) => ids,
-                Ids::Narrow(_) => &[],
-            })?,
-            Ids::Narrow(_) => array::<u16>(py, ids, |ids| match ids {
-                Ids::Narrow(ids) => ids,
-                Ids::Wide(_) => &[],
-            })?,
-        };
-        Ok((array, ends.into_pyarray(py)))
+        let options = Options { bos, eos, special: &special, threads };
+        if narrow { self.documents(py, texts, options, &NARROW) } else { self.documents(py, texts, options, &WIDE) }
     }
 }
 
@@ -369,7 +347,7 @@ impl PyEncoder {
 type Flat<'py> = (Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<i64>>);
 
 #[pyclass(name = "Decoder", frozen, module = "piecemill._core")]
-struct PyDecoder(Decoder);
+pub struct PyDecoder(Decoder);
 
 /// Ids of any integer type.
 #[derive(FromPyObject)]
@@ -462,11 +440,4 @@ impl PyDecoder {
         }
         Ok((out.into_pyarray(py), out_ends.into_pyarray(py)))
     }
-}
-
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PyEncoder>()?;
-    module.add_class::<PyDecoder>()?;
-    module.add_function(wrap_pyfunction!(normalize, module)?)?;
-    module.add_class::<PyIds>()
 }

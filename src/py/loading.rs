@@ -14,7 +14,7 @@ use std::path::PathBuf;
 struct Mapped(Mmap);
 
 #[pyfunction]
-fn map_file<'py>(py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyArray1<u8>>> {
+pub fn map_file<'py>(py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyArray1<u8>>> {
     let file = File::open(path)?;
     // SAFETY: the map is read-only. Somebody who cuts the file while it is mapped ends the process, as with any map;
     // shards are never written to once they have their name.
@@ -51,7 +51,7 @@ impl<'py> Held<'py> {
 
 #[pyfunction]
 #[pyo3(signature = (tokens, pieces, masked, inputs, labels, *, pad))]
-fn gather_windows<'py>(
+pub fn gather_windows<'py>(
     py: Python<'py>,
     tokens: Vec<Bound<'py, PyAny>>,
     pieces: PyReadonlyArray2<'py, i64>,
@@ -87,9 +87,4 @@ fn fill<T: Id + Element>(
     let rows = Rows { tokens: &tokens, pieces: pieces.as_slice()?, masked: masked.as_slice()?, window, pad };
     let (inputs, labels) = (inputs.as_slice_mut()?, labels.as_slice_mut()?);
     py.detach(|| gather::gather(&rows, inputs, labels)).map_err(PyValueError::new_err)
-}
-
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(map_file, module)?)?;
-    module.add_function(wrap_pyfunction!(gather_windows, module)?)
 }

@@ -39,18 +39,38 @@ fn to_py(error: Error) -> PyErr {
 }
 
 #[pymodule]
-fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    actions_encode::register(module)?;
-    actions_train::register(module)?;
-    arrays::register(module)?;
-    encode::register(module)?;
-    loading::register(module)?;
-    preparing::register(module)?;
-    pretoken::register(module)?;
-    progress::register(module)?;
-    sources::register(module)?;
-    tokenizer_json::register(module)?;
-    training::register(module)?;
-    Ok(())
+mod _core {
+    #[pymodule_export]
+    use super::actions_encode::PySegmenter;
+    #[pymodule_export]
+    use super::actions_train::{PyLearnedActions, python_set_order, train_actions};
+    #[pymodule_export]
+    use super::arrays::{PyXxh3, count_ids, hash_documents};
+    #[pymodule_export]
+    use super::encode::{PyDecoder, PyEncoder, PyIds, normalize};
+    #[pymodule_export]
+    use super::loading::{gather_windows, map_file};
+    #[pymodule_export]
+    use super::preparing::{first_match, gather_documents, gather_tokens, later_copies, sort_hashes};
+    #[pymodule_export]
+    use super::pretoken::{code_points, resolve_split, split_text, split_text_reference, splits};
+    #[pymodule_export]
+    use super::progress::PyProgress;
+    #[pymodule_export]
+    use super::sources::{
+        PyTextBuffer, bytes_seen, cut_text, documents_outside, extract_lines, first_sequence, invalid_documents,
+        number_keys, read_integers, read_texts, take_sequences, walk_folder, walk_listing, write_integers,
+    };
+    #[pymodule_export]
+    use super::tokenizer_json::{bpe_body, bpe_parts, bpe_vocabulary};
+    #[pymodule_export]
+    use super::training::{PyFlatCorpus, PyLearned, PyWordCounter, PyWordCounts};
+
+    #[pymodule_export]
+    #[allow(non_upper_case_globals)]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+    #[pymodule_export]
+    const HASH_PREFIX_BITS: u32 = crate::dedup::PREFIX_BITS;
+    #[pymodule_export]
+    const HASH_ITEM_BYTES: usize = crate::dedup::ITEM_BYTES;
 }

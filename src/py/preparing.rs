@@ -21,7 +21,7 @@ fn numbers<'a>(chosen: &'a PyReadonlyArray1<'_, i64>, count: usize) -> PyResult<
 
 #[pyfunction]
 #[allow(clippy::type_complexity)]
-fn gather_documents<'py>(
+pub fn gather_documents<'py>(
     py: Python<'py>,
     data: PyReadonlyArray1<'py, u8>,
     ends: PyReadonlyArray1<'py, i64>,
@@ -35,7 +35,7 @@ fn gather_documents<'py>(
 
 #[pyfunction]
 #[pyo3(signature = (ids, ends, chosen, *, bos, eos, narrow))]
-fn gather_tokens<'py>(
+pub fn gather_tokens<'py>(
     py: Python<'py>,
     ids: PyReadonlyArray1<'py, u32>,
     ends: PyReadonlyArray1<'py, i64>,
@@ -62,7 +62,7 @@ fn gather_tokens<'py>(
 }
 
 #[pyfunction]
-fn first_match<'py>(
+pub fn first_match<'py>(
     py: Python<'py>,
     patterns: Vec<String>,
     paths: Vec<PathBuf>,
@@ -73,7 +73,7 @@ fn first_match<'py>(
 
 #[pyfunction]
 #[allow(clippy::type_complexity)]
-fn sort_hashes<'py>(
+pub fn sort_hashes<'py>(
     py: Python<'py>,
     hashes: PyReadonlyArray2<'py, u64>,
 ) -> PyResult<(Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<u32>>)> {
@@ -90,21 +90,11 @@ fn sort_hashes<'py>(
 
 #[pyfunction]
 #[allow(clippy::type_complexity)]
-fn later_copies<'py>(
+pub fn later_copies<'py>(
     py: Python<'py>,
     runs: Vec<PyReadonlyArray1<'py, u8>>,
 ) -> PyResult<(Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<i64>>)> {
     let runs = runs.iter().map(|run| Ok(run.as_slice()?)).collect::<PyResult<Vec<&[u8]>>>()?;
     let (documents, starts) = py.detach(|| dedup::later_copies(&runs))?;
     Ok((documents.into_pyarray(py), starts.into_pyarray(py)))
-}
-
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(gather_documents, module)?)?;
-    module.add_function(wrap_pyfunction!(gather_tokens, module)?)?;
-    module.add_function(wrap_pyfunction!(first_match, module)?)?;
-    module.add_function(wrap_pyfunction!(sort_hashes, module)?)?;
-    module.add_function(wrap_pyfunction!(later_copies, module)?)?;
-    module.add("HASH_PREFIX_BITS", dedup::PREFIX_BITS)?;
-    module.add("HASH_ITEM_BYTES", dedup::ITEM_BYTES)
 }

@@ -25,7 +25,7 @@ impl SplitSpec {
 }
 
 #[pyfunction]
-fn splits(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+pub fn splits(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let row = |named: &crate::pretoken::Named| {
         let row = PyDict::new(py);
         row.set_item("name", named.name)?;
@@ -38,25 +38,25 @@ fn splits(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
 }
 
 #[pyfunction]
-fn resolve_split(py: Python<'_>, split: SplitSpec) -> PyResult<(&'static str, Bound<'_, PyTuple>)> {
+pub fn resolve_split(py: Python<'_>, split: SplitSpec) -> PyResult<(&'static str, Bound<'_, PyTuple>)> {
     let split = split.resolve().map_err(to_py)?;
     Ok((split.name(), PyTuple::new(py, split.patterns())?))
 }
 
 #[pyfunction]
-fn code_points(py: Python<'_>) -> Bound<'_, PyArray1<u8>> {
+pub fn code_points(py: Python<'_>) -> Bound<'_, PyArray1<u8>> {
     let flagged = |(point, &class): (usize, &u8)| class | u8::from(!nfc_leaves(point)) << 4;
     classes().iter().enumerate().map(flagged).collect::<Vec<u8>>().into_pyarray(py)
 }
 
 #[pyfunction]
-fn split_text<'py>(py: Python<'py>, text: &str, split: SplitSpec) -> PyResult<Bound<'py, PyArray1<i64>>> {
+pub fn split_text<'py>(py: Python<'py>, text: &str, split: SplitSpec) -> PyResult<Bound<'py, PyArray1<i64>>> {
     let ends = py.detach(|| ends(&split, |split, each| split.for_each(text, each))).map_err(to_py)?;
     Ok(ends.into_pyarray(py))
 }
 
 #[pyfunction]
-fn split_text_reference<'py>(py: Python<'py>, text: &str, split: SplitSpec) -> PyResult<Bound<'py, PyArray1<i64>>> {
+pub fn split_text_reference<'py>(py: Python<'py>, text: &str, split: SplitSpec) -> PyResult<Bound<'py, PyArray1<i64>>> {
     let ends = py.detach(|| ends(&split, |split, each| split.reference_for_each(text, each))).map_err(to_py)?;
     Ok(ends.into_pyarray(py))
 }
@@ -69,12 +69,4 @@ fn ends(split: &SplitSpec, run: impl FnOnce(&Split, &mut dyn FnMut(&[u8])) -> Re
         ends.push(end);
     })?;
     Ok(ends)
-}
-
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(splits, module)?)?;
-    module.add_function(wrap_pyfunction!(resolve_split, module)?)?;
-    module.add_function(wrap_pyfunction!(code_points, module)?)?;
-    module.add_function(wrap_pyfunction!(split_text, module)?)?;
-    module.add_function(wrap_pyfunction!(split_text_reference, module)?)
 }

@@ -1,19 +1,19 @@
 //! `Progress`: counters of a running loop, read from another thread.
 
+use crate::lock;
 use crate::progress::Progress;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, PoisonError};
 
 #[pyclass(name = "Progress", frozen, module = "piecemill._core")]
-pub struct PyProgress(pub Arc<Progress>);
+pub struct PyProgress(pub Progress);
 
 #[pymethods]
 impl PyProgress {
     #[new]
     fn new() -> Self {
-        PyProgress(Arc::new(Progress::default()))
+        PyProgress(Progress::default())
     }
 
     fn stop(&self) {
@@ -48,7 +48,7 @@ impl PyProgress {
 
     #[getter]
     fn token<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.0.token.lock().unwrap_or_else(PoisonError::into_inner))
+        PyBytes::new(py, &lock(&self.0.token))
     }
 
     #[getter]
@@ -80,8 +80,4 @@ impl PyProgress {
     fn visited(&self) -> u64 {
         self.0.visited.load(Relaxed)
     }
-}
-
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PyProgress>()
 }

@@ -47,7 +47,7 @@ fn hand_over_found(py: Python<'_>, found: walk::Found) -> PyResult<Walked<'_>> {
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 #[pyo3(signature = (folder, *, only, include, exclude, gitignore, hidden, out=None))]
-fn walk_folder<'py>(
+pub fn walk_folder<'py>(
     py: Python<'py>,
     folder: PathBuf,
     only: Option<String>,
@@ -65,7 +65,7 @@ fn walk_folder<'py>(
 #[pyfunction]
 #[pyo3(signature = (paths, sizes, gitignores, *, only, include, exclude, gitignore, hidden, out=None))]
 #[allow(clippy::too_many_arguments)]
-fn walk_listing<'py>(
+pub fn walk_listing<'py>(
     py: Python<'py>,
     paths: Vec<String>,
     sizes: Vec<u64>,
@@ -89,7 +89,7 @@ fn walk_listing<'py>(
 
 #[pyfunction]
 #[pyo3(signature = (paths, sizes, named, raw=false))]
-fn read_texts(
+pub fn read_texts(
     py: Python<'_>,
     paths: Vec<PathBuf>,
     sizes: Vec<u64>,
@@ -103,13 +103,13 @@ fn read_texts(
 }
 
 #[pyfunction]
-fn number_keys<'py>(py: Python<'py>, values: PyReadonlyArray1<'py, f64>) -> PyResult<Bound<'py, PyArray1<u64>>> {
+pub fn number_keys<'py>(py: Python<'py>, values: PyReadonlyArray1<'py, f64>) -> PyResult<Bound<'py, PyArray1<u64>>> {
     let values = values.as_slice()?;
     Ok(py.detach(|| sources::number_keys(values)).into_pyarray(py))
 }
 
 #[pyclass(name = "TextBuffer", module = "piecemill._core")]
-struct PyTextBuffer {
+pub struct PyTextBuffer {
     text: Vec<u8>,
     capacity: usize,
 }
@@ -140,7 +140,7 @@ impl PyTextBuffer {
 
 #[pyfunction]
 #[pyo3(signature = (lines, text, field, group=None, integers=false))]
-fn extract_lines<'py>(
+pub fn extract_lines<'py>(
     py: Python<'py>,
     lines: PyReadonlyArray1<'py, u8>,
     mut text: PyRefMut<'py, PyTextBuffer>,
@@ -162,7 +162,7 @@ fn extract_lines<'py>(
 
 #[pyfunction]
 #[pyo3(signature = (text, separator, base, last, raw=false))]
-fn cut_text<'py>(
+pub fn cut_text<'py>(
     py: Python<'py>,
     text: &[u8],
     separator: &[u8],
@@ -181,7 +181,7 @@ fn form(fastq: bool) -> sequences::Form {
 #[pyfunction]
 #[pyo3(signature = (buffer, *, fastq, base, stop, last, upper))]
 #[allow(clippy::too_many_arguments)]
-fn take_sequences<'py>(
+pub fn take_sequences<'py>(
     py: Python<'py>,
     buffer: &[u8],
     fastq: bool,
@@ -196,12 +196,12 @@ fn take_sequences<'py>(
 }
 
 #[pyfunction]
-fn first_sequence(buffer: &[u8], fastq: bool) -> Option<usize> {
+pub fn first_sequence(buffer: &[u8], fastq: bool) -> Option<usize> {
     sequences::first_record(buffer, form(fastq))
 }
 
 #[pyfunction]
-fn write_integers<'py>(
+pub fn write_integers<'py>(
     py: Python<'py>,
     values: PyReadonlyArray1<'py, i64>,
     ends: PyReadonlyArray1<'py, i64>,
@@ -217,7 +217,7 @@ fn write_integers<'py>(
 type Integers<'py> = (Longs<'py>, Longs<'py>, Vec<(u64, u64)>);
 
 #[pyfunction]
-fn read_integers<'py>(
+pub fn read_integers<'py>(
     py: Python<'py>,
     data: PyReadonlyArray1<'py, u8>,
     ends: PyReadonlyArray1<'py, i64>,
@@ -228,14 +228,14 @@ fn read_integers<'py>(
 }
 
 #[pyfunction]
-fn bytes_seen<'py>(py: Python<'py>, data: PyReadonlyArray1<'py, u8>) -> PyResult<Bound<'py, PyBytes>> {
+pub fn bytes_seen<'py>(py: Python<'py>, data: PyReadonlyArray1<'py, u8>) -> PyResult<Bound<'py, PyBytes>> {
     let data = data.as_slice()?;
     let seen = py.detach(|| alphabet::bytes_seen(data));
     Ok(PyBytes::new(py, &(0..=255).filter(|&byte| seen[usize::from(byte)]).collect::<Vec<u8>>()))
 }
 
 #[pyfunction]
-fn documents_outside(
+pub fn documents_outside(
     py: Python<'_>,
     data: PyReadonlyArray1<'_, u8>,
     ends: PyReadonlyArray1<'_, i64>,
@@ -246,28 +246,11 @@ fn documents_outside(
 }
 
 #[pyfunction]
-fn invalid_documents(
+pub fn invalid_documents(
     py: Python<'_>,
     data: PyReadonlyArray1<'_, u8>,
     ends: PyReadonlyArray1<'_, i64>,
 ) -> PyResult<Vec<(u64, u64)>> {
     let (data, ends) = super::arrays::documents(&data, &ends)?;
     Ok(py.detach(|| utf8::invalid_documents(data, ends)))
-}
-
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(walk_folder, module)?)?;
-    module.add_function(wrap_pyfunction!(walk_listing, module)?)?;
-    module.add_function(wrap_pyfunction!(read_texts, module)?)?;
-    module.add_function(wrap_pyfunction!(number_keys, module)?)?;
-    module.add_class::<PyTextBuffer>()?;
-    module.add_function(wrap_pyfunction!(extract_lines, module)?)?;
-    module.add_function(wrap_pyfunction!(cut_text, module)?)?;
-    module.add_function(wrap_pyfunction!(take_sequences, module)?)?;
-    module.add_function(wrap_pyfunction!(first_sequence, module)?)?;
-    module.add_function(wrap_pyfunction!(bytes_seen, module)?)?;
-    module.add_function(wrap_pyfunction!(write_integers, module)?)?;
-    module.add_function(wrap_pyfunction!(read_integers, module)?)?;
-    module.add_function(wrap_pyfunction!(documents_outside, module)?)?;
-    module.add_function(wrap_pyfunction!(invalid_documents, module)?)
 }

@@ -1,16 +1,17 @@
 //! The vocabulary of a tokenizer.json, read and written.
 
-use super::encode::merges as pairs;
+use super::arrays::pairs;
+use super::encode;
 use super::to_py;
 use crate::bpe::file;
-use numpy::{IntoPyArray, PyArray2, PyArrayMethods, PyReadonlyArray2};
+use numpy::{PyArray2, PyReadonlyArray2};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use std::collections::HashMap;
 
 #[pyfunction]
-fn bpe_parts(content: &[u8]) -> Option<(String, &[u8], &[u8])> {
+pub fn bpe_parts(content: &[u8]) -> Option<(String, &[u8], &[u8])> {
     let parts = file::parts(str::from_utf8(content).ok()?)?;
     Some((parts.settings, parts.vocab.as_bytes(), parts.merges.as_bytes()))
 }
@@ -19,7 +20,7 @@ fn bpe_parts(content: &[u8]) -> Option<(String, &[u8], &[u8])> {
 type Vocabulary<'py> = (Vec<Bound<'py, PyBytes>>, Bound<'py, PyArray2<u32>>, Vec<u32>);
 
 #[pyfunction]
-fn bpe_vocabulary<'py>(
+pub fn bpe_vocabulary<'py>(
     py: Python<'py>,
     vocab: &[u8],
     merges: &[u8],
@@ -29,25 +30,17 @@ fn bpe_vocabulary<'py>(
     let (Ok(vocab), Ok(merges)) = (str::from_utf8(vocab), str::from_utf8(merges)) else { return Ok(None) };
     let found = py.detach(|| file::vocabulary(vocab, merges, &special, partly)).map_err(to_py)?;
     let Some(file::Vocabulary { tokens, merges, ranked }) = found else { return Ok(None) };
-    let numbers = merges.len();
-    let merges = merges.into_flattened().into_pyarray(py).reshape([numbers, 2])?;
-    Ok(Some((tokens.iter().map(|token| PyBytes::new(py, token)).collect(), merges, ranked)))
+    Ok(Some((tokens.iter().map(|token| PyBytes::new(py, token)).collect(), pairs(py, merges)?, ranked)))
 }
 
 #[pyfunction]
-fn bpe_body(
+pub fn bpe_body(
     py: Python<'_>,
     tokens: Vec<PyBackedBytes>,
     special: HashMap<u32, String>,
     merges: PyReadonlyArray2<'_, u32>,
 ) -> PyResult<String> {
     let tokens: Vec<&[u8]> = tokens.iter().map(|token| &**token).collect();
-    let merges = pairs(Some(&merges))?.unwrap_or(&[]);
+    let merges = encode::merges(Some(&merges))?.unwrap_or(&[]);
     Ok(py.detach(|| file::body(&tokens, &special, merges)))
-}
-
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(bpe_parts, module)?)?;
-    module.add_function(wrap_pyfunction!(bpe_vocabulary, module)?)?;
-    module.add_function(wrap_pyfunction!(bpe_body, module)?)
 }

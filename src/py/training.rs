@@ -1,19 +1,21 @@
-//! Counting words and learning merges: `WordCounter`, `WordCounts`, `FlatCorpus`, `train_words`.
+//! Counting words and learning merges: `WordCounter`, `WordCounts`, `FlatCorpus`, `Learned`.
 
+use super::arrays::pairs;
 use super::pretoken::SplitSpec;
 use super::progress::PyProgress;
 use super::to_py;
 use crate::bpe::balance::{self, Balance, Group};
 use crate::bpe::corpus::{Corpus, Slot, deal};
-use crate::bpe::{Ended, Learned, Plan, Start, merge};
+use crate::bpe::{Learned, Plan, Start, merge};
 use crate::count::{Counter, WordCounts, pieces};
 use crate::error::{Error, Result};
+use crate::lock;
 use crate::progress::Progress;
-use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, ToPyArray};
+use numpy::{IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 #[pyclass(name = "WordCounter", frozen, module = "piecemill._core")]
 pub struct PyWordCounter(Counter);
@@ -100,9 +102,6 @@ impl PyWordCounts {
 /// More threads than this wait for each other more than they merge.
 const MOST_PARTS: usize = 8;
 
-/// Fewer bytes of words than this are merged by one thread.
-const WORTH_THREADS: usize = 16 << 20;
-
 #[pyclass(name = "FlatCorpus", frozen, module = "piecemill._core")]
 pub struct PyFlatCorpus {
     plan: Plan,
@@ -188,7 +187,7 @@ impl PyFlatCorpus {
             if self.plan.start.is_some() {
                 return Err(Error::Training("training goes on from a vocabulary: add_ids takes its ids".into()));
             }
-            let mut corpus = self.corpus.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut corpus = lock(&self.corpus);
             let corpus = corpus.as_mut().ok_or_else(used_up)?;
             pieces(data, ends)?.for_each(|document| corpus.push(document, 1));
             Ok(())
@@ -200,7 +199,7 @@ impl PyFlatCorpus {
         let add = || {
             let words = &words.0;
             let mut size = Group::default();
-            let mut corpus = self.corpus.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut corpus = lock(&self.corpus);
             let corpus = corpus.as_mut().ok_or_else(used_up)?;
             corpus.begin_group(group as u32);
             for at in words.order(false) {
@@ -232,7 +231,7 @@ impl PyFlatCorpus {
             if counts.is_some_and(|counts| counts.len() != ends.len() || !counts.is_sorted_by(|a, b| a >= b)) {
                 return Err(Error::Training("counts: expected one for each word, the largest first".into()));
             }
-            let mut corpus = self.corpus.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut corpus = lock(&self.corpus);
             let corpus = corpus.as_mut().ok_or_else(used_up)?;
             corpus.begin_group(group.unwrap_or(0) as u32);
             for (at, word) in pieces(ids, ends)?.enumerate() {
@@ -262,19 +261,19 @@ impl PyFlatCorpus {
             let mut plan = self.plan.clone();
             plan.vocab_size = vocab_size.unwrap_or(plan.vocab_size).min(plan.vocab_size);
             plan.check()?;
-            let corpus = self.corpus.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let groups = std::mem::take(&mut *self.groups.lock().unwrap_or_else(PoisonError::into_inner));
+            let corpus = lock(&self.corpus).take();
+            let groups = std::mem::take(&mut *lock(&self.groups));
             let balance = balance.map(|(measured, after, window)| Balance { groups, measured, after, window });
             corpus.ok_or_else(used_up)?.train(&plan, balance, &progress.0)
         };
-        py.detach(train).map(PyLearned).map_err(to_py)
+        PyLearned::new(py, py.detach(train).map_err(to_py)?)
     }
 }
 
 impl PyFlatCorpus {
     /// Takes note of a group whose words are all laid out.
     fn end_group(&self, group: usize, size: Group) -> Result<()> {
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut groups = lock(&self.groups);
         if group != groups.len() {
             return Err(Error::Training(format!("group {group}: expected {}, the next one", groups.len())));
         }
@@ -287,81 +286,33 @@ fn used_up() -> Error {
     Error::Training("this corpus was used up by train(); make a new one".into())
 }
 
-#[pyfunction]
-#[pyo3(signature = (counts, vocab_size, min_frequency, max_token_bytes, special_tokens, progress, threads=1))]
-#[expect(clippy::too_many_arguments, reason = "one for each option of the plan")]
-fn train_words(
-    py: Python<'_>,
-    counts: &PyWordCounts,
+#[pyclass(name = "Learned", frozen, get_all, module = "piecemill._core")]
+pub struct PyLearned {
+    merges: Py<PyArray2<u32>>,
+    counts: Py<PyArray1<u64>>,
     vocab_size: u32,
-    min_frequency: u64,
-    max_token_bytes: Option<u32>,
-    special_tokens: Vec<Vec<u8>>,
-    progress: &PyProgress,
-    threads: usize,
-) -> PyResult<PyLearned> {
-    let plan = Plan { vocab_size, min_frequency, max_token_bytes, max_words: None, special_tokens, start: None };
-    let train = || {
-        plan.check()?;
-        let threads = if counts.0.data.len() < WORTH_THREADS { 1 } else { threads };
-        let mut corpus = AnyCorpus::new(&plan, threads);
-        let words = &counts.0;
-        words.order(false).into_iter().for_each(|at| corpus.push(words.word(at), words.counts[at]));
-        corpus.train(&plan, None, &progress.0)
-    };
-    py.detach(train).map(PyLearned).map_err(to_py)
+    full: bool,
+    groups: Vec<(u64, u64)>,
+    stats: Py<PyDict>,
 }
 
-#[pyclass(name = "Learned", frozen, module = "piecemill._core")]
-pub struct PyLearned(Learned);
-
-#[pymethods]
 impl PyLearned {
-    #[getter]
-    fn merges<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<u32>>> {
-        let flat: Vec<u32> = self.0.merges.iter().flat_map(|&(left, right)| [left, right]).collect();
-        flat.to_pyarray(py).reshape([self.0.merges.len(), 2])
+    fn new(py: Python<'_>, learned: Learned) -> PyResult<Self> {
+        let stats = [
+            ("rounds", u64::from(learned.stats.rounds)),
+            ("occurrences", learned.stats.occurrences),
+            ("peak_live_pairs", learned.stats.peak_live_pairs),
+            ("peak_queue", learned.stats.peak_queue),
+            ("queue_per_mille", learned.stats.queue_per_mille),
+            ("peak_places", learned.stats.peak_places),
+        ];
+        Ok(PyLearned {
+            merges: pairs(py, learned.merges)?.unbind(),
+            counts: learned.counts.into_pyarray(py).unbind(),
+            vocab_size: learned.vocab_size,
+            full: learned.full,
+            groups: learned.groups.iter().map(|group| (group.bytes, group.tokens)).collect(),
+            stats: stats.into_py_dict(py)?.unbind(),
+        })
     }
-
-    #[getter]
-    fn counts<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u64>> {
-        self.0.counts.to_pyarray(py)
-    }
-
-    #[getter]
-    fn vocab_size(&self) -> u32 {
-        self.0.vocab_size
-    }
-
-    #[getter]
-    fn full(&self) -> bool {
-        self.0.ended == Ended::Full
-    }
-
-    #[getter]
-    fn groups(&self) -> Vec<(u64, u64)> {
-        self.0.groups.iter().map(|group| (group.bytes, group.tokens)).collect()
-    }
-
-    #[getter]
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = &self.0.stats;
-        [
-            ("rounds", u64::from(stats.rounds)),
-            ("occurrences", stats.occurrences),
-            ("peak_live_pairs", stats.peak_live_pairs),
-            ("peak_queue", stats.peak_queue),
-            ("queue_per_mille", stats.queue_per_mille),
-            ("peak_places", stats.peak_places),
-        ]
-        .into_py_dict(py)
-    }
-}
-
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PyWordCounter>()?;
-    module.add_class::<PyWordCounts>()?;
-    module.add_class::<PyFlatCorpus>()?;
-    module.add_class::<PyLearned>()?;
-    module.add_function(wrap_pyfunction!(train_words, module)?)
 }

@@ -3,15 +3,15 @@
 //! So every room that holds, hashes, shows and compares documents knows what to do with one, and the text of a token is
 //! what it stands for. Read back, numbers may have white space or commas between them.
 
+use crate::arrays::slices;
+
 /// Documents of integers as text: every number with a space after it.
 pub fn write(values: &[i64], ends: &[i64]) -> (Vec<u8>, Vec<i64>) {
     let mut data = Vec::with_capacity(values.len() * 5);
     let mut text_ends = Vec::with_capacity(ends.len());
-    let mut start = 0;
-    for &end in ends {
-        values[start..end as usize].iter().for_each(|&value| push(value, &mut data));
+    for document in slices(values, ends) {
+        document.iter().for_each(|&value| push(value, &mut data));
         text_ends.push(data.len() as i64);
-        start = end as usize;
     }
     (data, text_ends)
 }
@@ -37,15 +37,13 @@ pub fn push(value: i64, data: &mut Vec<u8>) {
 pub fn read(data: &[u8], ends: &[i64]) -> (Vec<i64>, Vec<i64>, Vec<(u64, u64)>) {
     let mut values = Vec::with_capacity(data.len() / 3);
     let (mut value_ends, mut problems) = (Vec::with_capacity(ends.len()), vec![]);
-    let mut start = 0;
-    for (number, &end) in ends.iter().enumerate() {
+    for (number, document) in (0..).zip(slices(data, ends)) {
         let from = values.len();
-        if let Err(at) = read_one(&data[start..end as usize], &mut values) {
+        if let Err(at) = read_one(document, &mut values) {
             values.truncate(from);
-            problems.push((number as u64, at as u64));
+            problems.push((number, at as u64));
         }
         value_ends.push(values.len() as i64);
-        start = end as usize;
     }
     (values, value_ends, problems)
 }

@@ -188,6 +188,7 @@ fn copy_avx2(bytes: &[u8], mut at: usize, out: &mut Vec<u8>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
     use crate::sources::jsonl::take_by_serde;
 
     fn check(line: &str, path: &str) -> bool {
@@ -253,15 +254,11 @@ mod tests {
             {\"text\":\"|\"}|sixteen characters|\\\"|\"a\":|\"a\":\"x\","
                 .split('|')
                 .collect();
-        let mut state = 7u64;
-        let mut next = |most: usize| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as usize % most
-        };
+        let mut random = Random(7);
         let mut taken = 0;
         for _ in 0..300_000 {
-            let inner: String = (0..next(14)).map(|_| parts[next(parts.len())]).collect();
-            let line = if next(3) > 0 { format!("{{\"text\":\"{inner}\"}}") } else { inner };
+            let inner: String = (0..random.below(14)).map(|_| random.pick(&parts)).collect();
+            let line = if random.below(3) > 0 { format!("{{\"text\":\"{inner}\"}}") } else { inner };
             taken += u32::from(check(&line, "text"));
         }
         assert!(taken > 10_000, "{taken}");

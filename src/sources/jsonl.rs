@@ -394,16 +394,15 @@ impl<'de> Visitor<'de> for Field<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arrays::slices;
 
     fn texts(lines: &[u8], field: &str) -> (Vec<String>, Vec<(u64, String)>) {
         let taken = extract(lines, field, None, false, Vec::new()).taken;
-        let mut start = 0;
-        let mut documents = Vec::new();
-        for &end in &taken.ends {
-            documents.push(String::from_utf8_lossy(&taken.data[start..end as usize]).into_owned());
-            start = end as usize;
-        }
-        (documents, taken.problems.listed.into_iter().map(|problem| (problem.index, problem.reason)).collect())
+        let documents = slices(&taken.data, &taken.ends).map(|text| String::from_utf8_lossy(text).into_owned());
+        (
+            documents.collect(),
+            taken.problems.listed.into_iter().map(|problem| (problem.index, problem.reason)).collect(),
+        )
     }
 
     #[test]

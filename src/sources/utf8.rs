@@ -1,5 +1,7 @@
 //! Which documents are not UTF-8, and from which byte on.
 
+use crate::arrays::slices;
+
 /// The first byte of `text` that is not UTF-8.
 pub fn first_invalid(text: &[u8]) -> Option<usize> {
     // `basic` only says yes or no and is the faster of the two; nearly every text is valid.
@@ -29,9 +31,8 @@ pub fn invalid_documents(data: &[u8], ends: &[i64]) -> Vec<(u64, u64)> {
 
 /// Every document of `data` in which `find` finds something: its number, and where it is in it.
 pub fn documents_with(data: &[u8], ends: &[i64], find: impl Fn(&[u8]) -> Option<usize>) -> Vec<(u64, u64)> {
-    let starts = std::iter::once(0).chain(ends.iter().copied());
-    let documents = starts.zip(ends).map(|(start, &end)| &data[start as usize..end as usize]).enumerate();
-    documents.filter_map(|(number, document)| Some((number as u64, find(document)? as u64))).collect()
+    let documents = (0..).zip(slices(data, ends));
+    documents.filter_map(|(number, document)| Some((number, find(document)? as u64))).collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 Every step counts all pairs of neighbours in all words, takes the most frequent (ties: the smaller pair of
 ids), and replaces it everywhere, left to right. Nothing is remembered between steps but the words themselves.
-This is the definition; `_core.train_words` and `_core.FlatCorpus` must give the same merges.
+This is the definition; `_core.FlatCorpus` must give the same merges.
 `train_balanced` chooses each pair for the group of words that is compressed worst so far.
 """
 

@@ -58,7 +58,7 @@ OnProgress = Callable[[TrainProgress], None]
 # Blocks that wait between reading and counting. Two or three keep every thread busy.
 _WAITING_BYTES = 32 * 2**20
 
-# Fewer bytes of distinct words are merged by one thread, as `_core.train_words` does.
+# Fewer bytes of distinct words are merged by one thread: more would wait for each other.
 _WORTH_THREADS = 16 * 2**20
 
 
@@ -271,18 +271,15 @@ class Run:
             for words in groups:
                 alphabet.check_words(words.arrays(ties=False)[0])
             size = alphabet.size_of_all(size, len(specials))
-        if plan.balance:
-            groups = self._measured(groups)
-            corpus = _core.FlatCorpus(size, *others, threads=self._merging_threads(groups))
+        groups = self._measured(groups)
+        corpus = _core.FlatCorpus(size, *others, threads=self._merging_threads(groups))
 
-            def work() -> _core.Learned:
-                for number, words in enumerate(groups):
-                    corpus.add_words(words, number)
-                return corpus.train(self.progress, self._balance)
+        def work() -> _core.Learned:
+            for number, words in enumerate(groups):
+                corpus.add_words(words, number)
+            return corpus.train(self.progress, self._balance)
 
-            return self._merge(work, begin, size)
-        (counts,) = groups
-        return self._merge(lambda: _core.train_words(counts, size, *others, self.progress, plan.workers), begin, size)
+        return self._merge(work, begin, size)
 
     def _continue(self, start: Start, source: object, size: int, *, whole: bool = False) -> _core.Learned:
         """The merges that follow those of `start`."""

@@ -5,6 +5,7 @@
 //! `unicode-normalization-alignments`, Unicode 9; Rust's `char`), because newer tables give other ids.
 
 use super::Options;
+use crate::encode::normalize::{CODE_POINTS, LISTED};
 use unicode_categories::UnicodeCategories;
 use unicode_normalization_alignments::char::{canonical_combining_class, decompose_canonical};
 
@@ -25,15 +26,8 @@ pub const DECOMPOSES: u8 = 64;
 /// Has a lower case other than itself.
 pub const CASED: u8 = 128;
 
-/// Code points, surrogates included so that the index needs no arithmetic.
-const CODE_POINTS: usize = 0x11_0000;
-
 /// Flags for each code point. A text touches few of its cache lines, so a second level would save nothing.
 pub type Classes = [u8; CODE_POINTS];
-
-/// The blocks that are looked up in the tables; beyond them is nothing but ideographs, private use and characters
-/// without any flag. A test asks about every code point.
-const LISTED: [std::ops::Range<u32>; 3] = [0..0x2_0000, 0x2_f800..0x2_fa20, 0xe_0000..0xe_1000];
 
 /// The ranges that BERT's authors took for Chinese. (U+2B820 to U+2B91F are missing in HF `tokenizers` too.)
 const IDEOGRAPHS: [std::ops::RangeInclusive<usize>; 8] = [

@@ -28,11 +28,11 @@ mod tests;
 use super::alone::Alone;
 use super::batch::Model;
 use super::isa::Isa;
-use super::lockstep::{self, GROUP, Group, GroupIds};
-use super::normalize::decode;
+use super::lockstep::{self, GROUP, Group};
 use super::trie::{PAD, Starts, Trie, Word};
 use super::whole::WholeWords;
 use crate::error::{Error, Result};
+use crate::pretoken::classes::decode;
 use classes::{CASED, CJK, Classes, DECOMPOSES, DELETED, MARK, PUNCTUATION, REORDERS, WHITE};
 use unicode_normalization_alignments::char::{canonical_combining_class, decompose_canonical};
 
@@ -490,7 +490,7 @@ impl Model for WordPiece {
         words: &[&[u8]],
         _: &mut Group<LANES>,
         scratch: &mut super::batch::Scratch,
-        ids: &mut GroupIds,
+        ids: &mut [u32],
         ends: &mut [usize; GROUP],
     ) {
         let scratch = &mut scratch.wordpiece;

@@ -9,11 +9,9 @@
 use super::WordPiece;
 use super::classes::{CJK, PUNCTUATION, WHITE};
 use crate::encode::isa::{Isa, WithIsa};
-use crate::encode::normalize::decode;
+use crate::pretoken::block::BLOCK;
+use crate::pretoken::classes::decode;
 use crate::pretoken::wide::Characters;
-
-/// Bytes in a block: one for each bit of a word.
-pub const BLOCK: usize = 64;
 
 /// Characters that are words by themselves.
 const ALONE: u8 = PUNCTUATION | CJK;
@@ -77,38 +75,6 @@ impl WordPiece {
         // The last of a run, where it is known what follows it.
         let last_white = white & white << 1 & !(white >> 1) & known >> 1;
         (starts & known | last_white) & !1 | alone << 1 & first_unknown
-    }
-
-    /// Calls `each` with every raw word of `text` in order; concatenated they are `text`.
-    #[cfg(test)]
-    pub fn for_each<'t>(&self, text: &'t str, mut each: impl FnMut(&'t [u8])) {
-        let bytes = text.as_bytes();
-        let mut at = 0;
-        let (mut one_by_one_until, mut patience) = (0, BLOCK);
-        while at < bytes.len() {
-            if at >= one_by_one_until {
-                if let Some(block) = bytes[at..].first_chunk::<BLOCK>() {
-                    let mut starts = self.starts(crate::encode::isa::Portable, block, &mut Characters::default());
-                    if starts != 0 {
-                        let base = at;
-                        patience = BLOCK;
-                        while starts != 0 {
-                            let start = base + starts.trailing_zeros() as usize;
-                            each(&bytes[at..start]);
-                            at = start;
-                            starts &= starts - 1;
-                        }
-                        continue;
-                    }
-                }
-                // As in `pretoken::fast`: where one block gave nothing, the next would not either.
-                one_by_one_until = at + patience;
-                patience = (2 * patience).min(16 * BLOCK);
-            }
-            let end = self.end(bytes, at);
-            each(&bytes[at..end]);
-            at = end;
-        }
     }
 }
 

@@ -2,6 +2,10 @@
 
 use super::classes::{self, *};
 use super::*;
+use crate::encode::isa::Portable;
+use crate::pretoken::block::BLOCK;
+use crate::pretoken::wide::Characters;
+use crate::random::Random;
 
 const ALL: [&str; 9] = ["a", "##a", "##b", "ab", "e", "##e", "##abab", "=", "\u{4e2d}"];
 
@@ -26,27 +30,16 @@ const KINDS: &str = " \n\t\x0b\x0c\x01aAbB1!$'\
     \u{e9}\u{c9}\u{130}\u{301}\u{323}\u{93f}\u{941}\u{302e}\u{1d165}\u{2260}\u{1fef}\u{37e}\u{387}\u{4e2d}\u{f900}\
     \u{2f800}\u{200b}\u{ad}\u{fffd}\u{e000}\u{a0}\u{85}\u{2000}\u{3000}\u{2014}\u{ac01}\u{430}\u{3b1}\u{1f600}";
 
-/// A small generator (xorshift64*): the runs are the same everywhere.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n
+/// Runs of a few of the kinds.
+fn text(random: &mut Random) -> String {
+    let kinds: Vec<char> = KINDS.chars().collect();
+    let some: Vec<char> = (0..1 + random.below(9)).map(|_| random.pick(&kinds)).collect();
+    let mut text = String::new();
+    for _ in 0..random.below(90) {
+        let len = [1, 1, 1, 1, 2, 3, random.below(30)][random.below(7)];
+        text.extend(std::iter::repeat_n(random.pick(&some), len));
     }
-
-    fn text(&mut self) -> String {
-        let kinds: Vec<char> = KINDS.chars().collect();
-        let some: Vec<char> = (0..1 + self.below(9)).map(|_| kinds[self.below(kinds.len())]).collect();
-        let mut text = String::new();
-        for _ in 0..self.below(90) {
-            let len = [1, 1, 1, 1, 2, 3, self.below(30)][self.below(7)];
-            text.extend(std::iter::repeat_n(some[self.below(some.len())], len));
-        }
-        text
-    }
+    text
 }
 
 /// The steps of the pipeline on a whole text, one after another, with nothing of the table of classes but the ideographs.
@@ -91,10 +84,10 @@ fn encoding_word_by_word_is_encoding_the_whole_text_is_the_plain_pipeline() {
         let options = options(bits);
         let wordpiece = wordpiece(&options);
         for _ in 0..400 {
-            let text = random.text();
+            let text = text(&mut random);
             let (mut by_word, mut whole, mut want) = (vec![], vec![], vec![]);
             let mut scratch = Scratch::default();
-            wordpiece.for_each(&text, |word| wordpiece.encode(word, &mut scratch, &mut by_word));
+            wordpiece.raw_words(&text).iter().for_each(|word| wordpiece.encode(word, &mut scratch, &mut by_word));
             wordpiece.encode(text.as_bytes(), &mut scratch, &mut whole);
             for word in plain(&text, &options, &wordpiece.classes) {
                 wordpiece.cut_plainly(&word, &mut want);
@@ -106,6 +99,26 @@ fn encoding_word_by_word_is_encoding_the_whole_text_is_the_plain_pipeline() {
 }
 
 impl WordPiece {
+    /// The raw words of a text, by blocks where these say something.
+    fn raw_words<'t>(&self, text: &'t str) -> Vec<&'t [u8]> {
+        let (bytes, mut words, mut at) = (text.as_bytes(), vec![], 0);
+        let mut add = |at: &mut usize, end: usize| words.push(&bytes[std::mem::replace(at, end)..end]);
+        while at < bytes.len() {
+            let block = bytes[at..].first_chunk::<BLOCK>();
+            let mut starts = block.map_or(0, |block| self.starts(Portable, block, &mut Characters::default()));
+            if starts == 0 {
+                let end = self.end(bytes, at);
+                add(&mut at, end);
+            }
+            let base = at;
+            while starts != 0 {
+                add(&mut at, base + starts.trailing_zeros() as usize);
+                starts &= starts - 1;
+            }
+        }
+        words
+    }
+
     /// Appends the ids of a normalized word, one search after another.
     fn cut_plainly(&self, word: &str, out: &mut Vec<u32>) {
         let before = out.len();
@@ -130,9 +143,9 @@ fn words_tile_the_text_and_blocks_cut_as_single_steps_do() {
         let options = options(bits);
         let wordpiece = wordpiece(&options);
         for _ in 0..1000 {
-            let text = random.text();
-            let (mut fast, mut slow) = (vec![], vec![]);
-            wordpiece.for_each(&text, |word| fast.push(String::from_utf8_lossy(word).into_owned()));
+            let text = text(&mut random);
+            let fast = wordpiece.raw_words(&text).into_iter().map(|word| String::from_utf8_lossy(word).into_owned());
+            let (fast, mut slow): (Vec<_>, _) = (fast.collect(), vec![]);
             let mut at = 0;
             while at < text.len() {
                 let end = wordpiece.end(text.as_bytes(), at);
