@@ -171,7 +171,7 @@ def test_a_wrong_edit_is_an_error():
     tok = piecemill.train_bpe([TEXT], vocab_size=270)
     with pytest.raises(TokenizerError, match=r"add_special='<a>': expected a list, such as \['<a>'\]"):
         tok.edit(add_special="<a>")
-    with pytest.raises(TokenizerError, match=r"is 'a', which is how tokenizer\.json writes byte 0x61"):
+    with pytest.raises(TokenizerError, match=r"special token 'a': this is how tokenizer\.json writes byte 0x61"):
         tok.edit(add_special=["a"])
     with pytest.raises(PlanError, match="role 'end=<a>'"):
         tok.edit(roles=["end=<a>"])

@@ -132,7 +132,6 @@ TWINS = {
         ("reference/segments.py", r"step = (0x\w+)"),
     ],
     "actions/published.rs: TOLERANCE: f64": [("reference/actions.py", r"0 if exact else (\S+)\)")],
-    "py/training.rs: WORTH_THREADS: usize": [("training/bpe.py", r"^_WORTH_THREADS = (.*)$")],
     "sources/files.rs: BINARY_WINDOW: usize": [("sources/text.py", r"^_BINARY_WINDOW = (.*)$")],
     "sources/files.rs: BOM: &[u8]": [("sources/streams.py", r"^BOM = (.*)$")],
     "sources/jsonl.rs: MOST_NAMES: usize": [("sources/columns.py", r"^_MOST_NAMES = (.*)$")],

@@ -295,8 +295,8 @@ def ran(made):
     plan |= {"chance": 7.6, "unigram_entropy": 6.0}
     (run / "plan.json").write_text(json.dumps(plan))
     (run / "result.json").write_text(json.dumps({"complete": True, "device": "cpu", **PACE}))
-    metrics = [{"kind": "train", "step": n, "loss": 7.0 - n / 200} for n in range(1, 301)]
-    metrics += [{"kind": "val", "step": 300, "loss": 5.5}]
+    metrics = [{"kind": "train", "step": n, "tokens": 64 * n, "loss": 7.0 - n / 200} for n in range(1, 301)]
+    metrics += [{"kind": "val", "step": 300, "tokens": 64 * 300, "loss": 5.5}]
     (run / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in metrics))
     paths = [made / "voc", run, made / "shards"]
     return pm.report(paths, out=made / "run.html", histories=made / "histories.txt")

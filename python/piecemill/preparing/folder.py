@@ -24,6 +24,7 @@ from piecemill.shards.manifest import ENTRIES, whole_entries
 from piecemill.sources import Source
 from piecemill.sources.unchanged import changed_times, check_content, check_files, file_lines
 from piecemill.tokenizers import Tokenizer
+from piecemill.tokenizers.saving import TRAINING
 
 _OURS = frozenset({PLAN, FILES, STATS, TOKENIZER, LOCK, SCRATCH, CHANGED, TIMING, ENTRIES})
 
@@ -60,7 +61,8 @@ def begin(
             return begin(place, plan, source, tokenizer, alone=False)
     missing = {} if FILES in names else {FILES: file_lines(source)}
     if STATS not in names:  # each time, so that what is sealed at the end is the tokenizer of the run
-        missing |= {f"{TOKENIZER}/{name}": content for name, content in tokenizer.model.files().items()}
+        kept = {TRAINING} & set(prepared.tokenizer_files(place))  # how it was trained, and no part of what it is
+        missing |= {f"{TOKENIZER}/{name}": data for name, data in tokenizer.model.files().items() if name not in kept}
     with threads(len(missing) + 1) as pool_map:  # at once, because each waits for a disk or a store
         writing = pool_map(lambda name: place.write(name, missing[name]), missing)
         if CHANGED not in names:

@@ -77,9 +77,10 @@ def _model_of(
     if file.name in (_VOCAB, _MERGES):
         return _vocab_and_merges(file.parent, pretokenizer, special_tokens)
     if pretokenizer is not None or special_tokens is not None:
+        given = by_place("pretokenizer= and special_tokens= are", f"{option('pretokenizer')} is")
         raise TokenizerError(
             f"{file}: it has its own pretokenizer and special tokens; "
-            f"{by_place('pretokenizer= and special_tokens= are', '--pretokenizer is')} for .tiktoken files and for "
+            f"{given} for .tiktoken files and for "
             "vocab.json with merges.txt."
         )
     if file.name == INTEGERS:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 VOCABULARIES = ("tokenizer.json", "tokenizer.model", "ranks.tiktoken", "integers.json")
 "One of these makes a folder a tokenizer."
 
-FILES = (*VOCABULARIES, "tokenizer_config.json", "special_tokens_map.json", "training.json", "encoding.json")
+TRAINING = "training.json"
+FILES = (*VOCABULARIES, "tokenizer_config.json", "special_tokens_map.json", TRAINING, "encoding.json")
 
 
 def save(tokenizer: "Tokenizer", path: str | os.PathLike[str], *, force: bool) -> None:
