@@ -375,6 +375,7 @@ CHANGES = {
         '{"kind": "val", "step": 1, "tokens": "x", "loss": 2.0}\n',
         '{"kind": "val", "step": 1, "tokens": 8, "loss": Infinity}\n',
         '{"kind": "pace", "step": 1, "tokens": 8, "seconds": []}\n',
+        '{"kind": "pace", "step": 1, "tokens": 8, "seconds": 1.0}\n',
     ],
     "checkpoints/step-00000001/state.json": ["", "{}", '{"loader": {}, "guard": {}}', '{"loader": 1}'],
     "checkpoints/step-00000001/config.json": ["", "[]", '{"model_type": "llama", "initializer_range": "x"}'],

@@ -123,7 +123,10 @@ def read_record(folder: Path, name: str) -> dict[str, Any]:
     return record
 
 
-_NUMBERS = {"train": ("tokens", "loss"), "val": ("tokens", "loss"), "pace": ("tokens", "seconds")}
+_NUMBERS = {
+    **dict.fromkeys(("train", "val"), ("tokens", "loss")),
+    "pace": ("first", "tokens", "seconds", "waited", "process_cpu", "main_cpu", "feeder_cpu"),
+}
 "Numbers of a record in metrics.jsonl that are read again, by its kind."
 _MOST = 1e300
 "No number of a run is as large as this."
