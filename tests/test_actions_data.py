@@ -344,6 +344,9 @@ def test_whole_keys_that_pandas_made_floats_are_numbers_again(tmp_path):
     histories = read_interactions(tmp_path / "a.parquet", on_bad_row="skip")
     assert (histories.lists(), histories.users.to_pylist()) == ([[7, 8]], [1])
     assert Items.of(pa.table({"item": [7.0, 8.0], "x": ["a", "b"]})).keys == [7, 8]
+    halves = pa.array(np.array([7, 8], np.float16))
+    items = Items.of(pa.table({"item": halves, "x": halves}))
+    assert (items.keys, items.codes.tolist()) == ([7, 8], [[7], [8]])
     for lost in (0.5, 2.0**53 + 2):  # several ids have the same float beyond 2**53
         with pytest.raises(SourceError, match="'item': keys are double"):
             read_interactions(pa.table({"user": [1, 1], "item": [7.0, lost], "time": [1, 2]}))

@@ -276,7 +276,8 @@ def as_numbers(values: Any) -> Any:
     """
     written = values
     if pa.types.is_floating(values.type):
-        written = pc.if_else(pc.is_nan(values), None, values)
+        written = values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
+        written = pc.if_else(pc.is_nan(written), None, written)
         if (pc.max(pc.abs(written)).as_py() or 0) > 1 << 53:  # beyond it, floats of several whole numbers are the same
             return values
     elif pc.all(pc.match_substring_regex(values, _WHOLE_FLOAT)).as_py():
