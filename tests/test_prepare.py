@@ -376,6 +376,13 @@ def test_the_tokenizer_beside_the_shards_is_that_of_the_run_whatever_was_there(t
     assert content(stopped) == content(tmp_path / "whole")
 
 
+def test_files_that_an_earlier_version_listed_by_their_urls_are_the_same_files(tok, corpus, stopped):
+    listed = stopped / "files.jsonl"
+    listed.write_text(listed.read_text().replace(f'"{corpus}/', f'"file://{corpus}/'))
+    assert f"file://{corpus}/" in listed.read_text()
+    prepare(f"file://{corpus}", tok, out=stopped, **SMALL)
+
+
 def test_a_changed_source_is_refused_by_name(tok, corpus, stopped, tmp_path):
     path = corpus / "part3.jsonl"
     whole = path.read_bytes()

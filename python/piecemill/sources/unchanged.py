@@ -89,6 +89,7 @@ def same_path(one: str, other: str) -> bool:
     >>> same_path("../mix/./a.txt", "/data/mix/a.txt"), same_path("mix/a.txt", "/data/max/a.txt")
     (True, False)
     """
+    one, other = one.removeprefix("file://"), other.removeprefix("file://")  # files were once listed by such URLs
     if one == other or is_url(one) or is_url(other):
         return one == other
     parts = [[part for part in os.path.normpath(path).split(os.sep) if part not in ("", "..")] for path in (one, other)]
