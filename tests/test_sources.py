@@ -24,7 +24,7 @@ import piecemill.sources.tasks
 from piecemill import _core
 from piecemill.errors import PlanError, SourceError
 from piecemill.sizes import parse_size
-from piecemill.sources import Documents, Reading, Source, Tally, open_source, read_task
+from piecemill.sources import Documents, Reading, Source, Tally, open_source, parquet, read_task
 from piecemill.sources.options import SourceOptions
 from piecemill.sources.packing import MAX_FILE_BYTES
 from piecemill.sources.tasks import ENDINGS, PACKED_ENDINGS, reader_of
@@ -492,6 +492,14 @@ def test_table_documents_survive(tmp_path, documents, block_bytes, group):
             assert [block.text(i) for block in blocks for i in range(len(block))] == want
             rows = [int(place) for block in blocks for place in block.places]
             assert [documents[row] for row in rows] == want
+
+
+def test_the_size_of_a_column_is_its_own_beside_one_whose_name_begins_as_it_does(tmp_path):
+    table = pa.table({"text.note": ["n"] * 100, "text": ["a long text " * 100] * 100})
+    pq.write_table(table, tmp_path / "a.parquet", use_dictionary=False)
+    (task,) = open_source(tmp_path / "a.parquet").tasks
+    (chunk,) = parquet.text_chunks(task, pq.read_metadata(tmp_path / "a.parquet"), Reading())
+    assert chunk.size > 100_000
 
 
 @LAWFUL

@@ -201,6 +201,19 @@ def test_a_stream_that_gives_a_byte_at_a_time_is_read_as_any_other():
         assert b"".join([first, *rest]) == text
 
 
+def test_what_a_stream_gave_before_an_error_is_not_lost():
+    class Broken(io.BytesIO):
+        def read(self, size=-1):
+            if part := super().read(3):
+                return part
+            raise OSError("the server has gone")
+
+    chunks = iter(ByteStream(Broken(b"a line\nhalf a"), None))
+    assert next(chunks) == b"a line\nhalf a"
+    with pytest.raises(OSError, match="the server has gone"):
+        next(chunks)
+
+
 @pytest.mark.parametrize("left", [0, 3, 60, 1000])
 @pytest.mark.parametrize("policy", ["stop", "skip"])
 def test_an_npy_that_became_shorter_is_no_bad_document(tmp_path, left, policy):

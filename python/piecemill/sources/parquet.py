@@ -128,7 +128,8 @@ def text_chunks(task: Task, meta: pq.FileMetaData, reading: Reading) -> tuple[Te
     column are broken, which ends the process.
     """
     paths = [meta.schema.column(number).path for number in range(meta.num_columns)]
-    number = next(n for n, path in enumerate(paths) if path == reading.field or path.startswith(f"{reading.field}."))
+    inside = (path for path in paths if path.startswith(f"{reading.field}."))  # of a list, its values
+    number = paths.index(reading.field if reading.field in paths else next(inside))
     path = task.paths[0]
     with open_bytes(path, reading.storage) as file:
         end = file.seek(-8, 2)

@@ -69,7 +69,7 @@ class ByteStream:
                 if held_bytes >= CHUNK_BYTES // 4:
                     yield b"".join(held)
                     held, held_bytes = [], 0
-        except BrokenStream as broken:
+        except (BrokenStream, OSError) as broken:
             if held_bytes:
                 yield b"".join(held)
             raise broken
