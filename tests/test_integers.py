@@ -143,16 +143,6 @@ def test_an_npy_file_of_something_else_is_an_error_that_says_what(tmp_path, arra
         list(open_source(tmp_path, integers=True).blocks())
 
 
-def test_a_row_of_an_npy_file_with_a_number_too_large_costs_no_other_row(tmp_path):
-    np.save(tmp_path / "a.npy", np.array([[1, 2], [3, 2**63], [5, 6]], np.uint64))
-    (block,) = open_source(tmp_path, integers=True, on_bad_document="skip").blocks()
-    assert [(block.text(i), block.name(i)) for i in range(2)] == [
-        ("1 2 ", f"{tmp_path}/a.npy[0]"),
-        ("5 6 ", f"{tmp_path}/a.npy[2]"),
-    ]
-    assert [one.name for one in block.tally.skipped] == [f"{tmp_path}/a.npy[1]"]
-
-
 def test_a_truncated_npy_file_is_an_error_at_its_row(tmp_path):
     np.save(tmp_path / "bad.npy", np.ones((10, 4), np.int32))
     whole = (tmp_path / "bad.npy").read_bytes()
@@ -212,17 +202,6 @@ def test_lists_in_parquet_may_have_the_inner_names_of_other_writers(tmp_path):
     (tmp_path / "a.parquet").write_bytes(written.replace(b"list", b"bags"))
     (block,) = open_source(tmp_path / "a.parquet", integers=True).blocks()
     assert [block.text(i) for i in range(len(block))] == ["1 2 ", "3 "]
-
-
-@pytest.mark.parametrize("kind", [pa.list_(pa.uint64()), pa.large_list(pa.uint64()), pa.list_(pa.uint64(), 2)])
-def test_a_list_with_something_else_in_it_is_one_bad_document(tmp_path, kind):
-    rows = [[1, 2], [3, None], None, [4, 2**63], [5, 6]]
-    pq.write_table(pa.table({"text": pa.array(rows, kind)}), tmp_path / "a.parquet")
-    with pytest.raises(SourceError, match=r"a\.parquet\[1\]: null, or has a null or a number of more than 64 bits"):
-        list(open_source(tmp_path / "a.parquet", integers=True).blocks())
-    (block,) = open_source(tmp_path / "a.parquet", integers=True, on_bad_document="skip").blocks()
-    assert [block.text(i) for i in range(len(block))] == ["1 2 ", "5 6 "]
-    assert [one.name[-3:] for one in block.tally.skipped] == ["[1]", "[2]", "[3]"]
 
 
 def test_a_row_of_npy_with_a_number_that_is_too_large_is_one_bad_document(tmp_path):
@@ -329,17 +308,6 @@ def test_from_arrays_to_batches(tmp_path):
     digits = " ".join(map(str, lists[0]))
     ids = run("encode", tmp_path / "tok", digits).stdout
     assert run("decode", tmp_path / "tok", *ids.split()).stdout.split() == digits.split()
-
-
-def test_short_lists_in_parquet_are_read_though_their_values_repeat(tmp_path):
-    """Repeating text is read as a dictionary; of lists, pyarrow has none, and the file could not be read."""
-    lists = [[60, 62], [60], [], None, [62, 60]] * 50
-    for kind in (pa.list_(pa.int8()), pa.large_list(pa.int64())):
-        pq.write_table(pa.table({"codes": pa.array(lists, kind)}), tmp_path / "in.parquet")
-        opened = open_source(tmp_path / "in.parquet", field="codes", integers=True, on_bad_document="skip")
-        (block,) = opened.blocks()
-        assert [block.text(i) for i in range(3)] == ["60 62 ", "60 ", "62 60 "]
-        assert (len(block), block.tally.left_out, len(block.tally.skipped)) == (150, {"empty": 50}, 50)
 
 
 @pytest.mark.parametrize(

@@ -152,9 +152,8 @@ class BatchDataset(IterableDataset):  # type: ignore[misc] # torch is not there 
         self._rows = rows
         # A worker is a process with a single thread, and may be a fork of one with many.
         self._options = {**options, "threads": 0}
-        windows_to(
-            Tensors(single=True), rows, self._options
-        ).close()  # what is wrong with them is an error here already
+        # What is wrong with them is an error here already, and not in a worker.
+        windows_to(Tensors(single=True), rows, self._options).close()
         self._state: Mapping[str, Any] | None = None
         self._running: Batches[Any] | None = None
 

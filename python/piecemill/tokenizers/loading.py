@@ -79,9 +79,8 @@ def _model_of(
     if pretokenizer is not None or special_tokens is not None:
         given = by_place("pretokenizer= and special_tokens= are", f"{option('pretokenizer')} is")
         raise TokenizerError(
-            f"{file}: it has its own pretokenizer and special tokens; "
-            f"{given} for .tiktoken files and for "
-            "vocab.json with merges.txt."
+            f"{file}: it has its own pretokenizer and special tokens; {given} for .tiktoken files and for vocab.json "
+            "with merges.txt."
         )
     if file.name == INTEGERS:
         return read_integers_json(read_json(file), file, _training(file), files_beside(file))
