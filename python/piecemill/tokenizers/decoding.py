@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,10 @@ class Decoding:
         """The text of each row of `ids`."""
         if self._decoder is None or self._errors == "home":
             rows, row_ends = row_of_ids(ids), _ends(ends)
-            starts = [0, *row_ends[:-1].tolist()]
-            return [self.text(rows[start:end]) for start, end in zip(starts, row_ends.tolist(), strict=True)]
+            borders = np.concatenate([np.zeros(1, np.int64), row_ends])
+            if borders[-1] != len(rows) or (np.diff(borders) < 0).any():
+                raise TokenizerError("decode: ends: expected rising ends that finish where ids do.")
+            return [self.text(rows[start:end]) for start, end in pairwise(borders.tolist())]
         return texts_of(*self.flat(ids, ends), errors=self._errors)
 
     def flat(self, ids: ArrayLike, ends: ArrayLike) -> Flat:
@@ -79,7 +82,7 @@ class Decoding:
 
     def _by_home(self, ids: ArrayLike) -> str:
         given = row_of_ids(ids)
-        outside = given >= self._model.vocab_size
+        outside = (given < 0) | (given >= self._model.vocab_size)
         if outside.any():
             at = int(outside.argmax())
             raise TokenizerError(f"decode: ids[{at}] is {given[at]}; expected 0 to {self._model.vocab_size - 1:,}.")
