@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from loadable import write_rows
 from piecemill.errors import LoadError, PlanError
+from piecemill.files import hash_bytes
 from piecemill.loading import Windows, batches, mix
 from piecemill.loading.mixing import Draws
 
@@ -150,6 +151,21 @@ def test_a_state_knows_which_groups_it_was_taken_over(tmp_path):
         batches(rows, weights=weights, **options).load_state_dict(state)
         with pytest.raises(LoadError, match="with the same weights"):
             batches(rows, weights=others, **options).load_state_dict(state)
+    whole = batches(rows, weights=[1, 2, 3], **options).maker  # as earlier versions had it: nothing is left out
+    assert whole.identity["data"] == hash_bytes(f"{rows.identity} {whole.parts.shares}".encode())
+
+
+def test_a_state_of_a_mixture_knows_which_groups_it_was_taken_over(tmp_path):
+    def rows_of(name, weights):
+        documents = [[number] * 10 for number in range(40)]
+        return write_rows(tmp_path / name, documents, groups=[n % 2 for n in range(40)], weights=weights)
+
+    for name, other in (("plain", (1, 1)), ("last", (1, 0))):
+        both = mix([(rows_of(name, other), 1), (rows_of(f"{name}-first", (0, 1)), 1)])
+        state = batches(both, window=7).state_dict()
+        batches(both, window=7).load_state_dict(state)
+        with pytest.raises(LoadError, match="with the same weights"):
+            batches(both, window=7, weights=None).load_state_dict(state)
 
 
 def test_weights_of_one_leave_a_folder_in_one_piece(tmp_path):

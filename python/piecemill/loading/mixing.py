@@ -112,6 +112,8 @@ class Parts:
     epoch: int
     sources: tuple[int, ...] | None = None
     "Of a mixture: which of its parts the windows are from."
+    left_out: tuple[Any, ...] = ()
+    "Groups of weight 0; of a mixture, such groups of each part."
 
 
 def parts_of(source: Rows | Mixture, weights: Weights, cut: Mapping[str, Any]) -> Parts:
@@ -123,7 +125,8 @@ def parts_of(source: Rows | Mixture, weights: Weights, cut: Mapping[str, Any]) -
         windows = tuple(each for parts in inner for each in parts.windows)
         shares = [s * share / sum(p.shares) for p, share in zip(inner, source.shares, strict=True) for s in p.shares]
         sources = tuple(number for number, parts in enumerate(inner) for _ in parts.windows)
-        return Parts(windows, tuple(shares), sum(parts.epoch for parts in inner), sources)
+        left_out = tuple(parts.left_out for parts in inner) if any(parts.left_out for parts in inner) else ()
+        return Parts(windows, tuple(shares), sum(parts.epoch for parts in inner), sources, left_out)
     wanted = _group_weights(source, weights)
     if wanted is None:
         whole = Windows(source, **cut)
@@ -134,7 +137,8 @@ def parts_of(source: Rows | Mixture, weights: Weights, cut: Mapping[str, Any]) -
         raise LoadError(f"{source}: no group with a weight above 0 has a window. Give other weights=[...], or None.")
     # A window of weight 2 is drawn twice in an epoch.
     shares = [weight * len(windows) for windows, weight in groups]
-    return Parts(tuple(windows for windows, _ in groups), tuple(shares), max(1, round(sum(shares))))
+    unwanted = tuple(group for group, weight in enumerate(wanted) if weight == 0)
+    return Parts(tuple(windows for windows, _ in groups), tuple(shares), max(1, round(sum(shares))), left_out=unwanted)
 
 
 def _group_weights(rows: Rows, weights: Weights) -> Sequence[float] | None:

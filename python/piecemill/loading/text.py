@@ -97,9 +97,9 @@ class WindowMaker(Maker):
         shards = plan.order.shards if isinstance(plan.order, Local) else shards
         fetched = shards and any(isinstance(each.rows, FetchedRows) for each in windows)
         self._ahead = LookAhead(self.parts, self.draws, shards) if fetched else None
-        groups = [each.group for each in windows]
-        drawn = f"{rows.identity} {self.parts.shares}" + (f" of {groups}" if groups[0] is not None else "")
-        data = rows.identity if groups == [None] else hash_bytes(drawn.encode())
+        left_out = self.parts.left_out
+        drawn = f"{rows.identity} {self.parts.shares}" + (f" without {left_out}" if left_out else "")
+        data = rows.identity if len(windows) == 1 and not left_out else hash_bytes(drawn.encode())
         self.identity = {
             "window": windows[0].cut.window,
             "overlap": windows[0].cut.overlap,
