@@ -1,7 +1,7 @@
 """Executors: run a function over tasks. The results and the files written do not depend on the executor.
 
 An executor has one method, `map(function, tasks)`. `local` runs tasks in threads or on the user's own
-`concurrent.futures.Executor`; `ray` runs them on a cluster; `part` runs one share of them, for Slurm arrays and
+`concurrent.futures.Executor`; `ray` runs them on a cluster; `PartExecutor` runs one share, for Slurm arrays and
 Kubernetes indexed jobs. Executors do not know what the function does; the function calls `cancelling.check` between
 two steps, which reports progress and raises if the run was cancelled.
 
