@@ -154,6 +154,18 @@ def test_tokenizers_that_do_not_decode_id_by_id_decode_rows_whole(tmp_path, monk
     assert b"".join(pieces).decode() == tok.decode(ids)
 
 
+def test_wrong_ids_and_ends_are_refused_by_a_home_library_as_by_our_own_decoder(tok, tmp_path):
+    (tmp_path / "tok.model").write_bytes(models.sentencepiece_model("unigram"))
+    for one in (piecemill.load_tokenizer(tmp_path / "tok.model"), tok):
+        assert one.decode_batch([], []) == []
+        for ids in ([5, -1], [5, 10**12], np.array([5, 2**63], np.uint64)):
+            with pytest.raises(TokenizerError, match=r"decode: ids\[1\] is -?\d+; expected 0 to"):
+                one.decode(ids)
+        for ends in ([], [2], [2, 9], [2, 1, 3], [-1, 3]):
+            with pytest.raises(TokenizerError, match="ends: expected rising ends that finish where ids do"):
+                one.decode_batch([5, 6, 7], ends)
+
+
 def test_a_reader_that_has_gone_is_no_error(folder, tmp_path):
     (tmp_path / "long.txt").write_text("some text " * 200_000)  # more than a pipe holds
     reader, writer = os.pipe()
