@@ -266,6 +266,13 @@ def test_lines_may_end_as_on_an_old_mac(tmp_path):
         read_interactions(tmp_path / "a.csv")
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.inter", "a.txt"])
+def test_a_file_in_utf_16_is_named(tmp_path, name):
+    (tmp_path / name).write_text("user,item,time\nu,a,1\n", encoding="utf-16")
+    with pytest.raises(SourceError, match=r"is text in UTF-16, expected UTF-8\. Convert it: iconv"):
+        read_interactions(tmp_path / name)
+
+
 def test_text_of_json_lines_that_looks_like_a_date_is_text(tmp_path):
     rows = [("2020-01-02", "2024-03-01T00:00:00Z"), ("2020-01-01", "2024-02-01 10:00:00.123456789Z")]
     lines = [json.dumps({"user": 1, "item": item, "time": time}) + "\n" for item, time in rows]

@@ -81,16 +81,20 @@ def check_names(given: Iterable[str], known: Sequence[str]) -> None:
 def did_you_mean(function: Callable[A, R]) -> Callable[A, R]:
     """`function`, where an unknown keyword is a PlanError that names the nearest; also a value of another type.
 
-    Types are compared only once Python raised an error: a call that works does not pay for it.
+    Types other than bool are compared only once Python raised an error: a call that works does not pay for it.
     """
     spelled = signature(function)
     names = [name for name in spelled.parameters if name not in ("self", "cls")]
+    switches = {name for name, each in spelled.parameters.items() if each.annotation is bool}
     takes_more = any(each.kind is Parameter.VAR_KEYWORD for each in spelled.parameters.values())
 
     @wraps(function)
     def checked(*given: A.args, **named: A.kwargs) -> R:
         if not takes_more:  # else the function itself says what else it takes
             check_names(named, names)
+        for name in switches & named.keys() if switches else ():  # any other value would be taken for True or False
+            if named[name] is not FROM_PLAN and not _fits(named[name], bool):
+                raise _wrong_type(name, named[name], bool, secret=False)
         try:
             return function(*given, **named)
         except _RAW:

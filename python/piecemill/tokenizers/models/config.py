@@ -46,7 +46,11 @@ _CARRIED = (
     "vocab.json",
     "merges.txt",
     "vocab.txt",
-    "*.model",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.model",
+    "sentencepiece.bpe.model",
+    "spm.model",
     "tokenization_*.py",
     f"{TEMPLATES}/*.jinja",
 )
