@@ -345,7 +345,7 @@ def test_bad_documents_are_named_as_on_disk(memory, monkeypatch):
     )
     assert stops_at("memory://b.txt") == f"memory://b.txt: invalid UTF-8 at byte 6 (found 0xe9). {WAY_OUT}"
     assert stops_at("memory://c").startswith(
-        "memory://c: binary file (a NUL byte near its start), expected UTF-8 text (or bytes=True); a text in UTF-16 must"
+        "memory://c: binary file (a NUL byte near its start), expected UTF-8 text (or bytes=True); a text in UTF-16"
     )
     assert stops_at("memory://d.parquet").startswith("memory://d.parquet: not a readable Parquet file: ")
     source = open_source("memory://", on_bad_document="skip")

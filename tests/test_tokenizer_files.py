@@ -61,6 +61,13 @@ def test_other_kinds_keep_theirs_too(tmp_path):
     assert (tmp_path / "saved/vocab.txt").exists()
 
 
+def test_a_mistyped_name_of_openai_is_answered_before_a_hub_is_asked(monkeypatch):
+    monkeypatch.setattr("piecemill.tokenizers.hub.fetch", lambda spec: pytest.fail("asked the hub"))
+    for name, meant in (("cl100", "cl100k"), ("o200", "o200k"), ("cl100k-base", "cl100k_base")):
+        with pytest.raises(TokenizerError, match=rf"^{name}: no such file or folder here; did you mean {meant}\?"):
+            pm.load_tokenizer(name)
+
+
 def test_other_models_in_the_folder_are_no_part_of_a_tokenizer(tmp_path):
     for name in ("mine.model", "spiece.model", "other.model"):
         (tmp_path / name).write_bytes(models.sentencepiece_model())

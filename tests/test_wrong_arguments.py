@@ -258,7 +258,7 @@ def test_true_or_false_is_nothing_else(tok, tmp_path):
         with pytest.raises(PlanError, match=f"^{name}='no': found str, expected True or False"):
             verb(**{name: "no"})
     pm.prepare([TEXT], tok, out=tmp_path / "out")
-    with pytest.raises(PlanError, match="^force: found NoneType"):
+    with pytest.raises(PlanError, match="force: found NoneType"):
         pm.prepare([TEXT] * 2, tok, out=tmp_path / "out", force=None)
     assert pm.prepare([TEXT] * 2, tok, out=tmp_path / "out", force=np.True_).documents == 2
 

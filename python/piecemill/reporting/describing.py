@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from piecemill.errors import PlanError, ShardError, TokenizerError
-from piecemill.files import as_path
+from piecemill.files import as_path, regular
 from piecemill.objects import is_object_url
 from piecemill.plans import did_you_mean, option
 from piecemill.reporting import shards, tokenizers
@@ -67,7 +67,7 @@ def kind_of(path: str | PathLike[str]) -> Kind | None:
 
 def _is_run(plan: Path) -> bool:
     try:
-        found = json.loads(plan.read_bytes())
+        found = json.loads(regular(plan).read_bytes())
     except (OSError, ValueError, RecursionError):
         return False  # the reader of shards says what is wrong with it
     return isinstance(found, dict) and "data" in found and "splits" not in found
