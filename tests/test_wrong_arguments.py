@@ -269,6 +269,21 @@ def test_an_error_of_a_callback_is_left_as_it_is(tok, tmp_path):
 
     with pytest.raises(ValueError, match="from the callback"):
         pm.prepare([TEXT], tok, out=tmp_path / "out", on_progress=told)
+    with pytest.raises(ValueError, match="from the callback"):
+        pm.prepare([TEXT], tok, out=tmp_path / "other", on_progress=told, separator="\0")
+
+
+def test_an_error_of_an_iterable_is_left_as_it_is(tok, tmp_path):
+    def documents():
+        yield TEXT
+        raise TypeError("from the iterable")
+
+    for verb in (
+        functools.partial(pm.prepare, tokenizer=tok, out=tmp_path / "out", splits={"train": 9, "val": 1}),
+        functools.partial(pm.train_bpe, vocab_size=280, pretokenizer="regex:\0|[^\0]+"),
+    ):
+        with pytest.raises(TypeError, match="from the iterable"):
+            verb(documents())
 
 
 def test_tensors_and_datasets_with_wrong_arguments(shards, tok):

@@ -97,8 +97,8 @@ def did_you_mean(function: Callable[A, R]) -> Callable[A, R]:
                 raise _wrong_type(name, named[name], bool, secret=False)
         try:
             return function(*given, **named)
-        except _RAW:
-            _check_arguments(spelled, given, named)
+        except _RAW as error:
+            _check_arguments(spelled, given, named, error)
             raise
 
     return checked
@@ -108,7 +108,7 @@ _RAW = (TypeError, AttributeError, ValueError, OverflowError)
 "What Python and libraries raise for arguments of other types."
 
 
-def _check_arguments(spelled: Signature, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+def _check_arguments(spelled: Signature, given: Sequence[Any], named: Mapping[str, Any], error: Exception) -> None:
     """PlanError for the first argument whose value its annotation does not allow."""
     try:
         values = spelled.bind(*given, **named).arguments
@@ -118,7 +118,7 @@ def _check_arguments(spelled: Signature, given: Sequence[Any], named: Mapping[st
         kind = spelled.parameters[name].annotation
         if value is not FROM_PLAN and not _allows(kind, value):
             raise _wrong_type(name, value, kind, secret="storage" in name)
-    _check_characters(values)
+    _check_characters(values, error)
 
 
 def _allows(kind: Any, value: Any) -> bool:
@@ -141,10 +141,13 @@ def _allows(kind: Any, value: Any) -> bool:
     return True
 
 
-def _check_characters(values: Mapping[str, Any]) -> None:
-    """PlanError for text that can be no path, no name and no pattern."""
+def _check_characters(values: Mapping[str, Any], error: Exception) -> None:
+    """PlanError for text that can be no path, no name and no pattern.
+
+    A separator and a regex may have a NUL character: it counts only if `error` is about one.
+    """
     for name, value in values.items():
-        if isinstance(value, str) and ("\0" in value or not is_unicode(value)):
+        if isinstance(value, str) and (("\0" in value and "null" in str(error)) or not is_unicode(value)):
             raise PlanError(f"{option(name, value)}: has a character that no path or pattern can have.")
 
 
@@ -192,10 +195,10 @@ def checked(plan: type[P]) -> type[P]:
         check_names(named, known)
         try:
             construct(self, *given, **named)
-        except _RAW:
+        except _RAW as error:
             values = {**dict(zip(known, given, strict=False)), **named}
             _check_types(plan, values)
-            _check_characters(values)
+            _check_characters(values, error)
             raise
         _check_types(plan, {name: getattr(self, name) for name in known})
 
