@@ -180,6 +180,12 @@ def test_a_text_in_utf_16_without_a_nul_byte_near_its_start_is_named_too(tmp_pat
         assert "; a text in UTF-16 must be converted to UTF-8. Correct" in stops_at(tmp_path / name)
 
 
+@pytest.mark.parametrize("kind", [set, frozenset])
+def test_a_set_has_no_order(kind):
+    with pytest.raises(SourceError, match=f"found {kind.__name__}, whose order is another in each process"):
+        open_source(kind(["a", "b"]))
+
+
 def test_an_unpacked_text_can_be_oversized_too(tmp_path):
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"x" * 100_000))
     documents, tally = read_skipping(tmp_path, max_file_bytes=10_000)
