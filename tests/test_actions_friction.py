@@ -266,6 +266,31 @@ def test_lines_may_end_as_on_an_old_mac(tmp_path):
         read_interactions(tmp_path / "a.csv")
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.inter", "a.txt"])
+def test_a_file_in_utf_16_is_named(tmp_path, name):
+    (tmp_path / name).write_text("user,item,time\nu,a,1\n", encoding="utf-16")
+    with pytest.raises(SourceError, match=r"is text in UTF-16, expected UTF-8\. Convert it: iconv"):
+        read_interactions(tmp_path / name)
+
+
+def test_times_of_many_digits_are_in_order(tmp_path):
+    for times in (("1700000000.000000003", "1700000000", "1700000000.000000002"), ("9" * 20, "1.5", "9" * 19 + "8")):
+        rows = "".join(f"u,{item},{time}\n" for item, time in zip("abc", times, strict=True))
+        (tmp_path / "a.csv").write_text(f"user,item,time\n{rows}")
+        found = read_interactions(tmp_path / "a.csv")
+        assert (found.lists(), found.report["read"]["ties"]) == ([["b", "c", "a"]], 0)
+
+
+def test_truth_values_are_the_same_however_they_are_written(tmp_path):
+    (tmp_path / "a.csv").write_text("item,new\na,True\nb,False\n")
+    make_items(tmp_path / "a.csv").save(tmp_path / "items.parquet")
+    (tmp_path / "a.jsonl").write_text('{"item": "a", "new": true}\n{"item": "b", "new": false}\n')
+    (tmp_path / "b.csv").write_text("item,new\na,TRUE\nb,FALSE\n")
+    pq.write_table(pa.table({"item": ["a", "b"], "new": [True, False]}), tmp_path / "a.parquet")
+    for name in ("a.csv", "a.jsonl", "b.csv", "a.parquet"):
+        assert make_items(tmp_path / name, like=tmp_path / "items.parquet").codes.tolist() == [[1], [0]]
+
+
 def test_text_of_json_lines_that_looks_like_a_date_is_text(tmp_path):
     rows = [("2020-01-02", "2024-03-01T00:00:00Z"), ("2020-01-01", "2024-02-01 10:00:00.123456789Z")]
     lines = [json.dumps({"user": 1, "item": item, "time": time}) + "\n" for item, time in rows]

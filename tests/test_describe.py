@@ -9,6 +9,7 @@ import pytest
 
 import models
 import piecemill as pm
+from command import piecemill
 from corpora import small_tokenizer
 from piecemill import actions
 from piecemill.actions.encoding import encode_histories
@@ -16,7 +17,7 @@ from piecemill.actions.features import MadeItems
 from piecemill.actions.plan import EncodePlan
 from piecemill.actions.show import describe as describe_vocabulary
 from piecemill.actions.training import TrainedActions
-from piecemill.errors import TokenizerError
+from piecemill.errors import PlanError, ShardError, TokenizerError
 from piecemill.tokenizers.listing import Listing
 from piecemill.tokenizers.verify import verify
 from piecemill.training.result import Trained
@@ -84,6 +85,40 @@ def test_a_file_that_is_no_tokenizer_says_what_was_expected(tmp_path):
     (tmp_path / "tok" / "tokenizer.json").write_text("{}")
     with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
         pm.describe(tmp_path / "tok")
+
+
+def test_what_was_written_for_others_to_read_is_named(tmp_path):
+    shards, rows, parts = tmp_path / "shards", tmp_path / "rows", tmp_path / "parts"
+    pm.prepare(["one two", "three four"] * 20, small_tokenizer(), out=shards)
+    pm.export(shards, out=rows, window=8)
+    parts.mkdir()
+    visits = "\n".join(f"u{n % 3},i{n % 4},{n}" for n in range(30))
+    (tmp_path / "visits.csv").write_text(f"user,item,time\n{visits}\n")
+    (tmp_path / "goods.csv").write_text("item,colour\n" + "".join(f"i{n},c{n % 2}\n" for n in range(4)))
+    assert piecemill("actions", "split", tmp_path / "visits.csv", "--out", parts).returncode == 0
+    assert piecemill("actions", "features", tmp_path / "goods.csv", "--out", tmp_path / "items.parquet").returncode == 0
+    (split,) = pm.open_shards(shards).splits
+    exported, vocabulary = "rows that `piecemill export` wrote for other loaders.", "`piecemill actions train` makes"
+    for path, says in (
+        (rows, exported),
+        (rows / split, exported),
+        (next((rows / split).iterdir()), exported),
+        (shards / split, f"a part of prepared shards. Name the whole folder: {shards}"),
+        (shards / "entries", f"a part of prepared shards. Name the whole folder: {shards}"),
+        (parts, f"histories that `piecemill actions split` wrote. {vocabulary}"),
+        (parts / "train.parquet", f"histories of users. {vocabulary}"),
+        (tmp_path / "items.parquet", f"items and their codes, which `piecemill actions features` wrote. {vocabulary}"),
+    ):
+        with pytest.raises(ShardError, match=f"^{re.escape(f'{path}: {says}')}"):
+            pm.describe(path)
+        assert says in str(pm.check(path))
+
+
+def test_options_for_tokenizers_are_refused_for_anything_else(tmp_path):
+    pm.prepare(["one two", "three four"] * 20, small_tokenizer(), out=tmp_path / "shards")
+    for name in ("engine", "pretokenizer"):
+        with pytest.raises(PlanError, match=rf"^{name}='gpt2' is for tokenizers; .*shards is prepared shards"):
+            pm.describe(tmp_path / "shards", **{name: "gpt2"})
 
 
 def is_result(value):

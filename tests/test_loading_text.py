@@ -1,6 +1,7 @@
 """Batches straight from text: the same as of shards that were prepared from the documents in the same order."""
 
 import json
+import os
 import random
 import shutil
 
@@ -140,6 +141,33 @@ def test_a_state_goes_on_however_the_same_folder_is_spelled(folder, tokenizer, m
     shutil.copytree(folder, folder.parent / "another name")
     with pytest.raises(LoadError, match="taken with source="):
         text_batches(folder.parent / "another name", tokenizer, **options).load_state_dict(state)
+
+
+def test_the_global_batch_may_change_when_asked_for(folder, tokenizer):
+    options = {"window": 16, "seed": 1, "epochs": 2}
+    rows = torch.cat([batch["input_ids"] for batch in text_batches(folder, tokenizer, batch_size=4, **options)])
+    before = text_batches(folder, tokenizer, batch_size=4, **options)
+    for _ in range(3):
+        next(before)
+    after = text_batches(folder, tokenizer, batch_size=3, **options)
+    with pytest.raises(LoadError, match=r"global_batch=4, requested 3\. .*load_state_dict\(state, change_batch=True\)"):
+        after.load_state_dict(before.state_dict())
+    after.load_state_dict(before.state_dict(), change_batch=True)
+    assert after.samples == 12
+    assert torch.equal(torch.cat([batch["input_ids"] for batch in after]), rows[12:])
+
+
+def test_a_file_that_was_written_since_a_state_was_taken_is_told(tokenizer, tmp_path):
+    (tmp_path / "a.txt").write_text("the cat " * 90)
+    one = text_batches(tmp_path, tokenizer, window=16, batch_size=2)
+    next(one)
+    state = one.state_dict()
+    text_batches(tmp_path, tokenizer, window=16, batch_size=2).load_state_dict(state)
+    (tmp_path / "a.txt").write_text("the dog " * 90)
+    os.utime(tmp_path / "a.txt", (1, 1))
+    with pytest.warns(UserWarning, match=r"a\.txt: this or another file was written since the state was taken"):
+        text_batches(tmp_path, tokenizer, window=16, batch_size=2).load_state_dict(state)
+    one.close()
 
 
 def test_states_of_something_else_are_refused(folder, tokenizer):

@@ -469,7 +469,7 @@ def test_a_verb_spells_out_every_option_of_its_plan_with_a_type(verb, plan):
     wider = {tuple[str, ...]: Sequence[str], str: int | str, str | None: int | str | None}
     wider |= {Path | None: str | PathLike[str] | None, tuple[Path, ...]: Sequence[str | PathLike[str]]}
     own = {"roles": Mapping[str, str] | Sequence[str], "start": Tokenizer | str | PathLike[str] | None}
-    own |= {"balance_on": str | PathLike[str] | None}
+    own |= {"balance_on": str | PathLike[str] | None, "splits": str | dict[str, float] | None}
     own |= dict.fromkeys(("missing", "unknown_value"), str | int | Sequence[str])
     for field in fields(plan):
         wanted = (field.type, own.get(field.name, wider.get(field.type)))

@@ -4,6 +4,7 @@ import json
 import os
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import piecemill as pm
@@ -31,6 +32,19 @@ def test_other_data_from_memory_is_not_taken_for_what_a_complete_folder_holds(to
     with pytest.raises(SourceError, match="1 of its documents then, 2 now"):
         pm.prepare(["a doc", "more"], tok, out=out)
     assert decoded(out, tok) == ["a doc"]
+
+
+def test_a_file_that_was_broken_and_skipped_and_can_be_read_now_is_another_source(tok, tmp_path):
+    corpus, out = tmp_path / "corpus", tmp_path / "out"
+    corpus.mkdir()
+    (corpus / "a.txt").write_text("a doc")
+    pq.write_table(pa.table({"text": ["more"]}), corpus / "b.parquet")
+    whole = (corpus / "b.parquet").read_bytes()
+    (corpus / "b.parquet").write_bytes(bytes(len(whole)))
+    pm.prepare(corpus, tok, out=out, on_bad_document="skip")
+    (corpus / "b.parquet").write_bytes(whole)
+    with pytest.raises(SourceError, match=r"made from 5 bytes that could be read, found .* was broken then and is not"):
+        pm.prepare(corpus, tok, out=out, on_bad_document="skip")
 
 
 def test_other_data_of_several_pieces_is_noticed_wherever_it_differs(tok, tmp_path):

@@ -369,7 +369,7 @@ def test_the_command_line_costs_no_torch_and_training_no_arrow():
 
 CHANGES = {
     "plan.json": ["", "[]", '{"options": 1}', "\x80"],
-    "result.json": ["", "[1]"],
+    "result.json": ["", "[1]", *(f'{{"validation": {one}}}' for one in ("[1]", '"x"', "1", "[[1]]", '[[1, "x"]]'))],
     "metrics.jsonl": [
         *("{\n", "[]\n", '{"kind": "train", "step": 1}\n', '{"step": 1}\n'),
         '{"kind": "val", "step": 1, "tokens": "x", "loss": 2.0}\n',

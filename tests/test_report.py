@@ -358,8 +358,11 @@ def test_a_report_replaces_a_report_and_no_other_file(made, tmp_path):
     pm.report(made / "shards", out=tmp_path / "r.html")
     (tmp_path / "mine.toml").write_text("vocab_size = 300")
     (tmp_path / "data.facts.json").write_text("{}")
+    pm.report(made / "tok", out=tmp_path / "page")
+    with pytest.raises(PlanError, match=r"page\.facts\.json: is there already without .*page\.html, so"):
+        pm.report(made / "tok", out=tmp_path / "page.html")
     for out, file in (("mine.toml", "mine.toml"), ("data.html", "data.facts.json")):
-        with pytest.raises(PlanError, match=rf"{file}: is there already, and is no report\. Delete it, or choose"):
+        with pytest.raises(PlanError, match=rf"{file}: is there already without .*, so it is no report of this"):
             pm.report(made / "tok", out=tmp_path / out)
     assert (tmp_path / "mine.toml").read_text() == "vocab_size = 300"
     assert (tmp_path / "data.facts.json").read_text() == "{}"

@@ -31,7 +31,7 @@ def test_show_prints_a_page_or_json(piecemill, folder):
     assert (code, json.loads(out)["documents"]) == (0, 3)
     assert json.loads(piecemill("show", folder / "tokenizer", "--json")[1])["kind"] == "tokenizer"
     code, _, err = piecemill("show", folder / "train")
-    assert (code, "neither prepared (it has no plan.json) nor a tokenizer" in err) == (1, True)
+    assert (code, f"a part of prepared shards. Name the whole folder: {folder}" in err) == (1, True)
 
 
 def test_check_exits_0_when_sound_and_1_with_the_place_when_not(piecemill, folder):

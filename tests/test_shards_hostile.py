@@ -1,6 +1,7 @@
 """Prepared folders that somebody changed: reading, showing and exporting end in words, and check misses none."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -184,6 +185,31 @@ def test_counts_beyond_64_bits_are_no_traceback(whole, tmp_path):
         write_stats(LocalPlace(folder), {})
         with pytest.raises(PiecemillError, match=r"manifest\.jsonl, line 1"):
             open_shards(folder, "train")
+
+
+READERS = {
+    "check": lambda folder: check_shards(folder),
+    "describe": lambda folder: describe(folder),
+    "batches": lambda folder: next(batches(open_shards(folder, "train"), window=8)),
+}
+DEVICES = [(name, "check") for name in ("files.jsonl", "stats.json", "tokenizer/tokenizer.json")]
+DEVICES += [("plan.json", reader) for reader in READERS] + [("train/manifest.jsonl", reader) for reader in READERS]
+DEVICES += [("train/000000-0000.tokens.npy", reader) for reader in READERS]
+DEVICES += [("entries/000000-0000.json", "check"), ("train/000000-0000.ends.npy", "describe")]
+
+
+@pytest.mark.parametrize(("name", "reader"), DEVICES)
+def test_a_device_in_place_of_a_file_is_named_and_never_read(whole, tmp_path, name, reader):
+    # As is a pipe, which nobody may write to: to open one would wait for ever.
+    folder = tmp_path / "folder"
+    shutil.copytree(whole / "whole", folder)
+    (folder / name).unlink()
+    (folder / name).symlink_to("/dev/null")
+    try:
+        told = str(READERS[reader](folder))
+    except PiecemillError as error:
+        told = str(error)
+    assert re.search(rf"{name}.*expected a regular file", told)
 
 
 PLANS = [

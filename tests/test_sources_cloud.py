@@ -275,6 +275,20 @@ def test_readers_of_one_file_in_memory_do_not_move_each_other(memory, monkeypatc
     ]
 
 
+def test_a_server_may_know_a_folder_by_its_slash_alone(tmp_path, web, monkeypatch):
+    write(tmp_path, {"corpus/a.txt": "a", "corpus/in/b.txt": "b", "corpus/in/deep/c.txt": "c"})
+    address, handler = web
+    sent = handler.send_head
+
+    def send_head(self):
+        slash = self.path.endswith("/") or not Path(self.translate_path(self.path)).is_dir()
+        return sent(self) if slash else self.send_error(404)
+
+    monkeypatch.setattr(handler, "send_head", send_head)
+    for url in ("corpus/", "corpus/**", "corpus/**/*.txt"):
+        assert texts(open_source(f"{address}/{url}")) == ["a", "b", "c"]
+
+
 def test_the_query_of_a_web_address_is_no_ending_and_no_wildcard(tmp_path, web):
     write(tmp_path, {"a.jsonl": '{"text":"line"}'})
     assert texts(open_source(f"{web[0]}/a.jsonl?download=true")) == ["line"]
@@ -314,7 +328,7 @@ def test_a_missing_file_folder_or_bucket_is_no_match(tmp_path, web, memory):
     for url in ("memory://nowhere", "memory://nowhere/a.jsonl", f"{web[0]}/nowhere", f"{web[0]}/nowhere/a.jsonl"):
         expected = "Expected an existing file or folder, or a glob such as 's3://bucket/corpus/**/*.txt'."
         assert stops_at(url) == f"{url}: no file matched (a URL). {expected}"
-    for url in ("memory://nowhere/*.txt", "memory://there/*.md", f"{web[0]}/there/*.md"):
+    for url in ("memory://nowhere/*.txt", "memory://there/*.md", f"{web[0]}/there/*.md", f"{web[0]}/nowhere/**"):
         assert stops_at(url).startswith(f"{url}: no file matched (a glob).")
     assert "Left out: 1 hidden. To read them, pass hidden=True" in stops_at("memory://there")
     assert "memory://b: no file matched" in stops_at(["memory://b", "memory://there"])
@@ -345,7 +359,7 @@ def test_bad_documents_are_named_as_on_disk(memory, monkeypatch):
     )
     assert stops_at("memory://b.txt") == f"memory://b.txt: invalid UTF-8 at byte 6 (found 0xe9). {WAY_OUT}"
     assert stops_at("memory://c").startswith(
-        "memory://c: binary file (a NUL byte near its start), expected text (or option bytes)."
+        "memory://c: binary file (a NUL byte near its start), expected UTF-8 text (or bytes=True); a text in UTF-16"
     )
     assert stops_at("memory://d.parquet").startswith("memory://d.parquet: not a readable Parquet file: ")
     source = open_source("memory://", on_bad_document="skip")

@@ -167,9 +167,23 @@ def test_a_binary_file_that_was_named_is_a_bad_document(tmp_path, options):
     (tmp_path / "a.txt").write_bytes("utf-16".encode("utf-16"))
     (tmp_path / "b.gz").write_bytes(gzip.compress(b"\0\0"))
     for name in ("a.txt", "b.gz"):
-        reason = "binary file (a NUL byte near its start), expected text (or option bytes)"
+        reason = "binary file (a NUL byte near its start), expected UTF-8 text (or bytes=True); a text in UTF-16 must"
+        reason += " be converted to UTF-8"
         assert stops_at(tmp_path / name, **options) == f"{tmp_path / name}: {reason}. {WAY_OUT}"
     assert read_skipping(tmp_path, **options)[1].left_out["binary"] == 2
+
+
+def test_a_text_in_utf_16_without_a_nul_byte_near_its_start_is_named_too(tmp_path):
+    (tmp_path / "a.txt").write_text("語" * 9, encoding="utf-16")
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}', encoding="utf-16")
+    for name in ("a.txt", "a.jsonl"):
+        assert "; a text in UTF-16 must be converted to UTF-8. Correct" in stops_at(tmp_path / name)
+
+
+@pytest.mark.parametrize("kind", [set, frozenset])
+def test_a_set_has_no_order(kind):
+    with pytest.raises(SourceError, match=f"found {kind.__name__}, whose order is another in each process"):
+        open_source(kind(["a", "b"]))
 
 
 def test_an_unpacked_text_can_be_oversized_too(tmp_path):

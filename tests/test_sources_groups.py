@@ -50,6 +50,7 @@ def test_decimals_singles_and_dictionaries(tmp_path):
     )
     assert in_table([Decimal(10) ** 20], pa.decimal128(38, 2)) == in_json(tmp_path, [10**20])
     assert in_table(np.array([0.1, 3], np.float32), pa.float32()) == in_json(tmp_path, [0.1, 3])
+    assert in_table(np.array([0.1, 3, 65504], np.float16), pa.float16()) == in_json(tmp_path, [0.1, 3, 65504])
     repeated = pa.array([1e10, 0.5, 1e10]).dictionary_encode()
     assert keys_of(pa.table({"text": ["x"] * 3, "g": repeated})) == in_json(tmp_path, [10**10, 0.5, 10**10])
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+import models
 import piecemill as pm
 from corpora import small_tokenizer, texts
 from piecemill.errors import TokenizerError
@@ -58,6 +59,20 @@ def test_other_kinds_keep_theirs_too(tmp_path):
     pm.load_tokenizer(tmp_path / "hf").save(tmp_path / "saved")
     assert (tmp_path / "saved/chat_template.jinja").read_text() == TEMPLATE
     assert (tmp_path / "saved/vocab.txt").exists()
+
+
+def test_a_mistyped_name_of_openai_is_answered_before_a_hub_is_asked(monkeypatch):
+    monkeypatch.setattr("piecemill.tokenizers.hub.fetch", lambda spec: pytest.fail("asked the hub"))
+    for name, meant in (("cl100", "cl100k"), ("o200", "o200k"), ("cl100k-base", "cl100k_base")):
+        with pytest.raises(TokenizerError, match=rf"^{name}: no such file or folder here; did you mean {meant}\?"):
+            pm.load_tokenizer(name)
+
+
+def test_other_models_in_the_folder_are_no_part_of_a_tokenizer(tmp_path):
+    for name in ("mine.model", "spiece.model", "other.model"):
+        (tmp_path / name).write_bytes(models.sentencepiece_model())
+    pm.load_tokenizer(tmp_path / "mine.model").save(tmp_path / "saved")
+    assert {file.name for file in (tmp_path / "saved").iterdir()} == {"tokenizer.model", "spiece.model"}
 
 
 def test_prepared_folders_keep_them_and_are_sound(folder, tmp_path):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import piecemill as pm
+import piecemill.plans as plans_module
 from command import piecemill
 from piecemill.actions import Histories, Items, k_core, leave_out, make_items, max_items, open_action_shards
 from piecemill.actions.interactions import read_interactions
@@ -234,12 +235,55 @@ def test_a_value_of_another_type_is_named_with_the_types_that_are_expected(tok, 
         batches([shards])
 
 
+def switches():
+    """Every function that checks its arguments, with each of its keywords that is True or False."""
+    for module in pkgutil.walk_packages(pm.__path__, "piecemill."):
+        if "torch" in module.name or "__main__" in module.name or ".demo" in module.name or "cuda" in module.name:
+            continue
+        found = [*vars(importlib.import_module(module.name)).values()]
+        found += [each for one in found if inspect.isclass(one) for each in vars(one).values()]
+        for verb in {*filter(inspect.isfunction, found)}:
+            if verb.__code__.co_filename == plans_module.__file__ and verb.__code__.co_name == "checked":
+                parameters = inspect.signature(verb).parameters.items()
+                yield from ((verb, name) for name, each in parameters if each.annotation is bool)
+
+
+def test_true_or_false_is_nothing_else(tok, tmp_path):
+    found = {*switches()}
+    named = {(verb.__name__, name) for verb, name in found}
+    some = {("prepare", "force"), ("prepare", "join"), ("prepare", "hidden"), ("train_bpe", "force"), ("save", "force")}
+    some |= {("report", "speed"), ("open_shards", "unfinished"), ("encode_histories", "force"), ("batches", "pack")}
+    assert named >= some | {("load_state_dict", "change_batch"), ("open_source", "raw")}
+    for verb, name in found:
+        with pytest.raises(PlanError, match=f"^{name}='no': found str, expected True or False"):
+            verb(**{name: "no"})
+    pm.prepare([TEXT], tok, out=tmp_path / "out")
+    with pytest.raises(PlanError, match="force: found NoneType"):
+        pm.prepare([TEXT] * 2, tok, out=tmp_path / "out", force=None)
+    assert pm.prepare([TEXT] * 2, tok, out=tmp_path / "out", force=np.True_).documents == 2
+
+
 def test_an_error_of_a_callback_is_left_as_it_is(tok, tmp_path):
     def told(event):
         raise ValueError("from the callback")
 
     with pytest.raises(ValueError, match="from the callback"):
         pm.prepare([TEXT], tok, out=tmp_path / "out", on_progress=told)
+    with pytest.raises(ValueError, match="from the callback"):
+        pm.prepare([TEXT], tok, out=tmp_path / "other", on_progress=told, separator="\0")
+
+
+def test_an_error_of_an_iterable_is_left_as_it_is(tok, tmp_path):
+    def documents():
+        yield TEXT
+        raise TypeError("from the iterable")
+
+    for verb in (
+        functools.partial(pm.prepare, tokenizer=tok, out=tmp_path / "out", splits={"train": 9, "val": 1}),
+        functools.partial(pm.train_bpe, vocab_size=280, pretokenizer="regex:\0|[^\0]+"),
+    ):
+        with pytest.raises(TypeError, match="from the iterable"):
+            verb(documents())
 
 
 def test_tensors_and_datasets_with_wrong_arguments(shards, tok):

@@ -91,7 +91,7 @@ class LocalPlace:
         return str(self.path)
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
-        with open(self.path / name, "rb") as file:
+        with open(regular(self.path / name), "rb") as file:
             file.seek(start)
             if stop is None:
                 return file.read()
@@ -182,6 +182,18 @@ def as_path(where: object) -> str:
     if not os.fspath(where):
         raise PiecemillError("the path is empty; expected one. The folder you are in is '.'.")
     return str(os.fspath(where))
+
+
+def regular(path: Path) -> Path:
+    """`path`; an OSError if it is a pipe or a device, which may have no end. To stand where a file is opened to read.
+
+    >>> regular(Path("/dev/null"))
+    Traceback (most recent call last):
+    OSError: [Errno 22] expected a regular file: '/dev/null'
+    """
+    if not path.is_file() and path.exists() and not path.is_dir():
+        raise OSError(errno.EINVAL, "expected a regular file", str(path))
+    return path
 
 
 def unique(name: str) -> str:
@@ -415,7 +427,7 @@ def read_npy(file: str | PathLike[str] | bytes) -> NDArray[Any]:
         if isinstance(file, bytes):
             found: Any = np.load(io.BytesIO(file), allow_pickle=False)
         else:
-            found = np.load(file, mmap_mode="r", allow_pickle=False)
+            found = np.load(regular(Path(file)), mmap_mode="r", allow_pickle=False)
     except OSError:
         raise
     except Exception as error:  # noqa: BLE001
@@ -428,7 +440,7 @@ def read_npy(file: str | PathLike[str] | bytes) -> NDArray[Any]:
 def hash_file(path: Path, skip: int = 0) -> str:
     """The xxh3-64 of a file after its first `skip` bytes, as 16 hexadecimal digits."""
     hash = Xxh3()
-    with open(path, "rb", buffering=0) as file:
+    with open(regular(path), "rb", buffering=0) as file:
         file.seek(skip)
         while chunk := file.read(_CHUNK):
             hash.update(np.frombuffer(chunk, np.uint8))

@@ -81,20 +81,24 @@ def check_names(given: Iterable[str], known: Sequence[str]) -> None:
 def did_you_mean(function: Callable[A, R]) -> Callable[A, R]:
     """`function`, where an unknown keyword is a PlanError that names the nearest; also a value of another type.
 
-    Types are compared only once Python raised an error: a call that works does not pay for it.
+    Types other than bool are compared only once Python raised an error: a call that works does not pay for it.
     """
     spelled = signature(function)
     names = [name for name in spelled.parameters if name not in ("self", "cls")]
+    switches = {name for name, each in spelled.parameters.items() if each.annotation is bool}
     takes_more = any(each.kind is Parameter.VAR_KEYWORD for each in spelled.parameters.values())
 
     @wraps(function)
     def checked(*given: A.args, **named: A.kwargs) -> R:
         if not takes_more:  # else the function itself says what else it takes
             check_names(named, names)
+        for name in switches & named.keys() if switches else ():  # any other value would be taken for True or False
+            if named[name] is not FROM_PLAN and not _fits(named[name], bool):
+                raise _wrong_type(name, named[name], bool, secret=False)
         try:
             return function(*given, **named)
-        except _RAW:
-            _check_arguments(spelled, given, named)
+        except _RAW as error:
+            _check_arguments(spelled, given, named, error)
             raise
 
     return checked
@@ -104,7 +108,7 @@ _RAW = (TypeError, AttributeError, ValueError, OverflowError)
 "What Python and libraries raise for arguments of other types."
 
 
-def _check_arguments(spelled: Signature, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+def _check_arguments(spelled: Signature, given: Sequence[Any], named: Mapping[str, Any], error: Exception) -> None:
     """PlanError for the first argument whose value its annotation does not allow."""
     try:
         values = spelled.bind(*given, **named).arguments
@@ -114,7 +118,7 @@ def _check_arguments(spelled: Signature, given: Sequence[Any], named: Mapping[st
         kind = spelled.parameters[name].annotation
         if value is not FROM_PLAN and not _allows(kind, value):
             raise _wrong_type(name, value, kind, secret="storage" in name)
-    _check_characters(values)
+    _check_characters(values, error)
 
 
 def _allows(kind: Any, value: Any) -> bool:
@@ -137,10 +141,13 @@ def _allows(kind: Any, value: Any) -> bool:
     return True
 
 
-def _check_characters(values: Mapping[str, Any]) -> None:
-    """PlanError for text that can be no path, no name and no pattern."""
+def _check_characters(values: Mapping[str, Any], error: Exception) -> None:
+    """PlanError for text that can be no path, no name and no pattern.
+
+    A separator and a regex may have a NUL character: it counts only if `error` is about one.
+    """
     for name, value in values.items():
-        if isinstance(value, str) and ("\0" in value or not is_unicode(value)):
+        if isinstance(value, str) and (("\0" in value and "null" in str(error)) or not is_unicode(value)):
             raise PlanError(f"{option(name, value)}: has a character that no path or pattern can have.")
 
 
@@ -188,10 +195,10 @@ def checked(plan: type[P]) -> type[P]:
         check_names(named, known)
         try:
             construct(self, *given, **named)
-        except _RAW:
+        except _RAW as error:
             values = {**dict(zip(known, given, strict=False)), **named}
             _check_types(plan, values)
-            _check_characters(values)
+            _check_characters(values, error)
             raise
         _check_types(plan, {name: getattr(self, name) for name in known})
 

@@ -377,9 +377,18 @@ def _names(one: Mapping[str, Any]) -> list[str]:
 
 def _by_name(texts: Any, one: Mapping[str, Any]) -> Ints:
     """The codes of values by their names; -1 for a name that is not known, and for none."""
-    at = np.asarray(pc.index_in(texts, value_set=pa.array(_names(one), pa.large_string())).fill_null(-1))
+    names = pa.array(_names(one), pa.large_string())
+    if len((alike := _truth(names)).unique()) == len(names):
+        texts, names = _truth(texts), alike
+    at = np.asarray(pc.index_in(texts, value_set=names).fill_null(-1))
     at = np.where(np.asarray(texts.is_null()), -1, at).astype(np.int64)
     return at if one["labels"] is not None else np.where(at < 0, -1, np.array([*one["values"], -1], np.int64)[at])
+
+
+def _truth(texts: Any) -> Any:
+    """Texts with truth values as JSON and Parquet have them: pandas writes True to CSV, a spreadsheet TRUE."""
+    small = pc.utf8_lower(texts)
+    return pc.if_else(pc.is_in(small, value_set=pa.array(["true", "false"], small.type)), small, texts)
 
 
 def _is_known(codes: Ints, one: Mapping[str, Any]) -> NDArray[np.bool_]:

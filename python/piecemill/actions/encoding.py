@@ -17,7 +17,7 @@ from piecemill.actions.shards import write_action_shards
 from piecemill.actions.tokenizer import ActionTokenizer, Ids, Ints
 from piecemill.errors import PlanError, TokenizerError
 from piecemill.files import check_writable, new_file, new_folder, replaced
-from piecemill.plans import option
+from piecemill.plans import did_you_mean, option
 from piecemill.shards.format import token_dtype
 from piecemill.sizes import plural
 
@@ -70,6 +70,7 @@ class Encoded:
         return line
 
 
+@did_you_mean
 def encode_histories(
     histories: Any,
     tokenizer: ActionTokenizer,

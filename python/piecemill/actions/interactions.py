@@ -12,6 +12,7 @@ Start with `read_interactions`.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from itertools import chain
 from typing import Any, Literal
 
@@ -272,6 +273,9 @@ _READINGS: Sequence[Any] = (
     *(pa.timestamp(unit, zone) for unit in ("us", "ns") for zone in (None, "UTC")),
 )
 
+_EXACT_DIGITS = 16
+"A number of as many characters, of which one is the point, is never the double of another such number."
+
 
 def _times_of_text(values: Any, column: str, origin: Origin, on_bad_row: str) -> Any:
     for kind in _READINGS:
@@ -279,6 +283,8 @@ def _times_of_text(values: Any, column: str, origin: Origin, on_bad_row: str) ->
             read = values.cast(kind)
         except pa.ArrowInvalid:
             continue
+        if pa.types.is_floating(kind) and (pc.max(pc.utf8_length(values)).as_py() or 0) > _EXACT_DIGITS:
+            return _ranks(values, read)
         return read.cast(pa.int64()) if pa.types.is_timestamp(kind) else read
     # One value at a time only now that something is wrong: the kind of the first value is what the others should be.
     kind = next((kind for kind in _READINGS if _reads(values.drop_null()[0], kind)), pa.int64())
@@ -288,6 +294,16 @@ def _times_of_text(values: Any, column: str, origin: Origin, on_bad_row: str) ->
     there = np.ones(len(values), bool)
     there[bad] = False
     return _times_of_text(pc.if_else(pa.array(there), values, None), column, origin, on_bad_row)
+
+
+def _ranks(values: Any, read: Any) -> Any:
+    """Numbers of too many digits for the doubles in `read`: the rank of each, which is in the same order."""
+    if not pc.all(pc.is_finite(read)).as_py():
+        return read
+    coded = values.dictionary_encode()
+    numbers = [Decimal(text.strip()) for text in coded.dictionary.to_pylist()]
+    ranks = {number: rank for rank, number in enumerate(sorted(set(numbers)))}
+    return pa.array([ranks[number] for number in numbers], pa.int64()).take(coded.indices)
 
 
 def _times_in(values: Any, column: str, origin: Origin, on_bad_row: str, form: str) -> Any:

@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
@@ -220,11 +221,14 @@ def read_bytes(path: str | Path) -> bytes:
     """The unpacked bytes of a file."""
     try:
         with open(path, "rb") as file:
-            return b"".join(ByteStream(file, PACKINGS.get(Path(path).suffix.lower())))
+            data = b"".join(ByteStream(file, PACKINGS.get(Path(path).suffix.lower())))
     except BrokenStream as error:
         raise SourceError(f"{path}: {error}.") from None
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror or error}.") from None
+    if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        raise SourceError(f"{path}: is text in UTF-16, expected UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 FILE.")
+    return data
 
 
 def as_table(source: Any, name: str) -> pa.Table:

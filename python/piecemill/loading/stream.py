@@ -28,15 +28,18 @@ from piecemill.loading.batching import BatchPlan, Prefetched, share
 from piecemill.loading.device import lane_to
 from piecemill.loading.feeding import Feeder
 from piecemill.loading.order import OrderPlan, Permutation
+from piecemill.plans import did_you_mean
 from piecemill.shards.windows import IGNORED, Ints, WindowSpec
 from piecemill.sources import Documents, Source, open_source
 from piecemill.sources.remote import is_url
+from piecemill.sources.unchanged import changed_times
 from piecemill.tokenizers import Tokenizer, load_tokenizer, resolve_bos, resolve_eos
 
 FORMAT = 1
 "Version of the format of states."
 _READING = ("field", "separator", "block_bytes", "on_bad_document", "raw", "upper", "alphabet", "integers")
 "Options of reading on which the documents and their blocks depend."
+_OR_CHANGE = "; to go on with another one, load_state_dict(state, change_batch=True)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,8 @@ class TextStream:
         ]
         reading = {name: getattr(self.source.reading, name) for name in _READING}
         self.identity = hash_bytes(repr((tasks, reading)).encode())
+        self.times = hash_bytes(changed_times(self.source.files).tobytes())
+        "When its files were last changed: other times are no other source, but may be."
 
     def blocks(self, epoch: int, task: int = 0, block: int = 0) -> Iterator[tuple[int, int, Documents, Ints | None]]:
         """Place of the task, number of the block, the block, and the order of its documents; from a place on."""
@@ -200,21 +205,31 @@ class TextBatches(Prefetched[Any]):
     def state_dict(self) -> dict[str, Any]:
         """The position of the next batch: after the last one returned, whatever was prefetched."""
         place = {name: getattr(self._position, name) for name in Position.__slots__}
-        return {"format": FORMAT, "kind": "text", **place, **self._kept}
+        return {"format": FORMAT, "kind": "text", **place, **self._kept, "times": self.stream.times}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume exactly where `state` was taken, on any rank of any world size with the same global batch."""
+    @did_you_mean
+    def load_state_dict(self, state: Mapping[str, Any], *, change_batch: bool = False) -> None:
+        """Resume exactly where `state` was taken, on any rank of any world size with the same global batch.
+
+        With `change_batch`, go on from the same window with another global batch.
+        """
         if not isinstance(state, Mapping) or state.get("format") != FORMAT or state.get("kind") != "text":
             raise LoadError("state: expected the dict that `state_dict()` of `text_batches` gives.")
         for name, mine in self._kept.items():
-            if state.get(name) != mine:
+            if state.get(name) != mine and not (change_batch and name == "global_batch"):
                 raise LoadError(
                     f"state: taken with {name}={state.get(name)!r}, requested {mine!r}. Pass the same, or begin anew "
-                    "without the state."
+                    f"without the state{_OR_CHANGE if name == 'global_batch' else ''}."
                 )
         numbers = {name: state.get(name) for name in Position.__slots__}
         if bad := next((name for name, value in numbers.items() if type(value) is not int or value < 0), None):
             raise LoadError(f"state: {bad}={numbers[bad]!r}; expected a number from `state_dict()`.")
+        if state.get("times") not in (None, self.stream.times):
+            warnings.warn(
+                f"{self.stream.name}: this or another file was written since the state was taken. If its text is "
+                "another now, the batches are not those of a run without a stop.",
+                stacklevel=3,
+            )
         self._drop()
         self._position, self._done = Position(**numbers), False  # type: ignore[arg-type]
 

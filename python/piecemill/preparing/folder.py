@@ -91,7 +91,13 @@ def _check_begun(place: Place, plan: dict[str, Any], source: Source, names: set[
         check_same(place.url, name, old.get(name), plan.get(name), force=True)
     if FILES in names:
         check_files(source, place.read(FILES), place.url)
-    check_same(place.url, "source", old.get("source"), plan["source"], force=True)
+    had, has = old.get("source") or {}, plan["source"]
+    if had != has:
+        raise SourceError(
+            f"{place.url}: made from {had.get('bytes')} bytes that could be read, found {has['bytes']} now. It is "
+            "another source, or a file of it was broken then and is not now, or the other way round. Resuming needs "
+            f"the same source: restore it, {another_out()}"
+        )
     if STATS in names:
         prepared.check_complete(place)
     if CHANGED in names and source.files:

@@ -73,7 +73,7 @@ def prepare(
     integers: bool = FROM_PLAN,
     upper: bool = FROM_PLAN,
     storage_option: Sequence[str] = FROM_PLAN,
-    splits: str | None = FROM_PLAN,
+    splits: str | dict[str, float] | None = FROM_PLAN,
     split_by: str | None = FROM_PLAN,
     seed: int = FROM_PLAN,
     dedup: Literal["exact", "none"] = FROM_PLAN,

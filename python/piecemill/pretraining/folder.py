@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.errors import PretrainError
-from piecemill.files import LOCK, FolderLock, LocalPlace, hash_file, parse_json, read_json, replace_file
+from piecemill.files import LOCK, FolderLock, LocalPlace, hash_file, parse_json, read_json, regular, replace_file
 from piecemill.plans import check_same, option
 from piecemill.sizes import plural
 
@@ -120,7 +120,17 @@ def read_record(folder: Path, name: str) -> dict[str, Any]:
         value = record.get(field, {} if field in _NEW_FIELDS else None)
         if not isinstance(value, dict):
             raise PretrainError(f"{folder / name}: {field} is {value!r:.60}; expected an object. {hint}")
+    losses = record.get("validation", []) if name == RESULT else []
+    if not isinstance(losses, list) or not all(map(_is_loss, losses)):
+        raise PretrainError(f"{folder / name}: validation is {losses!r:.60}; expected [step, loss] of each. {hint}")
     return record
+
+
+def _is_loss(pair: object) -> bool:
+    """Whether this is a step and its loss."""
+    if not isinstance(pair, list) or len(pair) != 2:
+        return False
+    return type(pair[0]) is int and isinstance(pair[1], int | float) and abs(pair[1]) < _MOST
 
 
 _NUMBERS = {
@@ -136,7 +146,7 @@ def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
     """The records of a run, in order; a line truncated by a crash is ignored."""
     path = run / METRICS
     try:
-        content = path.read_bytes()
+        content = regular(path).read_bytes()
     except FileNotFoundError:
         return
     except OSError as error:

@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 
 from piecemill.errors import PiecemillError, PlanError, PretrainError
-from piecemill.files import as_path
+from piecemill.files import as_path, regular
 from piecemill.objects import is_object_url
 from piecemill.plans import did_you_mean, option
 from piecemill.reporting.describing import KINDS, describe, kind_of
@@ -52,10 +52,12 @@ def _check_checkpoints(path: Path, found: Findings) -> None:
     for folder in checkpoints(path):
         name = folder.relative_to(path).as_posix()
         try:
-            json.loads((folder / "state.json").read_bytes())
-            json.loads((folder / "config.json").read_bytes())
+            json.loads(regular(folder / "state.json").read_bytes())
+            json.loads(regular(folder / "config.json").read_bytes())
             for file in ("model.safetensors", "optimizer.safetensors"):
-                with open(folder / file, "rb") as opened:  # 8 bytes: the length of a JSON header; then the tensors
+                with open(
+                    regular(folder / file), "rb"
+                ) as opened:  # 8 bytes: the length of a JSON header; then the tensors
                     header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
                     ends = [each["data_offsets"][1] for key, each in header.items() if key != "__metadata__"]
                     if opened.tell() + max(ends, default=0) != os.path.getsize(folder / file):

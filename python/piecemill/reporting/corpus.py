@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import PlanError, ShardError
-from piecemill.files import LocalPlace, read_json
+from piecemill.files import LocalPlace, read_json, regular
 from piecemill.plans import option, prepared_again
 from piecemill.reporting.comparing import Comparison, DocumentGroups, Ints, compare, group_paths, largest_groups
 from piecemill.reporting.shards import distinct_lengths
@@ -58,7 +58,7 @@ class PreparedCorpus:
         """The source files: path, and bytes where they are known."""
         path = self.folder / prepared.FILES
         try:
-            with open(path, "rb") as lines:
+            with open(regular(path), "rb") as lines:
                 found = [json.loads(line) for line in lines]
             if not found or not all(isinstance(file["path"], str) and "bytes" in file for file in found):
                 raise ValueError("not a path and bytes in each of its lines")

@@ -11,12 +11,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from piecemill.errors import ShardError, TokenizerError
-from piecemill.files import as_path
+from piecemill.errors import PlanError, ShardError, TokenizerError
+from piecemill.files import as_path, regular
 from piecemill.objects import is_object_url
-from piecemill.plans import did_you_mean
+from piecemill.plans import did_you_mean, option
 from piecemill.reporting import shards, tokenizers
 from piecemill.shards import folder as prepared
+from piecemill.shards.export import CLAIM
 
 Kind = Literal["shards", "tokenizer", "action_vocabulary", "action_shards", "run"]
 KINDS: dict[Kind, str] = {
@@ -66,10 +67,46 @@ def kind_of(path: str | PathLike[str]) -> Kind | None:
 
 def _is_run(plan: Path) -> bool:
     try:
-        found = json.loads(plan.read_bytes())
+        found = json.loads(regular(plan).read_bytes())
     except (OSError, ValueError, RecursionError):
         return False  # the reader of shards says what is wrong with it
     return isinstance(found, dict) and "data" in found and "splits" not in found
+
+
+def other_output(path: Path) -> str | None:
+    """What is at a path that a command of Piecemill wrote for others to read, and what to name; None if not known."""
+    if not path.exists():
+        return None
+    if any((folder / CLAIM).exists() for folder in (path, path.parent, path.parent.parent)):
+        return (
+            "rows that `piecemill export` wrote for other loaders. Name the prepared folder that they were made from."
+        )
+    if {"report.json", "train.parquet"} <= _names(path):
+        return f"histories that `piecemill actions split` wrote. {_ACTIONS}"
+    if path.is_dir() and (whole := kind_of(path.parent)) in ("shards", "run"):
+        return f"a part of {KINDS[whole]}. Name the whole folder: {path.parent}"
+    if not path.is_file() or path.suffix not in ("", ".parquet"):
+        return None
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        metadata = pq.read_schema(path).metadata or {}
+    except (OSError, pa.ArrowException):
+        return None
+    if b"piecemill.items" in metadata:
+        return f"items and their codes, which `piecemill actions features` wrote. {_ACTIONS}"
+    return f"histories of users. {_ACTIONS}" if b"piecemill.histories" in metadata else None
+
+
+_ACTIONS = "`piecemill actions train` makes a vocabulary of histories and items: name that one."
+
+
+def _names(folder: Path) -> set[str]:
+    try:
+        return set(os.listdir(folder))
+    except OSError:
+        return set()
 
 
 @did_you_mean
@@ -87,9 +124,13 @@ def describe(path: str | PathLike[str], *, engine: str | None = None, pretokeniz
     ('tokenizer', 262, 'gpt2')
     """
     where = as_path(path)
+    kind = "shards" if is_object_url(where) else kind_of(where)
+    for name, value in (("engine", engine), ("pretokenizer", pretokenizer)):
+        if value is not None and kind not in ("tokenizer", None):
+            raise PlanError(f"{option(name, value)} is for tokenizers; {where} is {KINDS[kind]}. Leave it out.")
     if is_object_url(where):
         return Description("shards", where, shards.describe_shards(where))
-    match kind_of(where):
+    match kind:
         case "shards":
             return Description("shards", where, shards.describe_shards(Path(where)))
         case "action_vocabulary":
@@ -107,11 +148,13 @@ def describe(path: str | PathLike[str], *, engine: str | None = None, pretokeniz
             return Description("action_shards", where, facts)
         case "run":
             return Description("run", where, describe_run(Path(where)))
+    if kind is None and (known := other_output(Path(where))) is not None:
+        raise ShardError(f"{where}: {known}")
     try:
         facts = tokenizers.describe_tokenizer(path, engine=engine, pretokenizer=pretokenizer)
         return Description("tokenizer", where, facts)
     except TokenizerError as error:
-        if not Path(where).is_dir() or kind_of(where) == "tokenizer":
+        if not Path(where).is_dir() or kind == "tokenizer":
             raise
         raise ShardError(
             f"{path}: neither prepared (it has no {prepared.PLAN}) nor a tokenizer ({error}) "

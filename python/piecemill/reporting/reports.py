@@ -98,8 +98,11 @@ def report(
     check_writable(target)
     beside = target.with_suffix(".facts.json")
     if target.exists() != beside.exists():  # a report is both
-        there = target if target.exists() else beside
-        raise PlanError(f"{there}: is there already, and is no report. Delete it, or choose another {option('out')}.")
+        there, missing = (target, beside) if target.exists() else (beside, target)
+        raise PlanError(
+            f"{there}: is there already without {missing}, so it is no report of this name. Delete it, or choose "
+            f"another {option('out')}."
+        )
     for one in described:
         if Path(one.path).resolve() in target.resolve().parents:
             raise PlanError(

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import Xxh3, count_ids, hash_documents
 from piecemill.errors import PiecemillError, ShardError
-from piecemill.files import SCRATCH, LocalPlace, hash_file, lock_owner, parse_json
+from piecemill.files import SCRATCH, LocalPlace, hash_file, lock_owner, parse_json, regular
 from piecemill.objects import ObjectPlace, is_object_url
 from piecemill.shards import counts, manifest
 from piecemill.shards import folder as prepared
@@ -177,7 +177,7 @@ def _check_entries(
         name = f"{manifest.ENTRIES}/{file}"
         expected.add(name)
         try:
-            content = (path / name).read_bytes()
+            content = regular(path / name).read_bytes()
         except OSError as error:
             found.add(name, f"cannot be read: {error.strerror or error}.")
             damaged = True
@@ -205,7 +205,7 @@ def _check_entries(
 def _check_stats(path: Path, found: Findings) -> dict[str, str] | None:
     """The checksums in stats.json; None if it is missing or damaged."""
     try:
-        content = (path / prepared.STATS).read_bytes()
+        content = regular(path / prepared.STATS).read_bytes()
         stats = parse_json(content, str(path / prepared.STATS), "")
         checksums = stats["checksums"]
         rendered = prepared.render_stats(stats)
@@ -289,7 +289,7 @@ class _Split:
         """Compare the stored counts of tokens with a recount; nothing to compare if the folder has none."""
         problems, name = len(self.found.problems), f"{self.split}/{counts.NAME}"
         try:
-            stored = counts.parse_counts((self.folder / name).read_bytes(), name, self.plan["vocab_size"])
+            stored = counts.parse_counts(regular(self.folder / name).read_bytes(), name, self.plan["vocab_size"])
         except FileNotFoundError:
             return
         except (OSError, ShardError) as error:
@@ -341,7 +341,7 @@ class _Split:
         count = entry.count(kind)
         try:
             size = (self.folder / name).stat().st_size
-            with open(self.folder / name, "rb") as opened:
+            with open(regular(self.folder / name), "rb") as opened:
                 have = opened.read(HEADER_BYTES[kind])
         except OSError as error:
             self.found.add(name, f"is listed in the manifest and cannot be read: {error.strerror}.")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill.errors import ShardError
-from piecemill.files import LOCK, SCRATCH, Place, hash_bytes, open_place, parse_json, read_json, read_npy
+from piecemill.files import LOCK, SCRATCH, Place, hash_bytes, open_place, parse_json, read_json, read_npy, regular
 from piecemill.plans import option, prepared_again, unreadable
 from piecemill.shards import counts, manifest
 from piecemill.shards.format import MOST_IDS, READABLE, VERSION, is_split_name, npy_bytes
@@ -281,7 +281,7 @@ def group_lines(groups: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def source_files(folder: Path) -> int:
     """How many source files files.jsonl lists."""
-    with open(folder / FILES, "rb") as file:
+    with open(regular(folder / FILES), "rb") as file:
         return sum(1 for _ in file)
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import count_ids, map_file
 from piecemill.errors import PlanError, ShardError
-from piecemill.files import LocalPlace, Place, hash_bytes, open_place, read_npy
+from piecemill.files import LocalPlace, Place, hash_bytes, open_place, read_npy, regular
 from piecemill.objects import ObjectPlace, is_object_url
 from piecemill.plans import did_you_mean, option, prepared_again, unreadable
 from piecemill.shards import folder as prepared
@@ -290,7 +290,7 @@ class Shards(FileRows):
 
     def _mapped(self, entry: ShardEntry, kind: Kind) -> NDArray[np.uint8]:
         """The bytes of a file of a shard."""
-        return map_file(self.path(entry, kind))
+        return map_file(regular(self.path(entry, kind)))
 
     def _map(self, entry: ShardEntry, kind: Kind) -> NDArray[Any]:
         file = entry.files[kind]

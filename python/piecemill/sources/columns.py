@@ -251,8 +251,10 @@ def _keys(column: Any, group: str, names: dict[int, str]) -> tuple[NDArray[np.ui
         column = column.dictionary_decode()
     kind, numbers = column.type, None
     try:
-        if pa.types.is_float16(kind):
-            column = column.cast(pa.float32())
+        if pa.types.is_float16(kind):  # Arrow does not write them as text
+            halves, each = np.unique(column.to_numpy(zero_copy_only=False).astype(np.float16), return_inverse=True)
+            short = [float(one) if float(one).is_integer() else float(str(one)) for one in halves]
+            column = pa.array(np.array(short, np.float64)[each])
         if pa.types.is_float32(column.type):  # 0.1 is 0.1, not the double next to the single; whole numbers are exact
             exact, short = column.cast(pa.float64()), column.cast(pa.large_string()).cast(pa.float64())
             column = pc.if_else(pc.equal(pc.floor(exact), exact), exact, short)

@@ -87,6 +87,9 @@ class Reading:
 def bad_document(name: str, reason: str) -> SourceError:
     """The error that stops a run at a bad document."""
     reason = reason.replace("(option field ", f"(option {option('field')} ")  # Rust does not know how it is written
+    reason = reason.replace("text (or option bytes)", f"UTF-8 text (or {option('bytes', True)})")
+    if "near its start" in reason or any(f"byte 0 (found {mark})" in reason for mark in ("0xff", "0xfe")):
+        reason += "; a text in UTF-16 must be converted to UTF-8"
     return SourceError(
         f"{name}: {reason}. Correct or exclude it, or pass {option('on_bad_document', 'skip')} to go on without it."
     )

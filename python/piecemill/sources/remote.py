@@ -371,7 +371,8 @@ def spelled_out(pattern: str) -> list[str]:
 def _chosen(folder: str, fs: Any, root: str, pattern: str | None, rules: Mapping[str, Any]) -> Found | None:
     """List what lies under `folder`, and let the rules of a walk choose and order it."""
     root = root.rstrip("/")
-    listed = _patiently_asked(lambda: _listing(fs, root, pattern), None)
+    whole = is_web(folder) and (pattern is None or "**" in pattern)
+    listed = _patiently_asked(lambda: _web_files(fs, root) if whole else _listing(fs, root, pattern), None)
     if not listed:
         return None
     inside = {path.removeprefix(root).lstrip("/"): info for path, info in listed.items()}
@@ -409,6 +410,27 @@ def _listing(fs: Any, root: str, pattern: str | None) -> dict[str, dict[str, Any
             # A folder that matches is read whole, as if a shell had passed it.
             if info["type"] == "directory":
                 found |= _files(fs.find(path, detail=True))
+    return found
+
+
+def _web_files(fs: Any, root: str) -> dict[str, dict[str, Any]]:
+    """The files under a folder of the web; fsspec leaves out folders that a server knows only with their slash."""
+    found: dict[str, dict[str, Any]] = {}
+    folders, seen = [f"{root}/"], {f"{root}/"}
+    while folders:
+        folder = folders.pop()
+        try:
+            listed = fs.ls(folder, detail=True)
+        except FileNotFoundError:  # no such folder, or a link that leads nowhere
+            listed = []
+        for info in listed:
+            if not (name := str(info["name"])).startswith(folder) or name in seen:
+                continue  # a link to elsewhere
+            seen.add(name)
+            if name.endswith("/"):
+                folders.append(name)
+            else:
+                found[name] = info
     return found
 
 

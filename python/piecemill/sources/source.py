@@ -199,6 +199,10 @@ def _in_memory(source: object, reading: Reading) -> Source:
             f"source: found {type(source).__name__}, expected a path, a glob, a list of those, a table, "
             f"or an iterable of strings.{hint}"
         )
+    if isinstance(source, set | frozenset):
+        raise SourceError(
+            f"source: found {type(source).__name__}, whose order is another in each process. Pass sorted(source)."
+        )
     known = getattr(source, "nbytes", None) if _is_table(source) else None
     total = known if isinstance(known, int) else None
     name = f"<{type(source).__name__}>"

@@ -106,6 +106,10 @@ def _file_of(spec: str | PathLike[str]) -> Path:
                 f"{given}: no such file or folder; did you mean {near}? If it is a Hugging Face hub id, rename "
                 f"{near}, or fetch it first: hf download {spec} tokenizer.json tokenizer_config.json"
             )
+        known = [name for each in PUBLISHED.values() for name in (each.name.removesuffix("_base"), each.name)]
+        alike = difflib.get_close_matches(spec, [name for name in known if name[0] == spec[0]], 1, 0.8)
+        if alike and not hub.is_cached(spec):
+            raise TokenizerError(f"{spec}: no such file or folder here; did you mean {alike[0]}?")
         return hub.fetch(spec)
     if not given.exists():
         raise TokenizerError(f"{given}: no such file; {_EXPECTED}")

@@ -1,6 +1,5 @@
 """The configuration files beside a vocabulary: which tokens start and end a text."""
 
-import errno
 import json
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from piecemill.errors import PlanError, TokenizerError
+from piecemill.files import regular
 from piecemill.plans import option
 from piecemill.tokenizers.models import Declared
 
@@ -46,7 +46,11 @@ _CARRIED = (
     "vocab.json",
     "merges.txt",
     "vocab.txt",
-    "*.model",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.model",
+    "sentencepiece.bpe.model",
+    "spm.model",
     "tokenization_*.py",
     f"{TEMPLATES}/*.jinja",
 )
@@ -58,10 +62,8 @@ def is_carried(name: str) -> bool:
 
 
 def read_whole(file: Path) -> bytes:
-    """The content of a file; an OSError if it is a device or a pipe, which may have no end."""
-    if file.exists() and not file.is_file():
-        raise OSError(errno.EINVAL, "expected a regular file", str(file))
-    return file.read_bytes()
+    """The content of a file; an OSError if it is a device or a pipe."""
+    return regular(file).read_bytes()
 
 
 def read_json(file: Path, content: bytes | None = None) -> dict[str, Any]:
