@@ -59,9 +59,14 @@ def save(
         model.config.architectures = [type(model).__name__]
         model.config.save_pretrained(part)
         shutil.rmtree(target, ignore_errors=True)
+    delete_old(out)
+    return target
+
+
+def delete_old(out: Path) -> None:
+    """Delete all checkpoints but the newest ones."""
     for old in checkpoints(out)[:-KEEP]:
         shutil.rmtree(old)
-    return target
 
 
 def weights(model: LlamaForCausalLM) -> dict[str, torch.Tensor]:

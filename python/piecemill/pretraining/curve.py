@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 from piecemill.errors import PlanError
+from piecemill.files import new_file
 from piecemill.plans import option
 from piecemill.pretraining.folder import PLAN, read_metrics, read_record
 
@@ -68,8 +69,10 @@ def draw(run: Path) -> tuple[Path, Path]:
         axes.set_title(f"{size:,.1f}M parameters, vocabulary {vocabulary:,}")
         axes.grid(alpha=0.2)
         axes.legend(loc="upper right", fontsize=8)
-        figure.savefig(run / PNG, dpi=150, metadata={"Software": None})
-        figure.savefig(run / SVG, metadata={"Date": None})
+        with new_file(run / PNG) as file:
+            figure.savefig(file, format="png", dpi=150, metadata={"Software": None})
+        with new_file(run / SVG) as file:
+            figure.savefig(file, format="svg", metadata={"Date": None})
     return run / PNG, run / SVG
 
 

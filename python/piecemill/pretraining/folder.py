@@ -9,6 +9,7 @@ Start with `RunFolder`; nothing here imports torch.
 
 import json
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ class RunFolder:
                 f"{path} holds other things ({min(there)}, ...) and no run. Name a new or empty {option('out')}."
             )
         self._lock = FolderLock(path, error=PretrainError)
+        for left in path.glob(".*.part"):  # of a run that was killed while it wrote a file
+            left.unlink(missing_ok=True)
         self._metrics: Any = None
 
     def begin(self, plan: dict[str, Any]) -> bool:
@@ -75,6 +78,10 @@ class RunFolder:
         plain = {name: _plain(value) for name, value in values.items()}
         self._metrics.write(json.dumps({"kind": kind, "step": step, **plain}) + "\n")
         self._metrics.flush()
+
+    def sync(self) -> None:
+        """fsync the records: call it before a checkpoint, which must not outlive the records of its steps."""
+        os.fsync(self._metrics.fileno())
 
     def result(self, result: dict[str, Any]) -> None:
         replace_file(self.path / RESULT, (json.dumps(result, indent=2) + "\n").encode())

@@ -17,7 +17,7 @@ from piecemill.errors import Diverged, PlanError, PretrainError, Stopped, Tokeni
 from piecemill.files import as_path, replace_file
 from piecemill.plans import FROM_PLAN, did_you_mean, option, with_keywords
 from piecemill.pretraining.curve import draw, require_matplotlib
-from piecemill.pretraining.folder import SAMPLE, RunFolder, checkpoints, read_metrics
+from piecemill.pretraining.folder import RESULT, SAMPLE, RunFolder, checkpoints, read_metrics
 from piecemill.pretraining.plan import Mode, PretrainPlan, Resolved, Size
 from piecemill.pretraining.result import OnProgress, PretrainSummary, pace_of
 from piecemill.shards import Shards, open_shards
@@ -134,11 +134,12 @@ def _run(
         if guard is not None and resolved.plan.curve:
             draw(folder.path)
         raise
-    sample = _sample(trainer, validation_rows or rows) if trainer.done > before else None
-    summary = _summary(trainer, sample, complete_before=trainer.done == before)
+    complete_before = trainer.done == before and (folder.path / RESULT).exists()  # which is written last
+    sample = None if complete_before else _sample(trainer, validation_rows or rows)
+    summary = _summary(trainer, sample, complete_before=complete_before)
     if resolved.plan.curve:
         draw(folder.path)
-    if not summary.complete_before:
+    if not complete_before:
         folder.result(summary.to_dict())
     return summary
 

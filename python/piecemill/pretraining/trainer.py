@@ -87,9 +87,13 @@ class Trainer:
         try:
             self.done, self._loader_state = state["step"], state["loader"]
             self.guard.load_state_dict(state["guard"])
+            samples = self.done * self.resolved.batch_size * self.plan.grad_accumulation
+            if state["loader"]["samples"] != samples:
+                raise ValueError(f"{self.done:,} steps take {samples:,} rows, not {state['loader']['samples']!r:.40}")
         except (LookupError, TypeError, ValueError) as error:
             raise PretrainError(f"{found[-1]}: its state was changed ({error}). {OLDER}") from None
         self.folder.rewind(self.done)
+        checkpoint.delete_old(self.folder.path)  # a run may have been killed before it did
         self.resumed = True
 
     def run(self) -> None:
@@ -222,6 +226,7 @@ class Trainer:
 
     def _save(self, feed: Any) -> None:
         state = {"loader": feed.state_dict(), "guard": self.guard.state_dict()}
+        self.folder.sync()
         checkpoint.save(self.folder.path, self.done, self.model, self.optimizer, state, self.rows.folder / TOKENIZER)
 
 
