@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -77,7 +78,10 @@ def test_a_curve_that_cannot_be_written_leaves_the_one_before(run, monkeypatch):
     before = {name: (run / name).read_bytes() for name in (PNG, SVG)}
 
     def full(self, file, **options):
-        (open(file, "wb") if isinstance(file, str | os.PathLike) else file).write(b"half")
+        if isinstance(file, str | os.PathLike):
+            Path(file).write_bytes(b"half")
+        else:
+            file.write(b"half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
@@ -91,3 +95,12 @@ def test_a_checkpoint_whose_step_is_not_that_of_its_loader_is_refused(run, shard
     state.write_text(json.dumps({**json.loads(state.read_text()), "step": 3}))
     with pytest.raises(PretrainError, match=r"step-00000004: its state was changed \(3 steps take 12 rows, not 16\)"):
         pretrain(shards, out=run, **PLAN)
+
+
+def test_a_disk_that_fills_up_while_the_folder_is_made_is_an_error_that_names_it(shards, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "truncate", full)  # of the lock
+    with pytest.raises(PretrainError, match=r"run: No space left on device\. There is no checkpoint yet"):
+        pretrain(shards, out=tmp_path / "run", **PLAN)

@@ -83,18 +83,19 @@ def pretrain(
     resolved = plan.resolved()
     rows, validation_rows = _open(path, resolved)
     device = _device(plan.device)
-    folder = RunFolder(Path(out))
     try:
-        return _run(resolved, rows, validation_rows, folder, device, on_progress or (lambda _: None))
+        folder = RunFolder(Path(out))
+        try:
+            return _run(resolved, rows, validation_rows, folder, device, on_progress or (lambda _: None))
+        finally:
+            folder.release()
     except OSError as error:
-        kept = checkpoints(folder.path)
+        kept = checkpoints(Path(out))
         state = f"{kept[-1]} is whole" if kept else "There is no checkpoint yet"
         raise PretrainError(
-            f"{error.filename or folder.path}: {error.strerror or error}. {state}: free some space or fix the cause, "
+            f"{error.filename or out}: {error.strerror or error}. {state}: free some space or fix the cause, "
             "and run the same command again to go on."
         ) from error
-    finally:
-        folder.release()
 
 
 def _run(
