@@ -87,7 +87,7 @@ def test_rows_are_the_predicted_windows_with_or_without_packing(tmp_path_factory
     documents = [row.tolist() for row in shards]
     rows = [[i for row in documents for i in row]] if pack else documents
     want = [(i, start, piece) for i, row in enumerate(rows) for start, piece in plain_windows(row, *cut)]
-    split = SplitRows(shards, plan)
+    split = SplitRows(shards, plan, None)
     have = []
     for part in split.parts:
         before, tokens = len(have), 0

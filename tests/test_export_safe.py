@@ -9,9 +9,11 @@ import pytest
 from corpora import small_tokenizer, texts
 from piecemill.errors import ShardError
 from piecemill.files import LocalPlace, hash_bytes, locked
+from piecemill.preparing import prepare
 from piecemill.shards.check import check_shards
 from piecemill.shards.export import ExportPlan, export
 from piecemill.shards.folder import render_stats
+from piecemill.tokenizers import Tokenizer
 from prepared import prepare_folder
 
 FORMATS = ["parquet", "jsonl", "megatron"]
@@ -110,3 +112,24 @@ def test_a_split_name_that_leads_elsewhere_is_refused_wherever_the_plan_is_read(
             export(shards, out=tmp_path / "home" / "out", plan=plan_of(to))
     assert not (tmp_path / "home").exists()
     assert not check_shards(shards).sound
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_shards_that_are_prepared_again_during_an_export_are_not_mixed_with_those_before(tmp_path, to):
+    tok = Tokenizer.from_merges([], pretokenizer="gpt2", special_tokens=["<|endoftext|>"])
+    options = {"out": tmp_path / "shards", "piece_bytes": "1KiB", "block_bytes": "1KiB"}
+    options |= {"splits": "train=50,val=50", "split_by": "id"}
+    for word in ("old", "new"):
+        lines = [json.dumps({"text": f"document {n:03} {word}", "id": n}) for n in range(120)]
+        (tmp_path / f"{word}.jsonl").write_text("\n".join(lines))
+
+    def again(part, done, of):
+        if done == 1:
+            prepare(tmp_path / "new.jsonl", tok, force=True, **options)
+
+    prepare(tmp_path / "old.jsonl", tok, **options)
+    with pytest.raises(ShardError, match=r"shards: was prepared again while it was exported.*export again"):
+        export(tmp_path / "shards", out=tmp_path / "out", plan=plan_of(to), on_part=again)
+    parts = json.loads((tmp_path / "out/export.json").read_text())["parts"]
+    assert [name for name in sorted(parts) if (tmp_path / "out" / name).exists()] == sorted(parts)[:1]
+    assert len(parts) > 1

@@ -162,13 +162,14 @@ def export(
             )
     source, target = Path(as_path(folder)), Path(as_path(out))
     names = [plan.split] if plan.split is not None else list(prepared.read_plan(source)["splits"])
-    splits = {name: SplitRows(open_shards(source, name), plan) for name in names}
+    seal = _seal(source)
+    splits = {name: SplitRows(open_shards(source, name), plan, seal) for name in names}
     parts = [part for split in splits.values() for part in split.parts]
     made = done = 0
     try:
         # Two exports into one folder would delete each other's unfinished parts as leftovers.
         with locked(LocalPlace(target)):
-            _claim(source, target, plan, parts)
+            _claim(source, seal, target, plan, parts)
             for part in parts:
                 if not (target / part.name).exists():
                     splits[part.split].write(target, part)
@@ -200,9 +201,13 @@ def export(
     )
 
 
-def _claim(source: Path, out: Path, plan: ExportPlan, parts: list[ExportPart]) -> None:
+def _seal(source: Path) -> str | None:
+    """The checksum in stats.json of a prepared folder, on which all of its files depend."""
+    return (prepared.read_stats(source) or {}).get("xxh3")
+
+
+def _claim(source: Path, seal: str | None, out: Path, plan: ExportPlan, parts: list[ExportPart]) -> None:
     """Claim `out` for this export; an error if it has another export or other files."""
-    seal = (prepared.read_stats(source) or {}).get("xxh3")
     record = {"source": seal, "plan": asdict(plan), "parts": {part.name: part.windows for part in parts}}
     left = list(out.rglob(".*.part"))  # left by a killed export
     if (out / CLAIM).exists():
@@ -229,8 +234,9 @@ def _claim(source: Path, out: Path, plan: ExportPlan, parts: list[ExportPart]) -
 class SplitRows:
     """The rows of one split: windows of a view, in a part for each shard that windows begin in."""
 
-    def __init__(self, shards: Shards, plan: ExportPlan) -> None:
+    def __init__(self, shards: Shards, plan: ExportPlan, seal: str | None) -> None:
         self.shards, self.plan, self.dropped = shards, plan, 0
+        self._sealed = seal
         if plan.pad_id is not None and plan.pad_id >= shards.vocab_size:
             raise PlanError(f"{option('pad_id', plan.pad_id)}: the vocabulary has {shards.vocab_size:,} ids.")
         if plan.to == "megatron":
@@ -266,7 +272,7 @@ class SplitRows:
 
         target, plan = out / part.name, self.plan
         if plan.to == "megatron":
-            write_megatron(target, self.shards)
+            write_megatron(target, self.shards, self._check_unchanged)
             return
         rows = self.rows(part.shard)
         with new_file(target) as file:
@@ -279,6 +285,15 @@ class SplitRows:
                     f"{target}: {written:,} windows were written and {part.windows:,} predicted. The shards were "
                     f"changed meanwhile, or this is a fault of Piecemill: run `piecemill check {self.shards.folder}`."
                 )
+            self._check_unchanged()
+
+    def _check_unchanged(self) -> None:
+        """Called when a part was read: ShardError if it may be of shards that took the place of those opened."""
+        if _seal(self.shards.folder) != self._sealed:
+            raise ShardError(
+                f"{self.shards.folder}: was prepared again while it was exported, so parts would be of different "
+                "shards. Delete what was exported, and export again."
+            )
 
     def rows(self, shard: int) -> Iterator[ExportRows]:
         """The rows that begin in one shard, in batches of about a million tokens."""

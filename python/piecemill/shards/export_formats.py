@@ -11,7 +11,7 @@ documents is one sequence.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -107,8 +107,11 @@ def _digits(vocab_size: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return texts.view(np.uint8).reshape(vocab_size, width), np.char.str_len(texts).astype(np.int64)
 
 
-def write_megatron(index: Path, shards: Shards) -> None:
-    """Write a split as `index` and the `.bin` beside it. The index gets its name last: where it is, both are whole."""
+def write_megatron(index: Path, shards: Shards, check_unchanged: Callable[[], None]) -> None:
+    """Write a split as `index` and the `.bin` beside it. The index gets its name last: where it is, both are whole.
+
+    `check_unchanged` raises if what was read may be of other shards.
+    """
     data = index.with_suffix(".bin")
     with new_file(data) as file:
         for entry in shards.entries:
@@ -123,6 +126,7 @@ def write_megatron(index: Path, shards: Shards) -> None:
             )
     with new_file(index) as file:
         _write_index(file, shards)
+        check_unchanged()
 
 
 def _write_index(file: IO[bytes], shards: Shards) -> None:
