@@ -4,6 +4,7 @@ import json
 import os
 import random
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -241,6 +242,25 @@ def test_a_counts_file_whose_record_was_changed_is_named(tmp_path, record):
         pm.train_bpe(from_counts=[tmp_path / "changed.parquet"], vocab_size=260)
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda table: table.slice(0, 2), "holds 2 words; 3 were counted. The file was changed"),
+        (lambda table: table.slice(0, 0), "holds 0 words; 3 were counted"),
+        (
+            lambda table: table.set_column(1, table.schema.field(1), pa.array([9, 9, 9], pa.uint64())),
+            "holds 27 occurrences; 4 were counted",
+        ),
+        (lambda table: table.select(["word"]), "cannot be read as Parquet"),
+    ],
+)
+def test_a_counts_file_with_other_counts_than_were_written_is_refused(tmp_path, change, says):
+    pm.train_bpe(["some words some words"], vocab_size=260, save_counts=tmp_path / "counts.parquet")
+    pq.write_table(change(pq.read_table(tmp_path / "counts.parquet")), tmp_path / "changed.parquet")
+    with pytest.raises(SourceError, match=rf"changed\.parquet: {says}"):
+        pm.train_bpe(from_counts=[tmp_path / "changed.parquet"], vocab_size=260)
+
+
 def test_the_same_counts_twice_are_refused(tmp_path):
     pm.count_words(iter(["some words"]), save_counts=tmp_path / "a.parquet")
     (tmp_path / "b.parquet").symlink_to(tmp_path / "a.parquet")
@@ -289,8 +309,6 @@ def test_a_word_is_taken_for_a_misspelt_name():
 
 
 def test_counts_of_long_documents_are_read_back_a_part_at_a_time(tmp_path):
-    import pyarrow.parquet as pq
-
     texts = [f"{number} " + "x" * 30_000_000 for number in range(4)]
     pm.count_words(iter(texts), pretokenizer="none", save_counts=tmp_path / "a.parquet")
     with pq.ParquetFile(tmp_path / "a.parquet") as file:

@@ -97,6 +97,7 @@ def write_counts(counts: WordCounts, file: BinaryIO, pretokenizer: str, corpus: 
 
     data, ends, numbers = counts.arrays()
     about = {"version": 2, "pretokenizer": pretokenizer, "corpus": asdict(corpus), "not_read": not_read(tally)}
+    about |= {"words": len(numbers), "occurrences": int(numbers.sum())}
     columns: list[pa.Field[Any]] = [pa.field("word", pa.large_binary()), pa.field("count", pa.uint64())]
     schema = pa.schema(columns, metadata={_KEY: json.dumps(about).encode()})
     offsets = np.concatenate([[0], ends]).astype(np.int64)
@@ -151,7 +152,7 @@ def _opened(file: Path | BinaryIO, name: str) -> Iterator["pq.ParquetFile"]:
             yield opened
     except FileNotFoundError:
         raise SourceError(f"{name}: no such file; expected one of {option('save_counts')}.") from None
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, IndexError, UnicodeDecodeError) as error:  # the last two: of a damaged footer
         raise SourceError(
             f"{name}: cannot be read as Parquet: {error}. Expected a whole file of {option('save_counts')}; "
             "copy it again, or count again."
@@ -174,6 +175,7 @@ def add_counts(
                 f"{name}: counted with pretokenizer={about['pretokenizer']!r}, requested {pretokenizer!r}. "
                 f"They fit that one only: pass {option('pretokenizer', about['pretokenizer'])}, or count again."
             )
+        found = {"words": 0, "occurrences": 0}
         for batch in _batches(opened):
             words = batch.column(0).cast(pa.large_binary())
             _, offsets, data = (memoryview(buffer or b"") for buffer in words.buffers())
@@ -185,6 +187,14 @@ def add_counts(
                 bytes_[starts], bytes_[starts + 1] = here >> 8, here & 255
             counts = np.ascontiguousarray(batch.column(1).to_numpy())
             counter.add_counts(bytes_, bounds[1:] - bounds[0], counts)
+            found["words"] += len(counts)
+            found["occurrences"] += int(counts.sum())
+        for what, number in found.items():  # Parquet has checksums of pages, and none of which pages there are
+            if about.get(what, number) != number:  # older files do not record them
+                raise SourceError(
+                    f"{name}: holds {number:,} {what}; {about[what]:,} were counted. The file was changed: copy it "
+                    "again, or count again."
+                )
     return about
 
 
