@@ -186,6 +186,48 @@ def test_states_of_something_else_are_refused(folder, tokenizer):
             text_batches(other, tokenizer, seed=1, **options, **reading).load_state_dict(state)
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        *(({name: 99}, "other documents are there now") for name in ("task", "block")),
+        ({"token": 10**6}, "other documents are there now"),
+        ({"token": 10**30}, "token=10+; expected a number"),
+        ({"epoch": 2}, "in epoch 2, and epochs=2, from 0. Pass more epochs"),
+        ({"block_hash": 0}, "other documents are there now"),
+    ],
+)
+def test_a_state_that_was_changed_does_not_go_on_elsewhere(folder, tokenizer, change, says):
+    options = {"window": 32, "batch_size": 2, "seed": 1, "epochs": 2, "block_bytes": 800, "threads": 0}
+    one = text_batches(folder, tokenizer, **options)
+    for _ in range(5):
+        next(one)
+    two = text_batches(folder, tokenizer, **options)
+    with pytest.raises(LoadError, match=says):  # noqa: PT012 - some are found when the block is read
+        two.load_state_dict({**one.state_dict(), **change})
+        next(two)
+
+
+def test_a_state_does_not_go_on_with_other_documents_of_the_same_sizes(tokenizer):
+    options = {"window": 16, "batch_size": 2, "seed": 1, "epochs": 1, "threads": 0}
+    documents = [f"{n} lower and lowest" for n in range(20)]
+    one = text_batches(documents, tokenizer, **options)
+    next(one)
+    two = text_batches([text[::-1] for text in documents], tokenizer, **options)
+    two.load_state_dict(one.state_dict())
+    with pytest.raises(LoadError, match="other documents are there now, in task 0 of epoch 0, block 0"):
+        next(two)
+
+
+def test_the_state_at_the_end_goes_on_with_more_epochs(folder, tokenizer):
+    options = {"window": 64, "batch_size": 3, "seed": 1, "block_bytes": 800, "threads": 0}
+    one, two = (text_batches(folder, tokenizer, epochs=epochs, **options) for epochs in (1, 2))
+    first = [batch["input_ids"] for batch in one]
+    two.load_state_dict(one.state_dict())
+    second = [batch["input_ids"] for batch in two]
+    assert sum(map(len, first)) == sum(map(len, second))
+    assert not torch.equal(first[0], second[0])
+
+
 def test_wrong_options_are_named(folder, tokenizer):
     with pytest.raises(PlanError, match="batch_size"):
         text_batches(folder, tokenizer, batchsize=3)

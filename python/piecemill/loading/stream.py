@@ -14,14 +14,14 @@ import os
 import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
 import numpy as np
 import torch
 
-from piecemill._core import gather_documents
+from piecemill._core import Xxh3, gather_documents
 from piecemill.errors import LoadError, PlanError
 from piecemill.files import hash_bytes
 from piecemill.loading.batching import BatchPlan, Prefetched, share
@@ -54,6 +54,8 @@ class Position:
     token: int = 0
     document: int = 0
     "Documents of the epoch before this block."
+    block_hash: int = 0
+    "Of the documents of the block, which must be the same to resume in it; 0 at the beginning of an epoch."
 
 
 @dataclass(slots=True)
@@ -73,7 +75,15 @@ class _Stretch:
         at = window * size
         begin, block = next((begin, block) for begin, block in reversed(self.positions) if begin <= at)
         token = block.token + at - begin
-        return Position(samples, block.epoch, block.task, block.block, token, block.document)
+        return replace(block, samples=samples, token=token)
+
+
+def _hash(block: Documents) -> int:
+    """A number below 2**62 that identifies the documents of a block."""
+    hash = Xxh3()
+    hash.update(block.data)
+    hash.update(block.ends.view(np.uint8))
+    return int(hash.hexdigest(), 16) >> 2
 
 
 class TextStream:
@@ -222,7 +232,8 @@ class TextBatches(Prefetched[Any]):
                     f"without the state{_OR_CHANGE if name == 'global_batch' else ''}."
                 )
         numbers = {name: state.get(name) for name in Position.__slots__}
-        if bad := next((name for name, value in numbers.items() if type(value) is not int or value < 0), None):
+        wrong = (name for name, value in numbers.items() if type(value) is not int or not 0 <= value < 1 << 62)
+        if bad := next(wrong, None):
             raise LoadError(f"state: {bad}={numbers[bad]!r}; expected a number from `state_dict()`.")
         if state.get("times") not in (None, self.stream.times):
             warnings.warn(
@@ -230,8 +241,11 @@ class TextBatches(Prefetched[Any]):
                 "another now, the batches are not those of a run without a stop.",
                 stacklevel=3,
             )
+        position, epochs = Position(**numbers), self.plan.epochs  # type: ignore[arg-type]
+        if epochs is not None and (position.epoch, position.task, position.block, position.token) > (epochs, 0, 0, 0):
+            raise LoadError(f"state: in epoch {position.epoch:,}, and epochs={epochs}, from 0. Pass more epochs.")
         self._drop()
-        self._position, self._done = Position(**numbers), False  # type: ignore[arg-type]
+        self._position, self._done = position, False
 
     def close(self) -> None:
         """End the thread. `state_dict` and `stats` still work."""
@@ -265,10 +279,14 @@ class TextBatches(Prefetched[Any]):
         while self.plan.epochs is None or place.epoch < self.plan.epochs:
             left: _Stretch | None = None
             documents, given = place.document, place != Position(epoch=place.epoch)
+            found = place == Position(place.samples, place.epoch)  # the block in which a state was taken, if any
             for task, number, block, order in self.stream.blocks(place.epoch, place.task, place.block):
                 skip = place.token if (task, number) == (place.task, place.block) else 0
                 ids, ends = self._encoded(block, order)
-                here = Position(0, place.epoch, task, number, skip, documents)
+                here = Position(0, place.epoch, task, number, skip, documents, _hash(block))
+                if not found and (here != replace(place, samples=0) or skip > len(ids)):
+                    break
+                found = True
                 left = self._joined(left, ids[skip:], ends, skip, here)
                 documents += len(block)
                 left.windows = max(0, (len(left.tokens) - 1) // window)
@@ -276,6 +294,12 @@ class TextBatches(Prefetched[Any]):
                     given = True
                     yield left
                     left = self._rest(left)
+            if not found:
+                raise LoadError(
+                    f"state: {self.stream.name}: other documents are there now, in task {place.task:,} of epoch "
+                    f"{place.epoch:,}, block {place.block:,}. Open the source that the state was taken over, as it "
+                    "was, or begin anew without the state."
+                )
             if left is not None and len(left.tokens) > 1:
                 left.windows, given = 1, True  # padded
                 yield left
