@@ -174,6 +174,23 @@ def test_a_file_or_folder_is_replaced_by_a_complete_one_or_not_at_all(tmp_path, 
     assert list(tmp_path.iterdir()) == [target]
 
 
+def test_an_interrupt_while_the_old_file_is_deleted_leaves_nothing_beside_the_new_one(tmp_path, monkeypatch):
+    target, unlink, calls = tmp_path / "target", Path.unlink, []
+
+    def interrupted(path, **more):
+        calls.append(path)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        unlink(path, **more)
+
+    target.write_text("old")
+    monkeypatch.setattr(Path, "unlink", interrupted)
+    with pytest.raises(KeyboardInterrupt), files.replaced(target) as part:
+        part.write_text("new")
+    assert target.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [target]
+
+
 def on_a_disk_of_its_own(folder, *lines):
     """The result of these shell commands, with a small file system mounted at `folder`; they see it, nobody else."""
     mounted = ["unshare", "-rm", "sh", "-ec", f"mount -t tmpfs none {folder}; mount -o remount,size=1m {folder}"]

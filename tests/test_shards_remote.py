@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 
 import piecemill as pm
+from command import piecemill
+from corpora import small_tokenizer
 from loadable import some_documents, write_rows
 from piecemill.errors import LoadError, PlanError, ShardError, StoreError
 from piecemill.loading import Local, Windows, batches, mix
@@ -294,6 +296,17 @@ def test_a_damaged_object_is_refused_and_not_kept(s3, folder, tmp_path):
     assert len(remote.array(2, "tokens")) == remote.entries[2].tokens
 
 
+@pytest.mark.parametrize("left", [0, 90])
+def test_a_file_that_was_cut_in_the_cache_is_downloaded_again(bucket, folder, tmp_path, left):
+    remote = opened(bucket, tmp_path)
+    remote.array(2, "tokens")
+    path = remote.path(remote.entries[2], "tokens")
+    path.write_bytes(path.read_bytes()[:left])
+    np.testing.assert_array_equal(
+        opened(bucket, tmp_path).array(2, "tokens"), pm.open_shards(folder).array(2, "tokens")
+    )
+
+
 def test_an_error_of_a_download_reaches_the_training_loop(s3, folder, tmp_path):
     place = s3.place()
     upload(folder, place)
@@ -534,6 +547,19 @@ def test_prepare_writes_the_same_objects_to_a_bucket_as_files_to_a_folder(s3, tm
         assert set(found) == {name, name.replace(".tokens.", ".ends."), "train/other.npy"}
         with pytest.raises(PlanError, match=r"out: an export reads and writes local folders\. Copy the prepared"):
             export(url, out=tmp_path / "rows", plan=ExportPlan())
+
+
+def test_what_reads_local_folders_only_says_so_of_a_bucket():
+    tok, url = small_tokenizer(), "s3://bucket/run"
+    for read in (
+        lambda: pm.prune(tok, counts=url, vocab_size=257),
+        lambda: pm.prune(tok, counts=[url], vocab_size=257),
+        lambda: pm.pretrain(url, out="run"),
+        lambda: pm.report([url], out="page.html"),
+    ):
+        with pytest.raises(PlanError, match=r"^s3://bucket/run: .* reads local folders\. Copy the prepared folder"):
+            read()
+    assert "s3://bucket/run: pretraining reads local folders" in piecemill("pretrain", url).stderr
 
 
 def test_show_of_a_bucket_without_a_prepared_folder_says_so():

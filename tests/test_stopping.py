@@ -118,6 +118,18 @@ def test_while_replacing_a_tokenizer(place):
         assert there == runs[-1][2]  # the old one or the new one, and nothing beside it
 
 
+@pytest.mark.parametrize("replaces", [False, True])
+def test_while_the_parts_of_a_split_are_written(place, replaces):
+    (place / "h.csv").write_text("".join(f"u{n % 9},i{n % 5},{n}\n" for n in range(90)))
+    arguments = ["actions", "split", place / "h.csv", "--header", "user,item,time", "--out", place / "out/parts"]
+    before = [str(word) for word in (*arguments, "--max-history", 4)]
+    runs = interrupted_at_each_mark(place, [*arguments, "--force"], before if replaces else None)
+    complete = runs[-1][2]
+    assert len(complete) == 5
+    for _, _, there in runs:
+        assert there == complete if replaces else there in ([], ["parts"], complete)
+
+
 LOSE_AN_INTERRUPT = """
 import sys, time, weakref
 import piecemill.cli

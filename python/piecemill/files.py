@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike
@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from piecemill._core import Xxh3
-from piecemill.errors import PiecemillError, ShardError
-from piecemill.objects import ObjectPlace
+from piecemill.errors import PiecemillError, PlanError, ShardError
+from piecemill.objects import ObjectPlace, is_object_url
 from piecemill.sizes import show_bytes
 
 LOCK = ".lock"
@@ -196,6 +196,14 @@ def regular(path: Path) -> Path:
     return path
 
 
+def local_folder(where: object, reader: str) -> Path:
+    """The folder at a path that a caller gave; an error for the URL of an object store, which `reader` cannot read."""
+    text = as_path(where)
+    if is_object_url(text):
+        raise PlanError(f"{text}: {reader} reads local folders. Copy the prepared folder to a local disk first.")
+    return Path(text)
+
+
 def unique(name: str) -> str:
     """`name` with an ending that no other process, here or on another machine, uses."""
     return f"{name}.{os.getpid()}-{os.urandom(6).hex()}"
@@ -327,15 +335,48 @@ def replaced(target: Path) -> Iterator[Path]:
         _delete(part)
 
 
+@contextmanager
+def files_together(targets: Sequence[Path]) -> Iterator[Path]:
+    """A folder in which to write files that replace those of one folder, `targets`, once all are complete.
+
+    What was at `targets` goes first, so that old and new are never mixed; the first of `targets` comes last. A killed
+    process can leave the hidden folder.
+    """
+    part = targets[0].with_name(f".{unique(targets[0].name)}.part")
+
+    def move() -> None:
+        for target in targets:
+            if target not in made or (part / target.name).exists():
+                target.unlink(missing_ok=True)
+        for target in reversed(made):
+            if (part / target.name).exists():
+                os.replace(part / target.name, target)
+
+    try:
+        part.mkdir()
+        yield part
+        made = [target for target in targets if (part / target.name).exists()]
+        try:
+            move()
+        finally:
+            move()  # again, because Ctrl-C can interrupt the first one
+        sync_file(part.parent)
+    finally:
+        _delete(part)
+
+
 def _delete(path: Path) -> None:
     """Delete a file or folder, if there is one."""
-    # Twice, because Ctrl-C can interrupt the first attempt.
-    try:
-        shutil.rmtree(path, ignore_errors=True)
-    finally:
+
+    def attempt() -> None:
         shutil.rmtree(path, ignore_errors=True)
         with suppress(OSError):
             path.unlink()
+
+    try:
+        attempt()
+    finally:
+        attempt()  # again, because Ctrl-C can interrupt the first one
 
 
 def _replace(target: Path, new: Path) -> None:

@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from piecemill.actions.plan import ActionsPlan, EncodePlan, FeaturesPlan, SplitPlan
 from piecemill.command import Flag, Json, Quiet, print_result
 from piecemill.errors import PlanError
-from piecemill.files import check_writable, file_for_user
+from piecemill.files import check_writable, file_for_user, files_together
 
 app = App(name="actions", help="Vocabularies and tokens of recommender action sequences (ActionPiece).")
 
@@ -63,15 +63,14 @@ def split(
         histories = k_core(histories, plan.k_core)
     parts = leave_out(histories, plan.leave_out, max_history=plan.max_history)
     out.mkdir(parents=True, exist_ok=True)
-    for file in written:
-        file.unlink(missing_ok=True)
-    parts.train.save(out / "train.parquet")
-    if parts.val is not None:
-        parts.val.save(out / "val.parquet")
-    parts.test.save(out / "test.parquet")
     told = {"source": str(interactions), "plan": asdict(plan), "counts": parts.to_dict()}
-    with file_for_user(out / "report.json") as report:
-        report.write((json_format.dumps(told, indent=1) + "\n").encode())
+    with files_together(written) as aside:
+        parts.train.save(aside / "train.parquet")
+        if parts.val is not None:
+            parts.val.save(aside / "val.parquet")
+        parts.test.save(aside / "test.parquet")
+        with file_for_user(aside / "report.json") as report:
+            report.write((json_format.dumps(told, indent=1) + "\n").encode())
     made = "train.parquet, val.parquet, test.parquet" if parts.val is not None else "train.parquet, test.parquet"
     print_result({"out": str(out), **told} if json else f"{parts}\n{made} in {out}")
 

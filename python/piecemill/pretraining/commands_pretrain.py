@@ -11,7 +11,7 @@ from piecemill.pretraining.plan import PretrainPlan
 
 
 def pretrain(
-    shards: Path,
+    shards: str,
     *,
     out: Path = Path("run"),
     quiet: Flag = False,
@@ -29,12 +29,13 @@ def pretrain(
     quiet
         No plan and no progress on stderr.
     """
+    from piecemill.files import local_folder
     from piecemill.pretraining.run import pretrain as run
     from piecemill.progress import Display
     from piecemill.shards.folder import read_plan
 
     if not quiet:
-        chosen = plan.with_splits(read_plan(shards)["splits"])
+        chosen = plan.with_splits(read_plan(local_folder(shards, "pretraining"))["splits"])
         sys.stderr.write("".join(f"plan    {line}\n" for line in chosen.resolved().lines()))
         sys.stderr.flush()
     with Display(quiet=quiet) as display:

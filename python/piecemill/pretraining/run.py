@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import __version__
 from piecemill.errors import Diverged, PlanError, PretrainError, Stopped, TokenizerError
-from piecemill.files import as_path, replace_file
+from piecemill.files import local_folder, replace_file
 from piecemill.plans import FROM_PLAN, did_you_mean, option, with_keywords
 from piecemill.pretraining.curve import draw, require_matplotlib
 from piecemill.pretraining.folder import RESULT, SAMPLE, RunFolder, checkpoints, read_metrics
@@ -77,7 +77,7 @@ def pretrain(
     those of `plan`. Raises `Diverged` when the loss diverges, with the curve drawn and the last good checkpoint kept.
     `docs/pretraining.md` has the rules.
     """
-    plan, path = with_keywords(plan, PretrainPlan, locals(), unknown), Path(as_path(shards))
+    plan, path = with_keywords(plan, PretrainPlan, locals(), unknown), local_folder(shards, "pretraining")
     plan = plan.with_splits(read_plan(path)["splits"])
     _require_libraries(plan)
     resolved = plan.resolved()

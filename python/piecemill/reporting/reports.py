@@ -18,8 +18,7 @@ from typing import Any
 
 from piecemill._core import __version__
 from piecemill.errors import PlanError, TokenizerError
-from piecemill.files import as_path, check_writable, file_for_user
-from piecemill.objects import is_object_url
+from piecemill.files import as_path, check_writable, file_for_user, local_folder
 from piecemill.plans import did_you_mean, option
 from piecemill.reporting.comparing import SHOWN_GROUPS, Comparison, Counting, compare, group_paths, names_of
 from piecemill.reporting.corpus import PreparedCorpus, compression_tables, corpus_section, group_row, samples
@@ -88,8 +87,8 @@ def report(
     given = list(paths) if isinstance(paths, Sequence) and not isinstance(paths, str) else [paths]
     if not given:
         raise PlanError("report: no path was given; name a tokenizer, a prepared folder or a run.")
-    if remote := next((str(path) for path in given if is_object_url(str(path))), None):
-        raise PlanError(f"{remote}: a report reads local folders. Copy the prepared folder to a local disk first.")
+    for path in given:
+        local_folder(path, "a report")
     described = [describe(path) for path in given]
     corpora = [PreparedCorpus(Path(one.path), one.facts) for one in described if one.kind == "shards"]
     target = Path(as_path(out))

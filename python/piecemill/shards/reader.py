@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from piecemill._core import count_ids, map_file
 from piecemill.errors import PlanError, ShardError
-from piecemill.files import LocalPlace, Place, hash_bytes, open_place, read_npy, regular
+from piecemill.files import LocalPlace, Place, hash_bytes, local_folder, open_place, read_npy, regular
 from piecemill.objects import ObjectPlace, is_object_url
 from piecemill.plans import did_you_mean, option, prepared_again, unreadable
 from piecemill.shards import folder as prepared
@@ -329,7 +329,7 @@ def _in_header(path: Path) -> str:
 def count_tokens(folder: str | PathLike[str], tokenizer: "Tokenizer") -> NDArray[np.int64]:
     """How often each id occurs in all splits of a prepared folder, which was made with `tokenizer`."""
     total = np.zeros(tokenizer.vocab_size, np.uint64)
-    for name in prepared.read_plan(Path(folder))["splits"]:
+    for name in prepared.read_plan(local_folder(folder, "counting tokens"))["splits"]:
         shards = open_shards(folder, name)
         if shards.tokenizer_identity != tokenizer.identity:
             raise ShardError(f"{folder}: made with another tokenizer; its own is in {folder}/{prepared.TOKENIZER}.")

@@ -190,10 +190,11 @@ class Cache:
         path = self.path(one)
         with self._locked(one.name):
             self.touch(one)
-            try:
-                return map_file(path)
-            except FileNotFoundError:
-                part = self._reserve(one)
+            with suppress(FileNotFoundError):
+                if len(mapped := map_file(path)) == one.file.bytes:
+                    return mapped
+                path.unlink()  # cut by another program or a crash: the object may be whole
+            part = self._reserve(one)
             try:
                 one.place.fetch(f"{one.split}/{one.file.name}", part)
                 self._verify(one, part)
