@@ -15,6 +15,7 @@ import pytest
 from corpora import content, entries, failing_after, small_tokenizer, split_texts, texts, write_jsonl
 from piecemill import prepare
 from piecemill.errors import ShardError, SourceError
+from piecemill.files import LocalPlace
 from piecemill.tokenizers import Tokenizer
 
 SMALL = {"block_bytes": "4KiB", "piece_bytes": "8KiB"}
@@ -221,3 +222,27 @@ def test_soak(tok, corpus, tmp_path, seed):
     places = {"points": points - points // 5, "random": points // 5}
     report = kill(tmp_path, tok, corpus, options, **places, seed=seed, shuffle=True)
     assert report["wrong"] == []
+
+
+@pytest.mark.parametrize("missing", [0, 1, -1])
+def test_a_list_of_entries_that_is_not_complete_is_an_error_and_no_folder_without_their_documents(
+    tok, tmp_path, monkeypatch, missing
+):
+    documents = [f"document {number} of the corpus" for number in range(200)]
+    options = {"piece_bytes": "1KiB", "block_bytes": "1KiB"}
+    prepare(documents, tok, out=tmp_path / "whole", **options)
+    sizes = LocalPlace.sizes
+
+    def stale(self, folder=""):
+        found = sizes(self, folder)
+        if folder == "entries" and len(found) > 2:
+            del found[sorted(name for name in found if name.endswith(".json"))[missing]]
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalPlace, "sizes", stale)
+        with pytest.raises(ShardError, match=r"not all entries of task 0 are listed\. Run the same command again"):
+            prepare(documents, tok, out=tmp_path / "out", **options)
+    assert not (tmp_path / "out" / "stats.json").exists()
+    prepare(documents, tok, out=tmp_path / "out", **options)
+    assert content(tmp_path / "out") == content(tmp_path / "whole")

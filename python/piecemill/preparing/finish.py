@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from piecemill.errors import ShardError
 from piecemill.files import Place
 from piecemill.preparing.selection import Splits
 from piecemill.shards.folder import Stats, write_stats
@@ -55,9 +56,17 @@ def finish(
     place: Place, source: Source, splits: Splits, groups: Sequence[Weight], vocab: int, verified: Stats
 ) -> Stats:
     """Write the manifest and counts of each split and stats.json, which marks the folder as complete; returns it."""
-    totals = Totals()
+    totals, pieces, unfinished = Totals(), dict[int, int](), {task.index for task in source.tasks}
     for entry in write_manifests(place, splits.names, vocab):
         totals.add(entry)
+        pieces[entry.task] = pieces.get(entry.task, 0) + 1
+        if entry.last and pieces[entry.task] == entry.piece + 1:
+            unfinished.discard(entry.task)
+    if unfinished:  # a list of files can be older than the files, as that of a folder on NFS
+        raise ShardError(
+            f"{place.url}: all {len(source.tasks):,} tasks are done, but not all entries of task {min(unfinished):,} "
+            "are listed. Run the same command again: it makes those that are really missing, and finishes the folder."
+        )
     tally = source.found + totals.tally
     source.refuse_empty(tally)
     by_split = {}
