@@ -5,14 +5,16 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+import piecemill as pm
 from corpora import small_tokenizer
 from hf import needs_trainers
 from models import AS_IT_IS, sentencepiece_model, tokenizer_json
-from piecemill.errors import TokenizerError
+from piecemill.errors import PiecemillError, TokenizerError
 from piecemill.tokenizers import load_tokenizer
 from piecemill.tokenizers.listing import tokens_of
 
@@ -179,3 +181,30 @@ def test_links_in_a_circle_are_no_place_to_save_at(tmp_path):
     (tmp_path / "b").symlink_to(tmp_path / "a")
     with pytest.raises(TokenizerError, match=str(tmp_path / "a")):
         small_tokenizer().save(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("model", "merges", 0, 1), [1]),
+        (("model", "merges", 0), 5),
+        (("pre_tokenizer", "pretokenizers"), 5),
+        (("pre_tokenizer", "pretokenizers", 0, "pattern"), 5),
+        (("added_tokens", 0, "content"), 5),
+        (("model", "unk_token"), []),
+    ],
+)
+def test_a_malformed_file_to_go_on_from_or_to_prune_is_named(tmp_path, path, value):
+    pm.train_bpe(["low lower lowest"] * 9, vocab_size=262, pretokenizer="cl100k").save(tmp_path / "tok")
+    data = json.loads((tmp_path / "tok/tokenizer.json").read_text())
+    inner = data
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    (tmp_path / "bad.json").write_text(json.dumps(data))
+    for run in (
+        lambda: pm.train_bpe(["low lower lowest"], start=tmp_path / "bad.json", vocab_size=264),
+        lambda: pm.prune(tmp_path / "bad.json", counts=[1] * 262, vocab_size=260),
+    ):
+        with suppress(PiecemillError):  # what neither of them needs is no matter
+            run()

@@ -18,6 +18,7 @@ from piecemill._core import Encoder
 from piecemill.errors import PlanError
 from piecemill.plans import option
 from piecemill.tokenizers import Tokenizer, load_tokenizer
+from piecemill.tokenizers.malformed import malformed
 from piecemill.tokenizers.models.byte_bpe import ByteBPE, NotPlain, merge_pairs, pretokenizer_of
 from piecemill.tokenizers.models.byte_level import CHARACTERS, bytes_of, characters_of
 from piecemill.tokenizers.models.config import BESIDE, CHAT_TEMPLATE, MAPPING, TEMPLATES, TOKENIZER_CONFIG
@@ -91,11 +92,20 @@ def _merged(
     return word
 
 
+def file_of(tokenizer: Tokenizer) -> object:
+    """What a tokenizer was read from, for messages."""
+    return getattr(tokenizer.model, "file", f"the {tokenizer.kind}")
+
+
 class Start:
     """A tokenizer to go on from, and the pretokenizer that the finished one will have."""
 
     def __init__(self, given: Any, pretokenizer: str | None) -> None:
         self.tokenizer = given if isinstance(given, Tokenizer) else load_tokenizer(given)
+        with malformed(file_of(self.tokenizer)):
+            self._open(pretokenizer)
+
+    def _open(self, pretokenizer: str | None) -> None:
         model = _growable(self.tokenizer)
         self._ranks = self.tokenizer.model if isinstance(self.tokenizer.model, Ranks) else None
         if pretokenizer is None:

@@ -29,6 +29,7 @@ from piecemill.shards.reader import count_tokens
 from piecemill.sizes import plural, show_bytes, show_count
 from piecemill.sources import open_source
 from piecemill.tokenizers import Tokenizer, load_tokenizer
+from piecemill.tokenizers.malformed import malformed
 from piecemill.tokenizers.models.byte_bpe import ByteBPE, NotPlain, byte_bpe, merge_pairs
 from piecemill.tokenizers.models.byte_level import CHARACTERS
 from piecemill.tokenizers.models.config import MAPPING, TOKENIZER_CONFIG
@@ -36,7 +37,7 @@ from piecemill.tokenizers.models.ranks import Ranks
 from piecemill.tokenizers.models.tokenizer_json import TokenizerJson
 from piecemill.tokenizers.models.vocabulary import Vocabulary, checked_merges
 from piecemill.tokenizers.models.writing import added_token
-from piecemill.training.growing import Known, is_kept, json_of_ranks, known_of, mapping_json, with_data
+from piecemill.training.growing import Known, file_of, is_kept, json_of_ranks, known_of, mapping_json, with_data
 
 Model = ByteBPE | TokenizerJson
 
@@ -117,10 +118,11 @@ def prune(
     if ids not in ("dense", "stable"):
         raise PlanError(f"{option('ids', ids)}: expected dense or stable.")
     old = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer)
-    model = _prunable(old)
-    known = known_of(model)
+    with malformed(file_of(old)):
+        model = _prunable(old)
+        known = known_of(model)
+        plan = _Plan(model, known)
     used = _counts(counts, old)
-    plan = _Plan(model, known)
     removed = plan.choose(used, vocab_size)
     kept = [i for i in plan.entries if i not in removed]
     holes = set(range(kept[-1] + 1)).difference(kept) if ids == "stable" else set()
@@ -129,12 +131,14 @@ def prune(
     if removed or any(i != at for i, at in number.items()):
         spelled = _spelled(known, removed)
         mapping = {i: [number[part] for part in spelled.get(i, [i])] for i in plan.entries}
-        smaller = _smaller(model, known, number, holes)
+        with malformed(file_of(old)):
+            smaller = _smaller(model, known, number, holes)
         beside = {name: _renumbered_config(name, content, number) for name, content in model.beside.items()}
         beside = {name: content for name, content in beside.items() if is_kept(name)} | {MAPPING: mapping_json(mapping)}
         record = {"identity": old.identity, "vocab_size": old.vocab_size, "removed": len(removed), "ids": ids}
         training = {**model.training, "vocab_size": smaller.vocab_size, "pruned": record}
-        new = Tokenizer(_plain(replace(smaller, beside=beside, training=training)))
+        with malformed(file_of(old)):
+            new = Tokenizer(_plain(replace(smaller, beside=beside, training=training)))
     measured = None if on is None else _measure(on, old, new)
     return _result(plan, used, new, mapping, removed, 0 if new is old else len(holes), measured)
 
