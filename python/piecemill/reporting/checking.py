@@ -55,9 +55,8 @@ def _check_checkpoints(path: Path, found: Findings) -> None:
             json.loads(regular(folder / "state.json").read_bytes())
             json.loads(regular(folder / "config.json").read_bytes())
             for file in ("model.safetensors", "optimizer.safetensors"):
-                with open(
-                    regular(folder / file), "rb"
-                ) as opened:  # 8 bytes: the length of a JSON header; then the tensors
+                # 8 bytes: the length of a JSON header; then the tensors.
+                with open(regular(folder / file), "rb") as opened:
                     header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
                     ends = [each["data_offsets"][1] for key, each in header.items() if key != "__metadata__"]
                     if opened.tell() + max(ends, default=0) != os.path.getsize(folder / file):
