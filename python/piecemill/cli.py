@@ -308,7 +308,7 @@ def run() -> None:
     except PiecemillError as error:
         _fail(error, 1)
     except BrokenPipeError:
-        sys.exit(1)  # whoever read the output has gone, as `head` does: there is nobody to tell
+        sys.exit(1)  # the reader of the output has exited, as `head` does: no message can reach it
     except OSError as error:
         names = " and ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
         full = " Free some space, or choose another place." if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""

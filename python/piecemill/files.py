@@ -185,7 +185,7 @@ def as_path(where: object) -> str:
 
 
 def regular(path: Path) -> Path:
-    """`path`; an OSError if it is a pipe or a device, which may have no end. To stand where a file is opened to read.
+    """`path`; an OSError if it is a pipe or a device, which may have no end. Use it to open a file for reading.
 
     >>> regular(Path("/dev/null"))
     Traceback (most recent call last):

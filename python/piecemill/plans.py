@@ -284,7 +284,7 @@ def option(name: str, value: Any = None) -> str:
 
 
 def option_of(command: str, name: str, value: Any) -> str:
-    """An option of one command, said by what others use too: `piecemill actions split --user ...`."""
+    """An option of one command, for a message that other commands show too: `piecemill actions split --user ...`."""
     return by_place(option(name, value), f"`piecemill {command} {option(name, value)}`")
 
 

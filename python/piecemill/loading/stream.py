@@ -55,7 +55,7 @@ class Position:
     document: int = 0
     "Documents of the epoch before this block."
     block_hash: int = 0
-    "Of the documents of the block, which must be the same to resume in it; 0 at the beginning of an epoch."
+    "Hash of the documents of the block, which must be the same to resume in it; 0 at the beginning of an epoch."
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class TextStream:
         reading = {name: getattr(self.source.reading, name) for name in _READING}
         self.identity = hash_bytes(repr((tasks, reading)).encode())
         self.times = hash_bytes(changed_times(self.source.files).tobytes())
-        "When its files were last changed: other times are no other source, but may be."
+        "Hash of the times of change of its files. Other times cause a warning only: a copied file has another time."
 
     def blocks(self, epoch: int, task: int = 0, block: int = 0) -> Iterator[tuple[int, int, Documents, Ints | None]]:
         """Place of the task, number of the block, the block, and the order of its documents; from a place on."""

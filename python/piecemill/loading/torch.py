@@ -152,7 +152,7 @@ class BatchDataset(IterableDataset):  # type: ignore[misc] # torch is not there 
         self._rows = rows
         # A worker is a process with a single thread, and may be a fork of one with many.
         self._options = {**options, "threads": 0}
-        # What is wrong with them is an error here already, and not in a worker.
+        # Wrong options are an error here, not later in a worker process.
         windows_to(Tensors(single=True), rows, self._options).close()
         self._state: Mapping[str, Any] | None = None
         self._running: Batches[Any] | None = None

@@ -62,7 +62,7 @@ def finish(
         pieces[entry.task] = pieces.get(entry.task, 0) + 1
         if entry.last and pieces[entry.task] == entry.piece + 1:
             unfinished.discard(entry.task)
-    if unfinished:  # a list of files can be older than the files, as that of a folder on NFS
+    if unfinished:  # a directory listing can be stale, as on NFS
         raise ShardError(
             f"{place.url}: all {len(source.tasks):,} tasks are done, but not all entries of task {min(unfinished):,} "
             "are listed. Run the same command again: it makes those that are really missing, and finishes the folder."
